@@ -135,7 +135,7 @@ class RandomGraph:
             kinds += [self.split, self.concat]
         if self.views:
             kinds += [self.line, self.last, self.rows, self.repeated, self.border] * 3
-            kinds += [self.odd_pool, self.stacked] * 4
+            kinds += [self.odd_pool, self.stacked, self.rolled] * 4
         if self.wide:
             kinds += [self.prelu, self.gate, self.large_pool, self.pixels, self.transposed] * 2
         try:
@@ -498,6 +498,19 @@ class RandomGraph:
         if y.elements > LARGEST:
             return None
         return self.graph.add(Reshape((n, groups * each, height, width)), y)
+
+    def rolled(self):
+        """Rows or columns that are cut, and joined again in another order."""
+        x = self.pick(lambda t: max(t.shape[2:]) > 1)
+        if x is None:
+            return None
+        axis = 2 + (x.shape[3] > 1)
+        cut = self.rng.randint(1, x.shape[axis] - 1)
+        step = self.rng.choice([1, 1, 1, 2])
+        end = self.graph.add(Slice(axis - self.rng.choice([0, 4]), cut, x.shape[axis], step), x)
+        if self.rng.random() < 0.5 or 2 * x.elements > LARGEST:
+            return end
+        return self.graph.add(Concat(axis), end, x, end)
 
     def odd_pool(self):
         """Sizes that are rounded up, and windows that skip pixels."""

@@ -232,15 +232,15 @@ vta_tap vta_tap_of(uint32_t offset, uint32_t before, uint32_t stride, uint32_t r
   return found;
 }
 
-/* The pixels of an image within a window, along one axis: `count` of them, `step` apart. */
+/* The pixels of an image within a window, along one axis: a dilation apart. */
 typedef struct span {
-  uint32_t first, count, step;
+  uint32_t first, count;
 } span;
 
 static span span_of(uint32_t result, uint32_t stride, uint32_t before, uint32_t kernel,
                     uint32_t step, uint32_t pixels) {
   const uint32_t start = result * stride; /* in the padded image */
-  span found = {0, 0, step};
+  span found = {0, 0};
   uint32_t tap = 0, end;
   if (start >= before + pixels) return found;
   if (start < before) tap = (before - start - 1) / step + 1;
@@ -257,7 +257,7 @@ VTA_HOT static void maxima(int8_t *result, const int8_t *plane, span rows, const
   uint32_t row, k, i;
   memset(result, -128, w->out_width);
   for (row = 0; row < rows.count; ++row) {
-    const int8_t *const line = plane + (size_t)(rows.first + row * rows.step) * w->width;
+    const int8_t *const line = plane + (size_t)(rows.first + row * w->dilation_h) * w->width;
     for (k = 0; k < w->kernel_w; ++k) {
       const uint32_t offset = k * w->dilation_w;
       const vta_tap t = vta_tap_of(offset, w->left, w->stride_w, w->out_width, w->width);
@@ -275,12 +275,13 @@ VTA_HOT static void maxima(int8_t *result, const int8_t *plane, span rows, const
   }
 }
 
-static uint32_t total(const int8_t *plane, span rows, span columns, uint32_t width, int32_t zero) {
+static uint32_t total(const int8_t *plane, span rows, span columns, const vta_window *w,
+                      int32_t zero) {
   uint32_t sum = 0, row, k;
   for (row = 0; row < rows.count; ++row) {
-    const size_t line = (size_t)(rows.first + row * rows.step) * width;
+    const size_t line = (size_t)(rows.first + row * w->dilation_h) * w->width;
     for (k = 0; k < columns.count; ++k)
-      sum += (uint32_t)(plane[line + columns.first + k * columns.step] - zero);
+      sum += (uint32_t)(plane[line + columns.first + k * w->dilation_w] - zero);
   }
   return sum;
 }
@@ -325,7 +326,7 @@ static int pool(const vta_model *model, const uint32_t *words) {
             span_of(x, w->stride_w, w->left, w->kernel_w, w->dilation_w, w->width);
         const uint32_t real = rows.count * columns.count;
         const scale by = scales[s->scaling.count == 1 ? 0 : p % s->channels];
-        *result++ = mean(total(plane, rows, columns, w->width, s->data_zero), real, cases, by, s);
+        *result++ = mean(total(plane, rows, columns, w, s->data_zero), real, cases, by, s);
       }
     }
   }

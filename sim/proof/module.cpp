@@ -4,6 +4,7 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 namespace nb = nanobind;
@@ -14,6 +15,9 @@ template <class Number>
 using Table = nb::ndarray<Number, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class Number>
 using Block = nb::ndarray<Number, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+// An array of any shape and strides.
+template <class Number>
+using Array = nb::ndarray<const Number, nb::device::cpu>;
 
 namespace {
 
@@ -26,25 +30,39 @@ void check(const Column<int32_t>& column, std::size_t length, std::size_t end) {
   if (!inside) throw nb::index_error("an index lies outside its table");
 }
 
-// Adds rows[row] * tiles[tile] to value[sum] for each product, modulo the prime of each plane, and
-// the ranges of the tile to those of the sum.
-void add_folds(const Column<int32_t>& sum, const Column<int32_t>& row, const Column<int32_t>& tile,
+// Adds the fold of each product that has one: rows[row] * tiles[tile] to value[sum], modulo the prime
+// of each plane, and the ranges of the tile to those of the sum. The weight of a product is four times
+// a name, plus 1 to 3 for a part of its tile; `held` is the tile of a name, `place` that of a source
+// among the sources, and both are -1 where there is no fold. A source has a row for each set of
+// columns, and a tile needs that of `set`. Marks the products that have none in `rest`.
+void add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
+               const Column<int32_t>& weight, const Column<int32_t>& place,
+               const Column<int32_t>& held, const Column<int32_t>& set, std::size_t sets,
                const Block<const uint32_t>& rows, const Table<const uint32_t>& tiles,
                const Table<const int32_t>& ranges, const Column<uint32_t>& primes,
-               const Block<uint64_t>& value, const Table<double>& range) {
+               const Block<uint64_t>& value, const Table<double>& range,
+               const nb::ndarray<bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>& rest) {
   const std::size_t batch = value.shape(1), planes = value.shape(2), width = range.shape(1);
+  const std::size_t count = sum.size();
   const bool fits = rows.shape(1) == batch && rows.shape(2) == planes &&
                     tiles.shape(1) == planes && primes.size() == planes &&
                     ranges.shape(0) == tiles.shape(0) && ranges.shape(1) == width &&
-                    range.shape(0) == value.shape(0);
+                    range.shape(0) == value.shape(0) && rest.shape(0) == count;
   if (!fits) throw nb::value_error("tables differ in shape");
-  check(sum, sum.size(), value.shape(0));
-  check(row, sum.size(), rows.shape(0));
-  check(tile, sum.size(), tiles.shape(0));
-  for (std::size_t number = 0; number < sum.size(); ++number) {
-    const auto to = static_cast<std::size_t>(sum(number));
-    const auto from = static_cast<std::size_t>(tile(number));
-    const uint32_t* const x = rows.data() + static_cast<std::size_t>(row(number)) * batch * planes;
+  check(sum, count, value.shape(0));
+  check(source, count, place.size());
+  check(weight, count, 4 * held.size());
+  check(set, tiles.shape(0), sets);
+  for (std::size_t number = 0; number < count; ++number) {
+    const int32_t code = weight(number), named = held(static_cast<std::size_t>(code >> 2));
+    const int32_t row = place(static_cast<std::size_t>(source(number)));
+    rest(number) = code & 3 || named < 0 || row < 0;
+    if (rest(number)) continue;
+    const auto to = static_cast<std::size_t>(sum(number)), from = static_cast<std::size_t>(named);
+    if (from >= tiles.shape(0)) throw nb::index_error("an index lies outside its table");
+    const std::size_t own = static_cast<std::size_t>(row) * sets + static_cast<std::size_t>(set(from));
+    if (own >= rows.shape(0)) throw nb::index_error("an index lies outside its table");
+    const uint32_t* const x = rows.data() + own * batch * planes;
     const uint32_t* const y = tiles.data() + from * planes;
     uint64_t* const z = value.data() + to * batch * planes;
     for (std::size_t b = 0; b < batch; ++b) {
@@ -55,11 +73,39 @@ void add_folds(const Column<int32_t>& sum, const Column<int32_t>& row, const Col
         z[b * planes + p] = next < bound ? next : next - bound;
       }
     }
-    const int32_t* const own = ranges.data() + from * width;
+    const int32_t* const reach = ranges.data() + from * width;
     double* const whole = range.data() + to * width;
-    for (std::size_t k = 0; k < width; ++k) whole[k] += own[k];
+    for (std::size_t k = 0; k < width; ++k) whole[k] += reach[k];
   }
   for (std::size_t k = 0; k < value.size(); ++k) value.data()[k] %= primes(k % planes);
+}
+
+// The products of a GEMM, in the order of its steps: what the accumulators, the inputs and the weights
+// hold that its micro-ops (dst, src, wgt) name in each iteration. `factors` are the steps of the outer
+// and of the inner loop for each of the three. Weights are times four.
+void products(const Table<const int64_t>& micro_ops, int64_t outer, int64_t inner,
+              const Column<int64_t>& factors, const Column<int32_t>& acc,
+              const Column<int32_t>& inp, const Column<int32_t>& wgt, const Table<int32_t>& made) {
+  const std::size_t count = micro_ops.shape(0), whole = made.shape(1);
+  const bool fits = outer >= 0 && inner >= 0 && micro_ops.shape(1) == 3 && factors.size() == 6 &&
+                    made.shape(0) == 3 && static_cast<std::size_t>(outer * inner) * count == whole;
+  if (!fits) throw nb::value_error("tables differ in shape");
+  const Column<int32_t>* const memories[] = {&acc, &inp, &wgt};
+  for (std::size_t k = 0; k < 3; ++k) {
+    const int32_t* const memory = memories[k]->data();
+    const std::size_t depth = memories[k]->size();
+    int32_t* to = made.data() + k * whole;
+    for (int64_t o = 0; o < outer; ++o) {
+      for (int64_t i = 0; i < inner; ++i) {
+        const int64_t base = o * factors(2 * k) + i * factors(2 * k + 1);
+        for (std::size_t u = 0; u < count; ++u) {
+          const auto place = static_cast<std::size_t>(base + micro_ops(u, k));
+          if (place >= depth) throw nb::index_error("an index lies outside its table");
+          *to++ = k == 2 ? 4 * memory[place] : memory[place];
+        }
+      }
+    }
+  }
 }
 
 // Adds weights[tile, o] * inputs[plane, place, b, lanes[tile, o]] to value[plane, sum, b, o] for each
@@ -103,18 +149,257 @@ void add_scaled(const Column<int32_t>& sum, const Column<int32_t>& place,
   }
 }
 
+constexpr double kWhole = 6755399441055744.0;  // 1.5 * 2**52: adding it rounds to an integer
+
+// Reduces an integer below 2**53 in magnitude to half a prime in magnitude.
+double centred(double value, double prime, double inverse) {
+  return value - ((value * inverse + kWhole) - kWhole) * prime;
+}
+
 // Reduces integers below 2**53 in magnitude, (planes, count), to half a prime in magnitude.
 void centre(const Table<double>& value, const nb::ndarray<const double, nb::ndim<1>, nb::c_contig,
                                                           nb::device::cpu>& primes) {
   if (primes.size() != value.shape(0)) throw nb::value_error("not one prime a plane");
-  constexpr double kWhole = 6755399441055744.0;  // 1.5 * 2**52: adding it rounds to an integer
   for (std::size_t plane = 0; plane < value.shape(0); ++plane) {
     const double prime = primes(plane), inverse = 1.0 / prime;
     double* const own = value.data() + plane * value.shape(1);
-    for (std::size_t k = 0; k < value.shape(1); ++k) {
-      const double quotient = own[k] * inverse + kWhole;
-      own[k] -= (quotient - kWhole) * prime;
+    for (std::size_t k = 0; k < value.shape(1); ++k) own[k] = centred(own[k], prime, inverse);
+  }
+}
+
+// The elements of several arrays of one shape, each with its own strides, in C order.
+template <std::size_t kArrays>
+class Walk {
+ public:
+  template <class... Numbers>
+  explicit Walk(const Array<Numbers>&... arrays) {
+    static_assert(sizeof...(arrays) == kArrays);
+    std::size_t number = 0;
+    (add(arrays, number++), ...);
+    at_.resize(shape_.size());
+    if (!shape_.empty()) {
+      row_ = shape_.back();
+      for (std::size_t k = 0; k < kArrays; ++k) step_[k] = strides_[k].back();
     }
+    left_ = row_;
+  }
+
+  std::size_t size() const {
+    std::size_t count = 1;
+    for (const std::size_t extent : shape_) count *= extent;
+    return count;
+  }
+
+  // Where the current element lies in an array.
+  int64_t place(std::size_t array) const { return place_[array]; }
+
+  void next() {
+    for (std::size_t k = 0; k < kArrays; ++k) place_[k] += step_[k];
+    if (--left_ == 0) next_row();
+  }
+
+ private:
+  template <class Number>
+  void add(const Array<Number>& array, std::size_t number) {
+    std::vector<std::size_t> shape;
+    for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
+      shape.push_back(array.shape(axis));
+      strides_[number].push_back(array.stride(axis));
+    }
+    if (number && shape != shape_) throw nb::value_error("arrays differ in shape");
+    shape_ = shape;
+  }
+
+  void next_row() {
+    left_ = row_;
+    for (std::size_t axis = shape_.size(); axis-- > 0;) {
+      const bool last = axis + 1 == shape_.size();
+      const auto extent = static_cast<int64_t>(shape_[axis]);
+      for (std::size_t k = 0; k < kArrays; ++k) {
+        place_[k] += last ? -strides_[k][axis] * extent : strides_[k][axis];
+      }
+      if (last) continue;
+      if (++at_[axis] < shape_[axis]) return;
+      for (std::size_t k = 0; k < kArrays; ++k) place_[k] -= strides_[k][axis] * extent;
+      at_[axis] = 0;
+    }
+  }
+
+  std::vector<std::size_t> shape_, at_;
+  std::vector<int64_t> strides_[kArrays];
+  int64_t place_[kArrays] = {}, step_[kArrays] = {};
+  std::size_t row_ = 1, left_ = 1;
+};
+
+// A random permutation of 64 bits for each tag: `terms._permuted`.
+uint64_t permuted(uint64_t word, uint64_t tag) {
+  uint64_t h = word + tag;
+  h ^= h >> 32;
+  h *= 0xD6E8FEB86659FD93;
+  h ^= h >> 29;
+  h ^= tag;
+  h *= 0x9E3779B97F4A7C15;
+  return h ^ h >> 32;
+}
+
+// The prime fields, and hashes of residues into them: `terms.Fields`.
+class Hashes {
+ public:
+  explicit Hashes(const Column<double>& primes)
+      : primes_(primes.data(), primes.data() + primes.size()), words_(primes.size() / 2) {
+    for (const double prime : primes_) inverses_.push_back(1.0 / prime);
+  }
+
+  std::size_t planes() const { return primes_.size(); }
+
+  // Whether residues are those of a number below `bound` in magnitude; two planes cannot tell.
+  bool is_number(const double* own, double bound) const {
+    if (planes() <= 2 || !(std::abs(own[0]) < bound)) return false;
+    return std::all_of(own + 1, own + planes(), [&](double other) { return other == own[0]; });
+  }
+
+  // The same for residues times factors, (planes, columns) from one column on; and the number.
+  bool is_multiple(const double* own, const int64_t* factors, std::size_t columns, double bound,
+                   double& number) const {
+    if (planes() <= 2) return false;
+    number = product(own, factors, columns, 0);
+    if (!(std::abs(number) < bound)) return false;
+    for (std::size_t p = 1; p < planes(); ++p) {
+      if (product(own, factors, columns, p) != number) return false;
+    }
+    return true;
+  }
+
+  // Replaces residues by the value of the uninterpreted function of this tag.
+  void apply(double* own, uint64_t tag) {
+    const std::size_t count = words_.size();
+    for (std::size_t w = 0; w < count; ++w) words_[w] = key(own, 2 * w) | key(own, 2 * w + 1) << 32;
+    for (std::size_t w = 0; w < count; ++w) {
+      words_[w] = permuted(words_[w], tag + (w ? words_[w - 1] : 0));
+    }
+    for (std::size_t w = count - 1; w-- > 0;) words_[w] = permuted(words_[w], tag + words_[w + 1]);
+    for (std::size_t w = 0; w < count; ++w) {
+      put(own, 2 * w, words_[w] & 0x7FFFFFFF);
+      put(own, 2 * w + 1, words_[w] >> 33);
+    }
+  }
+
+ private:
+  double product(const double* own, const int64_t* factors, std::size_t columns,
+                 std::size_t p) const {
+    const auto x = static_cast<int64_t>(own[p]), prime = static_cast<int64_t>(primes_[p]);
+    const int64_t y = factors[p * columns];
+    const auto quotient =
+        static_cast<int64_t>(own[p] * static_cast<double>(y) * inverses_[p]);  // or one off
+    return centred(static_cast<double>(x * y - quotient * prime), primes_[p], inverses_[p]);
+  }
+
+  uint64_t key(const double* own, std::size_t p) const {
+    return static_cast<uint64_t>(own[p] < 0 ? own[p] + primes_[p] : own[p]);
+  }
+
+  void put(double* own, std::size_t p, uint64_t half) const {
+    own[p] = centred(static_cast<double>(half), primes_[p], inverses_[p]);
+  }
+
+  std::vector<double> primes_, inverses_;
+  std::vector<uint64_t> words_;
+};
+
+// Scales residues, (planes, ...), as `terms.Fields._scaled` does: value * factor + offsets[shift]; the
+// arrays have the shape without planes, and offsets are (planes, shifts).
+void scale(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& value,
+           const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made,
+           const Array<double>& factor, const Array<int64_t>& shift,
+           const Table<const double>& offsets, const Column<double>& primes) {
+  Walk<2> walk(factor, shift);
+  const std::size_t planes = primes.size(), count = walk.size(), shifts = offsets.shape(1);
+  if (value.size() != planes * count || made.size() != value.size() || offsets.shape(0) != planes) {
+    throw nb::value_error("tables differ in shape");
+  }
+  std::vector<double> inverses;
+  for (std::size_t p = 0; p < planes; ++p) inverses.push_back(1.0 / primes(p));
+  for (std::size_t k = 0; k < count; ++k, walk.next()) {
+    const double times = factor.data()[walk.place(0)];
+    const auto bits = static_cast<std::size_t>(shift.data()[walk.place(1)]);
+    if (bits >= shifts) throw nb::index_error("a shift lies outside its table");
+    for (std::size_t p = 0; p < planes; ++p) {
+      const double sum = value.data()[p * count + k] * times + offsets(p, bits);
+      made.data()[p * count + k] = centred(sum, primes(p), inverses[p]);
+    }
+  }
+}
+
+// Settles the terms of `changed`, as `terms.Fields._hashed` does: `made` are the results for the
+// residues `value`, (planes, ...); the other arrays have their shape without planes. `halves` are
+// 2**-k for k from 0 on, of each prime, (planes, k).
+void settle(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& value,
+            const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made, const Array<bool>& changed, const Array<uint64_t>& tag, const Array<int64_t>& shift,
+            const Array<double>& low, const Array<double>& high, const Column<double>& primes,
+            const Table<const int64_t>& halves, double small) {
+  Hashes hashes(primes);
+  Walk<5> walk(changed, tag, shift, low, high);
+  const std::size_t planes = hashes.planes(), count = walk.size(), longest = halves.shape(1);
+  const bool fits = planes && planes % 2 == 0 && halves.shape(0) == planes && longest &&
+                    value.size() == planes * count && made.size() == value.size();
+  if (!fits) throw nb::value_error("tables differ in shape");
+  std::vector<double> own(planes);
+  for (std::size_t k = 0; k < count; ++k, walk.next()) {
+    for (std::size_t p = 0; p < planes; ++p) own[p] = value.data()[p * count + k];
+    if (!changed.data()[walk.place(0)]) {
+      for (std::size_t p = 0; p < planes; ++p) made.data()[p * count + k] = own[p];
+      continue;
+    }
+    const int64_t bits = shift.data()[walk.place(2)];
+    const double least = low.data()[walk.place(3)], most = high.data()[walk.place(4)];
+    if (bits < 0 || static_cast<std::size_t>(bits) > longest) {
+      throw nb::index_error("a shift lies outside its table");
+    }
+    const auto clamp = [&](double number) { return std::min(std::max(number, least), most); };
+    double exact = 0;
+    bool known = hashes.is_number(own.data(), small);
+    if (known) {
+      exact = std::floor(std::ldexp(own[0], static_cast<int>(-bits)));
+    } else if (bits > 1) {
+      known = hashes.is_multiple(own.data(), halves.data() + bits - 1, longest, small, exact);
+      exact = std::floor(exact / 2);
+    }
+    if (least == most || known) {
+      std::fill(own.begin(), own.end(), least == most ? least : clamp(exact));
+    } else {
+      hashes.apply(own.data(), tag.data()[walk.place(1)]);
+    }
+    for (std::size_t p = 0; p < planes; ++p) made.data()[p * count + k] = own[p];
+  }
+}
+
+// The ranges of settled terms, as `terms.Fields._ranges` has them: `changed`, `middle` and `radius`
+// are results of the shape of all other arrays.
+void settle_ranges(const Array<bool>& where, const Array<double>& middle,
+                   const Array<double>& radius, const Array<int64_t>& shift,
+                   const Array<double>& low, const Array<double>& high,
+                   const nb::ndarray<bool, nb::c_contig, nb::device::cpu>& changed,
+                   const nb::ndarray<double, nb::c_contig, nb::device::cpu>& new_middle,
+                   const nb::ndarray<double, nb::c_contig, nb::device::cpu>& new_radius) {
+  Walk<6> walk(where, middle, radius, shift, low, high);
+  const std::size_t count = walk.size();
+  if (changed.size() != count || new_middle.size() != count || new_radius.size() != count) {
+    throw nb::value_error("tables differ in shape");
+  }
+  for (std::size_t k = 0; k < count; ++k, walk.next()) {
+    const double centre = middle.data()[walk.place(1)], reach = radius.data()[walk.place(2)];
+    const int64_t bits = shift.data()[walk.place(3)];
+    const double least = low.data()[walk.place(4)], most = high.data()[walk.place(5)];
+    const double scale = std::ldexp(1.0, static_cast<int>(-bits));
+    const double bottom = std::floor((centre - reach) * scale);
+    const double top = std::floor((centre + reach) * scale);
+    const bool other =
+        where.data()[walk.place(0)] && (bits > 0 || !(least <= bottom && most >= top));
+    changed.data()[k] = other;
+    const double first = std::min(std::max(bottom, least), most);
+    const double last = std::min(std::max(top, least), most);
+    new_middle.data()[k] = other ? (first + last) / 2 : centre;
+    new_radius.data()[k] = other ? (last - first) / 2 : reach;
   }
 }
 
@@ -163,8 +448,20 @@ NB_MODULE(_proof, m) {
         nb::arg("batch"), nb::arg("inputs"), nb::arg("lanes"), nb::arg("weights"),
         nb::arg("ranges"), nb::arg("value").noconvert(), nb::arg("range").noconvert());
   m.def("centre", &centre, nb::arg("value").noconvert(), nb::arg("primes"));
+  m.def("products", &products, nb::arg("micro_ops"), nb::arg("outer"), nb::arg("inner"),
+        nb::arg("factors"), nb::arg("acc"), nb::arg("inp"), nb::arg("wgt"),
+        nb::arg("made").noconvert());
+  m.def("scale", &scale, nb::arg("value").noconvert(), nb::arg("made").noconvert(),
+        nb::arg("factor"), nb::arg("shift"), nb::arg("offsets"), nb::arg("primes"));
+  m.def("settle", &settle, nb::arg("value").noconvert(), nb::arg("made").noconvert(),
+        nb::arg("changed"), nb::arg("tag"), nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"),
+        nb::arg("small"));
+  m.def("settle_ranges", &settle_ranges, nb::arg("where"), nb::arg("middle"), nb::arg("radius"),
+        nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("changed").noconvert(),
+        nb::arg("middle_after").noconvert(), nb::arg("radius_after").noconvert());
   m.def("sort_sets", &sort_sets, nb::arg("members").noconvert(), nb::arg("nothing"));
-  m.def("add_folds", &add_folds, nb::arg("sum"), nb::arg("row"), nb::arg("tile"), nb::arg("rows"),
+  m.def("add_folds", &add_folds, nb::arg("sum"), nb::arg("source"), nb::arg("weight"),
+        nb::arg("place"), nb::arg("held"), nb::arg("set"), nb::arg("sets"), nb::arg("rows"),
         nb::arg("tiles"), nb::arg("ranges"), nb::arg("primes"), nb::arg("value").noconvert(),
-        nb::arg("range").noconvert());
+        nb::arg("range").noconvert(), nb::arg("rest").noconvert());
 }

@@ -14,7 +14,7 @@ import vtaops
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
 from vtaops.base.records import check_fields
-from vtaops.graph import Convolution, Dense, MaxPool, Requantization
+from vtaops.graph import Convolution, Dense, Dequantize, MaxPool, Quantize, Requantization
 from vtaops.model import Model
 from vtaops.model.artefact import dumps, loads
 from vtaops.model.checks import check_stages
@@ -247,3 +247,37 @@ def test_a_field_annotated_by_an_alias_of_python_312():
     check_fields(record, {"table": np.zeros(2, np.int8)})
     with pytest.raises(vtaops.ProgramError, match="Record cannot have table = 'gelu'"):
         check_fields(record, {"table": "gelu"})
+
+
+class Learning:
+    """What of a tensor of PyTorch that learns is seen here."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self.value
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+
+
+def test_inputs_are_converted_and_batches_run_one_by_one():
+    """Lists, tensors and float64 for a float network; eight images for one of batch 1."""
+    graph = vtaops.Graph("floats")
+    x = graph.add(Quantize(0.05), graph.input("x", (1, 4, 6, 6), "float32"))
+    graph.output(graph.add(Dequantize(), graph.add(MaxPool((2, 2), (2, 2)), x)))
+    model = vtaops.compile_model(graph, "tiny")
+    images = np.random.default_rng(0).uniform(-1, 1, (8, 1, 4, 6, 6)).astype(np.float32)
+    expected = np.concatenate([model.run(image) for image in images])
+    stacked = images.reshape(8, 4, 6, 6)
+    for form in (stacked, stacked.tolist(), Learning(stacked), stacked.astype(np.float64)):
+        assert np.array_equal(model.run(form), expected)
+        assert np.array_equal(model.reference({"x": form}), expected)
+    with pytest.raises(ShapeError, match="an input is no array of numbers"):
+        model.run([[1.0], [1.0, 2.0]])
+    with pytest.raises(ShapeError, match=r"shape \(8, 4, 6, 5\)"):
+        model.run(stacked[..., :5])

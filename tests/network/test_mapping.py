@@ -166,7 +166,7 @@ def test_what_vta_cannot_is_named_and_runs_on_the_host():
     reasons = {row.name: (row.where, row.reason) for row in plan_model(graph, "pynq").rows}
     assert reasons["scaled"] == (
         "host",
-        "its scales need a multiplier or a shift for each channel; "
+        "the convolution's scales need a multiplier or a shift for each channel; "
         "this VTA shifts all channels alike",
     )
     assert "lie entirely in the padding" in reasons["mean"][1]

@@ -184,5 +184,5 @@ def test_attention_of_a_model_file():
     model = vtaops.compile_model(quantized)
     where = {row.operator: row.where for row in model.plan}
     assert where["matmul"] == where["dense"] == "vta"
-    assert where["nn.softmax"] == "host"
+    assert where["softmax"] == "host"
     assert equal(model, data[:1])

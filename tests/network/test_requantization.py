@@ -14,12 +14,15 @@ from vtaops.graph import (
     AveragePool,
     Convolution,
     Dense,
+    Graph,
     LeakyRelu,
     Matmul,
     Multiply,
     Requantization,
     Requantize,
+    Reshape,
     TransposedConvolution,
+    evaluate,
 )
 from vtaops.machine.config import EXTENSIONS
 
@@ -152,3 +155,19 @@ def test_a_clip_to_one_value_runs_on_vta(value):
     model = vtaops.compile_model(graph, "pynq_ext")
     assert [row.where for row in model.plan] == ["vta"]
     assert (model.run(*arrays_of(graph)) == value).all()
+
+
+def test_ranges_of_channels_do_not_pass_through_a_reshape_that_mixes_them():
+    """Each of four channels is constant; five rows of four of their values are not."""
+    graph = Graph()
+    x = graph.input("x", (1, 2, 1, 5))
+    bias = np.array([-120, -40, 40, 120], np.int32)
+    still = Convolution(np.zeros((4, 2, 1, 1), np.int8), bias, Requantization())
+    rows = graph.add(Reshape((5, 4)), graph.add(still, x))
+    scale = Requantization(1518500250, 38, 3, rounding="twice")
+    weight = np.array([[90, -3, 50, 7], [5, 80, -20, 11]], np.int8)
+    graph.output(graph.add(Dense(weight, None, scale), rows))
+    model = vtaops.compile_model(graph, "pynq_exact")
+    array = np.zeros((1, 2, 1, 5), np.int8)
+    assert "equal to TFLite" in model.plan[-1].reason
+    assert np.array_equal(model.run(array), evaluate(graph, array)[0])

@@ -184,3 +184,22 @@ def test_groups_of_channels_are_swapped_cut_and_joined_for_nothing(config, batch
     assert not on_host(model)
     kinds = [record.kind for record in model.programs[0].operators]
     assert kinds.count("Conv2d") >= 3
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_pixels_are_cut_and_joined_by_copies(config):
+    """A causal Conv1d that cuts its end, an image that is rolled, parts of channels last."""
+    graph = Graph()
+    line = graph.add(Reshape((2, 6, 1, 20)), graph.input("x", (2, 6, 20), zero_point=-5))
+    made = graph.add(convolution(6, 9, (1, 3), config, padding=(0, 2, 0, 2)), line)
+    chomped = graph.add(Slice(2, 0, 20), graph.add(Reshape((2, 9, 22)), made))
+    image = graph.add(Reshape((2, 9, 1, 20)), chomped)
+    image = graph.add(convolution(9, 33, (1, 1), config), image)
+    parts = [graph.add(Slice(3, *cut), image) for cut in ((7, 20), (0, 7))]
+    rolled = graph.add(Concat(-1), *parts)
+    last = graph.add(dense(33, 17, config), graph.add(Transpose((0, 2, 3, 1)), rolled))
+    again = graph.add(Concat(2), last, graph.add(Slice(2, 5, 9), last))
+    graph.output(
+        graph.add(convolution(17, 4, (1, 1), config), graph.add(Transpose((0, 3, 1, 2)), again))
+    )
+    assert on_host(compiled(graph, config)) == ["reshape"]

@@ -11,10 +11,20 @@ import pytest
 import vtaops
 from trials.mutations import KINDS, mutate
 from trials.random_graphs import random_graph
-from vtaops import VTAError
-from vtaops.graph import Convolution, Graph, Requantization, TransposedConvolution
+from vtaops import ProgramError, VTAError, _proof
+from vtaops.graph import (
+    Convolution,
+    Dense,
+    Graph,
+    Requantization,
+    Reshape,
+    TransposedConvolution,
+)
+from vtaops.machine.isa import Gemm
+from vtaops.program.traffic import elements
 from vtaops.proof import prover, terms
 from vtaops.proof.folds import Folds, folded_sums
+from vtaops.proof.names import Iterations
 from vtaops.proof.prover import _differences, _executed
 from vtaops.proof.sums import convolve
 from vtaops.proof.tasks import launch_task
@@ -63,6 +73,9 @@ def test_layers_are_proven_with_folds(config, zero_point, monkeypatch):
     assert any(folds is not None and folds.are_folded().any() for _, folds in folded)
     monkeypatch.setattr(prover, "FOLDS", False)
     assert model.prove().complete
+    for about in ({"against": object()}, {"capabilities": "fsim"}):
+        with pytest.raises(ProgramError, match="its own graph"):
+            vtaops.prove(model, **about)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -133,7 +146,18 @@ def test_sums_of_the_program_equal_those_of_numpy():
     folds = Folds(fields, (16, 16), tiles)
     x = fields.symbols((5, 2, 16))
     sums, places, which = (rng.integers(most, size=400) for most in (3, 5, 9))
-    value, total, reach = folds.sums(sums, places, which, x, 4)
+    sums, places, which = (part.astype(np.int32) for part in (sums, places, which))
+    kinds = rng.integers(8, size=400).astype(np.int32)  # parts of tiles, and names without folds
+    codes = 4 * np.where(kinds == 1, 9, which) + (kinds == 2)
+    row = np.where(kinds == 3, 5, places)
+    folded = np.flatnonzero((kinds < 1) | (kinds > 3))
+    names = (
+        np.append(np.arange(5), -1).astype(np.int32),
+        np.append(np.arange(9), -1).astype(np.int32),
+    )
+    value, total, reach, rest = folds.sums((sums, row, codes), *names, x, 4)
+    assert np.array_equal(np.flatnonzero(~rest), folded)
+    sums, places, which = sums[folded], places[folded], which[folded]
     wanted = np.zeros((4, 4, 2), object)
     for number, place, tile in zip(sums, places, which, strict=True):
         rows = folds.rows(x.value, folds.held.columns[[tile]])[:, place, :, 0]
@@ -150,12 +174,15 @@ def test_sums_of_the_program_equal_those_of_numpy():
 def test_indices_outside_their_tables_are_refused():
     fields = Fields(0, 2)
     folds = Folds(fields, (16, 16), np.ones((1, 16, 16), np.int8))
-    x, one = fields.symbols((1, 1, 16)), np.zeros(1, np.int64)
-    for sums, places in ((one + 1, one), (one - 1, one), (one, one + 1)):
+    x, one = fields.symbols((1, 1, 16)), np.zeros(1, np.int32)
+    for sums, sources in ((one + 1, one), (one - 1, one), (one, one + 1)):
         with pytest.raises(IndexError):
-            folds.sums(sums, places, one, x, 1)
+            folds.sums((sums, sources, one), one, one, x, 1)
+    for places, held in ((one + 1, one), (one, one + 1)):
+        with pytest.raises(IndexError):
+            folds.sums((one, one, one), places, held, x, 1)
     with pytest.raises(ValueError, match="length"):
-        folds.sums(np.zeros(2, np.int64), one, one, x, 1)
+        folds.sums((np.zeros(2, np.int32), one, one), one, one, x, 1)
 
 
 def test_loops_equal_those_of_numpy(monkeypatch):
@@ -171,3 +198,111 @@ def test_loops_equal_those_of_numpy(monkeypatch):
     assert np.array_equal(fast[0], plain[0])
     assert np.array_equal(np.sort(fast[1][0], axis=0), np.sort(plain[1][0], axis=0))
     assert Terms(fast[0]).shape == (500,)
+
+
+def delayed(rng, fields):
+    """Return terms that delay shifts and clamps; some are numbers, or halves of a shift's unit."""
+    shape = tuple(rng.integers(1, 6, size=3).tolist())
+    parts = [shape[:k] + (1,) * (3 - k) for k in range(4)]
+
+    def drawn(*values):
+        return rng.choice(np.array(values), size=parts[rng.integers(4)])
+
+    symbols = fields.symbols(shape).value
+    shift, low, high = drawn(0, 0, 1, 2, 9, 40, 62), drawn(-np.inf, -128.0, 0.0), drawn(0.0, 127.0)
+    numbers = fields.numbers(rng.integers(-300, 300, shape)).value
+    halves = fields.power(numbers, np.maximum(shift - 1, 0))
+    kind = rng.integers(3, size=shape)
+    value = np.where(kind == 0, symbols, np.where(kind == 1, numbers, halves))
+    middle, radius = (rng.integers(2**k, size=parts[2]).astype(np.float64) for k in (9, 12))
+    return Terms(value, middle, radius, shift, low, high)
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+def test_settled_terms_equal_those_of_numpy(pairs, monkeypatch):
+    rng, fields = np.random.default_rng(pairs), Fields(pairs, pairs)
+    cases = [delayed(rng, fields) for _ in range(60)]
+    chosen = [rng.random(x.shape) < 0.7 if k % 3 else True for k, x in enumerate(cases)]
+    fast = [fields.settled(x, where) for x, where in zip(cases, chosen, strict=True)]
+    hashed = fields.hashed
+    monkeypatch.setattr(terms, "_proof", None)
+    plain = [fields.settled(x, where) for x, where in zip(cases, chosen, strict=True)]
+    assert fields.hashed == 2 * hashed > 0
+    for x, one, other in zip(cases, fast, plain, strict=True):
+        for name in vars(x):
+            own, wanted = getattr(one, name), getattr(other, name)
+            assert np.array_equal(own, wanted), name
+
+
+def test_scaled_terms_equal_those_of_numpy(monkeypatch):
+    rng, fields = np.random.default_rng(0), Fields(0, 2)
+
+    for _ in range(40):
+        shape = tuple(rng.integers(1, 6, size=3).tolist())
+        x = replace(fields.symbols(shape), radius=np.float64(1000))
+        part = shape[:1] + (1,) * 2 if rng.random() < 0.5 else (1, *shape[1:])
+        factors, shifts = rng.integers(1 << 16, size=part), rng.integers(48, size=part)
+        zero_point, rounds = int(rng.integers(-128, 128)), bool(rng.integers(2))
+        about = x, factors, shifts, zero_point, (-128, 127), rounds
+        fast = fields.requantized(*about)
+        with monkeypatch.context() as patched:
+            patched.setattr(terms, "_proof", None)
+            plain = fields.requantized(*about)
+        for name in vars(fast):
+            assert np.array_equal(getattr(fast, name), getattr(plain, name)), name
+
+
+def test_terms_that_do_not_fit_their_loop_are_refused():
+    fields = Fields(0, 2)
+    value, ones = fields.symbols((3,)).value, np.ones(3)
+    flags, tags, bits = ones > 0, ones.astype(np.uint64), ones.astype(np.int64)
+    about = np.array(fields.primes, np.float64), fields._halves, 1.0
+    with pytest.raises(IndexError):
+        _proof.settle(value, value.copy(), flags, tags, bits * 63, -ones, ones, *about)
+    with pytest.raises(IndexError):
+        _proof.scale(value, value.copy(), ones, bits, np.ones((4, 1)), about[0])
+    with pytest.raises(ValueError, match="shape"):
+        _proof.scale(value, value.copy(), ones[:2], bits[:2], np.ones((4, 2)), about[0])
+    with pytest.raises(ValueError, match="shape"):
+        _proof.settle(value, value.copy(), flags[:2], tags, bits, -ones, ones, *about)
+    with pytest.raises(ValueError, match="shape"):
+        _proof.settle(value, value[:, :2].copy(), flags, tags, bits, -ones, ones, *about)
+
+
+def test_products_of_a_gemm_equal_those_of_numpy():
+    rng = np.random.default_rng(0)
+    sides = {"dst": 90, "src": 70, "wgt": 50}
+    for _ in range(30):
+        micro_ops = np.stack([rng.integers(10, size=5) for _ in sides], axis=1)
+        loops = {
+            f"{name}_factor_{loop}": int(rng.integers(9))
+            for name in sides
+            for loop in ("out", "in")
+        }
+        i = Gemm(uop_begin=0, uop_end=5, iter_out=3, iter_in=4, **loops)
+        plan = Iterations(i, micro_ops, np.zeros(5, np.bool_))
+        memories = [rng.integers(1 << 20, size=size).astype(np.int32) for size in sides.values()]
+        fast, plain = plan.products(*memories), plan.plain_products(*memories)
+        assert all(np.array_equal(a, b) for a, b in zip(fast, plain, strict=True))
+        for place, name in ((plan.written, "dst"), (plan.inputs, "src"), (plan.tiles, "wgt")):
+            column = micro_ops[:, [*sides].index(name)]
+            assert np.array_equal(place, np.unique(elements(i, name, column)))
+        with pytest.raises(IndexError):
+            plan.products(*(memory[:1] for memory in memories))
+
+
+@pytest.mark.parametrize("flat", [(24, 3, 2), (5, 2, 2), (40, 1, 1)])
+def test_matrices_of_flattened_images_fold(flat):
+    rng, columns = np.random.default_rng(0), int(np.prod(flat))
+    graph = Graph("flattened")
+    x = graph.input("x", (2, 16, *flat[1:]), zero_point=3)
+    weight = drawn_weights(rng, flat[0], 16, 1, 1)
+    x = graph.add(Convolution(weight, None, Requantization(1, 10)), x)
+    x = graph.add(Reshape((2, columns)), x)
+    dense = Dense(drawn_weights(rng, 20, columns), None, Requantization(1, 10))
+    graph.output(graph.add(dense, x))
+    (task,) = tasks_of(vtaops.compile_model(graph, "pynq"))
+    found, folds = differing(task, folds=True)
+    assert not any(d.any() for d in found.values())
+    assert folds.step(dense.weight) == flat[1] * flat[2]
+    assert folds.are_folded().any()

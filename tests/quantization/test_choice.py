@@ -119,7 +119,7 @@ def test_learned_rounding_changes_no_scale_and_lowers_the_noise(scales):
         run_quantization(small_network(), data, scales=scales, learned_rounding=wanted)
         for wanted in (False, True)
     )
-    before, after = (constant_scales(done.model) for done in (plain, learned))
+    before, after = (constant_scales(done.prepared, done.model) for done in (plain, learned))
     assert before.keys() == after.keys()
     weights = [name for name in before if before[name].ndim or scales == "pow2"]
     for name in weights:

@@ -6,7 +6,7 @@ import pytest
 from trials.onnx_models import Builder, images, small_network
 from vtaops import AccuracyWarning
 from vtaops.graph import onnx_files
-from vtaops.quantization import pairs, pipeline, run_quantization
+from vtaops.quantization import insert, pairs, run_quantization
 from vtaops.quantization.departures import departures
 
 SCHEMES = [
@@ -41,7 +41,7 @@ def test_a_lost_activation_is_told(monkeypatch):
         pairs._drop_idle_activations(model)
         pairs._join_residuals(model)
 
-    monkeypatch.setattr(pipeline, "remove_pairs", in_the_wrong_order)
+    monkeypatch.setattr(insert, "remove_pairs", in_the_wrong_order)
     with pytest.warns(AccuracyWarning, match=r"'add2_0' \(Add\) keeps .* dB where its rounding"):
         done = run_quantization(activated_residual(()), images(8), scales="free")
     (found,) = done.departures

@@ -73,3 +73,73 @@ def test_numbers_that_an_integer_input_cannot_hold_are_refused(value):
     stack[..., 0] = value
     with pytest.raises(ModelError, match="'x' holds float32 values that int8 cannot represent"):
         load_samples(stack, SHAPES, dtypes)
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 4, 3), (None, 6, 4, 1), (1, 1, 6, 4)])
+def test_pictures_fit_inputs_of_either_order(tmp_path, shape):
+    path = tmp_path / "picture.png"
+    pixels = np.arange(72, dtype=np.uint8).reshape(6, 4, 3)
+    Image.fromarray(pixels).save(path)
+    found = pictures.read_picture(path, "x", shape)
+    assert found.shape == (1, *shape[1:])
+    if shape[-1] == 3:
+        np.testing.assert_allclose(found[0], (pixels / 255 - 0.5) / 0.5, atol=1e-6)
+    with pytest.raises(ModelError, match=r"would, or 1 instead of 3 for gray"):
+        pictures.read_picture(path, "x", (1, 6, 4, 2))
+
+
+class Tensor:
+    """What of a tensor of PyTorch that learns is seen here."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        return self.value
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+
+
+def test_samples_are_stacked_in_many_ways():
+    """Along the first axis, one more in front, as lists, as tensors, or one for all."""
+    shapes = {"x": (1, 3), "state": (2, 1, 4)}
+    x, state = np.arange(12.0).reshape(4, 3), np.arange(32.0).reshape(4, 2, 1, 4)
+    wanted = load_samples({"x": x, "state": state}, shapes)
+    assert [sample["state"].shape for sample in wanted] == [(2, 1, 4)] * 4
+    forms = [
+        {"x": x[:, None], "state": state.reshape(8, 1, 4)},
+        {"x": x.tolist(), "state": Tensor(state)},
+        [{"x": Tensor(a), "state": b} for a, b in zip(x, state, strict=True)],
+    ]
+    for form in forms:
+        for one, other in zip(load_samples(form, shapes), wanted, strict=True):
+            assert all(np.array_equal(one[name], other[name]) for name in shapes)
+    shared = load_samples({"x": x, "state": state[0]}, shapes)
+    assert len(shared) == 4
+    assert all(np.array_equal(sample["state"], state[0]) for sample in shared)
+    for form in (x, x.tolist(), list(x), Tensor(x), [Tensor(row) for row in x]):
+        assert len(load_samples(form, {"x": (1, 3)})) == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            {"x": np.zeros((4, 3)), "y": np.zeros((3, 2))},
+            r"'x' 4, 'y' 3\. Give each as many, or one",
+        ),
+        (
+            {"x": np.zeros((4, 2)), "y": np.zeros((4, 2))},
+            r"\(1, 3\): stack samples along the first",
+        ),
+        ({"x": [[1, 2, 3], [4]], "y": np.zeros((2, 2))}, "'x' is no array of numbers"),
+        (5, "not int"),
+    ],
+)
+def test_samples_that_do_not_fit(data, message):
+    with pytest.raises(ModelError, match=message):
+        load_samples(data, {"x": (1, 3), "y": (1, 2)})

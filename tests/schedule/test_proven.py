@@ -11,7 +11,9 @@ from trials.free_schedules import random_schedule as free_schedule
 from trials.random_cases import FAMILIES
 from vtaops import Conv2d, Gemm, HardwareConfig, NotEquivalent
 from vtaops.compiler import driver
+from vtaops.machine.capabilities import find
 from vtaops.machine.isa import Alu, Encoding, words_to_array
+from vtaops.program import verifier
 from vtaops.proof import rechecked
 
 SMALL = Gemm(m=4, n=16, k=16, shift=5)
@@ -39,8 +41,8 @@ def test_large_programs_say_that_they_are_not_proven():
 
 
 def test_a_compiler_that_errs_returns_nothing(monkeypatch):
-    def wrong(fragment, able, verify):
-        program = linked(fragment, able, verify)
+    def wrong(fragment, able):
+        program = linked(fragment, able)
         code = [replace(i, imm=6) if isinstance(i, Alu) and i.imm == 5 else i for i in program]
         words = words_to_array([*map(Encoding.of(program.config).encode, code)])
         return replace(program, instructions=words)
@@ -70,3 +72,15 @@ def test_schedules_with_every_freedom_are_right_or_refused(kind):
     found = [tried(f"sample {seed}", kind) for seed in range(4)]
     assert not [outcome.fault for outcome in found if outcome.fault]
     assert any(outcome.program for outcome in found)
+
+
+def test_what_is_proven_is_verified_once_for_its_device(monkeypatch):
+    seen = []
+    monkeypatch.setattr(verifier, "verify", lambda program, capabilities: seen.append(capabilities))
+    able = find("hls-2020")
+    for about in ({}, {"prove": True}, {"prove": False}, {"verify": False, "prove": True}):
+        vtaops.compile(SMALL, "pynq", capabilities="hls-2020", **about)
+        assert seen == [able], about
+        seen.clear()
+    vtaops.compile(SMALL, "pynq", verify=False)
+    assert not seen

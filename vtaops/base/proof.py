@@ -10,6 +10,11 @@ from typing import Any
 
 from vtaops.base.errors import ProgramError
 
+CERTIFICATE = "proof"
+"""Key in a program's metadata: what is stated of its proof (`vtaops.proof.certificates`)."""
+TRIED = "tried"
+"""Key there: why its launch is not proven, and on how many inputs it was run (`model.judge`)."""
+
 
 @dataclass(frozen=True)
 class Proof:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ShapeError, VTAError, raising
 
 Array = npt.NDArray[Any]
 """An array of any type and shape."""
@@ -150,3 +150,17 @@ def require_at_least(minimum: int, **values: int) -> None:
 def ceil_div(value: int, divisor: int) -> int:
     """Return `value` / `divisor`, rounded up."""
     return -(-value // divisor)
+
+
+def as_array(what: str, value: Any, error: type[VTAError]) -> Array:
+    """Return an array, nested lists of numbers, or a tensor of PyTorch as an array.
+
+    Raises
+    ------
+    VTAError
+        Of type `error`, if rows differ in length, or it is something else.
+    """
+    if hasattr(value, "detach"):  # a tensor that learns, or lies on a GPU
+        value = value.detach().cpu()
+    with raising(error, f"{what} is no array of numbers", ValueError, TypeError):
+        return np.asarray(value)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.choice import TriedWay
+    from vtaops.quantization.quality import Quality
 
 
 DEFAULT_CONFIG = "pynq"
@@ -472,6 +473,8 @@ def quantize(
     bias_correction: bool | None = None,
     mean: str | None = None,
     deviation: str | None = None,
+    float_nodes: list[str] | None = None,
+    worst: bool = False,
     rows: Annotated[int, typer.Option(min=0)] = 20,
     as_json: bool = False,
 ) -> None:
@@ -502,12 +505,16 @@ def quantize(
         Use asymmetric activations. Default without --config: only with free scales.
     method
         Ranges: minmax, entropy, percentile, distribution.
-    equalization : --equalization, --equalize
+    equalization : --equalization/--no-equalization, --equalize
         First bring the channels of tensors to one range.
-    learned_rounding : --learned-rounding, --learn-rounding
+    learned_rounding : --learned-rounding/--no-learned-rounding, --learn-rounding
         Round weights up or down so that their errors cancel.
-    bias_correction : --bias-correction, --correct-bias
+    bias_correction : --bias-correction/--no-bias-correction, --correct-bias
         Remove mean rounding errors from the biases.
+    float_nodes : --float
+        A node, or a tensor that it writes, that stays float; may be repeated.
+    worst
+        Also list the ten tensors whose rounding costs the outputs most, and what would help.
     rows
         Number of layers to list, worst first; 0: all.
     as_json : --json
@@ -529,22 +536,43 @@ def quantize(
             learned_rounding=learned_rounding,
             bias_correction=bias_correction,
             preparation=preparation,
+            float_nodes=float_nodes or (),
         )
         quality = done.quality()
+        costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
+    tables = [_ways(done.trials, config)] if done.trials else []
+    tables += _quality_tables(quality, rows)
+    data = quality.as_dict()
+    if worst:
+        columns = {
+            "tensor": "",
+            "operator": "",
+            "costs dB": ".1f",
+            "steps": ".0f",
+            "would help": "",
+        }
+        title = "Tensors whose rounding costs the outputs most"
+        tables.append(options.list_table(title, columns, map(astuple, costly)))
+        data["worst"] = [asdict(cost) for cost in costly]
     facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
-    shown = quality.layers[: rows or None]
-    title = f"Layers, the worst {len(shown)} of {len(quality.layers)} first"
-    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    layers = options.list_table(title, columns, map(astuple, shown))
-    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
-    outputs = options.list_table("Outputs against float", columns, map(astuple, quality.outputs))
-    tried = [_ways(done.trials, config)] if done.trials else []
-    options.show(quality.as_dict(), as_json, *tried, layers, outputs, *facts)
+    facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
+    options.show(data, as_json, *tables, *facts, str(quality))
 
 
 # ------------------------------------------------------------------------------ details
+
+
+def _quality_tables(quality: Quality, rows: int) -> list[Table]:
+    """Return the tables of a quality: the worst layers (all for 0 rows) and the outputs."""
+    listed = quality.layers[: rows or None]
+    title = f"Layers, the worst {len(listed)} of {len(quality.layers)} first"
+    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
+    layers = options.list_table(title, columns, map(astuple, listed))
+    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
+    shown = [astuple(output)[: len(columns)] for output in quality.outputs]
+    return [layers, options.list_table("Outputs against float", columns, shown)]
 
 
 def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:

@@ -96,7 +96,7 @@ def compile(
         _check_supported(op, config, able)
         tiling = timed_tiling(op, config, able)
     fragment = emit(op, config, tiling, capabilities=able, keep_weights=keep_weights)
-    program = _judged(_linked(fragment, able, verify), prove, verify)
+    program = _judged(_linked(fragment, able), able, prove, verify)
     seconds = perf_counter() - begin
     level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
     _log.log(level, "compiled %s: %d instructions in %.2f s", op.summary, len(program), seconds)
@@ -322,10 +322,8 @@ def build(
         raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
     fragment = lowering.emit(flat, given, hardware, options, OperatorRecord(kind="schedule"))
-    program = _linked(fragment, able, verify)
-    if against is None and not prove:
-        return program
-    return _judged(program, prove, verify, against)
+    prove = False if against is None and not prove else prove
+    return _judged(_linked(fragment, able), able, prove, verify, against)
 
 
 PROVEN = 1 << 17
@@ -333,33 +331,43 @@ PROVEN = 1 << 17
 took 0.1 to 0.8 times the CPU seconds of compiling, and with 420,000 about three times."""
 
 
-def _linked(fragment: Fragment, able: Capabilities, verify: bool) -> Program:
-    """Link one fragment to a program; optionally verify it."""
-    program = lowering.link(
-        [lowering.whole(fragment)], fragment.buffers, {"capabilities": able.name}
-    )
-    if verify:
-        program.verify(able)
-    return program
+def _linked(fragment: Fragment, able: Capabilities) -> Program:
+    """Link one fragment to a program."""
+    parts, metadata = [lowering.whole(fragment)], {"capabilities": able.name}
+    return lowering.link(parts, fragment.buffers, metadata)
 
 
 def _judged(
-    program: Program, prove: bool | None, verified: bool, against: Operator | None = None
+    program: Program,
+    able: Capabilities,
+    prove: bool | None,
+    verify: bool,
+    against: Operator | None = None,
 ) -> Program:
-    """Return a program that states its proof or why it has none; `prove` None decides by cost."""
-    if prove is False or (prove is None and not verified):
-        return program
-    counted = program.stats()
+    """Return a program that states its proof or why it has none; `prove` None decides by cost.
+
+    A proof verifies the program; without one, `verify` decides.
+    """
+    wanted, counted = verify if prove is None else prove, program.stats()
     executed = counted.gemm_counter + counted.alu_counter
-    if prove is None and executed > PROVEN:
+    costly = prove is None and executed > PROVEN
+    if verify and (costly or not wanted):
+        program.verify(able)
+    if not wanted:
+        return program
+    if costly:
         reason = f"not tried: it executes {executed:,} micro-ops; program.prove() takes seconds"
-        return replace(program, metadata={**program.metadata, "unproven": reason})
-    proof = program.prove(against=against)
+        return _stating(program, "unproven", reason)
+    proof = program.prove(against=against, capabilities=able)
     if not proof.complete:
-        return replace(program, metadata={**program.metadata, "unproven": proof.unproven[0]})
+        return _stating(program, "unproven", proof.unproven[0])
     if against is None:
         return program.certified(proof)
-    return replace(program, metadata={**program.metadata, "proven": proof.claims[0]})
+    return _stating(program, "proven", proof.claims[0])
+
+
+def _stating(program: Program, key: str, text: str) -> Program:
+    return replace(program, metadata={**program.metadata, key: text})
 
 
 def _module(schedule: tvm.s_tir.Schedule | tvm.IRModule) -> tvm.IRModule:

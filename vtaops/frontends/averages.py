@@ -6,6 +6,9 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from vtaops.base.window import Size
 from vtaops.frontends import halves
 from vtaops.frontends.steps import (
     NotTranslated,
@@ -15,6 +18,7 @@ from vtaops.frontends.steps import (
     first,
     moved,
     reduced_axes,
+    reduced_image,
     reshaped,
     shape_of,
     step,
@@ -64,25 +68,14 @@ def _reduce_sum(value: Value, target: ResultRange) -> Source:
 
 
 def _mean(value: Value, target: ResultRange) -> Source:
-    """Translate a mean or a sum over any axes: they become the pixels of an image."""
-    shape, axes = shape_of(first(value)), reduced_axes(value)
+    """Translate a mean or a sum over any axes."""
     data, scale = operand(first(value), value)
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    if kept + axes != sorted(kept + axes):
-        data = moved(ops.Transpose((*kept, *axes)), data)
-    rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
-    image = reshaped(data, [math.prod(row) for row in rows])
-    count = math.prod(shape[axis] for axis in axes)
+    image, window = reduced_image(value, data)
+    count = math.prod(window)
     ratio = scale / target.grid.scale * (count if value.op == "ReduceSum" else 1)
-    return reshaped(_average(value, image, ratio, count, target), shape_of(value))
-
-
-def _global_pool(value: Value, target: ResultRange) -> Source:
-    _, _, h, w = image_shape(first(value))
-    data, scale = operand(first(value), value)
-    image = reshaped(data, image_shape(first(value)))
-    pooled = _average(value, image, scale / target.grid.scale, h * w, target)
-    return reshaped(pooled, shape_of(value))
+    whole = window == image.tensor.shape[2:]
+    given = {} if whole else {"kernel": window, "strides": (1, 1)}
+    return reshaped(_average(value, image, ratio, count, target, **given), shape_of(value))
 
 
 def _average(
@@ -133,9 +126,29 @@ def _is_power_of_two(ratio: float) -> bool:
     return math.frexp(ratio)[0] == 0.5
 
 
+def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
+    """Translate a bilinear enlargement by whole factors.
+
+    Between repeated pixels, it is a mean over windows of the factor's size; for even factors the
+    window lies between two pixels, so two such means are added.
+    """
+    data, scale = operand(first(value), value)
+    taps = [
+        np.ones(f, np.int64) if f % 2 else np.convolve(np.ones(f, np.int64), [1, 1])
+        for f in factors
+    ]
+    (top, left), channels = (len(tap) // 2 for tap in taps), image_shape(value)[1]
+    image = reshaped(data, image_shape(first(value)))
+    image = moved(ops.Pad((top, left, top, left), "edge"), moved(ops.Upsample(factors), image))
+    weight = np.broadcast_to(np.outer(*taps).astype(np.int8), (channels, 1, *map(len, taps)))
+    ratio = scale / target.grid.scale / float(taps[0].sum() * taps[1].sum())
+    op = ops.Convolution(weight, None, target.requantization(ratio), groups=channels)
+    return reshaped(step(op, image, scale=target.grid.scale), shape_of(value))
+
+
 AVERAGES: dict[str, Rule] = {
     "ReduceMean": _mean,
     "ReduceSum": _reduce_sum,
     "AveragePool": _average_pool,
-    "GlobalAveragePool": _global_pool,
+    "GlobalAveragePool": _mean,
 }

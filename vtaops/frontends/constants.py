@@ -34,15 +34,20 @@ def real(value: Value | None) -> Array | None:
     """Return the elements of a fixed value, floating point as float64; None for any other."""
     if value is None or not value.fixed:
         return None
-    function = _EXACT.get(value.op)
     if value.op == "DequantizeLinear" and (found := integers(value)) is not None:
         return np.asarray(found[0] * found[1])
-    arguments = [real(argument) for argument in value.args] if function else []
-    if function is None or any(argument is None for argument in arguments):
-        array = value.array
-        return array.astype(np.float64) if array is not None and array.dtype.kind == "f" else array
+    exact = _computed(value) if value.op in _EXACT else None
+    array = value.array if exact is None else exact
+    return array.astype(np.float64) if array is not None and array.dtype.kind == "f" else array
+
+
+def _computed(value: Value) -> Array | None:
+    """Return the elements of a value in float64, if its arguments are known."""
+    arguments = [real(argument) for argument in value.args]
+    if any(argument is None for argument in arguments):
+        return None
     with np.errstate(all="ignore"):  # readers of a scale or a table check that it is finite
-        return np.asarray(function(value, *arguments))
+        return np.asarray(_EXACT[value.op](value, *arguments))
 
 
 def number(value: Value | None) -> float | None:
@@ -66,14 +71,17 @@ def integers(value: Value | None) -> tuple[Array, Array] | None:
         return None
     if value.op in RESHAPING or value.op == "Transpose":
         found = integers(value.args[0])
-        if found is None:
-            return None
-        first, second = np.broadcast_arrays(*found)
-        return _EXACT[value.op](value, first), _EXACT[value.op](value, second)
-    if value.op != "DequantizeLinear" or value.attrs.get("block_size"):
-        return None
+        parts = () if found is None else np.broadcast_arrays(*found)
+        moved = [_EXACT[value.op](value, part) for part in parts]
+        return (moved[0], moved[1]) if moved else None
+    return _dequantized(value) if value.op == "DequantizeLinear" else None
+
+
+def _dequantized(value: Value) -> tuple[Array, Array] | None:
     data, scale, zero = map(real, value.args)
-    if data is None or scale is None or zero is None or data.dtype.kind not in "iu":
+    if data is None or scale is None or zero is None or value.attrs.get("block_size"):
+        return None
+    if data.dtype.kind not in "iu":  # an 8-bit float
         return None
     axis, rank = int(value.attrs.get("axis", 1)), data.ndim
     zero = along(axis, rank, zero.astype(np.int64).squeeze())

@@ -267,20 +267,28 @@ class _Emitter:
 
     def _opaque(self, group: list[Value]) -> None:
         """Add a group as one function."""
-        plan, inside = self._plan, set(group)
-        read = dict.fromkeys(arg for value in group for arg in _reads(value))
-        inputs = [value for value in read if value not in inside and not value.fixed]
-        outputs = [v for v in group if v in plan.grids or self._read_outside(v, inside)]
-        function = host_function(self._network, inputs, outputs)
-        described = tuple(_tensor(value, plan.grids.get(value)) for value in outputs)
-        reason = _joined(plan.reasons[value] for value in group)
-        op = Host(function, described, tuple(dict.fromkeys(v.kind for v in group)), reason)
+        inputs, outputs = self._ends(group)
+        grids = self._plan.grids
+        op = Host(
+            host_function(self._network, inputs, outputs),
+            tuple(_tensor(value, grids.get(value)) for value in outputs),
+            tuple(dict.fromkeys(value.kind for value in group)),
+            _joined(self._plan.reasons[value] for value in group),
+        )
         names = list(map(self._name, outputs))
         tensors = self.graph.add_many(
             op, *map(self._float, inputs), names=names if all(names) else None
         )
         for value, tensor in zip(outputs, tensors, strict=True):
             self._keep(value, tensor)
+
+    def _ends(self, group: list[Value]) -> tuple[list[Value], list[Value]]:
+        """Return what a group reads, and those of its values that others read."""
+        inside = set(group)
+        read = dict.fromkeys(arg for value in group for arg in _reads(value))
+        inputs = [value for value in read if value not in inside and not value.fixed]
+        grids = self._plan.grids
+        return inputs, [v for v in group if v in grids or self._read_outside(v, inside)]
 
     def _keep(self, value: Value, tensor: Tensor) -> None:
         """Keep a tensor of the host, as integers too if operators of VTA read them."""

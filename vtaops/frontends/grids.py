@@ -13,7 +13,7 @@ EIGHT_BITS = frozenset({"int8", "uint8"})
 KEEPING = frozenset(
     {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Concat", "Split"}
     | {"Slice", "Gather", "Expand", "Pad", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth"}
-    | {"MaxPool", "GlobalMaxPool", "Relu"}
+    | {"MaxPool", "GlobalMaxPool", "ReduceMax", "Relu"}
 )
 """Operators whose results lie on the grid of what they move."""
 
@@ -58,13 +58,25 @@ def natural_grid(value: Value) -> Grid | None:
     if value.op == "QuantizeLinear":
         return grid_of(value)
     if value.op == "DequantizeLinear":
-        grid, own = grid_of(value), natural_grid(first(value))
-        if own not in (None, grid):
-            raise NotTranslated(f"{value.label} reads as {grid} what was quantised as {own}")
-        return grid
+        return _read_grid(value)
     if value.op == "input":
         return _input_grid(value)
-    if value.op not in KEEPING or (value.index and value.op != "Split"):
+    return _kept_grid(value) if value.op in KEEPING else None
+
+
+def _read_grid(value: Value) -> Grid:
+    """Return the grid on which a DequantizeLinear reads its argument, which may have no other."""
+    grid, own = grid_of(value), natural_grid(first(value))
+    if own not in (None, grid):
+        raise NotTranslated(f"{value.label} reads as {grid} what was quantised as {own}")
+    return grid
+
+
+def _kept_grid(value: Value) -> Grid | None:
+    """Return the grid of all that a value moves; None if they have several, or none."""
+    if value.index and value.op != "Split":
+        return None
+    if value.op == "Resize" and value.attrs.get("mode", "nearest") != "nearest":
         return None
     moved = value.args if value.op == "Concat" else value.args[:1]
     grids = {None if part is None else natural_grid(part) for part in moved}

@@ -67,7 +67,6 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     ModelError
         If ONNX refuses its arguments or attributes, or does not know the operator.
     """
-    onnx = _onnx()
     schema = _schema(node.op, opset)
     if schema is None:
         raise ModelError(f"{node.label} is no operator of ONNX's opset {opset}")
@@ -78,6 +77,11 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
         return [(node.reads[0].shape, like.dtype)]
     if not schema.has_type_and_shape_inference_function:  # normalisations, which keep the shape
         return [(node.reads[0].shape, node.reads[0].dtype)]
+    return _as_onnx_infers(node, count, opset, schema)
+
+
+def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list[Type]:
+    onnx = _onnx()
     names = [f"result{number}" for number in range(count)]
     read = {value.name: value for value in node.reads}
     types = {name: _type_proto(value) for name, value in read.items()}

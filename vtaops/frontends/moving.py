@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.shapes import Array
+from vtaops.frontends.averages import interpolated
 from vtaops.frontends.constants import axis_of, number, whole_numbers
 from vtaops.frontends.grids import through_pairs
 from vtaops.frontends.pixels import moved_pixels
@@ -22,6 +23,7 @@ from vtaops.frontends.steps import (
     cut,
     first,
     moved,
+    reduced_image,
     reshaped,
     shape_of,
     step,
@@ -42,6 +44,12 @@ def _max_pool(value: Value, target: ResultRange) -> Source:
     found = window(value)
     op = ops.MaxPool(found.kernel, found.strides, found.padding, found.dilation, any(found.more))
     return reshaped(moved(op, translated_image(value, target)), shape_of(value))
+
+
+def _maximum(value: Value, target: ResultRange) -> Source:
+    """Translate a maximum over any axes."""
+    image, window = reduced_image(value, translate(first(value), target))
+    return reshaped(moved(ops.MaxPool(window, (1, 1)), image), shape_of(value))
 
 
 def _reshape(value: Value, target: ResultRange) -> Source:
@@ -162,14 +170,22 @@ def _expand(value: Value, target: ResultRange) -> Source:
 
 
 def _resize(value: Value, target: ResultRange) -> Source:
-    attrs, image = value.attrs, first(value)
-    before, after = image_shape(image), image_shape(value)
+    before, after = image_shape(first(value)), image_shape(value)
     factors = after[2] // before[2], after[3] // before[3]
-    whole = (*before[:2], factors[0] * before[2], factors[1] * before[3]) == after
-    nearest = attrs.get("mode", "nearest") == "nearest"
-    if not nearest or not whole or not all(_repeats(factor, value) for factor in factors):
+    if (*before[:2], factors[0] * before[2], factors[1] * before[3]) != after:
+        raise NotTranslated(f"{value.label} does not enlarge images by whole factors")
+    mode = value.attrs.get("mode", "nearest")
+    if mode == "linear" and _is_centred(value):
+        return interpolated(value, factors, target)
+    if mode != "nearest" or not all(_repeats(factor, value) for factor in factors):
         raise NotTranslated(f"{value.label} does not repeat each pixel a whole number of times")
     return reshaped(moved(ops.Upsample(factors), translated_image(value, target)), shape_of(value))
+
+
+def _is_centred(value: Value) -> bool:
+    """Return whether the pixels of a Resize lie at the centres of equal parts of the image."""
+    mode = value.attrs.get("coordinate_transformation_mode", "half_pixel")
+    return mode == "half_pixel" and not value.attrs.get("antialias")
 
 
 def _repeats(factor: int, value: Value) -> bool:
@@ -206,6 +222,8 @@ def _pad(value: Value, target: ResultRange) -> Source:
 
 MOVING: dict[str, Rule] = {
     "MaxPool": _max_pool,
+    "GlobalMaxPool": _maximum,
+    "ReduceMax": _maximum,
     "Reshape": _reshape,
     "Flatten": _reshape,
     "Squeeze": _reshape,

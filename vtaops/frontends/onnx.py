@@ -223,40 +223,9 @@ def _clip(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return reader.add(operator) if found is None else [found]
 
 
-def _maximum(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
-    """Read a maximum over all pixels as a MaxPool of the image's size."""
-    data, stated = operator.part(0, 2)
-    shape = data.shape if data is not None and data.dtype == "float32" else None
-    axes = stated.array if stated is not None else operator.attrs.get("axes")
-    if shape is None or not _are_pixels(operator.op, axes, len(shape)):
-        return reader.add(operator)
-    name, builder = operator.name, reader.builder
-    kept = operator.attrs.get("keepdims", 1)
-    pooled = builder.add(
-        "MaxPool",
-        data,
-        name=name if kept else f"{name}:pooled",
-        label=operator.label,
-        kernel_shape=shape[2:],
-    )
-    if kept:
-        return [pooled]
-    rest = builder.constant(np.array(shape[:2], np.int64), f"{name}:shape")
-    return [builder.add("Reshape", pooled, rest, name=name, label=operator.label)]
-
-
-def _are_pixels(op: str, axes: Iterable[int] | None, rank: int) -> bool:
-    """Return whether a maximum goes over all axes of an image but batch and channels."""
-    if rank not in (3, 4) or op == "GlobalMaxPool":
-        return rank in (3, 4)
-    return axes is not None and sorted(int(axis) % rank for axis in axes) == [*range(2, rank)]
-
-
 RULES: dict[str, Rule] = {
     "QuantizeLinear": _pair,
     "Clip": _clip,
-    "GlobalMaxPool": _maximum,
-    "ReduceMax": _maximum,
     "DequantizeLinear": _pair,
     "Identity": _alias,
     "Dropout": _dropout,

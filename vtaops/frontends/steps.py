@@ -6,15 +6,17 @@ if several operators lie between two quantised tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.window import Size
 from vtaops.frontends.constants import whole_numbers
 from vtaops.frontends.values import Value
-from vtaops.graph import GraphOperator, Requantization, Reshape, Slice, Tensor
+from vtaops.graph import GraphOperator, Requantization, Reshape, Slice, Tensor, Transpose
 from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Rounding
 
@@ -145,12 +147,30 @@ def reduced_axes(value: Value) -> list[int]:
         If they depend on data.
     """
     rank, stated = len(shape_of(first(value))), argument(value, 1)
+    if value.op.startswith("Global"):
+        return list(range(2, rank))
     found = value.attrs.get("axes") if stated is None else whole_numbers(stated)
     if stated is not None and found is None:
         raise NotTranslated(f"{value.label} reduces axes that are computed when it runs")
     if not found:
         return [] if value.attrs.get("noop_with_empty_axes") else list(range(rank))
     return sorted(int(axis) % rank for axis in found)
+
+
+def reduced_image(value: Value, source: Source) -> tuple[Source, Size]:
+    """Return the first argument of a reduction as an image, and the window that is reduced.
+
+    The pixels of the image are the reduced axes, or it is one already.
+    """
+    shape, axes = shape_of(first(value)), reduced_axes(value)
+    if len(shape) == 4 and {*axes} <= {2, 3}:
+        return source, (shape[2] if 2 in axes else 1, shape[3] if 3 in axes else 1)
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    if kept + axes != sorted(kept + axes):
+        source = moved(Transpose((*kept, *axes)), source)
+    rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]
+    n, c, h, w = (math.prod(row) for row in rows)
+    return reshaped(source, (n, c, h, w)), (h, w)
 
 
 def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:

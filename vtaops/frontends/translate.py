@@ -88,13 +88,19 @@ def translate_root(value: Value, target: ResultRange) -> Source:
         with shapes_translated():
             return rule(value, target)
     except NotTranslated:
-        affine = affine_of(value)
-        if affine is not None and affine.tensor is not value:
-            return affine_function(value, affine, target)
-        data = argument_of(value) if is_elementwise(value) else None
-        if data is None:
+        found = _as_function(value, target)
+        if found is None:
             raise
-        return _table(value, data, target)
+        return found
+
+
+def _as_function(value: Value, target: ResultRange) -> Source | None:
+    """Return the operators of a value that is a function of one tensor; None if it is not."""
+    affine = affine_of(value)
+    if affine is not None and affine.tensor is not value:
+        return affine_function(value, affine, target)
+    data = argument_of(value) if is_elementwise(value) else None
+    return None if data is None else _table(value, data, target)
 
 
 def operand(data: Value | None, reader: Value) -> tuple[Source, float]:

@@ -6,12 +6,13 @@ Also runs integer operators that stay on the host. Imports no TVM.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, as_array
 from vtaops.graph.graph import Graph, Node
 from vtaops.graph.tensor import Tensor
 
@@ -36,6 +37,39 @@ def evaluate_all(graph: Graph, *arrays: npt.ArrayLike) -> dict[str, Array]:
     return values
 
 
+def batches(inputs: Sequence[Tensor], arrays: Sequence[npt.ArrayLike]) -> list[list[Array]]:
+    """Return the arrays of each run: one, or several if each array holds as many batches.
+
+    ``(8, 3, 224, 224)`` for an input of ``(1, 3, 224, 224)`` are eight. What does not fit is
+    returned as it is, for `checked_inputs` to refuse.
+    """
+    values = [as_array("an input", array, ShapeError) for array in arrays]
+    counts = {_count(value, tensor) for value, tensor in zip(values, inputs, strict=False)}
+    count = counts.pop() if len(counts) == 1 and len(values) == len(inputs) else 0
+    if count < 2:
+        return [values]
+    parts = [np.split(value, count) for value in values]
+    return [list(part) for part in zip(*parts, strict=True)]
+
+
+def _count(value: Array, tensor: Tensor) -> int:
+    """Return how many batches of an input an array holds; 0 if it does not fit."""
+    if not tensor.shape or value.ndim != len(tensor.shape) or value.shape[1:] != tensor.shape[1:]:
+        return 0
+    return 0 if len(value) % tensor.shape[0] else len(value) // tensor.shape[0]
+
+
+def _converted(value: Any, tensor: Tensor) -> Array:
+    """Return numbers in the type of an input: any for floats, lists if they have such numbers."""
+    data, wanted = as_array(tensor.name, value, ShapeError), np.dtype(tensor.dtype)
+    if wanted == np.float32 and data.dtype.kind in "fiu":
+        return data.astype(np.float32, copy=False)
+    if isinstance(value, list | tuple) and data.dtype.kind in "iu":
+        exact = data.astype(wanted)
+        return exact if np.array_equal(exact, data) else data
+    return data
+
+
 def checked_inputs(inputs: Sequence[Tensor], arrays: Sequence[npt.ArrayLike]) -> dict[str, Array]:
     """Return the arrays by input name.
 
@@ -49,7 +83,7 @@ def checked_inputs(inputs: Sequence[Tensor], arrays: Sequence[npt.ArrayLike]) ->
         raise ShapeError(f"{len(arrays)} arrays given; the network takes {len(inputs)}: {names}")
     values = {}
     for tensor, array in zip(inputs, arrays, strict=True):
-        data = np.asarray(array)
+        data = _converted(array, tensor)
         if data.shape != tensor.shape or data.dtype != np.dtype(tensor.dtype):
             raise ShapeError(
                 f"{tensor.name} has shape {data.shape} and dtype {data.dtype}; the network takes "

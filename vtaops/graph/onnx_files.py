@@ -451,21 +451,6 @@ def _set_dims(name: str, dims: Any, given: Sequence[int]) -> None:
         dim.dim_value = int(size)
 
 
-def refuse_other_floats(model: ModelProto) -> None:
-    """Raise UnsupportedError if a model computes in float16, bfloat16 or float64."""
-    graph, types = model.graph, require("onnx").TensorProto
-    refused = {types.FLOAT16: "float16", types.BFLOAT16: "bfloat16", types.DOUBLE: "float64"}
-    kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        kinds.setdefault(value.name, value.type.tensor_type.elem_type)
-    for name, kind in kinds.items():
-        if kind in refused:
-            raise UnsupportedError(
-                f"tensor {name!r} is {refused[kind]}; vtaops reads float32 models and models "
-                "quantised to 8 bits: convert it to float32 first"
-            )
-
-
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

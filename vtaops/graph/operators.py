@@ -1185,7 +1185,7 @@ class FloatOperator(GraphOperator):
 class Softmax(FloatOperator):
     """``exp(x - max) / sum of exp(x - max)`` along the last axis, in float64."""
 
-    named = "nn.softmax"
+    named = "softmax"
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         if not inputs[0].shape:
@@ -1216,7 +1216,7 @@ class LayerNorm(FloatOperator):
     bias: Array
     epsilon: float = 1e-5
 
-    named = "nn.layer_norm"
+    named = "layer_norm"
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         columns = inputs[0].shape[_axis(-1, inputs[0])]

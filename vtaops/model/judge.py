@@ -1,6 +1,6 @@
 """The judge behind the compiler: each launch of a new model is proven or, failing that, tried.
 
-What it finds stands in the metadata of the launch's program, under `certificates.KEY` or `TRIED`.
+What it finds stands in the metadata of the launch's program, under `CERTIFICATE` or `TRIED`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import NotEquivalent
+from vtaops.base.proof import TRIED
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph
 from vtaops.graph.executor import evaluate_node
@@ -21,9 +22,6 @@ from vtaops.program.region import Region, Stage
 from vtaops.proof import certificate
 from vtaops.proof.counterexamples import TRIES, draw
 from vtaops.runtime import ResidentPrograms, open_device
-
-TRIED = "tried"
-"""Key in a program's metadata: why its launch is not proven, and on how many inputs it was run."""
 
 
 def judged(model: Model) -> Model:
@@ -51,9 +49,7 @@ def judged(model: Model) -> Model:
         metadata = {**stage.program.metadata, **found}
         return replace(stage, program=replace(stage.program, metadata=metadata))
 
-    stages = [judged_stage(stage) for stage in model.stages]
-    about = model.graph, model.config, model.capabilities, model.plan
-    return Model(*about, stages, model.agreement)
+    return model.replaced(stages=[judged_stage(stage) for stage in model.stages])
 
 
 def tried(graph: Graph, region: Region, reason: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.agreement import Agreement
@@ -22,7 +23,7 @@ from vtaops.base.progress import refined, tracked
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, evaluate
-from vtaops.graph.executor import checked_inputs
+from vtaops.graph.executor import batches, checked_inputs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.report import ModelReport, layers_by_cycle, report
@@ -132,13 +133,15 @@ class Model:
         progress: Callable[[str], None] | None = None,
         **named: npt.ArrayLike,
     ) -> Any:
-        """Run the network once.
+        """Run the network once, or once for each batch that the arrays hold.
 
         Parameters
         ----------
         arrays : array_like, or one mapping of str to array_like
-            One for each input of the graph, in order: float32 if the network takes float32. Or all
-            of them by name: ``model.run({"image": x})``.
+            One for each input of the graph, in order: any numbers if the network takes float32,
+            else its integers; lists and tensors of PyTorch too. Or all of them by name:
+            ``model.run({"image": x})``. Eight images for a network of batch 1 are eight runs, whose
+            outputs are joined along the first axis.
         session : Session, optional
             Session to run in, possibly one of `vtaops.board.rpc`; by default fsim with the model's
             configuration. Programs and weights stay resident in its device.
@@ -161,8 +164,18 @@ class Model:
         DeviceError
             If the device fails; the next run reloads lost programs.
         """
-        values = checked_inputs(self.graph.inputs, self._in_order(arrays, named))
         residents = self._residents() if session is None else session.residents
+        given = batches(self.graph.inputs, self._in_order(arrays, named))
+        return _joined([self._run(each, residents, progress) for each in given])
+
+    def _run(
+        self,
+        arrays: Sequence[npt.ArrayLike],
+        residents: RunsPrograms,
+        progress: Callable[[str], None] | None,
+    ) -> tuple[Array, ...]:
+        """Run the network once; return all outputs."""
+        values = checked_inputs(self.graph.inputs, arrays)
         for stage in tracked("run stage", self.stages, describe):
             if progress is not None:
                 progress(describe(stage))
@@ -171,8 +184,7 @@ class Model:
             else:
                 with refined("simulate cycle", layers_by_cycle(stage.program)):
                     values.update(launch(stage, values, residents))
-        results = tuple(values[tensor.name] for tensor in self.graph.outputs)
-        return results[0] if len(results) == 1 else results
+        return tuple(values[tensor.name] for tensor in self.graph.outputs)
 
     def reference(
         self, *arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike], **named: npt.ArrayLike
@@ -184,8 +196,8 @@ class Model:
         ShapeError
             As `run`.
         """
-        results = evaluate(self.graph, *self._in_order(arrays, named))
-        return results[0] if len(results) == 1 else results
+        given = batches(self.graph.inputs, self._in_order(arrays, named))
+        return _joined([evaluate(self.graph, *each) for each in given])
 
     def _in_order(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the arrays of a call in the order of the inputs."""
@@ -256,9 +268,12 @@ class Model:
 
         return prove(self, rounds=rounds, seed=seed)
 
-    def agreeing(self, agreement: Agreement) -> Model:
-        """Return the model with the result of its comparison with a file."""
-        return Model(self.graph, self.config, self.capabilities, self.plan, self.stages, agreement)
+    def replaced(
+        self, *, stages: Sequence[Stage] | None = None, agreement: Agreement | None = None
+    ) -> Model:
+        """Return the model with other stages, or with another comparison with its file."""
+        about = self.graph, self.config, self.capabilities, self.plan
+        return Model(*about, stages or self.stages, agreement or self.agreement)
 
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.
@@ -327,3 +342,10 @@ def launch(
         argument.tensor: argument.from_device(by_buffer[argument.buffer])
         for argument in region.outputs
     }
+
+
+def _joined(runs: Sequence[tuple[Array, ...]]) -> Any:
+    """Return the outputs of runs joined along the first axis; one output by itself."""
+    joined = (np.concatenate([np.atleast_1d(v) for v in each]) for each in zip(*runs, strict=True))
+    results = tuple(joined) if len(runs) > 1 else runs[0]
+    return results[0] if len(results) == 1 else results

@@ -13,6 +13,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from vtaops.base.doors import door
+from vtaops.base.proof import CERTIFICATE, TRIED
 from vtaops.graph import Graph
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import OperatorRecord, Program, Statistics
@@ -160,7 +161,7 @@ def report(
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
         weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
         instructions_nbytes=sum(p.instructions.nbytes + p.micro_ops.nbytes for p in programs),
-        proven=sum("proof" in program.metadata for program in programs),
+        proven=sum(CERTIFICATE in program.metadata for program in programs),
         tried=tuple(filter(None, map(_tried, programs))),
         batch=max(1, *extents.pop()) if len(extents) == 1 else 1,
     )
@@ -168,7 +169,7 @@ def report(
 
 def _tried(program: Program) -> str:
     """Return how a program without a proof was tried, and why; empty if it was not."""
-    tried = program.metadata.get("tried")
+    tried = program.metadata.get(TRIED)
     return f"{tried['reason']}; equal on {tried['inputs']} inputs" if tried else ""
 
 

@@ -112,7 +112,9 @@ def compile_model(
     model = compile_plan(graph, decided, Fragments(target, search))
     if check is not False:
         samples = () if check is True else check
-        model = model.agreeing(compared_with_file(source, imported, rounded, samples, shapes))
+        model = model.replaced(
+            agreement=compared_with_file(source, imported, rounded, samples, shapes)
+        )
     with collection_paused():
         if prove:
             return judged(model)
@@ -167,7 +169,7 @@ def _judge(source: Any, graph: Graph, decided: Plan) -> None:
             "; vtaops quantize takes the file and makes all scales powers of two, which every VTA "
             "has, or compile for hardware with the extension 'post'"
         )
-        out = way if "its scales need" in placed.reason else ""
+        out = way if "scales need" in placed.reason else ""
         text = f"{graph.name}: {placed}{out}. vtaops ops lists every reason"
         warnings.warn(text, PlacementWarning, stacklevel=3)
 

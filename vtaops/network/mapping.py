@@ -539,6 +539,9 @@ class Mapper(Places):
 
     @_map.register
     def _(self, op: ops.Concat, node: Node) -> None:
+        if self.moves_pixels(node):
+            self._join_pixels(node, op.axis)
+            return
         lanes = []
         for position, tensor in enumerate(node.inputs):
             place = self.places[tensor.name]
@@ -549,6 +552,33 @@ class Mapper(Places):
             lanes.append(self._channels(tensor, place.lanes))
         name, found = node.outputs[0].name, np.concatenate(lanes, op.axis)
         self.places[name] = TensorPlace(self._slots[name].memory, tuple(found.ravel().tolist()))
+
+    def _join_pixels(self, node: Node, axis: int, start: int = 0) -> None:
+        """Copy images to parts of the result, or the part from `start` on of one image."""
+        (result,) = node.outputs
+        res, storage = self.result(result), self.storages[result.name]
+        across = storage.pixel_axis(axis % len(result.shape), result.shape) == 3
+        size = storage.image[2 + across]
+        for tensor in node.inputs:
+            data = self._packed(node, tensor)
+            extent = data.memory.image[2 + across]
+            shared = min(extent, size)
+            uses = [
+                Use(place, _all_but(int(across), (at, whole - shared - at), (0, 0)))
+                for place, at, whole in (
+                    (data, start if extent > size else 0, extent),
+                    (res, 0 if extent > size else start, size),
+                )
+            ]
+            start += extent
+            self._copy_part(node, *uses)
+
+    def _copy_part(self, node: Node, data: Use, res: Use) -> None:
+        """Copy a part of an image, whose channels lie alike in both."""
+        extents = data.extents
+        shape = extents["batch"], self.width(data.place), extents["height"], extents["width"]
+        copy = Elementwise(function="identity", shape=shape, clip=None)
+        self._append(node.name, copy, {"data": data, "res": res})
 
     def _channels(self, tensor: Tensor, lanes: Lanes) -> Array:
         """Return the lanes of a tensor by the axes of its channels; others have one element."""
@@ -564,6 +594,9 @@ class Mapper(Places):
         """Map an operator that moves no data to another view of the same image."""
         place = self.places[node.inputs[0].name]
         lanes = np.array(place.lanes)
+        if isinstance(op, ops.Slice) and self.moves_pixels(node):
+            self._join_pixels(node, op.axis, op.start)
+            return
         if isinstance(op, ops.Slice):
             by_axis = self._channels(node.inputs[0], place.lanes)
             lanes = by_axis.take(range(op.start, op.stop, op.step), op.axis)
@@ -595,9 +628,7 @@ class Mapper(Places):
                     Use(place, _all_but(axis, (at, beyond - at), across[axis]))
                     for at in (first + source, to)
                 )
-                shape = data.extents["batch"], self.width(place), *list(data.extents.values())[1:]
-                copy = Elementwise(function="identity", shape=shape, clip=None)
-                self._append(node.name, copy, {"data": data, "res": res})
+                self._copy_part(node, data, res)
 
     @_map.register
     def _(self, op: ops.Upsample, node: Node) -> None:

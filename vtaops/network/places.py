@@ -12,7 +12,7 @@ from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.network import rules
 from vtaops.network.storage import Lanes, StoredImage, TensorPlace, packed_lanes
-from vtaops.network.views import Image, storages
+from vtaops.network.views import Image, joins_pixels, storages
 
 
 class Places:
@@ -58,6 +58,10 @@ class Places:
     def image_of(self, tensor: Tensor) -> Image:
         """Return the shape (N, C, H, W) of the image that holds a tensor."""
         return self.storages[tensor.name].image
+
+    def moves_pixels(self, node: Node) -> bool:
+        """Return whether an operator joins or cuts pixels, and not channels."""
+        return joins_pixels(node, self.storages[node.inputs[0].name])
 
     def reads_alone(self, node: Node) -> bool:
         """Return whether nothing else reads the first input of a node."""
@@ -108,7 +112,11 @@ class Places:
         An input that already has another place, in another concatenation or as a view, is copied;
         the others are stored directly in their parts.
         """
-        joins = [node for node in self.nodes if isinstance(node.op, ops.Concat)]
+        joins = [
+            node
+            for node in self.nodes
+            if isinstance(node.op, ops.Concat) and not self.moves_pixels(node)
+        ]
         parts = self._parts(joins)
         widths: dict[str, int] = {}  # in lanes
         for node in joins:

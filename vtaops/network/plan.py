@@ -9,12 +9,11 @@ from itertools import cycle
 from vtaops.base.errors import ScheduleError
 from vtaops.compiler.driver import settled
 from vtaops.graph import Graph, Node
-from vtaops.graph import operators as ops
 from vtaops.model import Row
 from vtaops.network.mapping import Mapper
 from vtaops.network.products import are_products, product
 from vtaops.network.rounding import Rounded
-from vtaops.network.rules import Target, flattens, is_free, reason_for_host
+from vtaops.network.rules import Target, flattens, is_free, is_view, reason_for_host
 from vtaops.ops import Operator
 from vtaops.schedule import default_tiling
 
@@ -98,7 +97,7 @@ def _plan(rounded: Rounded, target: Target, refused: Mapping[str, str]) -> Plan:
     for node in graph.nodes:
         reason = reasons[node.name]
         places[node.name] = where = "host" if reason else "vta"
-        if not reason and is_free(node.op) and not isinstance(node.op, ops.Concat):
+        if not reason and is_view(node, graph):
             reason = "moves nothing: another view of its input"
         reason = reason or rounded.notes.get(node.name, "")
         rows.append(Row(node.name, node.op.kind, where, reason))

@@ -508,15 +508,14 @@ def _addition(
     scaling = op.requantization
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
     first, second = (each * ratio for each in unit)
-    best = ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
-    if plain:
-        best = _shifted_sum(first, second, scaling) or best
+    shifted = _shifted_sum(first, second, scaling) if plain else None
+    best = shifted or ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
     fewest = _pairs_off(best, a, b, results)
     if fine:
         for factors in _factors(first, second):
             found = _fine_add(factors, first, a, b, results, scaling)
             off = results.size if found is None else _pairs_off(found, a, b, results)
-            if found is not None and (off < fewest or (off == fewest and not off)):
+            if found is not None and off <= max(fewest - 1, 0):
                 best, fewest = found, off
             if not fewest:
                 break

@@ -24,7 +24,7 @@ from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, largest_sums, products_fit, sum_constant
-from vtaops.network.views import Storage, made, storages
+from vtaops.network.views import Storage, joins_pixels, made, storages
 from vtaops.ops.epilogue import offset_stages
 
 LARGEST_WEIGHT = 127
@@ -79,11 +79,21 @@ def reason_for_host(node: Node, graph: Graph, target: Target) -> str:
     for tensor in (*node.inputs, *node.outputs):
         if not isinstance(node.op, ON_HOST) and tensor.dtype != "int8":
             return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
-    return (
+    reason = (
         _reason(node.op, node, graph, target)
         or _reason_of_storage(node, graph)
         or _rounding_reason(node.op, target)
     )
+    return reason if isinstance(node.op, ops.Host) else _named(reason, node.op.kind)
+
+
+def _named(reason: str, kind: str) -> str:
+    """Return a reason with the name of the operator in place of its pronoun."""
+    name = f"the {kind.replace('_', ' ').replace('+', ' with ')}"
+    for pronoun, noun in (("its ", f"{name}'s "), ("it ", f"{name} ")):
+        if reason.startswith(pronoun):
+            return noun + reason.removeprefix(pronoun)
+    return reason
 
 
 MAX_EXTENT = 1 << 18
@@ -110,10 +120,13 @@ def _misfit(node: Node, given: Sequence[Storage]) -> str:
     data = node.inputs[0]
     before, after = data.shape, node.outputs[0].shape
     if isinstance(node.op, ops.Reshape | ops.Transpose):
-        return f"its bytes move: {before} to {after}"
+        return (
+            f"its bytes move: {before} to {after}; on VTA, a view keeps the pixels of images apart "
+            f"from their channels"
+        )
     if isinstance(node.op, ops.Concat | ops.Slice):
         does = "joins" if isinstance(node.op, ops.Concat) else "cuts"
-        return f"it {does} axis {node.op.axis} of {before}; VTA {does} channels"
+        return f"it {does} axis {node.op.axis} of {before}; VTA {does} channels or adjacent pixels"
     stored = " and ".join(map(str, given))
     return f"{data.name} lies as {stored}, as others read it; {node.op.kind} has other channels"
 
@@ -122,7 +135,7 @@ def _rounding_reason(op: GraphOperator, target: Target) -> str:
     """Return why VTA cannot round like an operator; empty if it can."""
     rounding = op.requantization.rounding if isinstance(op, ops.Requantized) else "half_up"
     if rounding in ("once", "twice"):
-        return "it rounds like TFLite, which VTA can only approximate"
+        return "it rounds like TFLite, which VTA can only approximate; with 'exact', it is equal"
     if rounding != "half_up" and not target.fine:
         return f"{target.config.name} has no extension 'exact', which has its scales"
     return ""
@@ -132,6 +145,13 @@ def is_free(op: GraphOperator) -> bool:
     """Whether an operator moves no data on VTA: its result is another view of its input."""
     views = ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose
     return isinstance(op, views)
+
+
+def is_view(node: Node, graph: Graph) -> bool:
+    """Return whether the result of a node on VTA is another view of its input."""
+    if isinstance(node.op, ops.Slice):
+        return not joins_pixels(node, storages(graph)[node.inputs[0].name])
+    return is_free(node.op) and not isinstance(node.op, ops.Concat)
 
 
 @singledispatch

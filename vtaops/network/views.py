@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, singledispatch
-from itertools import accumulate
+from itertools import accumulate, filterfalse
 from operator import mul
 from weakref import WeakKeyDictionary
 
@@ -92,6 +92,13 @@ class Storage:
         if not {*ends} <= {*reached}:
             return None
         return range(reached.index(before), len(reached) - 1 - reached[::-1].index(ends[1]))
+
+    def pixel_axis(self, axis: int, shape: Shape) -> int | None:
+        """Return the axis of the image (2 or 3) that an axis of the tensor is; None if neither."""
+        n, c, h, w = self.image
+        base, tail = (n, c) if self.last else (n * c, 1)
+        around = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        return {(base, h, w * tail): 2, (base * h, w, tail): 3}.get(around)
 
     def channels_on(self, axis: int, shape: Shape) -> bool:
         """Return whether one axis of the tensor, whose shape this is, holds all channels."""
@@ -176,21 +183,20 @@ def viewed(node: Node, storage: Storage) -> Storage | None:
 
 def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
     """Return the storage after a transposition that moves channels, or swaps them and pixels."""
-    group = storage.channel_axes(shape)
-    if group is None:
-        return None
+    group = storage.channel_axes(shape) or range(0)
     moved = [axis for axis in axes if shape[axis] > 1]
-    channels = [axis for axis in moved if axis in group]
-    others = [axis for axis in moved if axis not in group]
-    if others != sorted(others):
+    if moved == sorted(moved):
+        return storage
+    channels = [*filter(group.__contains__, moved)]
+    others = [*filterfalse(group.__contains__, moved)]
+    first = moved.index([*channels, *moved][0])
+    if others != sorted(others) or moved[first : first + len(channels)] != channels:
         return None
-    reached = [1, *accumulate((shape[axis] for axis in others), mul)]
-    place = moved.index(channels[0]) if channels else 0
-    if moved[place : place + len(channels)] != channels or not channels:
-        return storage if moved == sorted(moved) else None
-    if reached[place] == storage.image[0] and storage.pixels > 1:
+    batch, pixels = storage.image[0], storage.pixels
+    before = math.prod(shape[axis] for axis in moved[:first])
+    if before == batch:
         return Storage.of(storage.image)
-    return Storage.of(storage.image, last=True) if place == len(others) else None
+    return Storage.of(storage.image, last=True) if before == batch * pixels else None
 
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[int, dict[str, Storage]]] = WeakKeyDictionary()
@@ -310,23 +316,37 @@ def multiplied(op: ops.Dense, node: Node, given: Storage) -> Storage | None:
 
 
 def joined(node: Node, given: list[Storage]) -> Storage | None:
-    """Return the storage of joined or cut channels; None if others are joined or cut."""
+    """Return the storage of what is joined or cut; None if that is not part of images."""
+    assert isinstance(node.op, ops.Concat | ops.Slice)
+    axis, (result,) = node.op.axis % len(node.outputs[0].shape), node.outputs
     found = {
-        _resized(storage, tensor.shape, node)
+        _resized(storage, tensor.shape, result.shape, axis)
         for storage, tensor in zip(given, node.inputs, strict=True)
     }
-    return found.pop() if len(found) == 1 else None
+    storage = found.pop() if len(found) == 1 else None
+    skips = isinstance(node.op, ops.Slice) and node.op.step > 1
+    return None if skips and joins_pixels(node, given[0]) else storage
 
 
-def _resized(storage: Storage, shape: Shape, node: Node) -> Storage | None:
-    """Return the storage of a tensor if another extent of one of its axes gives the result."""
+def joins_pixels(node: Node, storage: Storage) -> bool:
+    """Return whether pixels are joined or cut, which moves them, and not channels."""
     assert isinstance(node.op, ops.Concat | ops.Slice)
-    result, axis = node.outputs[0].shape, node.op.axis % len(shape)
+    shape = node.inputs[0].shape
     axes = storage.channel_axes(shape)
-    if axes is None or axis not in axes:
+    return axes is None or node.op.axis % len(shape) not in axes
+
+
+def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
+    """Return the storage of a tensor of another shape, which differs on an axis of images."""
+    axes = storage.channel_axes(shape)
+    if axes is not None and axis in axes:
+        last = math.prod(shape[axes.stop :]) == 1
+        return storage.with_channels(math.prod(other[at] for at in axes), last=last)
+    at, image = storage.pixel_axis(axis, shape), [*storage.image]
+    if at is None:
         return None
-    last = math.prod(shape[axes.stop :]) == 1
-    return storage.with_channels(math.prod(result[at] for at in axes), last=last)
+    image[at] = other[axis]
+    return Storage.of((image[0], image[1], image[2], image[3]), last=storage.last)
 
 
 # ------------------------------------------------------------------- what operators want
@@ -399,16 +419,11 @@ def _(op: ops.Dense, node: Node, shape: Shape, beyond: Wish | None) -> Wish | No
 def _(op: ops.Concat | ops.Slice, node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
     if beyond is None:
         return None
-    axis, result, best = op.axis % len(shape), node.outputs[0].shape, beyond.best
-    axes = best.channel_axes(result) if best else None
-    if best is not None and axes is not None and axis in axes:
-        last = math.prod(shape[axes.stop :]) == 1
-        best = best.with_channels(math.prod(shape[at] for at in axes), last=last)
-    else:
-        best = None
+    axis, result = op.axis % len(shape), node.outputs[0].shape
+    best = _resized(beyond.best, result, shape, axis) if beyond.best else None
 
     def takes(storage: Storage) -> bool:
-        found = _resized(storage, shape, node)
+        found = _resized(storage, shape, result, axis)
         return found is not None and beyond.takes(found)
 
     return Wish(best, takes, beyond)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
+from vtaops.base.proof import CERTIFICATE
 from vtaops.machine import isa
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 
@@ -44,7 +45,7 @@ def _summary(program: Program) -> str:
         f"{program.dram_nbytes} bytes of DRAM",
     ]
     stated = sorted(program.metadata.items())
-    lines += [f"{key}: {value}" for key, value in stated if key != "proof"]  # hashes
+    lines += [f"{key}: {value}" for key, value in stated if key != CERTIFICATE]  # hashes
     for operator in program.operators:
         spans = ", ".join(f"{first}..{end - 1}" for first, end in operator.spans)
         name = f"{operator.name}: " if operator.name else ""

@@ -450,7 +450,12 @@ class Program:
         door("Program.verify")(self, capabilities=find(capabilities or FULL))
 
     def prove(
-        self, *, against: Any = None, rounds: int | None = None, seed: int | None = None
+        self,
+        *,
+        against: Any = None,
+        capabilities: Capabilities | str | None = None,
+        rounds: int | None = None,
+        seed: int | None = None,
     ) -> Proof:
         """Prove that the program computes its operator for all data and weights (`vtaops.prove`).
 
@@ -458,6 +463,8 @@ class Program:
         ----------
         against : Operator, optional
             The specification; by default the operator in its record.
+        capabilities : Capabilities or str, optional
+            What the device can execute, for its verification; by default everything.
         rounds : int, optional
             Pairs of prime fields: each multiplies the probability of error. By default as many
             as bring it below 2**-54.
@@ -471,7 +478,9 @@ class Program:
         VerificationError
             If it is not safe and deterministic.
         """
-        proof: Proof = door("Program.prove")(self, against=against, rounds=rounds, seed=seed)
+        proof: Proof = door("Program.prove")(
+            self, against=against, capabilities=capabilities, rounds=rounds, seed=seed
+        )
         return proof
 
     def certified(self, proof: Proof) -> Program:

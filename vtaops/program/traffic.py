@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +40,12 @@ def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
         elif isinstance(i, LoopInstruction) and i.iterations:
             begin, end = i.uop_begin, i.uop_end
         yield index, i, memory.take(range(begin, end), axis=0, mode="wrap")
+
+
+def distinct(numbers: npt.NDArray[np.integer[Any]]) -> Ints:
+    """Return the different numbers, which are small and not negative, in order."""
+    found: Ints = np.flatnonzero(np.bincount(numbers))
+    return found
 
 
 def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:

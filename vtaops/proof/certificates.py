@@ -12,13 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from vtaops.base.errors import ProgramError
-from vtaops.base.proof import Proof
+from vtaops.base.proof import CERTIFICATE, Proof
 from vtaops.program import Program
 from vtaops.proof.prover import CHECKER, prove
 from vtaops.proof.tasks import CompiledNetwork
-
-KEY = "proof"
-"""Key in a program's metadata."""
 
 _COMPARED = ("program", "weights", "definition")
 
@@ -38,7 +35,7 @@ def certified(program: Program, proof: Proof) -> Program:
 
 def certificate(part: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the metadata of one program of a proof says; nothing if it is not proven."""
-    return {KEY: {"checker": CHECKER, **part}} if part else {}
+    return {CERTIFICATE: {"checker": CHECKER, **part}} if part else {}
 
 
 def rechecked(subject: Program | CompiledNetwork) -> Proof | None:
@@ -53,7 +50,7 @@ def rechecked(subject: Program | CompiledNetwork) -> Proof | None:
         If the program computes something else.
     """
     programs = [subject] if isinstance(subject, Program) else subject.programs
-    stated = [program.metadata.get(KEY) for program in programs]
+    stated = [program.metadata.get(CERTIFICATE) for program in programs]
     if not any(stated):
         return None
     proof = prove(subject)

@@ -35,7 +35,7 @@ try:
     import vtaops._proof as _proof
 except ImportError:  # the wheel for boards has no native module
     _proof = None
-from vtaops.program.traffic import Ints
+from vtaops.program.traffic import Ints, distinct
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Flags = npt.NDArray[np.bool_]
@@ -47,7 +47,7 @@ DEGREE = 3
 """Degree of a fold in R, Q and L."""
 MOST_COLUMNS = 4
 """Number of sets of columns up to which a layer is folded."""
-SOME = 1 << 12
+SOME = 1 << 8
 """Number of tiles that are converted to float64 at a time."""
 
 
@@ -103,18 +103,41 @@ class Folds:
         self.totals = held.sum(axis=2, dtype=np.int32)
         self.reaches = np.abs(held, dtype=np.int16).sum(axis=2, dtype=np.int32)
         self.columns, self.columns_of = sets_of(self.held.columns)
-        self._folded = np.zeros(0, np.int64)
+        self._held_residues = self._unsigned(self.held.value.T)
+        self._ranges = np.concatenate([self.totals, self.reaches], axis=1)
+        self._keys, self._which = np.unique(self.held.key, return_inverse=True)
+        self._folded = np.zeros(len(self._keys), np.bool_)
+        """Which of these keys are those of folded tiles."""
 
     def fold(self, tiles: Tiles) -> bool:
         """Fold these tiles of a layer from now on, if the program holds all of them."""
-        if not np.isin(tiles.key, self.held.key).all():
-            return False
-        self._folded = np.union1d(self._folded, tiles.key)
-        return True
+        places, held = self._find(tiles)
+        self._folded[places] |= held
+        return held
+
+    def _find(self, tiles: Tiles) -> tuple[Ints, bool]:
+        """Return the places of tiles among the keys, and whether the program holds all of them."""
+        places = np.searchsorted(self._keys, tiles.key).clip(max=len(self._keys) - 1)
+        return places, bool((self._keys[places] == tiles.key).all())
 
     def are_folded(self) -> Flags:
         """Return which tiles of the program are folded."""
-        return np.isin(self.held.key, self._folded)
+        return self._folded[self._which]
+
+    def step(self, weight: npt.NDArray[np.integer[Any]]) -> int:
+        """Return how far apart the columns of a tile lie in the rows of a matrix, (O, K).
+
+        Where an image of so many pixels was flattened to rows, a tile has channels of one pixel.
+        """
+        corner, columns = weight[: self.outputs], weight.shape[1]
+        for step in range(1, columns + 1):
+            if columns % step == 0:
+                lanes = corner[:, ::step][:, : self.lanes]
+                tile = np.zeros((1, self.outputs, self.lanes), weight.dtype)
+                tile[0, : len(lanes), : lanes.shape[1]] = lanes
+                if self._find(self.tiles(tile))[1]:
+                    return step
+        return 1
 
     def tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
         """Return the sums over Q of tiles, (tiles, outputs, lanes)."""
@@ -135,47 +158,56 @@ class Folds:
         return self.fields.matmul(value, chosen)
 
     def sums(
-        self, sums: Ints, places: Ints, tiles: Ints, inputs: Terms, count: int
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return so many sums of products of inputs with tiles of the program.
+        self, products: Sequence[Any], places: Any, held: Any, inputs: Terms, count: int
+    ) -> tuple[Floats, Floats, Floats, Flags]:
+        """Return so many sums of the products that have folds.
 
         Parameters
         ----------
-        sums, places, tiles : ndarray of int
-            For each product: its sum, its tile among `inputs`, (planes, tiles, batch, lanes), and
-            its tile of weights.
+        products : sequence of ndarray of int32
+            The sum, the source and the weight of each product, as in `NameMachine.products`.
+        places, held : ndarray of int32
+            For each name: its tile among `inputs`, (planes, tiles, batch, lanes), or -1 if that is
+            not folded; and its tile among those of the program, or -1 if there is none.
 
         Returns
         -------
         value : ndarray of float64, shape (planes, count, batch, outputs)
         total, reach : ndarray of float64, shape (count, outputs)
             The sums of the tiles' `totals` and `reaches`.
+        rest : ndarray of bool
+            Which products have no folds.
         """
-        sets = np.flatnonzero(np.bincount(self.columns_of[tiles]))
-        number = np.zeros(len(self.columns), np.int64)
+        named = np.zeros(len(held), np.bool_)
+        named[products[2] >> 2] = True
+        sets = distinct(self.columns_of[held[named & (held >= 0)]])
+        number = np.zeros(len(self.columns), np.int32)
         number[sets] = np.arange(len(sets))
+        planes, tiles, batch, _ = inputs.value.shape
         rows = self.rows(inputs.value, self.columns[sets])
-        planes, _, batch, _ = rows.shape
-        unsigned = self._unsigned(rows.transpose(1, 3, 2, 0)).reshape(-1, batch, planes)
         value = np.zeros((count, batch, planes), np.uint64)
         ranges = np.zeros((count, 2 * self.outputs))
+        rest = np.ones(len(products[0]), np.bool_)
+        if not len(sets):
+            none = np.zeros((planes, count, batch, self.outputs))
+            return none, ranges[:, : self.outputs], ranges[:, self.outputs :], rest
         _proof.add_folds(
-            sums.astype(np.int32),
-            (places * len(sets) + number[self.columns_of[tiles]]).astype(np.int32),
-            tiles.astype(np.int32),
-            unsigned,
-            self._unsigned(self.held.value.T),
-            np.concatenate([self.totals, self.reaches], axis=1),
+            *products,
+            places,
+            held,
+            number[self.columns_of],
+            len(sets),
+            self._unsigned(rows.transpose(1, 3, 2, 0)).reshape(tiles * len(sets), batch, planes),
+            self._held_residues,
+            self._ranges,
             np.array(self.fields.primes, np.uint32),
             value,
             ranges,
+            rest,
         )
         made = self.fields.centred(value.transpose(2, 0, 1).astype(np.float64, order="C"))
-        return (
-            self.spread(made, 3, inputs.degree),
-            ranges[:, : self.outputs],
-            ranges[:, self.outputs :],
-        )
+        whole = self.spread(made, 3, inputs.degree)
+        return whole, ranges[:, : self.outputs], ranges[:, self.outputs :], rest
 
     def _unsigned(self, value: Floats) -> npt.NDArray[np.uint32]:
         """Return residues, (..., planes), as numbers that are not negative."""

@@ -132,16 +132,15 @@ class TermMachine:
         """Return the last level that reads each step; steps of results are never freed."""
         names, levels = self.names, self.names.levels
         last: Ints = levels[: len(names.steps)].copy()
-        reads = [
-            (o.reshape(-1), level)
+        reads: list[Any] = [
+            (names.step_of[o], level)
             for s, level in zip(names.steps, levels, strict=False)
             for o in s.operands
         ]
-        for number, parts in names.products.items():
-            for _, sources, weights in parts:
-                reads += [(sources, levels[number]), (weights >> 2, levels[number])]
-        for read, level in sorted(reads, key=lambda read: int(read[1])):
-            last[names.step_of[read]] = level
+        for number, parts in names.reads.items():
+            reads += [(steps, levels[number]) for steps in parts]
+        for steps, level in sorted(reads, key=lambda read: int(read[1])):
+            last[steps] = level
         for held in names.dram.names.values():
             last[names.step_of[held]] = len(last)
         last[0] = len(last)
@@ -410,15 +409,13 @@ class TermMachine:
     def _sums(self, steps: list[TileStep]) -> Terms:
         """Return sums of products; those of the same inputs and weights are matrix products."""
         products = self._products_of(steps)
-        self._place[products[1]] = -1
-        used = np.flatnonzero(self._place < 0)
-        self._place[used] = np.arange(len(used))
+        used = self._placed(products[1])
         count, shape = sum(step.count for step in steps), self.config.inp.shape
         given = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
-        inputs, folded = given.value, self._are_folded(products, given.value)
-        terms = self._folded([part[folded] for part in products], given, count)
+        inputs = given.value
+        terms, rest = self._folded(products, given, used, count)
         value, middle, radius = terms.value, terms.middle, terms.radius
-        others = self._scaled([part[~folded] for part in products], given, terms)
+        others = self._scaled([part[rest] for part in products], given, terms)
         for tiles, place, rows, columns in matrices(*others):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
@@ -434,33 +431,42 @@ class TermMachine:
         self._note_overflow(terms, steps)
         return terms
 
-    def _are_folded(self, products: list[Ints], inputs: Floats) -> npt.NDArray[np.bool_]:
-        """Return which products are folded."""
-        folds, (_, sources, weights) = self.fields.folds, products
-        if folds is None or self._held is None or not len(sources):
-            return np.zeros(len(sources), np.bool_)
-        # The last entry is that of names that are no tiles.
-        named = np.append(folds.are_folded(), False)[self._held]
-        numbers = folds.are_numbers(inputs).all(axis=-1)
-        found: npt.NDArray[np.bool_] = named[weights >> 2] & (weights & 3 == 0)
-        found &= ~numbers[self._place[sources]]
-        return found
+    def _placed(self, sources: Ints) -> Ints:
+        """Return the different sources of products, and note their places."""
+        if not len(sources):
+            return sources
+        least = int(sources.min())
+        flags = np.zeros(int(sources.max()) + 1 - least, np.bool_)
+        flags[sources - least] = True
+        used = least + np.flatnonzero(flags)
+        self._place[used] = np.arange(len(used))
+        return used
 
-    def _folded(self, products: list[Ints], inputs: Terms, count: int) -> Terms:
-        """Return the sums of folded products."""
-        shape = count, *self.config.acc.shape
-        sums, sources, weights = products
-        if not len(sums):
+    def _folded(
+        self, products: list[Ints], inputs: Terms, used: Ints, count: int
+    ) -> tuple[Terms, npt.NDArray[np.bool_]]:
+        """Return the sums of folded products of so many inputs, and which products are not."""
+        shape, folds = (count, *self.config.acc.shape), self.fields.folds
+        if folds is None or self._held is None or not len(used):
             value, (middle, radius) = (np.zeros((k, *shape)) for k in (len(self.fields.primes), 2))
-            return Terms(value, middle, radius, degree=2)
-        assert self._held is not None
-        places, tiles = self._place[sources], self._held[weights >> 2]
-        value, total, reach = self.fields.folds.sums(sums, places, tiles, inputs, count)
+            return Terms(value, middle, radius, degree=2), np.ones(len(products[0]), np.bool_)
+        numbers = folds.are_numbers(inputs.value).all(axis=-1)
+        places = self._place.copy() if numbers.any() else self._place
+        places[used[numbers]] = -1
+        value, total, reach, rest = folds.sums(products, places, self._tiles, inputs, count)
         middle, radius = (
             (factor * part)[:, None].repeat(shape[1], axis=1)
             for factor, part in ((BYTE[0], total), (BYTE[1], reach))
         )
-        return Terms(value, middle, radius, degree=inputs.degree + DEGREE)
+        degree = 2 if rest.all() else inputs.degree + DEGREE
+        return Terms(value, middle, radius, degree=degree), rest
+
+    @cached_property
+    def _tiles(self) -> Ints:
+        """For each name, its number among the tiles, if that is folded; otherwise -1."""
+        assert self._held is not None
+        folded = np.append(self.fields.folds.are_folded(), False)  # the last: names of no tile
+        return np.where(folded[self._held], self._held, -1).astype(np.int32)
 
     def _scaled(self, products: list[Ints], inputs: Terms, total: Terms) -> list[Ints]:
         """Add products with tiles of one weight an output to sums; return the other products.

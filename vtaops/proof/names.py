@@ -9,12 +9,18 @@ scratchpads or DRAM. `vtaops.proof.machine` computes the terms of the names.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+try:
+    import vtaops._proof as _proof
+except ImportError:  # the wheel for boards has no native module
+    _proof = None
 
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Memory
@@ -30,7 +36,13 @@ from vtaops.machine.isa import (
     Store,
 )
 from vtaops.program import Program, Role
-from vtaops.program.traffic import Ints, elements, joined
+from vtaops.program.traffic import Ints, distinct, elements, joined
+from vtaops.proof.records import Unknown
+
+Names = npt.NDArray[np.integer[Any]]
+
+MOST = 1 << 29
+"""Number of names up to which those of weights, times four, are int32."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,7 +64,7 @@ class TileStep:
     """
 
     what: tuple[Any, ...]
-    operands: list[Ints]
+    operands: list[Names]
     first: int
     count: int
     instruction: int
@@ -150,13 +162,18 @@ class NameMachine:
         self.make(("zeros",), 1)
         self.dram = Dram(self)
         self.sram = {
-            memory: np.zeros(config.scratchpad(memory).depth, np.int64)
+            memory: np.zeros(config.scratchpad(memory).depth, np.int32)
             for memory in (Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE)
         }
         self.uop = np.zeros((config.uop.depth, 3), np.int64)
-        self._posts = [Post()]
+        self._post, self._setting = Post(), 0
+        """The current setting, and its number."""
+        self._posts = {Post(): 0}
+        """The different settings so far, without what says when and where they act."""
         self._settings = np.zeros((config.acc.depth, 4), np.int64)
-        """For each element of the output memory: POST, and names of bias, scale and table."""
+        """For each element of the output memory: its POST, and names of bias, scale and table."""
+        self.reads: dict[int, list[Names]] = defaultdict(list)
+        """For steps that are sums: the steps of the inputs and weights of their products."""
         self._plans: dict[tuple[bytes, bytes], Iterations] = {}
 
     def run(self) -> None:
@@ -178,18 +195,21 @@ class NameMachine:
                     for what, stored in ((self.dram.names, names), (self.dram.writers, index)):
                         what[relocations[index]][places] = stored
                 case Post():
-                    self._posts.append(instruction)
+                    self._post, key = instruction, replace(instruction, **_PLACES)
+                    self._setting = self._posts.setdefault(key, len(self._posts))
                 case Gemm() | Alu() | Pool() if instruction.iterations:
                     self._loop(instruction)
 
     # -------------------------------------------------------------------------------- names
 
-    def make(self, what: tuple[Any, ...], count: int, *operands: Ints) -> Ints:
+    def make(self, what: tuple[Any, ...], count: int, *operands: Names) -> Ints:
         """Return the names of new tiles."""
         number, first = len(self.steps), self.count
         if number == len(self.levels):
             self.levels = np.concatenate([self.levels, np.zeros_like(self.levels)])
             self._open = np.concatenate([self._open, np.zeros_like(self._open)])
+        if first + count > MOST:
+            raise Unknown(f"it has more than {MOST} tiles")
         while first + count > len(self.step_of):
             self.step_of = np.concatenate([self.step_of, np.zeros_like(self.step_of)])
         self.count += count
@@ -204,11 +224,11 @@ class NameMachine:
     def _outputs(self, index: Ints) -> Ints:
         """Return the names of elements of the output memory."""
         settings, acc = self._settings[index], self.sram[Memory.ACC][index]
-        made = np.empty_like(index)
-        for number in np.unique(settings[:, 0]).tolist():
+        made, posts = np.empty_like(index), [*self._posts]
+        for number in distinct(settings[:, 0]).tolist():
             chosen = np.flatnonzero(settings[:, 0] == number)
-            what = "post", replace(self._posts[number], **_PLACES)
-            made[chosen] = self.make(what, len(chosen), acc[chosen], *settings[chosen, 1:].T)
+            operands = acc[chosen], *settings[chosen, 1:].T
+            made[chosen] = self.make(("post", posts[number]), len(chosen), *operands)
         return made
 
     # --------------------------------------------------------------------------------- LOAD
@@ -251,11 +271,11 @@ class NameMachine:
                 self._pool(i, plan)
 
     def _set_post(self, i: LoopInstruction, plan: Iterations) -> None:
-        post = self._posts[-1]
+        post = self._post
         if len(self._posts) == 1:
             return
         table = self.sram[Memory.TABLE][post.table_index] if post.use_table else 0
-        self._settings[plan.written] = len(self._posts) - 1, 0, 0, table
+        self._settings[plan.written] = self._setting, 0, 0, table
         if post.reads_row:
             outer = np.arange(i.iter_out) * post.row_factor_out
             rows = post.row + np.add.outer(outer, np.arange(i.iter_in) * post.row_factor_in)
@@ -265,40 +285,27 @@ class NameMachine:
             if post.use_scale:
                 self._settings[plan.written, 2] = self.sram[Memory.POST][POST_ROWS + rows]
 
-    def _sums(self, base: Ints) -> Ints:
+    def _sums(self, base: Names) -> Ints:
         """Return the names of new sums, to which products may be added."""
         names = self.make(("sum",), len(base), base)
         self._open[len(self.steps) - 1] = True
         return names
 
     def _gemm(self, i: Gemm, plan: Iterations) -> None:
-        acc = self.sram[Memory.ACC]
-        steps = plan.last_steps if i.overwrite else slice(None)
-        dst, src, weights = (
-            plan.dst[steps],
-            plan.src[steps],
-            4 * self.sram[Memory.WGT][plan.wgt[steps]],
-        )
-        if isinstance(i, Depthwise):
-            tiles = np.arange(WINDOW_TILES)
-            dst, src, weights = (
-                np.add.outer(part, more).reshape(-1)
-                for part, more in ((dst, 0 * tiles), (src, tiles), (weights, 1 + tiles))
-            )
-        sources, names = self.sram[Memory.INP][src], acc[plan.written]
+        acc, inputs, tiles = (self.sram[memory] for memory in (Memory.ACC, Memory.INP, Memory.WGT))
+        names = acc[plan.written]
         closed = bool(i.overwrite) | ~self._open[self.step_of[names]]
         if closed.any():
             acc[plan.written[closed]] = self._sums(names[closed] * (not i.overwrite))
-        level = 1 + max(self.levels[self.step_of[used]].max() for used in (sources, weights >> 2))
-        written = self.step_of[acc[plan.written]]
-        self.levels[written] = np.maximum(self.levels[written], level)
-        parts = [part.astype(np.int32) for part in (acc[dst], sources, weights)]
-        if (written == written[0]).all():
-            self.products[int(written[0])].append(parts)
-            return
-        owners = self.step_of[parts[0]]
-        for number in np.unique(written).tolist():
-            self.products[number].append([part[owners == number] for part in parts])
+        used = self.step_of[np.concatenate([inputs[plan.inputs], tiles[plan.tiles]])]
+        written, products = self.step_of[acc[plan.written]], plan.products(acc, inputs, tiles)
+        self.levels[written] = np.maximum(self.levels[written], 1 + self.levels[used].max())
+        several = (written != written[0]).any()
+        owners = self.step_of[products[0]] if several else written
+        for number in distinct(written).tolist() if several else [int(written[0])]:
+            self.reads[number].append(used)
+            own = owners == number if several else slice(None)
+            self.products[number].append([part[own] for part in products])
 
     def _alu(self, i: Alu, plan: Iterations) -> None:
         acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)
@@ -329,29 +336,81 @@ _PLACES = dict.fromkeys(
 )
 """Fields of a POST that determine when and where it acts, not its result."""
 
+_OPERANDS = "dst", "src", "wgt"
 _TOKENS = sum(1 << bit for bit in range(3, 7))
 _WITHOUT_TOKENS = np.array([(1 << 64) - 1 - _TOKENS, (1 << 64) - 1], np.uint64)
 
 
 class Iterations:
-    """The iterations of an instruction, in groups that can be computed at once."""
+    """The iterations of an instruction.
+
+    Attributes
+    ----------
+    written, inputs, tiles : ndarray of int64
+        The different accumulators that it writes, its sources, and tiles of weights.
+    own : bool
+        Whether sources are accumulators.
+    """
 
     def __init__(self, i: LoopInstruction, micro_ops: Ints, shares: npt.NDArray[np.bool_]) -> None:
-        self.dst = elements(i, "dst", micro_ops[:, 0])
-        self.src = self.dst if i.reset or _is_immediate(i) else elements(i, "src", micro_ops[:, 1])
-        self.wgt = elements(i, "wgt", micro_ops[:, 2]) if isinstance(i, Gemm) else self.dst
+        self._instruction, self._micro_ops, self._shares = i, micro_ops, shares
         self.own = isinstance(i, Alu) and not _is_immediate(i)
-        """Whether sources are accumulators."""
-        self._joined = np.tile(shares, i.iter_out * i.iter_in)
-        self.written, last = np.unique(self.dst[::-1], return_index=True)
-        self.last = len(self.dst) - 1 - last
-        """The last iteration that writes each accumulator."""
+        self.written = reached(i, "dst", micro_ops[:, 0])
+        if isinstance(i, Gemm):
+            self.inputs = reached(i, "src", micro_ops[:, 1])
+            self.tiles = reached(i, "wgt", micro_ops[:, 2])
+        if isinstance(i, Depthwise):
+            self.inputs = distinct(np.add.outer(self.inputs, np.arange(WINDOW_TILES)).reshape(-1))
 
     @cached_property
-    def last_steps(self) -> Ints:
+    def dst(self) -> Ints:
+        """The accumulator of each iteration."""
+        return elements(self._instruction, "dst", self._micro_ops[:, 0])
+
+    @cached_property
+    def src(self) -> Ints:
+        """Its source."""
+        i = self._instruction
+        alone = i.reset or _is_immediate(i)
+        return self.dst if alone else elements(i, "src", self._micro_ops[:, 1])
+
+    @cached_property
+    def last(self) -> Ints:
+        """The last iteration that writes each accumulator."""
+        last = np.zeros(self.written[-1] + 1, np.int64)
+        last[self.dst] = np.arange(len(self.dst))  # of several values the last one stays
+        return last[self.written]
+
+    def products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
+        """Return the names that a GEMM reads in each step: sums, inputs and weights, times four."""
+        i, micro_ops = self._instruction, self._micro_ops
+        assert isinstance(i, Gemm)
+        if _proof is None or i.overwrite or isinstance(i, Depthwise):
+            return self.plain_products(acc, inputs, tiles)
+        loops = [getattr(i, f"{o}_factor_{side}") for o in _OPERANDS for side in ("out", "in")]
+        made = np.empty((3, i.iterations), np.int32)
+        factors, count = np.array(loops, np.int64), (i.iter_out, i.iter_in)
+        _proof.products(micro_ops, *count, factors, acc, inputs, tiles, made)
+        return [*made]
+
+    def plain_products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
+        """Return the same as `products`, with NumPy alone."""
+        i = self._instruction
+        assert isinstance(i, Gemm)
+        steps = self._last_steps if i.overwrite else slice(None)
+        wgt = elements(i, "wgt", self._micro_ops[:, 2])
+        dst, src, weights = self.dst[steps], self.src[steps], 4 * tiles[wgt[steps]]
+        if isinstance(i, Depthwise):
+            window = np.arange(WINDOW_TILES, dtype=np.int32)
+            pairs = (dst, 0 * window), (src, window), (weights, 1 + window)
+            dst, src, weights = (np.add.outer(part, more).reshape(-1) for part, more in pairs)
+        return acc[dst], inputs[src], weights
+
+    @property
+    def _last_steps(self) -> Ints:
         """The last step of each accumulator, after one product or two."""
-        firsts = self.last[self._joined[self.last]] - 1
-        return np.concatenate([self.last, firsts])
+        joined = np.tile(self._shares, self._instruction.iter_out * self._instruction.iter_in)
+        return np.concatenate([self.last, self.last[joined[self.last]] - 1])
 
     @cached_property
     def batches(self) -> list[tuple[Ints, Ints]]:
@@ -371,6 +430,16 @@ class Iterations:
         order = np.argsort(levels, kind="stable")
         cuts = np.flatnonzero(np.diff(levels[order])) + 1
         return [(self.dst[steps], self.src[steps]) for steps in np.split(order, cuts)]
+
+
+def reached(i: LoopInstruction, operand: str, column: Ints) -> Ints:
+    """Return the different `elements` of one operand of an instruction."""
+    places = distinct(column)
+    for loop in ("in", "out"):
+        steps = np.arange(getattr(i, f"iter_{loop}")) * getattr(i, f"{operand}_factor_{loop}")
+        if len(steps) > 1 and steps[1]:
+            places = distinct(np.add.outer(steps, places).reshape(-1))
+    return places
 
 
 def _is_immediate(i: LoopInstruction) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
@@ -18,7 +18,7 @@ from vtaops.graph.requantization import along
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.proof.records import Unknown
 from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
-from vtaops.proof.terms import BYTE, Fields, Terms
+from vtaops.proof.terms import Fields, Terms
 
 
 @dataclass(frozen=True)
@@ -111,15 +111,20 @@ def _(op: ops.TransposedConvolution, given: Inputs) -> Terms:
 
 @_meaning.register
 def _(op: ops.Dense, given: Inputs) -> Terms:
-    data = given.real(0)
-    weight = op.weight.T.astype(np.float64)
-    image = Terms(data.value.reshape(len(data.value), -1, weight.shape[0], 1, 1), *BYTE)
-    kernel = op.weight[:, :, None, None]
-    point, zero = Window.of((1, 1), (1, 1), (0, 0, 0, 0)), given.tensors[0].zero_point
-    value = convolve(given.fields, image, kernel, point, zero=zero).value
-    value = value.reshape(len(value), *data.shape[:-1], -1)
-    middle, radius = data.middle * weight.sum(axis=0), data.radius * np.abs(weight).sum(axis=0)
-    sums = Terms(value, middle, radius)
+    data, (outputs, columns) = given.real(0), op.weight.shape
+    step = given.fields.folds.step(op.weight) if given.fields.folds else 1
+    shape = columns // step, step, 1  # of an image whose pixels are one window
+    image = data.value.reshape(len(data.value), -1, *shape)
+    sums = convolve(
+        given.fields,
+        replace(data, value=image),
+        op.weight.reshape(outputs, *shape),
+        Window.of(shape[1:], (1, 1), (0, 0, 0, 0)),
+        zero=given.tensors[0].zero_point,
+    )
+    value = sums.value.reshape(len(sums.value), *data.shape[:-1], outputs)
+    middle, radius = sums.middle.reshape(-1), sums.radius.reshape(-1)
+    sums = replace(sums, value=value, middle=middle, radius=radius)
     return given.requantized(op.requantization, sums, axis=len(data.shape) - 1, bias=op.bias)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from vtaops.base.errors import NotEquivalent, ProgramError
 from vtaops.base.proof import Proof
+from vtaops.machine.capabilities import Capabilities
 from vtaops.program import Program
 from vtaops.program.region import Region
 from vtaops.proof.counterexamples import TRIES, search
@@ -32,6 +33,7 @@ def prove(
     subject: Program | CompiledNetwork,
     *,
     against: Any = None,
+    capabilities: Capabilities | str | None = None,
     rounds: int | None = None,
     seed: int | None = None,
 ) -> Proof:
@@ -44,6 +46,8 @@ def prove(
     against : Operator, optional
         What a program must compute; by default, its own record. Needed for user-written schedules,
         whose arguments must be those of the operator, in its order.
+    capabilities : Capabilities or str, optional
+        What the device of a program can execute, for its verification; by default everything.
     rounds : int, optional
         Pairs of prime fields; each multiplies the probability of error. The default is one for a
         program whose definition has no nested leaves, and two if that shows a difference or for all
@@ -68,12 +72,16 @@ def prove(
             f"prove takes a Program or a Model, and at least one round; not {subject!r} and "
             f"rounds={rounds!r}"
         )
-    if not isinstance(subject, Program) and against is not None:
-        raise ProgramError("a Model is proven against its own graph; against must be None")
     begin = time.process_time()
-    subject.verify()
     if isinstance(subject, Program):
+        subject.verify(capabilities)
         return _joined([_proven(operator_task(subject, against), rounds, seed)], 0, begin)
+    if against is not None or capabilities is not None:
+        raise ProgramError(
+            "a Model is proven against its own graph, for its own capabilities; against and "
+            "capabilities must be None"
+        )
+    subject.verify()
     found = [_proven(launch_task(subject.graph, r), rounds, seed) for r in subject.regions]
     hosts = sum(len(stage.nodes) for stage in subject.stages if not isinstance(stage, Region))
     return _joined(found, hosts, begin)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vtaops.base.errors import VTAError
 from vtaops.base.fixed_point import BASES, FINE_BITS, FINE_SHIFTS, MULTIPLIER_BITS, NUDGES
@@ -99,6 +99,7 @@ class Record:
         _require(clip is None or -128 <= clip[0] <= clip[1] <= 127, self, name)
 
 
+@dataclass(frozen=True, kw_only=True)
 class WindowedRecord(Record):
     """A window over images (N, C, H, W)."""
 
@@ -108,7 +109,8 @@ class WindowedRecord(Record):
     kernel: Size
     strides: Size
     padding: Sides
-    dilation: Size
+    if TYPE_CHECKING:
+        dilation: Size  # a field of some operators alone
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -217,14 +219,8 @@ class GemmRecord(WeightedRecord):
 class Conv2dRecord(WindowedRecord, WeightedRecord):
     """A convolution, with a residual."""
 
-    batch: int
     in_channels: int
     out_channels: int
-    height: int
-    width: int
-    kernel: Size
-    strides: Size
-    padding: Sides
     dilation: Size
     groups: int
     bias: bool
@@ -278,13 +274,7 @@ class Conv2dRecord(WindowedRecord, WeightedRecord):
 class DepthwiseConv2dAluRecord(WindowedRecord, WeightedRecord):
     """A depthwise convolution on the vector ALU."""
 
-    batch: int
     channels: int
-    height: int
-    width: int
-    kernel: Size
-    strides: Size
-    padding: Sides
     bias: bool
     shift: int
     clip: Clip
@@ -305,14 +295,8 @@ class DepthwiseConv2dAluRecord(WindowedRecord, WeightedRecord):
 class Conv2dTransposeRecord(WindowedRecord, WeightedRecord):
     """A transposed convolution."""
 
-    batch: int
     in_channels: int
     out_channels: int
-    height: int
-    width: int
-    kernel: Size
-    strides: Size
-    padding: Sides
     output_padding: Size
     bias: bool
     shift: int
@@ -428,13 +412,7 @@ class ElementwiseRecord(UniformRecord):
 class MaxPool2dRecord(WindowedRecord):
     """The largest value of each window."""
 
-    batch: int
     channels: int
-    height: int
-    width: int
-    kernel: Size
-    strides: Size
-    padding: Sides
     apart: bool | None
     dilation = 1, 1
     clip = None
@@ -449,13 +427,7 @@ class MaxPool2dRecord(WindowedRecord):
 class AvgPool2dRecord(WindowedRecord, UniformRecord):
     """The mean of each window, with padding as zeros, in fixed point."""
 
-    batch: int
     channels: int
-    height: int
-    width: int
-    kernel: Size
-    strides: Size
-    padding: Sides
     count_include_pad: bool
     rounding: Rounding
     clip: Clip

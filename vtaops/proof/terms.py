@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -265,26 +266,49 @@ class Fields:
         """Return terms without delayed operations, or without those of the selected terms."""
         if not (where & ((x.shift > 0) | x.bounded)).any():
             return x
-        bottom, top = ends(x)
-        changed = where & ((x.shift > 0) | ~((x.low <= bottom) & (x.high >= top)))
-        value, middle, radius = x.value, x.middle, x.radius
-        if changed.any():
-            low, high = np.clip(bottom, x.low, x.high), np.clip(top, x.low, x.high)
-            hashed = self.function(self._clamps(x), self.keys(value))
-            value = hashed if changed.all() else np.where(changed, hashed, value)
-            for number, exact in self._numbers(x):
-                if (changed & number).any():
-                    value = np.where(changed & number, np.clip(exact, x.low, x.high), value)
-            if np.any(x.low == x.high):
-                value = np.where(x.low == x.high, x.low, value)
-            middle = np.where(changed, (low + high) / 2, middle)
-            radius = np.where(changed, (high - low) / 2, radius)
+        changed, middle, radius = self._settled_ranges(x, where)
+        value = self._hashed(x, changed) if changed.any() else x.value
         shift, low, high = (
             np.where(where, nothing, part)
             for nothing, part in ((NO_BITS, x.shift), (LEAST, x.low), (MOST, x.high))
         )
         degree = x.degree if (~changed & (x.radius > 0)).any() else 1
         return Terms(value, middle, radius, shift, low, high, degree)
+
+    def _settled_ranges(self, x: Terms, where: Any) -> tuple[Any, Any, Any]:
+        """Return which terms `settled` changes, and the ranges of all."""
+        parts = np.broadcast_arrays(where, x.middle, x.radius, x.shift, x.low, x.high)
+        if _proof is not None:
+            made: Any = [np.empty(parts[0].shape, kind) for kind in (bool, float, float)]
+            _proof.settle_ranges(*parts, *made)
+            return tuple(made)
+        return settled_ranges(*parts)
+
+    def _hashed(self, x: Terms, changed: Any) -> Floats:
+        """Return the values of settled terms, those of `changed` without shift and clamp."""
+        if _proof is None or not x.value.size:
+            return self.hashed_plainly(x, changed)
+        self.hashed += x.value[0].size
+        value, shape = np.ascontiguousarray(x.value), x.shape
+        made = np.empty_like(value)
+        parts = changed, self._clamps(x), np.asarray(x.shift), x.low, x.high
+        spread = (np.broadcast_to(part, shape) for part in parts)
+        _proof.settle(value, made, *spread, np.array(self.primes, np.float64), self._halves, SMALL)
+        return made
+
+    def hashed_plainly(self, x: Terms, changed: Any) -> Floats:
+        """Return the same as `_hashed`, with NumPy alone."""
+        hashed = self.function(self._clamps(x), self.keys(x.value))
+        value = np.where(changed, hashed, x.value)
+        for number, exact in self._numbers(x):
+            value = np.where(changed & number, np.clip(exact, x.low, x.high), value)
+        return np.where(changed & (x.low == x.high), x.low, value)
+
+    @cached_property
+    def _halves(self) -> npt.NDArray[np.int64]:
+        """Halves of halves of 1 in each field, (planes, LONGEST): ``2**-k`` for k from 0 on."""
+        powers = [[pow(2, -k, prime) for k in range(LONGEST)] for prime in self.primes]
+        return self.centred(np.array(powers, np.float64)).astype(np.int64)
 
     def _clamps(self, x: Terms) -> Any:
         """Return the keys of shift and clamp, for each combination of their values."""
@@ -324,10 +348,8 @@ class Fields:
             x, y = self.settled(x, wraps), self.settled(y, wraps)
         first, second = aligned(self.power(x.value, y.shift), self.power(y.value, x.shift))
         value = self.centred(first + second)
-        scales = np.ldexp(1.0, y.shift), np.ldexp(1.0, x.shift)
-        middle, radius = (
-            scales[0] * a + scales[1] * b for a, b in ((x.middle, y.middle), (x.radius, y.radius))
-        )
+        x, y = _scaled(x, y.shift), _scaled(y, x.shift)
+        middle, radius = x.middle + y.middle, x.radius + y.radius
         return Terms(value, middle, radius, x.shift + y.shift, degree=max(x.degree, y.degree))
 
     def product_of(self, x: Terms, y: Terms) -> Terms:
@@ -408,17 +430,28 @@ class Fields:
         scale = np.ldexp(1.0, shift)
         half = np.floor(scale / 2) * rounds
         nothing = np.asarray(multiplier) * INT32 <= half
-        x = self.times(x, multiplier)
-        ones = np.ones((len(self.primes), *shift.shape))
-        added = self.power(ones * zero_point, shift)
-        added += self.power(ones, np.maximum(shift - 1, 0)) * (rounds & (shift > 0))
-        value = self.centred(np.add(*aligned(x.value, added)))
-        middle, radius = x.middle + half + zero_point * scale, x.radius
+        factor = np.asarray(multiplier, np.float64)
+        shifts = np.arange(shift.max() + 1)
+        ones = np.ones((len(self.primes), len(shifts)))
+        offsets = self.power(ones * zero_point, shifts)
+        offsets += self.power(ones, np.maximum(shifts - 1, 0)) * (rounds & (shifts > 0))
+        value = self._scaled(x.value, factor, shift, offsets)
+        middle, radius = x.middle * factor + (half + zero_point * scale), x.radius * np.abs(factor)
         if nothing.any():
             value = np.where(nothing, zero_point, value)
             middle = np.where(nothing, zero_point, middle)
             radius, shift = np.where(nothing, 0, radius), np.where(nothing, 0, shift)
         return Terms(value, middle, radius, shift, low, high, x.degree)
+
+    def _scaled(self, value: Floats, factor: Floats, shift: Any, offsets: Floats) -> Floats:
+        """Return residues times factors, plus the offset of each shift, (planes, shifts)."""
+        shape = np.broadcast_shapes(value.shape[1:], factor.shape, shift.shape)
+        if _proof is None or shape != value.shape[1:]:
+            return self.centred(np.add(*aligned(value * factor, offsets.take(shift, axis=1))))
+        value, primes = np.ascontiguousarray(value), np.array(self.primes, np.float64)
+        made, *parts = np.empty_like(value), *(np.broadcast_to(p, shape) for p in (factor, shift))
+        _proof.scale(value, made, *parts, offsets, primes)
+        return made
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
         """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""
@@ -519,6 +552,14 @@ def _sorted(members: Keys) -> Keys:
     return np.array([np.take_along_axis(word, order, axis=0) for word in members])
 
 
+def _scaled(x: Terms, bits: Any) -> Terms:
+    """Return terms with the ranges of ``2**bits`` times as much."""
+    if not np.any(bits):
+        return x
+    scale = np.ldexp(1.0, bits)
+    return replace(x, middle=scale * x.middle, radius=scale * x.radius)
+
+
 def aligned(x: Any, y: Any) -> tuple[Any, Any]:
     """Return residues whose arrays broadcast, inserting axes of 1 after the axis of planes."""
     rank = max(x.ndim, y.ndim)
@@ -532,6 +573,17 @@ def ends(x: Terms) -> tuple[Any, Any]:
     """Return the minimum and maximum of terms after their shift, before their clamp."""
     scale = np.ldexp(1.0, -np.asarray(x.shift))
     return np.floor((x.middle - x.radius) * scale), np.floor((x.middle + x.radius) * scale)
+
+
+def settled_ranges(
+    where: Any, middle: Any, radius: Any, shift: Any, low: Any, high: Any
+) -> tuple[Any, Any, Any]:
+    """Return which terms are changed by settling them, and the middles and radii of all."""
+    bottom, top = ends(Terms(ZERO[None], middle, radius, shift))
+    changed = where & ((shift > 0) | ~((low <= bottom) & (high >= top)))
+    first, last = np.clip(bottom, low, high), np.clip(top, low, high)
+    middle = np.where(changed, (first + last) / 2, middle)
+    return changed, middle, np.where(changed, (last - first) / 2, radius)
 
 
 def hull(terms: list[Terms], sign: int) -> tuple[Any, Any, Any]:

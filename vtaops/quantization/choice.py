@@ -40,6 +40,11 @@ class Way:
     learned_rounding: bool = False
     bias_correction: bool = False
 
+    @property
+    def changes_weights(self) -> bool:
+        """Whether weights or biases are changed after the grids are known."""
+        return self.learned_rounding or self.bias_correction
+
     def __str__(self) -> str:
         words = {
             "zero points": self.zero_points,

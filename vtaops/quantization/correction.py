@@ -14,6 +14,7 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph import onnx_files
 from vtaops.graph.probe import Probe
+from vtaops.quantization.pairs import images
 from vtaops.quantization.samples import Sample
 
 
@@ -36,7 +37,7 @@ def correct_biases(
     plain
         The model with unrounded weights; it is not changed.
     """
-    constants, rounded = onnx_files.initializers(plain), dequantized_constants(quantized)
+    constants, rounded = onnx_files.initializers(plain), dequantized_constants(plain, quantized)
     layers = [
         node
         for node in model.graph.node
@@ -58,27 +59,36 @@ def correct_biases(
     return len(layers)
 
 
-def dequantized_constants(model: onnx_files.ModelProto) -> dict[str, Array]:
+def dequantized_constants(
+    model: onnx_files.ModelProto, quantized: onnx_files.ModelProto
+) -> dict[str, Array]:
     """Return the constants of a QDQ model as float64, by their name in the float model."""
-    constants = onnx_files.initializers(model)
-    found = {}
-    for name, node in onnx_files.producers(model).items():
-        if node.op_type == "DequantizeLinear" and node.input[0] in constants:
-            original = node.input[0].removesuffix("_quantized")
-            found[name] = found[original] = onnx_files.dequantized(node, constants)
-    return found
-
-
-def constant_scales(model: onnx_files.ModelProto) -> dict[str, Array]:
-    """Return the scales of a QDQ model's constants in broadcastable shape, by the same name."""
-    constants = onnx_files.initializers(model)
+    constants = onnx_files.initializers(quantized)
     return {
-        node.input[0].removesuffix("_quantized"): onnx_files.along_axis(
+        name: onnx_files.dequantized(node, constants)
+        for name, node in _constant_pairs(model, quantized).items()
+    }
+
+
+def constant_scales(
+    model: onnx_files.ModelProto, quantized: onnx_files.ModelProto
+) -> dict[str, Array]:
+    """Return the scales of a QDQ model's constants in broadcastable shape, by the same name."""
+    constants = onnx_files.initializers(quantized)
+    return {
+        name: onnx_files.along_axis(
             node, constants[node.input[1]].astype(np.float64), constants[node.input[0]].ndim
         )
-        for node in model.graph.node
-        if node.op_type == "DequantizeLinear" and node.input[0] in constants
+        for name, node in _constant_pairs(model, quantized).items()
     }
+
+
+def _constant_pairs(
+    model: onnx_files.ModelProto, quantized: onnx_files.ModelProto
+) -> dict[str, onnx_files.NodeProto]:
+    """Return the node that dequantises each constant of the float model."""
+    written, known = onnx_files.producers(quantized), onnx_files.initializers(model)
+    return {n: written[image] for n, image in images(model, quantized).items() if n in known}
 
 
 def _channel_means(

@@ -8,7 +8,6 @@ bound is exact, and a node that the file lost or computes differently stands out
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -26,6 +25,7 @@ from vtaops.graph.onnx_files import (
     replace_initializer,
 )
 from vtaops.graph.probe import Probe
+from vtaops.quantization.pairs import images
 from vtaops.quantization.quality import decibels, powers
 from vtaops.quantization.samples import Sample
 
@@ -140,8 +140,7 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
     """
     file, written, constants = deepcopy(quantized), producers(quantized), initializers(model)
     inputs = [value.name for value in graph_inputs(model)]
-    held = {name: name for name in constants if name in written}
-    held |= _images([*constants, *inputs, *producers(model)], written)
+    held, twins = images(model, quantized), {node.name: node for node in quantized.graph.node}
     read = {name: name for name in inputs} | held
     for name in constants.keys() - held.keys():
         replace_initializer(file, _float(name), constants[name])
@@ -149,21 +148,17 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         beside = file.graph.node.add()
         beside.CopyFrom(node)
         beside.name = _float(node.name)
-        beside.input[:] = [read.get(name, _float(name)) for name in node.input]
+        given = {*twins[node.name].input} & held.keys() if node.name in twins else {}
+        known = read | dict(zip(given, given, strict=True))  # floats that have integers beside
+        beside.input[:] = [known.get(name, _float(name)) for name in node.input]
         beside.output[:] = map(_float, node.output)
-    ends = {value.name: value.name for value in model.graph.output}
+    ends = {value.name: value.name for value in model.graph.output if value.name in written}
     return file, ends | held
 
 
 def _float(name: str) -> str:
     """Return the name of a float node, or of its tensor; none for none."""
     return name and f"float/{name}"
-
-
-def _images(names: Iterable[str], written: Container[str]) -> dict[str, str]:
-    """Return the dequantised tensors of those that have a pair."""
-    pairs = ((name, f"{name}_DequantizeLinear_Output") for name in names)
-    return {name: image for name, image in pairs if image in written}
 
 
 def _on_grid(exact: Array, pair: NodeProto | None, constants: Arrays) -> tuple[Array, Array]:

@@ -6,12 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from vtaops.base.errors import VTAError
 from vtaops.graph import Graph, Node
 from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.operators import Dequantize, Host, Matmul, Quantize
 from vtaops.network.compile import as_graph, compile_plan, for_target, target_of
 from vtaops.network.fragments import Fragments
 from vtaops.network.plan import Plan, plan
+from vtaops.quantization.host import Floats, floats
 
 _FREE = (Quantize, Dequantize)
 """Nodes of the quantize/dequantize boundary, which every model has."""
@@ -56,6 +58,18 @@ class QuantizationTarget:
         self._fragments = Fragments(self._target)
         self.scales: Literal["pow2", "free"] = "free" if self._target.scales else "pow2"
         self.tables = self._target.tables
+
+    def floats(self, model: ModelProto) -> Floats:
+        """Return what of a network needs no rounding, given its file with pairs everywhere.
+
+        Nothing, if the file cannot be imported: `compile_model` will say why.
+        """
+        try:
+            rounded = for_target(as_graph(model), self._target)
+            rows = plan(rounded, self._target).rows
+        except VTAError:
+            return Floats()
+        return floats(rounded.graph, {row.name for row in rows if row.where == "vta"})
 
     def figures(self, model: ModelProto) -> Figures:
         """Return the cost of a run of a quantised model."""

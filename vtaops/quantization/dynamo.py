@@ -90,12 +90,9 @@ class _Compiled:
         if self._model is None:
             return self._module(*given)
         arrays = [argument.detach().cpu().numpy() for argument in given]
-        runs = [self._run([array[i : i + 1] for array in arrays]) for i in range(len(arrays[0]))]
-        return tuple(torch.from_numpy(np.concatenate(parts)) for parts in zip(*runs, strict=True))
-
-    def _run(self, arrays: list[Array]) -> tuple[Array, ...]:
         found = self._model.run(*arrays, session=self._session)
-        return found if isinstance(found, tuple) else (found,)
+        results = found if isinstance(found, tuple) else (found,)
+        return tuple(map(torch.from_numpy, results))
 
     def _prepare(self, given: Sequence[Any]) -> None:
         """Keep a call for calibration, or compile if there are enough."""

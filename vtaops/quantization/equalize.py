@@ -270,8 +270,8 @@ class _Network:
 
 
 def _one_or_each(factors: Array) -> Array:
-    """Return factors as a constant: one number, or one per channel."""
-    each = factors.astype(np.float32)
+    """Return factors as a constant: one number, 1 without channels, or one per channel."""
+    each = factors.astype(np.float32) if factors.size else np.ones(1, np.float32)
     return each[0] if (each == each[0]).all() else each.reshape(1, -1, 1, 1)
 
 

@@ -20,7 +20,6 @@ from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
-    consumers,
     producers,
 )
 from vtaops.quantization.scales import SATURATING
@@ -46,7 +45,7 @@ def _join_residuals(model: ModelProto) -> None:
     order = {node.output[0]: index for index, node in enumerate(model.graph.node)}
     dead = []
     for node in model.graph.node:
-        if node.op_type != "Add":
+        if node.op_type != "Add" or not _is_rounded(node, tensors):
             continue
         found = []
         for index, name in enumerate(node.input):
@@ -61,28 +60,28 @@ def _join_residuals(model: ModelProto) -> None:
         model.graph.node.remove(node)
 
 
-def keep_amounts(model: ModelProto, prepared: ModelProto) -> None:
-    """Let each Pad and Clip read its constants as in the float model, instead of from grids.
+def images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
+    """Return the dequantised tensor that nodes of a QDQ model read for those of its float model.
 
-    Such a constant needs no grid: rounding it would move a whole border, or a bound that another
-    node shares with a Pad.
+    Outputs that are dequantised have the same name in both.
     """
-    constants = {tensor.name: tensor for tensor in prepared.graph.initializer}
-    given = {n.name: list(n.input) for n in prepared.graph.node if n.op_type in ("Pad", "Clip")}
-    writers, rounded = producers(model), {}
-    known = {tensor.name for tensor in model.graph.initializer}
+    written, twins = producers(quantized), {node.name: node for node in quantized.graph.node}
+    dequantized = {name for name, node in written.items() if node.op_type == "DequantizeLinear"}
+    found = {v.name: v.name for v in model.graph.output if v.name in dequantized}
     for node in model.graph.node:
-        for index, name in enumerate(given.get(node.name, ())):
-            read = node.input[index]
-            if name not in constants or read not in writers:
-                continue
-            rounded[read] = writers[read]
-            node.input[index] = name
-            if name not in known:
-                model.graph.initializer.append(constants[name])
-                known.add(name)
-    for name in rounded.keys() - consumers(model).keys():
-        model.graph.node.remove(rounded[name])
+        read = twins[node.name].input if node.name in twins else []
+        found |= {
+            n: image for n, image in zip(node.input, read, strict=False) if image in dequantized
+        }
+    return found
+
+
+def _is_rounded(node: NodeProto, tensors: Connections) -> bool:
+    """Return whether a result is quantised, maybe behind activations, and read by nothing else."""
+    reader = tensors.only_reader(node.output[0])
+    while reader is not None and reader.op_type in SATURATING:
+        reader = tensors.only_reader(reader.output[0])
+    return reader is not None and reader.op_type == "QuantizeLinear"
 
 
 def _fits(convolution: NodeProto, residual: str, tensors: Connections) -> bool:

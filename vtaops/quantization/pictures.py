@@ -69,6 +69,21 @@ def is_picture(path: Path) -> bool:
     return path.suffix.lower() in SUFFIXES
 
 
+def _layout(name: str, shape: Sequence[int | None]) -> tuple[bool, tuple[int, int, int]]:
+    """Return whether channels come first in an input, and channels, height and width."""
+    batch, *rest = shape if len(shape) == 4 else (0, 0, 0, 0)
+    first = rest[0] in (1, 3)
+    channels, height, width = rest if first else (rest[2], *rest[:2])
+    if batch not in (1, None) or channels not in (1, 3):
+        raise ModelError(
+            f"{name} has shape {tuple(shape)}, which does not fit a picture: (1, 3, height, width) "
+            "or (1, height, width, 3) would, or 1 instead of 3 for gray ones"
+        )
+    if height is None or width is None:
+        raise ModelError(f"{name} has no fixed height and width, to which pictures could be scaled")
+    return first, (channels, height, width)
+
+
 def read_picture(
     path: Path, name: str, shape: Sequence[int | None], preparation: Preparation | None = None
 ) -> Array:
@@ -79,14 +94,14 @@ def read_picture(
     path
         A file that Pillow can read.
     name, shape
-        The input: NCHW with batch 1 (or dynamic), and one channel (gray) or three (RGB).
+        The input: NCHW or NHWC with batch 1 (or dynamic), and one channel (gray) or three (RGB).
     preparation
         Preparation of the pixels; by default they become -1..1.
 
     Returns
     -------
     numpy.ndarray
-        float32, NCHW.
+        float32, in the shape of the input.
 
     Raises
     ------
@@ -97,11 +112,7 @@ def read_picture(
         from PIL import Image
     except ImportError as error:
         raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
-    if len(shape) != 4 or shape[0] not in (1, None) or shape[1] not in (1, 3):
-        raise ModelError(f"{name} has shape {tuple(shape)}, which does not fit a picture")
-    _, channels, height, width = shape
-    if height is None or width is None:
-        raise ModelError(f"{name} has no fixed height and width, to which pictures could be scaled")
+    first, (channels, height, width) = _layout(name, shape)
     # Pillow raises various exceptions for damaged files and for pictures that exceed memory.
     unreadable = raising(ModelError, f"cannot read {path}", Exception)
     with unreadable, open_file(path) as stream, Image.open(stream, formats=_FORMATS) as file:
@@ -113,4 +124,4 @@ def read_picture(
         picture = file.convert("L" if channels == 1 else "RGB").resize((width, height))
     pixels = np.asarray(picture).reshape(height, width, -1)
     prepared = (preparation or Preparation()).apply(pixels)
-    return np.ascontiguousarray(prepared.transpose(2, 0, 1)[None])
+    return np.ascontiguousarray((prepared.transpose(2, 0, 1) if first else prepared)[None])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -22,54 +22,39 @@ from vtaops.graph.onnx_files import (
     checked,
     input_dtypes,
     input_shapes,
-    load,
+    opened,
     read,
-    refuse_other_floats,
     require,
 )
 from vtaops.quantization import sources
-from vtaops.quantization.activations import functions
 from vtaops.quantization.choice import TriedWay, Way, split, try_ways
 from vtaops.quantization.correction import correct_biases
+from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, departures
 from vtaops.quantization.equalize import equalize
-from vtaops.quantization.pairs import keep_amounts, remove_pairs
+from vtaops.quantization.insert import given_floats, insert_pairs
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
 from vtaops.quantization.rounding import learn_rounding
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
-    MOVES,
     calibrated_ranges,
     free_grids,
     no_finer_than_sums,
     no_finer_than_totals,
     power_of_two_grids,
-    power_of_two_weight_scales,
     shared_ranges,
 )
+from vtaops.quantization.single import to_single
 
 if TYPE_CHECKING:
     from vtaops.quantization.devices import QuantizationTarget
 
 Scales = Literal["pow2", "free"]
 
-QUANTIZED = [
-    "Conv",
-    "ConvTranspose",
-    "Gemm",
-    "MatMul",
-    "Relu",
-    "Clip",
-    "LeakyRelu",
-    "Add",
-    "Mul",
-    "Concat",
-    "GlobalAveragePool",
-    *MOVES,
-]
-"""ONNX operators whose tensors are quantised: those that VTA runs or that move data."""
+DEVICES: dict[Scales, str] = {"pow2": "pynq", "free": "pynq_ext"}
+"""The configuration whose rules say what needs rounding where none is given."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +84,10 @@ class Quantization:
     departures: tuple[Departure, ...] = ()
     trials: tuple[TriedWay, ...] = ()
 
+    def costs(self, count: int = 10) -> list[Cost]:
+        """Return the tensors whose rounding costs the outputs most, and what would help."""
+        return costs(self.prepared, self.model, self.samples, count)
+
     def quality(self) -> Quality:
         """Compare every layer with the float model on the calibration data."""
         return compare(self.prepared, self.model, self.samples)
@@ -117,6 +106,7 @@ def quantize(
     bias_correction: bool | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
+    float_nodes: Sequence[str] = (),
 ) -> ModelProto:
     """Quantise a float model to 8 bits; the result is a standard QDQ model.
 
@@ -155,6 +145,8 @@ def quantize(
         Shapes of inputs with dynamic dimensions; those of the calibration data by default.
     preparation
         Preparation of pictures in the calibration data; by default their pixels become -1..1.
+    float_nodes
+        Nodes, or tensors that they write, that stay float: the host computes them.
 
     Returns
     -------
@@ -180,6 +172,7 @@ def quantize(
         bias_correction=bias_correction,
         shapes=shapes,
         preparation=preparation,
+        float_nodes=float_nodes,
     ).model
 
 
@@ -192,6 +185,7 @@ def run_quantization(
     method: str = "minmax",
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
+    float_nodes: Sequence[str] = (),
     **way: bool | None,
 ) -> Quantization:
     """Quantise like `quantize`, and keep what the comparison with the float model needs.
@@ -200,18 +194,21 @@ def run_quantization(
     """
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    device = None if config is None else _device(config)
-    scales = scales or (device.scales if device else "pow2")
+    device = _device(config if config is not None else DEVICES[scales or "pow2"])
+    scales = scales or device.scales
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))
     options = {name: value for name, value in way.items() if value is not None}
     start = Way(**{"zero_points": scales == "free", **options})
-    if device is None:
-        return _told(_quantized(prepared, samples, scales, method, start))
+    given = given_floats(prepared, float_nodes)
+    if config is None:
+        order = _Order(samples, scales, method, device, given)
+        return _told(_quantized(prepared, order, start))
     kept, judges = split(samples)
+    order = _Order(kept, scales, method, device, given, device.tables)
 
     def quantized(tried: Way) -> Quantization:
-        return _quantized(deepcopy(prepared), kept, scales, method, tried, tables=device.tables)
+        return _quantized(deepcopy(prepared), order, tried)
 
     changes = [field.name for field in fields(Way) if field.name not in options]
     best, trials = try_ways(quantized, device, judges, start, changes)
@@ -231,37 +228,60 @@ def _device(config: Any) -> QuantizationTarget:
     return QuantizationTarget(config)
 
 
-def _quantized(
-    prepared: ModelProto,
-    samples: list[Sample],
-    scales: Scales,
-    method: str,
-    way: Way,
-    *,
-    tables: bool = False,
-) -> Quantization:
+@dataclass(frozen=True)
+class _Order:
+    """What is asked for, whatever the way: `given` are results that stay float."""
+
+    samples: list[Sample]
+    scales: Scales
+    method: str
+    device: QuantizationTarget
+    given: frozenset[str]
+    tables: bool = False
+
+    @property
+    def free(self) -> bool:
+        return self.scales == "free"
+
+
+def _quantized(prepared: ModelProto, order: _Order, way: Way) -> Quantization:
     """Quantise a prepared model, which may be changed, with one combination of options."""
-    equalized = equalize(prepared, samples, tables=tables) if way.equalization else 0
-    ranges = calibrated_ranges(prepared, samples, method)
-    ranges, groups = shared_ranges(prepared, ranges)
-    if scales == "pow2":
-        grids = power_of_two_grids(prepared, samples, ranges, groups, zero_points=way.zero_points)
-        grids = no_finer_than_sums(prepared, grids, groups)
-        grids = no_finer_than_totals(prepared, grids, groups)
-    else:
-        grids = free_grids(ranges, zero_points=way.zero_points)
-    changes = way.learned_rounding or way.bias_correction
-    plain = deepcopy(prepared) if changes else prepared  # reference for the comparison
-    done = Quantization(_insert_pairs(prepared, grids, scales), plain, samples, equalized)
+    samples, free = order.samples, order.free
+    equalized = equalize(prepared, samples, tables=order.tables) if way.equalization else 0
+    plain = deepcopy(prepared) if way.changes_weights else prepared  # for the comparison
+    grids, suited = _grids(prepared, order, zero_points=way.zero_points)
+    whole = insert_pairs(prepared, grids, free=free, floats=order.given)
+    floats = order.device.floats(whole)
+    results = order.given.union(floats.results)
+    kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
+    insert = partial(insert_pairs, prepared, kept, free=free, floats=results)
+    done = Quantization(insert(), plain, samples, equalized)
     if way.learned_rounding:
         learn_rounding(prepared, done.model, samples)
-        done = replace(done, model=_insert_pairs(prepared, grids, scales))
+        done = replace(done, model=insert())
     if way.bias_correction:
         correct_biases(prepared, done.model, samples, plain)
-        done = replace(done, model=_insert_pairs(prepared, grids, scales))
-    if scales == "pow2":
+        done = replace(done, model=insert())
+    if not free:
         _check_powers_of_two(done.model)
     return replace(done, departures=departures(prepared, done.model, samples[0]))
+
+
+def _grids(
+    model: ModelProto, order: _Order, *, zero_points: bool
+) -> tuple[dict[str, Grid], Callable[[Collection[str]], dict[str, Grid]]]:
+    """Return the grid of each tensor as its values ask for it, and what suits it to additions.
+
+    The latter takes the results that stay float.
+    """
+    found = calibrated_ranges(model, order.samples, order.method)
+    ranges, groups = shared_ranges(model, found)
+    if order.free:
+        grids = free_grids(ranges, zero_points=zero_points)
+        return grids, lambda _: grids
+    best = power_of_two_grids(model, order.samples, ranges, groups, zero_points=zero_points)
+    grids = no_finer_than_sums(model, best, groups)
+    return grids, partial(no_finer_than_totals, model, grids, groups)
 
 
 def _load(
@@ -271,7 +291,7 @@ def _load(
     preparation: Preparation | None,
 ) -> tuple[ModelProto, list[Sample]]:
     """Read model and samples; the data determine the model's dynamic dimensions."""
-    if not isinstance(calibration, str | Path | np.ndarray | Mapping):
+    if isinstance(calibration, Iterator):
         calibration = list(calibration)
     if sources.is_relax(model):
         model, shapes = sources.from_relax(model, shapes), {}
@@ -280,8 +300,9 @@ def _load(
     if shapes is None:
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)
-    source = load(model, shapes)
-    refuse_other_floats(source)
+    source = opened(model, shapes)
+    to_single(source)
+    source = checked(source)
     types, grids = input_dtypes(source), sources.input_grids(source)
     return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
 
@@ -292,7 +313,7 @@ def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | 
     if not isinstance(model, onnx.ModelProto):
         try:
             model = read(Path(model))
-        except ModelError:  # `load` reports the error in the file
+        except ModelError:  # `opened` reports the error in the file
             return {}
     shapes = input_shapes(model).items()
     return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}
@@ -307,61 +328,6 @@ def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
         raise ModelError("the model is already quantised, with powers of two as scales")
     sources.without_pairs(model)
     return checked(model)
-
-
-def _insert_pairs(model: ModelProto, grids: dict[str, Grid], scales: Scales) -> ModelProto:
-    """Let ONNX Runtime's quantiser insert pairs with the chosen grids."""
-    onnx, ort = require("onnx"), require("onnxruntime.quantization")
-    calibrate = require("onnxruntime.quantization.calibrate")
-    data = {name: tuple(map(np.float32, grid.range)) for name, grid in grids.items()}
-    options = {
-        "ActivationSymmetric": all(grid.symmetric for grid in grids.values()),
-        "WeightSymmetric": True,
-        "QDQDisableWeightAdjustForInt32Bias": scales == "pow2",
-        "QDQKeepRemovableActivations": True,  # see remove_pairs
-        "ForceQuantizeNoInputCheck": True,  # also quantise data movement after a float operator
-        "TensorQuantOverrides": _weights(model, grids) if scales == "pow2" else {},
-    }
-    quantizer = require("onnxruntime.quantization.qdq_quantizer").QDQQuantizer(
-        deepcopy(model),
-        scales == "free",
-        False,
-        ort.QuantType.QInt8,
-        ort.QuantType.QInt8,
-        calibrate.TensorsData(calibrate.CalibrationMethod.MinMax, data),
-        [],
-        [name for function in functions(model) for name in function.nodes],
-        QUANTIZED,
-        options,
-    )
-    level = logging.getLogger().level
-    logging.getLogger().setLevel(logging.ERROR)  # the quantiser uses the root logger
-    try:
-        quantizer.quantize_model()
-    finally:
-        logging.getLogger().setLevel(level)
-    quantizer.model.topological_sort()
-    result: ModelProto = quantizer.model.model
-    result.producer_name = "vtaops"
-    keep_amounts(result, model)
-    remove_pairs(result)
-    onnx.checker.check_model(result)
-    return result
-
-
-def _weights(model: ModelProto, grids: dict[str, Grid]) -> dict[str, list[dict[str, Any]]]:
-    """Return power-of-two scales for all constants, in ONNX Runtime's format."""
-    kind = require("onnxruntime.quantization").QuantType.QInt8
-    return {
-        name: [
-            {
-                "scale": np.array(scale, np.float32),
-                "zero_point": np.array(0, np.int8),
-                "quant_type": kind,
-            }
-        ]
-        for name, scale in power_of_two_weight_scales(model, grids).items()
-    }
 
 
 def _check_powers_of_two(model: ModelProto) -> None:

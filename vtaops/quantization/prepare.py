@@ -8,7 +8,10 @@ concatenation move to its parts, where they are free.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection, Mapping
+from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +27,7 @@ from vtaops.graph.onnx_files import (
     attributes,
     initializers,
     make_node,
+    producers,
     refill,
     replace_initializer,
     require,
@@ -41,6 +45,10 @@ AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
 """Operators of a tensor and a constant, as factor and term of the tensor."""
 
 
+_INVENTED = re.compile(r"_(weight|bias|scaled|pooled|part\d+|equalized_\d|factor|unscaled(_.*)?)$")
+"""Endings of the names of tensors that the steps of quantisation add."""
+
+
 def prepare(model: ModelProto) -> ModelProto:
     """Return the model optimised by ONNX Runtime and rewritten to operators that VTA has.
 
@@ -54,33 +62,132 @@ def prepare(model: ModelProto) -> ModelProto:
         path = folder / "optimized.onnx"
         runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
-    nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node)]
+    _free_names(prepared)
+    constants = initializers(prepared)
+    nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
     _activate_parts(prepared)
     fold_affine(prepared)
+    _own_biases(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
 
 
-def _rewritten(model: ModelProto, node: NodeProto) -> list[NodeProto]:
-    rewrite = {"Sum": _sum, "BatchNormalization": _batch_norm, "ReduceMean": _reduce_mean}
-    return rewrite[node.op_type](model, node) if node.op_type in rewrite else [node]
+def _free_names(model: ModelProto) -> None:
+    """Rename the tensors whose names the steps of quantisation would give to others.
+
+    Exporters call the weights of ``conv`` ``conv_weight``, as these steps do.
+    """
+    ends = {value.name for value in (*model.graph.input, *model.graph.output)}
+    names = {tensor.name for tensor in model.graph.initializer} | producers(model).keys() | ends
+    renamed = {name: _unlike(name, names) for name in names - ends if _is_taken(name, names)}
+    if renamed:
+        for tensor in (*model.graph.initializer, *model.graph.value_info):
+            tensor.name = renamed.get(tensor.name, tensor.name)
+        _rename(model.graph, renamed)
 
 
-def _sum(_: ModelProto, node: NodeProto) -> list[NodeProto]:
+def _is_taken(name: str, names: Collection[str]) -> bool:
+    """Return whether a name is that of another tensor with an ending of ours."""
+    ending = _INVENTED.search(name)
+    return ending is not None and name[: ending.start()] in names
+
+
+def _unlike(name: str, names: Collection[str]) -> str:
+    return next(new for new in (f"{name}_own{i}" for i in count()) if new not in names)
+
+
+def _rename(graph: Any, renamed: Mapping[str, str]) -> None:
+    """Rename tensors in the nodes of a graph, and of those inside them."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            names[:] = [renamed.get(name, name) for name in names]
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                _rename(attribute.g, renamed)
+
+
+def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    rewrite = {
+        "Sum": _sum,
+        "BatchNormalization": _batch_norm,
+        "ReduceMean": _reduce_mean,
+        "Gemm": _gemm,
+    }
+    found = rewrite.get(node.op_type)
+    return found(model, node, constants) if found else [node]
+
+
+def _sum(_: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a sum of n tensors as n - 1 additions."""
     if len(node.input) == 1:
         return [make_node("Identity", node.input, node.output)]
     return additions(node)
 
 
-def _batch_norm(model: ModelProto, node: NodeProto) -> list[NodeProto]:
+def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    """Rewrite a product so that its factors are 1 and its bias is a vector or an addition."""
+    found, (result,) = attributes(node), node.output
+    data, weight, term = [*node.input, ""][:3]
+    alpha, beta = found.pop("alpha", 1.0), found.pop("beta", 1.0) if term else 1.0
+    names = [_scaled(model, constants, weight, alpha, f"{result}_weight")]
+    names.append(_scaled(model, constants, term, beta, f"{result}_bias"))
+    if None in names:
+        return [node]
+    weight, term = map(str, names)
+    row = _row(constants, weight, term, bool(found.get("transB", 0)))
+    if row is not None:
+        term = _stored(model, constants, f"{result}_bias", row)
+    if not term or row is not None:
+        kept = [name for name in (data, weight, term) if name]
+        return [make_node("Gemm", kept, [result], name=node.name, **found)]
+    alone = f"{result}_scaled"
+    product = make_node("Gemm", [data, weight], [alone], name=node.name, **found)
+    return [product, make_node("Add", [alone, term], [result])]
+
+
+def _scaled(model: ModelProto, constants: Arrays, name: str, factor: float, new: str) -> str | None:
+    """Return the name of a constant times a factor; None if it has one and is no constant."""
+    if factor == 1.0:
+        return name
+    if name not in constants:
+        return None
+    return _stored(model, constants, new, constants[name] * np.float32(factor))
+
+
+def _row(constants: Arrays, weight: str, term: str, transposed: bool) -> Array | None:
+    """Return the term of a product as a vector; None if it is none, or differs by row."""
+    value = constants.get(term)
+    if value is None or weight not in constants or (value.ndim > 1 and len(value) > 1):
+        return None
+    units = constants[weight].shape[0 if transposed else 1]
+    return np.broadcast_to(value.reshape(-1), (units,))
+
+
+def _stored(model: ModelProto, constants: Arrays, name: str, value: Array) -> str:
+    """Add a constant to a model and return its name."""
+    constants[name] = value.astype(np.float32)
+    replace_initializer(model, name, constants[name])
+    return name
+
+
+def _own_biases(model: ModelProto) -> None:
+    """Give each product its own bias, which has the grid of its sums."""
+    tensors = Connections(model)
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) > 2:
+            name = node.input[2]
+            if name in tensors.constants and len(tensors.readers[name]) > 1:
+                node.input[2] = f"{node.output[0]}_bias"
+                replace_initializer(model, node.input[2], tensors.constants[name])
+
+
+def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation.
 
     That of a matrix becomes a product and a sum, which `fold_affine` may fold.
     """
-    constants = initializers(model)
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
     scale, shift, mean, variance = (constants[n].astype(np.float64) for n in node.input[1:])
@@ -110,12 +217,12 @@ def _deviation(node: NodeProto, variance: Array) -> Array:
     return deviation
 
 
-def _reduce_mean(model: ModelProto, node: NodeProto) -> list[NodeProto]:
+def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a mean over height and width as a global average, flattened if axes are dropped."""
     found = attributes(node)
     axes = found.get("axes")
     if axes is None and len(node.input) == 2:
-        axes = initializers(model).get(node.input[1])
+        axes = constants.get(node.input[1])
     if axes is None or sorted(int(a) for a in axes) not in ([2, 3], [-2, -1]):
         return [node]
     if sorted(int(a) for a in axes) == [-2, -1] and _rank(model, node.input[0]) != 4:

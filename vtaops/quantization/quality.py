@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,8 +12,21 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import ModelProto, float_tensors, producers
 from vtaops.graph.probe import Probe
+from vtaops.quantization.pairs import images
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
+
+LOW_DB = 15.0
+"""SQNR of an output under which it is of little use."""
+
+FEW = 16
+"""Number of values under which an output is of little use, where float takes four times as many."""
+
+MOST_RATIO = 8
+"""Ratio of the ranges of parts on one grid from which it is told."""
+
+MOST_PARTS = 256
+"""Most indices of axis 1 that are looked at one by one."""
 
 
 @dataclass(frozen=True)
@@ -30,64 +43,125 @@ class LayerQuality:
 
 
 @dataclass(frozen=True)
+class Coarse:
+    """A part of an output that takes few values: its index along axis 1, None for the whole."""
+
+    index: int | None
+    values: int
+    float_values: int
+
+    def __str__(self) -> str:
+        where = "" if self.index is None else f" at index {self.index} of axis 1"
+        return f"takes {self.values} values{where} where float takes {self.float_values:,}"
+
+
+@dataclass(frozen=True)
 class OutputQuality:
     """An output of the model: SQNR in dB, largest difference, and how often the maximum agrees.
 
-    `top1` is None if the output is not a vector of scores per image.
+    `top1` is None if the output is not a vector of scores per image, `coarse` if all of its parts
+    take at least 16 values, or as many as float.
     """
 
     output: str
     sqnr_db: float
     max_error: float
     top1: float | None
+    coarse: Coarse | None = None
+
+    def __str__(self) -> str:
+        agree = "" if self.top1 is None else f", same maximum {self.top1:.1%}"
+        return f"{self.output} {self.sqnr_db:.1f} dB{agree}"
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """A concatenation on one grid of parts whose ranges differ more than eightfold."""
+
+    tensor: str
+    smallest: str
+    ratio: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.smallest} has 1/{self.ratio:.0f} of the range of {self.tensor}, with which it "
+            "shares a grid"
+        )
 
 
 @dataclass(frozen=True)
 class Quality:
-    """Layers, worst first, and outputs."""
+    """Layers, worst first, outputs, and concatenations of parts whose ranges differ much."""
 
     layers: tuple[LayerQuality, ...]
     outputs: tuple[OutputQuality, ...]
+    uneven: tuple[Uneven, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What may make an output useless: under 15 dB, few values, one grid for uneven parts."""
+        low = [f"{o.output} keeps {o.sqnr_db:.1f} dB" for o in self.outputs if o.sqnr_db < LOW_DB]
+        coarse = [f"{o.output} {o.coarse}" for o in self.outputs if o.coarse]
+        return (*low, *coarse, *map(str, self.uneven))
+
+    def __str__(self) -> str:
+        """Return the outputs and the worst layer in one line."""
+        told = "; ".join(map(str, self.outputs))
+        worst = self.layers[:1]
+        return told + "".join(
+            f"; worst: {w.tensor} ({w.operator}) {w.sqnr_db:.1f} dB" for w in worst
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content as plain lists and dictionaries, for JSON."""
-        return {"schema": 1, **asdict(self)}
+        return {"schema": 1, **asdict(self), "warnings": [*self.warnings]}
 
 
 def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> Quality:
     """Run both models on the samples and compare every tensor that has a quantised image."""
-    images = _images(model, quantized)
+    shown = _images(model, quantized)
     writers = producers(model)
     outputs = [value.name for value in model.graph.output]
-    ours = Probe(model, list(dict.fromkeys([*images, *outputs])), exact=False)
-    theirs = Probe(quantized, list(dict.fromkeys([*images.values(), *outputs])))
-    sums = {name: np.zeros(2) for name in images}
+    ours = Probe(model, list(dict.fromkeys([*shown, *outputs])), exact=False)
+    theirs = Probe(quantized, list(dict.fromkeys([*shown.values(), *outputs])))
+    sums = {name: np.zeros(2) for name in shown}
+    largest = dict.fromkeys(shown, 0.0)
     rows: dict[str, list[tuple[Array, Array]]] = {name: [] for name in outputs}
     for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
-        for name, image in images.items():
+        for name, image in shown.items():
             sums[name] += powers(exact[name], rounded[image])
+            largest[name] = max(largest[name], float(np.abs(exact[name]).max(initial=0.0)))
         for name in outputs:
             rows[name].append((exact[name], rounded[name]))
-    layers = [LayerQuality(name, writers[name].op_type, decibels(*sums[name])) for name in images]
+    layers = [LayerQuality(name, writers[name].op_type, decibels(*sums[name])) for name in shown]
     return Quality(
         tuple(sorted(layers, key=lambda layer: layer.sqnr_db)),
         tuple(_output(name, pairs) for name, pairs in rows.items()),
+        tuple(_uneven(model, images(model, quantized), largest)),
     )
 
 
+def _uneven(
+    model: ModelProto, rounded: Collection[str], largest: dict[str, float]
+) -> Iterator[Uneven]:
+    """Yield the concatenations on one grid whose parts differ much, by their largest values."""
+    for node in model.graph.node:
+        parts = sorted(filter(largest.get, node.input), key=largest.__getitem__)
+        if node.op_type == "Concat" and node.output[0] in rounded and parts:
+            ratio = largest[parts[-1]] / largest[parts[0]]
+            if ratio > MOST_RATIO:
+                yield Uneven(node.output[0], parts[0], ratio)
+
+
 def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
-    """Return, for tensors of the float model, the dequantised tensor of the QDQ model.
+    """Return, for inner tensors of the float model, the dequantised tensor of the QDQ model.
 
     Inputs of a Relu or Clip are omitted, because their saturation is not an error.
     """
-    written, entering = producers(quantized), saturated(model)
-    found = {}
-    for name in float_tensors(model):
-        image = f"{name}_DequantizeLinear_Output"
-        if image in written and name not in entering:
-            found[name] = image
-    return found
+    left_out = saturated(model).keys() | {value.name for value in model.graph.output}
+    found = images(model, quantized)
+    return {n: found[n] for n in float_tensors(model) if n in found and n not in left_out}
 
 
 def powers(exact: Array, rounded: Array) -> Array:
@@ -104,12 +178,28 @@ def decibels(signal: float, noise: float) -> float:
 
 
 def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
-    exact = np.concatenate([pair[0] for pair in pairs])
-    rounded = np.concatenate([pair[1] for pair in pairs])
+    exact, rounded = (np.concatenate([np.atleast_1d(pair[i]) for pair in pairs]) for i in (0, 1))
     scores = exact.reshape(len(exact), -1)
     top1 = None
-    if scores.shape[1] == exact.shape[1] > 1:
+    if exact.ndim > 1 and scores.shape[1] == exact.shape[1] > 1:
         same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
         top1 = float(same.mean())
-    difference = float(np.abs(exact.astype(np.float64) - rounded).max())
-    return OutputQuality(name, decibels(*powers(exact, rounded)), difference, top1)
+    difference = float(np.abs(exact.astype(np.float64) - rounded).max(initial=0.0))
+    found = decibels(*powers(exact, rounded))
+    return OutputQuality(name, found, difference, top1, _coarse(exact, rounded))
+
+
+def _coarse(exact: Array, rounded: Array) -> Coarse | None:
+    """Return the part of an output with the fewest values, if these are few and float's are not.
+
+    Parts are the indices of axis 1, where tasks put boxes beside scores.
+    """
+    parts: list[tuple[int | None, Any]] = [(None, np.s_[:])]
+    if exact.ndim > 2 and exact.shape[1] <= MOST_PARTS:
+        parts += [(index, np.s_[:, index]) for index in range(exact.shape[1])]
+    counted = (
+        Coarse(index, np.unique(rounded[part]).size, np.unique(exact[part]).size)
+        for index, part in parts
+    )
+    found = [each for each in counted if each.values < FEW <= each.float_values // 4]
+    return min(found, key=lambda each: each.values, default=None)

@@ -26,9 +26,7 @@ from vtaops.graph.onnx_files import (
 from vtaops.graph.probe import Probe
 from vtaops.quantization.correction import constant_scales
 from vtaops.quantization.samples import Sample
-
-LARGEST = 127
-"""Weights are symmetric int8."""
+from vtaops.quantization.scales import LARGEST
 
 MOST_TAPS = 2048
 """Layers with more weights per output are skipped: their moments take too long."""
@@ -52,7 +50,7 @@ def learn_rounding(model: ModelProto, quantized: ModelProto, samples: Sequence[S
     samples
         Calibration data.
     """
-    constants, scales = initializers(model), constant_scales(quantized)
+    constants, scales = initializers(model), constant_scales(model, quantized)
     layers = [node for node in model.graph.node if _suits(node, constants, scales)]
     written = producers(model)
     shown = sorted({node.input[0] for node in layers} & written.keys())

@@ -5,15 +5,17 @@ A sample is the input of one run of the model: an array for each input, in the m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.base.errors import ModelError, raising
 from vtaops.base.files import check_unpacked, exists, open_file
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, as_array
 from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read_picture
 
 Shape = Sequence[int | None]
@@ -21,7 +23,7 @@ Sample = dict[str, Array]
 _NO_PICTURES = "a mean and a deviation prepare pictures; the calibration data hold none"
 InputGrid = tuple[np.dtype[Any], float, int]
 """Type, scale and zero point of a quantised input."""
-Calibration = str | Path | Array | Mapping[str, Array] | Iterable[Mapping[str, Array]]
+Calibration = str | Path | npt.ArrayLike | Mapping[str, npt.ArrayLike] | Iterable[Any]
 
 
 def load_samples(
@@ -37,8 +39,9 @@ def load_samples(
     ----------
     source
         An `.npz` file whose arrays have the names of the inputs; a folder of `.npy` files (for a
-        model with one input), `.npz` files or pictures (one input); or the same as arrays. The
-        first axis of an array counts images and is split into batches of the model.
+        model with one input), `.npz` files or pictures (one input); or the same as arrays, tensors
+        of PyTorch or lists. Samples are stacked along the first axis, which is split into batches
+        of the model, or along one more axis in front. An input with one sample has it in all.
     shapes
         Shapes of the model's inputs by name.
     dtypes
@@ -86,10 +89,14 @@ def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, 
     if all(None not in shape[1:] for shape in inputs.values()):
         return {}
     _, arrays = next(iter(_sources(source, inputs)), ("", {}))
+    # Samples are stacked along the first axis, or along one in front.
+    extents = {
+        n: array.shape[max(0, array.ndim - len(inputs.get(n, ()))) :] for n, array in arrays.items()
+    }
     return {
-        name: (shape[0] or 1, *arrays[name].shape[1:])
+        name: (shape[0] or 1, *extents[name][1:])
         for name, shape in inputs.items()
-        if None in shape[1:] and name in arrays and arrays[name].ndim == len(shape)
+        if None in shape[1:] and name in arrays and len(extents[name]) == len(shape)
     }
 
 
@@ -101,15 +108,28 @@ def _sources(
         return _files(Path(source), shapes, preparation)
     if preparation is not None:
         raise ModelError(_NO_PICTURES)
-    if isinstance(source, np.ndarray):
-        return [("the array", _single(source, shapes, "an array"))]
     if isinstance(source, Mapping):
-        mapping = cast(Mapping[str, Array], source)
-        return [("the calibration data", {k: np.asarray(v) for k, v in mapping.items()})]
-    return [
-        (f"sample {index}", {k: np.asarray(v) for k, v in sample.items()})
-        for index, sample in enumerate(source)
-    ]
+        return [("the calibration data", _arrays("the calibration data", source))]
+    given: Any = source
+    if not hasattr(source, "__array__"):
+        if not isinstance(source, Iterable):
+            raise ModelError(f"calibration data are files or arrays, not {type(source).__name__}")
+        given = list(source)
+        if any(isinstance(each, Mapping) or hasattr(each, "__array__") for each in given):
+            return [_sample(f"sample {index}", each, shapes) for index, each in enumerate(given)]
+    return [("the array", _single(as_array("the array", given, ModelError), shapes, "an array"))]
+
+
+def _sample(place: str, sample: Any, shapes: Mapping[str, Shape]) -> tuple[str, Sample]:
+    if isinstance(sample, Mapping):
+        return place, _arrays(place, sample)
+    return place, _single(as_array(place, sample, ModelError), shapes, place)
+
+
+def _arrays(place: str, named: Mapping[str, Any]) -> Sample:
+    return {
+        name: as_array(f"{place}: {name!r}", value, ModelError) for name, value in named.items()
+    }
 
 
 def _files(
@@ -194,26 +214,37 @@ def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> lis
     if set(arrays) != set(shapes):
         found, wanted = ", ".join(sorted(arrays)), ", ".join(sorted(shapes))
         raise ModelError(f"{place} names {found or 'nothing'}; the model's inputs are {wanted}")
-    counts = {_count(place, name, array, shapes[name]) for name, array in arrays.items()}
-    if len(counts) != 1:
-        raise ModelError(f"{place}: the inputs hold different numbers of samples: {counts}")
-    (count,) = counts
-    stacks = {name: array.reshape(count, *shapes[name]) for name, array in arrays.items()}
+    counts = {name: _count(place, name, array, shapes[name]) for name, array in arrays.items()}
+    most = max(counts.values()) if min(counts.values(), default=0) else 0
+    if not {1, most}.issuperset(counts.values()):
+        told = ", ".join(f"{name!r} {count}" for name, count in counts.items())
+        raise ModelError(
+            f"{place}: the inputs hold different numbers of samples: {told}. Give each as many, or "
+            "one that all share"
+        )
+    stacks = {n: array.reshape(counts[n], *shapes[n]) for n, array in arrays.items()}
     return [
-        {name: np.array(stack[number], order="C") for name, stack in stacks.items()}
-        for number in range(count)
+        {n: np.array(stack[i % counts[n]], order="C") for n, stack in stacks.items()}
+        for i in range(most)
     ]
 
 
-def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
-    """Return the number of batches in an array."""
-    if not shape:  # a scalar: one per sample
-        shape = (1,)
-    fits = array.ndim == len(shape) and array.shape[1:] == tuple(shape[1:])
-    if not fits or len(array) % shape[0]:
-        raise ModelError(
-            f"{place}: {name!r} has shape {array.shape}, the model takes {tuple(shape)}"
-        )
+def _require_finite(what: str, array: Array) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise ModelError(f"{place}: {name!r} holds values that are not finite")
-    return len(array) // shape[0]
+        raise ModelError(f"{what} holds values that are not finite")
+
+
+def _count(place: str, name: str, array: Array, shape: Sequence[int]) -> int:
+    """Return the number of samples in an array."""
+    _require_finite(f"{place}: {name!r}", array)
+    whole = tuple(shape)
+    stacked = array.ndim == len(whole) + 1 and array.shape[1:] == whole  # as scalars are
+    one_image = array.shape == whole[1:] and whole[:1] == (1,)
+    batches = array.ndim == len(whole) and array.shape[1:] == whole[1:]
+    size = math.prod(whole)
+    if stacked or one_image or (batches and array.size % size == 0):
+        return array.size // size
+    raise ModelError(
+        f"{place}: {name!r} has shape {array.shape}, the model takes {whole}: stack samples along "
+        f"the first axis, to a multiple of {whole[0] if whole else 1}, or along one more in front"
+    )

@@ -8,7 +8,7 @@ Relu or Clip saturate on the grid of its output.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from vtaops.base.shapes import Array
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.graph import onnx_files
 from vtaops.graph.grid import Grid, Range
+from vtaops.graph.onnx_files import Arrays
 from vtaops.graph.probe import Probe, quiet_runtime, runtime_errors
 from vtaops.quantization.samples import Sample
 
@@ -40,8 +41,27 @@ MOVES = (
 """Operators whose result ONNX Runtime's quantiser leaves on the grid of their input."""
 
 SATURATING = frozenset({"Relu", "Clip"})
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 MEASURED = 1 << 16
 """Number of elements of a tensor that are sampled to choose a power of two."""
+
+LARGEST = 127
+"""Weights are symmetric int8."""
+
+SMALLEST = 1e-30
+"""Scales below it are those of zeros; ordinary numbers take their place."""
+
+MOST_UNEVEN = 2
+"""Ratio of the ranges of parts beyond which a concatenation at the end of a model stays float."""
+
+BOUNDLESS = 2.0**100
+"""From here on, values stand for infinity, as in masks."""
+
+MOST_BIAS = 1 << 30
+"""Largest bias in steps of its sums: half of int32, the products have the rest."""
+
+FINEST = 1 << 22
+"""Most steps of the sums in a step of their result."""
 
 
 def calibrated_ranges(
@@ -49,10 +69,12 @@ def calibrated_ranges(
 ) -> dict[str, Range]:
     """Return the range of every activation, determined by one of ONNX Runtime's calibrators.
 
+    Tensors that no grid can represent have none: those under a mask of -inf or of the least float.
+
     Raises
     ------
     ModelError
-        If the method does not exist, or an activation is not finite.
+        If the method does not exist, or an activation is no number.
     """
     ort = onnx_files.require("onnxruntime.quantization")
     calibrate = onnx_files.require("onnxruntime.quantization.calibrate")
@@ -75,9 +97,10 @@ def calibrated_ranges(
     ranges = {}
     for name, found in data.items():
         low, high = (float(np.asarray(v).reshape(-1)[0]) for v in found.range_value)
-        if not np.isfinite([low, high]).all():
-            raise ModelError(f"tensor {name!r} takes values that are not finite in calibration")
-        ranges[name] = (min(low, 0.0), max(high, 0.0))
+        if np.isnan([low, high]).any():
+            raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
+        if max(-low, high) < BOUNDLESS:
+            ranges[name] = (min(low, 0.0), max(high, 0.0))
     return ranges
 
 
@@ -89,11 +112,14 @@ def shared_ranges(
     Returns
     -------
     ranges
-        The range of each tensor: the hull of its group's ranges.
+        The range of each tensor: the hull of its group's ranges. Results of concatenations that
+        nothing computes with, and whose parts differ much in range, have none.
     groups
         A representative of each tensor's group.
     """
     entering = saturated(model)
+    ends = _loose_ends(model, ranges)
+    ranges = {name: found for name, found in ranges.items() if name not in ends}
     groups = _groups(model, set(ranges))
     hulls: dict[str, Range] = {}
     for name, (low, high) in ranges.items():
@@ -116,6 +142,37 @@ def saturated(model: onnx_files.ModelProto) -> dict[str, str]:
     }
 
 
+def _loose_ends(model: onnx_files.ModelProto, ranges: Mapping[str, Range]) -> set[str]:
+    """Return results of concatenations, and what moves them, that stay float behind their parts.
+
+    Their parts are tensors such as boxes and scores: one grid would leave one of them few steps,
+    and nothing computes with the whole.
+    """
+    loose, found = _only_moved(model), set[str]()
+    for node in model.graph.node:
+        if node.op_type == "Concat" and node.output[0] in loose:
+            sizes = [max(-low, high) for low, high in _known(ranges, node.input)]
+            if sizes and max(sizes) > MOST_UNEVEN * min(sizes):
+                found |= loose[node.output[0]]
+    return found
+
+
+def _only_moved(model: onnx_files.ModelProto) -> dict[str, set[str]]:
+    """Return the tensors that are moved to the outputs and not computed with, and those behind."""
+    tensors, loose = onnx_files.Connections(model), dict[str, set[str]]()
+    for node in reversed(model.graph.node):
+        readers = [reader for name in node.output for reader in tensors.readers.get(name, [])]
+        behind = [reader.output[0] for reader in readers]
+        if node.op_type in ("Concat", *MOVES) and loose.keys() >= {*behind}:
+            names = {*node.output}.union(*map(loose.__getitem__, behind))
+            loose |= dict.fromkeys(node.output, names)
+    return loose
+
+
+def _known(ranges: Mapping[str, Range], names: Iterable[str]) -> list[Range]:
+    return [ranges[name] for name in names if name in ranges and ranges[name] != (0.0, 0.0)]
+
+
 def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
     parent = {name: name for name in names}
 
@@ -125,16 +182,20 @@ def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
         return name
 
     for node in model.graph.node:
-        if node.op_type in MOVES:
-            tied = [node.input[0], *node.output]
-        elif node.op_type == "Concat":
-            tied = [*node.input, *node.output]
-        else:
+        first, *others = _tied(node) or [""]
+        tied = [name for name in (first, *others) if name in parent]
+        if first not in parent:  # a concatenation that stays float
             continue
-        tied = [name for name in tied if name in parent]
         for name in tied[1:]:
             parent[root(name)] = root(tied[0])
     return {name: root(name) for name in names}
+
+
+def _tied(node: onnx_files.NodeProto) -> list[str]:
+    """Return the tensors of a node that share a grid; none if it computes."""
+    if node.op_type in MOVES:
+        return [node.input[0], *node.output]
+    return [*node.output, *node.input] if node.op_type == "Concat" else []
 
 
 def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid]:
@@ -178,19 +239,66 @@ def _errors(values: Array, grids: Sequence[Grid], measured: int) -> Array:
     return np.array([np.square(flat - grid.rounded(flat)).sum() for grid in grids])
 
 
-def power_of_two_weight_scales(
-    model: onnx_files.ModelProto, grids: dict[str, Grid]
-) -> dict[str, float]:
-    """Return the power-of-two scales of all constants that quantised operators read."""
+WeightScale = tuple[Array, int | None]
+"""The scale of a constant, and the axis along which it has one for each channel."""
+
+
+def weight_scales(
+    model: onnx_files.ModelProto, grids: Mapping[str, Grid], *, free: bool
+) -> dict[str, WeightScale]:
+    """Return the scales of all constants that quantised operators read, except biases.
+
+    They are powers of two, one for each constant; or, if free, ONNX Runtime's, one for each channel
+    of a product's weight. Either is large enough for the sums of its products (`_least`).
+    """
     constants, found = onnx_files.initializers(model), {}
-    for name, node in constants_on_grids(model).items():
-        least = 0.0
-        if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) == 3:
-            bias = constants.get(node.input[2], np.zeros(1))
-            data = grids[node.input[0]].scale if node.input[0] in grids else 1.0
-            least = float(np.abs(bias).max()) / (2**31 - 1) / data
-        found[name] = power_of_two_weight_scale(constants[name], least)
+    for name, nodes in constants_on_grids(model).items():
+        weight, axes = constants[name], {_channel_axis(node, name, constants) for node in nodes}
+        axis = axes.pop() if free and len(axes) == 1 else None
+        least = np.maximum.reduce([_least(node, grids, constants) for node in nodes])
+        if axis is None:
+            least = np.max(least)
+        found[name] = (_free_scale if free else _power_scale)(weight, axis, least), axis
     return found
+
+
+def _power_scale(weight: Array, _: int | None, least: Array) -> Array:
+    return np.asarray(power_of_two_weight_scale(weight, float(least)))
+
+
+def _free_scale(weight: Array, axis: int | None, least: Array) -> Array:
+    """Return the scales with which the largest weight of each channel is 127."""
+    others = tuple(each for each in range(weight.ndim) if each != axis)
+    largest = np.abs(weight.astype(np.float64)).max(axis=others, initial=0.0)
+    scales: Array = np.maximum(largest / LARGEST, least)
+    return np.where(scales < SMALLEST, 1.0 / LARGEST, scales)
+
+
+def _channel_axis(node: onnx_files.NodeProto, name: str, constants: Arrays) -> int | None:
+    """Return the axis of a weight that counts the results of its product; None if there is none."""
+    if node.op_type == "Gemm" and node.input[1] == name:
+        return 0 if onnx_files.attributes(node).get("transB", 0) else 1
+    if node.op_type == "MatMul" and node.input[1] == name:
+        return 1 if constants[name].ndim == 2 else None
+    grouped = onnx_files.attributes(node).get("group", 1) > 1
+    return {"Conv": 0, "ConvTranspose": None if grouped else 1}.get(node.op_type)
+
+
+def _least(node: onnx_files.NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Array:
+    """Return the least scale of a product's weight, for each channel or for all.
+
+    A channel whose weights are almost 0, as a batch norm leaves it, would have products so fine
+    that its bias leaves int32, or its result needs a shift that no hardware has. Coarser products
+    change its results by at most 2**-16 of a step for each weight.
+    """
+    if node.op_type not in PRODUCTS or node.input[0] not in grids:
+        return np.zeros(())
+    data = grids[node.input[0]].scale
+    bias = constants.get(node.input[2]) if len(node.input) > 2 else None
+    least = np.zeros(()) if bias is None else np.abs(bias.astype(np.float64)) / MOST_BIAS
+    if node.output[0] in grids:
+        least = np.maximum(least, grids[node.output[0]].scale / FINEST)
+    return least / data
 
 
 def no_finer_than_sums(
@@ -201,13 +309,13 @@ def no_finer_than_sums(
     If large products cancel, the best grid for the result is finer than the steps of the sums. That
     gains nothing, and would need a left shift, which hardware does not have.
     """
-    found, scales = dict(grids), power_of_two_weight_scales(model, grids)
+    found, scales = dict(grids), weight_scales(model, grids, free=False)
     for node in model.graph.node:
-        if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        if node.op_type not in PRODUCTS:
             continue
         data, weight, result = node.input[0], node.input[1], node.output[0]
         if weight in scales and data in found and result in found:
-            steps = found[data].scale * scales[weight]
+            steps = found[data].scale * float(scales[weight][0])
             if steps > found[result].scale:
                 group = groups[result]
                 for name in (n for n, g in groups.items() if g == group):
@@ -216,7 +324,10 @@ def no_finer_than_sums(
 
 
 def no_finer_than_totals(
-    model: onnx_files.ModelProto, grids: dict[str, Grid], groups: dict[str, str]
+    model: onnx_files.ModelProto,
+    grids: dict[str, Grid],
+    groups: dict[str, str],
+    floats: Collection[str],
 ) -> dict[str, Grid]:
     """Make grids that only additions read at least as coarse as those of their results.
 
@@ -225,28 +336,40 @@ def no_finer_than_totals(
     continue the sums of a convolution are excluded: they round once, whatever the grid.
     """
     found, tensors = dict(grids), onnx_files.Connections(model)
-    members: dict[str, list[str]] = defaultdict(list)
-    for name in grids:
-        members[groups[name]].append(name)
-    for node in reversed(model.graph.node):
-        for name in node.input if node.op_type == "Add" else ():
-            group = members[groups[name]] if name in groups else []
-            coarsest = min((_total(each, tensors, found, group) for each in group), default=0.0)
-            if 0 < coarsest < np.inf and coarsest > found[name].scale:
-                for each in group:
-                    found[each] = replace(found[each], scale=coarsest)
+    additions = [node for node in reversed(model.graph.node) if node.op_type == "Add"]
+    added = {node.output[0] for node in additions} & grids.keys() - {*floats}
+    for group in _groups_added(additions, added, groups):
+        coarsest = min(_total(name, tensors, found, group, added) for name in group)
+        if found[group[0]].scale < coarsest < np.inf:
+            found |= {name: replace(found[name], scale=coarsest) for name in group}
     return found
 
 
+def _groups_added(
+    additions: Iterable[onnx_files.NodeProto], added: Collection[str], groups: Mapping[str, str]
+) -> Iterator[list[str]]:
+    """Yield the tensors that share a grid with an operand of an addition on integers."""
+    members: dict[str, list[str]] = defaultdict(list)
+    for name, group in groups.items():
+        members[group].append(name)
+    for node in additions:
+        read = node.input if node.output[0] in added else ()
+        yield from (members[groups[name]] for name in read if name in groups)
+
+
 def _total(
-    name: str, tensors: onnx_files.Connections, grids: dict[str, Grid], group: list[str]
+    name: str,
+    tensors: onnx_files.Connections,
+    grids: dict[str, Grid],
+    group: list[str],
+    added: Collection[str],
 ) -> float:
     """Return the finest result of the additions that read a tensor; 0 if others read it too."""
     if name in tensors.outputs:
         return 0.0
     scales = [np.inf]
     for node in tensors.readers.get(name, []):
-        if node.op_type == "Add" and node.output[0] in grids and not _continues(node, tensors):
+        if node.output[0] in added and not _continues(node, tensors):
             scales.append(grids[node.output[0]].scale)
         elif not {*node.output} <= {*group}:
             scales.append(0.0)
@@ -301,16 +424,22 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     return grids
 
 
-def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, onnx_files.NodeProto]:
-    """Return the float constants of quantised operators, except biases, each with a reader."""
-    constants = onnx_files.initializers(model)
+def constant_operands(node: onnx_files.NodeProto) -> Sequence[int]:
+    """Return the numbers of the inputs that a quantised operator may read as constants on a grid.
+
+    Biases are not among them: their grid is that of the sums.
+    """
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-    found = {}
+    both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
+    return operands.get(node.op_type, both)
+
+
+def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, list[onnx_files.NodeProto]]:
+    """Return the float constants of quantised operators, except biases, with their readers."""
+    constants = onnx_files.initializers(model)
+    found: dict[str, list[onnx_files.NodeProto]] = defaultdict(list)
     for node in model.graph.node:
-        both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
-        for name in (
-            node.input[i] for i in operands.get(node.op_type, both) if i < len(node.input)
-        ):
+        for name in {node.input[index] for index in constant_operands(node)}:
             if name in constants and constants[name].dtype == np.float32:
-                found[name] = node
+                found[name].append(node)
     return found

@@ -301,7 +301,7 @@ def _check_store(site: _Site, arguments: set[str], config: HardwareConfig) -> No
 
 def _check_computation(site: _Site, config: HardwareConfig) -> None:
     value = site.statement.value
-    if site.has_init and _is_product(site, config):
+    if _is_product(site, config) if site.has_init else _is_plain_maximum(site):
         return  # lowering handles it unchanged
     text = f"`{_plain(site.target)}[...] = {_text(value)}`"
     if site.has_init:
@@ -326,6 +326,13 @@ def _is_product(site: _Site, config: HardwareConfig) -> bool:
         and [_memory(buffer) for buffer in _loads(value.b)] == ["inp", "wgt"]
         and [loop.extent for loop in site.loops[-2:]] == lanes
     )
+
+
+def _is_plain_maximum(site: _Site) -> bool:
+    """Whether a block is the maximum of two accumulators, without an intrinsic."""
+    buffers = [site.target, *_loads(site.statement.value)] if not site.call else []
+    maximum = bool(buffers) and isinstance(site.statement.value, tirx.Max)
+    return maximum and [_memory(buffer) for buffer in buffers] == ["acc"] * 3
 
 
 @cache
@@ -434,7 +441,8 @@ def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
     made = {_touched(site)[0].name for site in direct} - {name}
     stages = [site for site in sites if not site.has_init and _called(site) != GEMM_CALL]
     readers = _readers(made, stages)
-    return {_is_maximum(site) or not made & _read(site, 2) for site in readers} == {True}
+    found = {_is_maximum(site) or not made & _read(site, 2) for site in readers}
+    return found == {True}
 
 
 def _readers(names: set[str], sites: list[_Site]) -> list[_Site]:
@@ -449,7 +457,7 @@ def _read(site: _Site, first: int = 1) -> set[str]:
 def _is_maximum(site: _Site) -> bool:
     """Whether a block computes the maximum of two tiles."""
     two = _called(site) == ALU_CALL and len(_pointers(site)) == 3
-    return two and int(site.call[1]) == AluOp.MAX
+    return (two and int(site.call[1]) == AluOp.MAX) or _is_plain_maximum(site)
 
 
 def _called(site: _Site) -> str:

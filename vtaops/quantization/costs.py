@@ -1,0 +1,223 @@
+"""What the rounding of each tensor costs the outputs, and what would help.
+
+The file is run with one tensor left float at a time. The gain at the outputs that the user named is
+what its rounding costs there, whatever the error in the tensor itself: that of a normalised tensor
+may vanish, that of a score may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+
+from vtaops.base.progress import tracked
+from vtaops.base.shapes import Array
+from vtaops.graph.onnx_files import (
+    Arrays,
+    Connections,
+    ModelProto,
+    NodeProto,
+    along_axis,
+    initializers,
+    make_node,
+    producers,
+    refill,
+    replace_initializer,
+    require,
+)
+from vtaops.graph.probe import Probe
+from vtaops.quantization.pairs import images
+from vtaops.quantization.quality import FEW, decibels, powers
+from vtaops.quantization.samples import Sample
+from vtaops.quantization.scales import PRODUCTS
+
+JUDGES = 4
+"""Most samples that judge."""
+
+MOST_TRIED = 100
+"""Most tensors that are tried: those with the greatest errors of their own, relative to them."""
+
+LEAST_GAIN = 0.05
+"""Gain in dB under which a tensor is not listed."""
+
+UNEVEN = 8
+"""Ratio of ranges from which the smaller one has too few steps of one grid."""
+
+OUTLIERS = 20
+"""Ratio of the largest value to the root mean square from which few values cost all others."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the rounding of a tensor costs.
+
+    Attributes
+    ----------
+    tensor, operator
+        Its name in the prepared model, and the operator that writes it: "input" or "constant" if
+        none does.
+    gain_db
+        The gain in SQNR, as the mean of all outputs, if only this tensor were float.
+    steps
+        The largest magnitude of its values in steps of its grid.
+    advice
+        What would help.
+    """
+
+    tensor: str
+    operator: str
+    gain_db: float
+    steps: float
+    advice: str
+
+
+def costs(
+    model: ModelProto, quantized: ModelProto, samples: Sequence[Sample], count: int
+) -> list[Cost]:
+    """Return the tensors that cost most, worst first.
+
+    Parameters
+    ----------
+    model
+        The float model, prepared.
+    quantized
+        Its QDQ model.
+    samples
+        Calibration data, of which a few are run.
+    count
+        How many tensors to return at most.
+    """
+    judges = [*samples[:: max(1, len(samples) // JUDGES)]][:JUDGES]
+    ends = [value.name for value in model.graph.output]
+    found = {n: image for n, image in images(model, quantized).items() if n not in ends}
+    values = _values(model, quantized, found, judges[0])
+    tried = sorted(found, key=lambda name: values[name][1])[:MOST_TRIED]
+    probe = Probe(_switched(model, quantized, {name: found[name] for name in tried}), ends)
+    exact = [Probe(model, exact=False).run(sample) for sample in judges]
+    rounded = _sqnr(probe, exact, judges, tried, "")
+    gains = {
+        name: _sqnr(probe, exact, judges, tried, name) - rounded
+        for name in tracked("try a tensor in float", tried)
+    }
+    worst = sorted(tried, key=lambda name: -gains[name])[:count]
+    written, tensors = producers(quantized), Connections(model)
+    result = []
+    for name in worst:
+        value, pair = values[name][0], written[found[name]]
+        steps = _steps(value, pair, initializers(quantized))
+        advice = _advice(name, value, steps, tensors)
+        result.append(Cost(name, _operator(name, tensors), gains[name], steps, advice))
+    return [cost for cost in result if cost.gain_db > LEAST_GAIN]
+
+
+def _values(
+    model: ModelProto, quantized: ModelProto, found: dict[str, str], sample: Sample
+) -> dict[str, tuple[Array, float]]:
+    """Return the float values of tensors, and the SQNR of their rounding alone."""
+    constants, written = initializers(model), producers(quantized)
+    ours = Probe(model, [n for n in found if n not in constants and n not in sample], exact=False)
+    values = {**constants, **sample, **ours.run(sample)}
+    stored, noises = initializers(quantized), {}
+    for name, image in found.items():
+        pair, value = written[image], values[name].astype(np.float64)
+        scale = along_axis(pair, stored[pair.input[1]].astype(np.float64), value.ndim)
+        noises[name] = decibels(np.square(value).sum(), value.size * np.mean(scale**2) / 12)
+    return {name: (values[name], noises[name]) for name in found}
+
+
+def _switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) -> ModelProto:
+    """Return the file with a boolean input for each tensor that lets its float values pass."""
+    onnx, result = require("onnx"), deepcopy(quantized)
+    written, constants = producers(result), initializers(model)
+    switches = {}
+    for name, image in found.items():
+        integers = written.get(written[image].input[0])
+        exact = integers.input[0] if integers is not None else f"exact/{name}"
+        if integers is None:
+            replace_initializer(result, exact, constants[name])
+        result.graph.input.append(
+            onnx.helper.make_tensor_value_info(f"switch/{name}", onnx.TensorProto.BOOL, [])
+        )
+        switches[image] = make_node("Where", [f"switch/{name}", exact, image], [f"switched/{name}"])
+    renamed = {image: switch.output[0] for image, switch in switches.items()}
+    nodes = []
+    for node in result.graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        nodes += [node, *(switches[name] for name in node.output if name in switches)]
+    refill(result.graph.node, nodes)
+    return result
+
+
+def _sqnr(
+    probe: Probe, exact: Sequence[Sample], judges: Sequence[Sample], tried: Sequence[str], name: str
+) -> float:
+    """Return the mean SQNR of the outputs with one tensor in float."""
+    switches = {f"switch/{each}": np.array(each == name) for each in tried}
+    sums = {end: np.zeros(2) for end in probe.names}
+    for sample, wanted in zip(judges, exact, strict=True):
+        found = probe.run({**sample, **switches})
+        for end in sums:
+            sums[end] += powers(wanted[end], found[end])
+    return float(np.mean([min(decibels(*both), 200.0) for both in sums.values()]))
+
+
+def _operator(name: str, tensors: Connections) -> str:
+    if name in tensors.writers:
+        return str(tensors.writers[name].op_type)
+    return "constant" if name in tensors.constants else "input"
+
+
+def _steps(value: Array, pair: NodeProto, constants: Arrays) -> float:
+    scale = float(constants[pair.input[1]].min())
+    return float(np.abs(value).max(initial=0.0)) / scale
+
+
+def _advice(name: str, value: Array, steps: float, tensors: Connections) -> str:
+    """Return what would help: the reason that shows in the values first, a float node last."""
+    readers = tensors.readers.get(name, [])
+    alone = f"--float {_rounding_node(name, tensors).name}"
+    if name in tensors.constants:
+        return _constant_advice(value) or alone
+    joined = [reader.name for reader in readers if reader.op_type == "Concat"]
+    if joined and steps < FEW:
+        return f"--float {joined[0]}, whose parts have one grid"
+    return _tensor_advice(value) or alone
+
+
+def _rounding_node(name: str, tensors: Connections) -> NodeProto:
+    """Return the node for which a tensor is rounded: a product that writes it, else a reader."""
+    writer, readers = tensors.writers.get(name), tensors.readers.get(name, [])
+    if writer is not None and (writer.op_type in PRODUCTS or not readers):
+        return writer
+    return readers[0]
+
+
+def _constant_advice(value: Array) -> str:
+    """Return what would help a weight; nothing for a bias."""
+    if value.ndim < 2:
+        return ""
+    uneven = _uneven(np.abs(value).max(axis=tuple(range(1, value.ndim))))
+    return "free scales, one for each channel, or equalization" if uneven else "learned rounding"
+
+
+def _tensor_advice(value: Array) -> str:
+    """Return what would help a tensor, as its values show; nothing if they are even."""
+    if value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3))):
+        return "equalization: its channels differ in range"
+    if _has_outliers(value):
+        return "method percentile: few values are far larger than the others"
+    return ""
+
+
+def _has_outliers(value: Array) -> bool:
+    rms = np.sqrt(np.square(value, dtype=np.float64).mean()) if value.size else 0.0
+    return bool(np.abs(value).max(initial=0.0) > OUTLIERS * rms > 0)
+
+
+def _uneven(ranges: Array) -> bool:
+    """Return whether half of the channels are far smaller than the largest one."""
+    positive = ranges[ranges > 0]
+    return bool(positive.size and positive.max() > UNEVEN * np.median(positive))

@@ -1,0 +1,294 @@
+"""Insert pairs of quantize and dequantize into a prepared float model.
+
+A node computes on integers if VTA or the importer has it (`QUANTIZED`), all of its tensors have
+grids, and it is not inside a function of one tensor, which is rounded as a whole. Its constants are
+quantised, and it reads and writes tensors through pairs. Floats that only float nodes write and
+read have no pair; a float node reads the integers of a tensor only if that is all there is of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+
+import numpy as np
+
+from vtaops.base.errors import ModelError
+from vtaops.base.names import suggestion
+from vtaops.base.shapes import Array
+from vtaops.graph.grid import Grid
+from vtaops.graph.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    make_node,
+    refill,
+    require,
+)
+from vtaops.quantization.activations import functions
+from vtaops.quantization.pairs import remove_pairs
+from vtaops.quantization.scales import (
+    MOVES,
+    SATURATING,
+    WeightScale,
+    constant_operands,
+    weight_scales,
+)
+
+QUANTIZED = frozenset(
+    {
+        *("Conv", "ConvTranspose", "Gemm", "MatMul", "Relu", "Clip", "LeakyRelu"),
+        *("Add", "Mul", "Concat", "GlobalAveragePool", *MOVES),
+    }
+)
+"""ONNX operators that VTA runs or that move data, if their tensors are integers."""
+
+_BIASED = ("Conv", "ConvTranspose", "Gemm")
+_BIAS = 2
+"""Number of the input of a product that is its bias."""
+
+_FIRST = frozenset({*MOVES, "Clip"})
+"""Operators whose other inputs are amounts, not tensors of the network."""
+
+
+def insert_pairs(
+    model: ModelProto, grids: Mapping[str, Grid], *, free: bool, floats: Collection[str] = ()
+) -> ModelProto:
+    """Return a QDQ model whose tensors have the given grids.
+
+    Parameters
+    ----------
+    model
+        The prepared float model; it is not changed.
+    grids
+        The grid of each tensor; one without a grid has no pair.
+    free
+        Whether weights have a scale for each channel instead of one power of two.
+    floats
+        Tensors whose writer computes on floats, though it could compute on integers.
+    """
+    result = deepcopy(model)
+    _Insertion(result, grids, weight_scales(model, grids, free=free), floats).run()
+    result.producer_name = "vtaops"
+    remove_pairs(result)
+    require("onnx").checker.check_model(result)
+    return result
+
+
+def _by_breadth(nodes: Sequence[NodeProto]) -> list[NodeProto]:
+    """Return nodes so that each follows its inputs, those of parallel branches side by side.
+
+    The compiler keeps the order, and hides the loads of one branch behind the work of others.
+    """
+    left = _numbers_before(nodes)
+    readers: dict[int, list[int]] = defaultdict(list)
+    for number, before in enumerate(left):
+        for each in before:
+            readers[each].append(number)
+    order = [number for number, before in enumerate(left) if not before]
+    for number in order:  # which grows
+        for reader in readers[number]:
+            left[reader].discard(number)
+            order += [] if left[reader] else [reader]
+    return [nodes[number] for number in order]
+
+
+def _numbers_before(nodes: Sequence[NodeProto]) -> list[set[int]]:
+    """Return, for each node, the numbers of those that write what it reads."""
+    writers = {name: number for number, node in enumerate(nodes) for name in node.output}
+    return [{writers[name] for name in _read_by(node) if name in writers} for node in nodes]
+
+
+def _read_by(node: NodeProto) -> Iterator[str]:
+    """Yield the tensors that a node reads, those of the graphs inside it too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _read_by(inner)
+
+
+def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
+    """Return the results of nodes that stay float, each given by its name or by its result.
+
+    An activation takes the node before it along, of which it is the end.
+
+    Raises
+    ------
+    ModelError
+        If there is no such node.
+    """
+    tensors = Connections(model)
+    nodes = {node.name: node for node in model.graph.node} | tensors.writers
+    found: set[str] = set()
+    for name in names:
+        if name not in nodes:
+            hint = suggestion(name, nodes)
+            raise ModelError(f"no node of the prepared model is called or writes {name!r}{hint}")
+        node = nodes[name]
+        found.update(node.output)
+        before = tensors.writers.get(node.input[0]) if node.op_type in SATURATING else None
+        if before is not None and tensors.only_reader(node.input[0]) is not None:
+            found.update(before.output)
+    return frozenset(found)
+
+
+class _Insertion:
+    """The pairs of a model: those of constants in front, those of other tensors behind them.
+
+    Attributes
+    ----------
+    integers
+        The names of the nodes that compute on integers.
+    inside
+        The names of the nodes of functions, which read their constants as floats.
+    shown
+        The tensors that have pairs.
+    nodes
+        The nodes of the file so far.
+    images
+        The dequantised tensor of each tensor that has a pair.
+    """
+
+    def __init__(
+        self,
+        model: ModelProto,
+        grids: Mapping[str, Grid],
+        weights: Mapping[str, WeightScale],
+        floats: Collection[str],
+    ) -> None:
+        self.model, self.grids, self.weights = model, grids, weights
+        self.tensors = Connections(model)
+        found = functions(model)
+        self.inside = {name for function in found for name in function.nodes}
+        integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
+        self.integers = {*integers} - self.inside
+        self.shown = {*filter(self._is_near, grids)}
+        whole = (f.nodes for f in found if {f.root, f.end} <= self.shown and f.end not in floats)
+        self.integers.update(*whole)
+        self.nodes: list[NodeProto] = []
+        self.images: dict[str, str] = {}
+        self._taken = {value.name for value in (*model.graph.input, *model.graph.output)}
+        self._taken |= self.tensors.constants.keys() | self.tensors.writers.keys()
+
+    def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
+        """Return whether a node computes on integers: it can, and all its tensors have grids."""
+        if node.op_type not in QUANTIZED or not {*node.output}.isdisjoint(floats):
+            return False
+        read = node.input[:1] if node.op_type in _FIRST else node.input
+        named = [name for name in (*read, *node.output) if name]
+        return all(name in self.grids or name in self.tensors.constants for name in named)
+
+    def _is_near(self, name: str) -> bool:
+        """Return whether a node that computes on integers reads or writes a tensor."""
+        near = [*self.tensors.readers.get(name, []), self.tensors.writers.get(name)]
+        return any(node is not None and node.name in self.integers for node in near)
+
+    def run(self) -> None:
+        """Replace the nodes of the model."""
+        nodes = list(self.model.graph.node)
+        for value in self.model.graph.input:
+            self._add_pair(value.name)
+        for node in nodes:
+            self._read_images(node)
+            self.nodes.append(node)
+            for name in node.output:
+                self._add_pair(name)
+        refill(self.model.graph.node, _by_breadth(self.nodes))
+        read = {name for node in self.nodes for name in node.input} | self.tensors.outputs
+        kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
+        refill(self.model.graph.initializer, kept)
+        del self.model.graph.value_info[:]
+
+    def _read_images(self, node: NodeProto) -> None:
+        """Let a node read the dequantised tensors of what it read."""
+        if node.name in self.integers - self.inside:
+            self._read_constants(node)
+        for index, name in enumerate(node.input):
+            if name in self.shown and self._reads_image(node, name):
+                node.input[index] = self.images[name]
+
+    def _reads_image(self, node: NodeProto, name: str) -> bool:
+        """Return whether a node reads the integers of a tensor: any, if nothing else is left."""
+        writer = self.tensors.writers.get(name)
+        return node.name in self.integers or (writer is not None and writer.name in self.integers)
+
+    # ------------------------------------------------------------------------- tensors
+
+    def _add_pair(self, name: str) -> None:
+        """Add the pair of a tensor that has a grid and that integers write or read."""
+        if name not in self.shown:
+            return
+        grid, source = self.grids[name], name
+        if name in self.tensors.outputs:
+            source = self._rename_output(name)
+        image = name if source != name else self._unused(f"{name}_DequantizeLinear_Output")
+        parameters = self._parameters(name, np.float32(grid.scale), np.int8(grid.zero_point))
+        integers = self._unused(f"{name}_QuantizeLinear_Output")
+        self._add("QuantizeLinear", [source, *parameters], integers)
+        self._add("DequantizeLinear", [integers, *parameters], image)
+        self.images[name] = image
+
+    def _rename_output(self, name: str) -> str:
+        """Let the writer of an output, which will be dequantised, write another tensor."""
+        source, writer = self._unused(f"{name}_QuantizeLinear_Input"), self.tensors.writers[name]
+        writer.output[list(writer.output).index(name)] = source
+        return source
+
+    # ----------------------------------------------------------------------- constants
+
+    def _read_constants(self, node: NodeProto) -> None:
+        """Let a node read its constants, and its bias, from grids."""
+        constants, given = self.tensors.constants, list(node.input)
+        for index in constant_operands(node):
+            name = given[index]
+            if name in self.weights:
+                scale, axis = self.weights[name]
+                node.input[index] = self._constant(name, constants[name], scale, axis, np.int8)
+        if node.op_type in _BIASED and len(given) > _BIAS and given[_BIAS] in constants:
+            data, weight, bias = given
+            if data in self.grids and weight in self.weights:
+                steps = self.grids[data].scale * self.weights[weight][0]
+                axis = 0 if np.ndim(steps) else None
+                node.input[_BIAS] = self._constant(bias, constants[bias], steps, axis, np.int32)
+
+    def _constant(self, name: str, value: Array, scale: Array, axis: int | None, kind: type) -> str:
+        """Return a dequantised constant; each is stored once."""
+        if name in self.images:
+            return self.images[name]
+        steps = np.float32(scale).astype(np.float64)
+        if axis is not None:
+            steps = np.expand_dims(steps, tuple({*range(value.ndim)} - {axis}))
+        ends = np.iinfo(kind)
+        integers = np.clip(np.rint(value / steps), ends.min, ends.max).astype(kind)
+        stored = self._unused(f"{name}_quantized")
+        self._store(stored, integers)
+        zeros: Array = np.zeros(np.shape(scale), kind)
+        parameters = self._parameters(stored, np.asarray(scale, np.float32), zeros)
+        self.images[name] = self._unused(f"{name}_DequantizeLinear_Output")
+        self._add("DequantizeLinear", [stored, *parameters], self.images[name], axis=axis)
+        return self.images[name]
+
+    # --------------------------------------------------------------------------- names
+
+    def _parameters(self, name: str, scale: Array, zero: Array) -> list[str]:
+        names = [self._unused(f"{name}_{part}") for part in ("scale", "zero_point")]
+        for each, value in zip(names, (scale, zero), strict=True):
+            self._store(each, value)
+        return names
+
+    def _store(self, name: str, value: Array) -> None:
+        tensor = require("onnx").numpy_helper.from_array(np.asarray(value), name)
+        self.model.graph.initializer.append(tensor)
+
+    def _add(self, kind: str, inputs: list[str], result: str, **attributes: int | None) -> None:
+        self.nodes.append(make_node(kind, inputs, [result], name=result, **attributes))
+
+    def _unused(self, name: str) -> str:
+        """Return a name for a tensor that no other has, and take it."""
+        found, number = name, 1
+        while found in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
