@@ -162,17 +162,15 @@ def _ways(rows: Sequence[Supported]) -> list[str]:
 WAYS = {
     "is a table": "compile for hardware with the extension `table`, or train with Relu or Clip",
     "cannot multiply two tensors": "compile for hardware whose ALU multiplies, as `pynq_ext`",
-    "its scales need a multiplier": "`vtaops quantize`, which makes all scales powers of two",
+    "scales need a multiplier": "`vtaops quantize`, which makes all scales powers of two",
     "is not quantised": "put a pair behind that operator; `vtaops quantize` does",
     "not between quantised tensors": "put pairs around it; `vtaops quantize` does",
-    "rank 5": "join two of its axes before it: images have four",
-    "its bytes move": "none is needed: the host moves bytes; keep products beside each other",
-    "no transpose": "none is needed: the host moves bytes; keep products beside each other",
-    "a table for each channel": "one constant for all channels, or an image (n, c, 1, 1)",
-    "last axis of": "a convolution of kernel 1 with channels first",
-    "with groups or dilation": "upsample by Resize (nearest), then a convolution",
+    "not (N, C, H, W)": "join two of its axes before it: images have four",
+    "bytes move": "nothing: the host moves bytes; keep products beside each other",
+    "a table for each channel": "one constant for all channels",
+    "are not quantised constants": "quantise these weights, too",
     "compares two tensors": "a sum, or a Concat and a convolution",
-    "is uint8": "quantise inputs as int8, or let the file begin with a QuantizeLinear",
+    "has the dilation": "a pool of adjacent pixels",
     "VTA has no operator": "the host computes it; `vtaops profile` shows what that costs",
 }
 """Parts of reasons, and what a user can do."""

@@ -153,9 +153,9 @@ def mark_of(
     if not found:
         return mark
     steps, share = _apart(file, found, expected)
-    if steps > 1 and not mark.apart and not told:  # on inputs of vtaops' own, no tensor differs
+    if steps and not mark.apart:  # on inputs of vtaops' own, no tensor differs
         mark, *_ = _compiled(file, sample, config, prove, check=[sample])
-        if not mark.apart:
+        if steps > 1 and not (mark.apart or told):
             return Mark("wrong", steps, reason=f"{steps} steps from ONNX Runtime")
     return replace(mark, steps=steps, apart=mark.apart or share)
 
@@ -223,7 +223,8 @@ def _place(model: Any) -> tuple[str, str]:
         return "vta", ""
     computed = [row for node, row in host if not isinstance(node.op, MOVES)]
     if not computed and len(host) < len(inner):
-        return "moves", host[0][1].reason
+        at_ends = len(model.regions) == 1
+        return ("vta", "") if at_ends else ("moves", host[0][1].reason)
     place = "host" if len(host) == len(inner) else "part"
     return place, (computed or [host[0][1]])[0].reason
 

@@ -28,7 +28,7 @@ TITLES = {
 
 LEGEND = {
     "VTA": "all of it is on the accelerator, in one launch or in as many as are named",
-    "moves": "the host moves bytes; all else is on VTA",
+    "moves": "the host moves bytes between launches; all else is on VTA",
     "host": "it is on the host; the products beside it are on VTA",
     "all host": "nothing is on VTA",
     "=": "each value of each tensor equals the file's runtime",
