@@ -93,7 +93,8 @@ def test_rows_have_reasons_of_the_most_able_hardware_last():
 
 
 def test_the_command_shows_the_rows_of_a_name():
-    shown = CliRunner().invoke(app, ["ops", "--supported", "convtranspose"])
+    arguments = ["ops", "--supported", "convtranspose"]
+    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})
     assert shown.exit_code == 0
     assert "ConvTranspose" in shown.output
     assert "GlobalAveragePool" not in shown.output

@@ -163,7 +163,7 @@ def supported_tables(rows: Sequence[Supported]) -> list[Table]:
         titles = columns(inside)
         table = Table(title=group)
         for title in ("operator", "form", *titles.values(), "others", "reason"):
-            table.add_column(title, overflow="fold")
+            table.add_column(title, overflow="fold", no_wrap=title == "operator")
         for row in inside:
             table.add_row(*row.cells([*titles]))
         tables.append(table)
