@@ -186,8 +186,9 @@ def export(
 
 
 def ops(
-    model: Path,
+    model: Annotated[str, typer.Argument(help="A model file; with --supported, a name.")] = "",
     *,
+    supported: bool = False,
     config: str | None = None,
     shapes: list[str] | None = None,
     as_json: bool = False,
@@ -196,14 +197,41 @@ def ops(
 
     Example: vtaops ops network.q.onnx --config ultra96
 
+    Example: vtaops ops --supported Conv
+
     Parameters
     ----------
+    supported
+        Show what is known of each operator whose name contains MODEL, or of all.
     shapes
         Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
     config
         Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
         .vtam file.
     """
+    if supported:
+        _show_supported(model, as_json)
+    elif model:
+        _show_placement(Path(model), config, shapes, as_json)
+    else:
+        raise ArgumentError(
+            "give a model file, or --supported and a name: vtaops ops --supported Conv"
+        )
+
+
+def _show_supported(name: str, as_json: bool) -> None:
+    from vtaops.cli.supported import LEGEND, matching, supported_tables
+
+    rows = matching(name)
+    if not rows:
+        raise ArgumentError(f"the list has no operator {name!r}; vtaops ops --supported shows all")
+    legend = [f"{mark}: {meaning}" for mark, meaning in LEGEND.items()]
+    options.show([row.as_dict() for row in rows], as_json, *supported_tables(rows), *legend)
+
+
+def _show_placement(
+    model: Path, config: str | None, shapes: list[str] | None, as_json: bool
+) -> None:
     from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
 

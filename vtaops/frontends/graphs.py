@@ -14,8 +14,8 @@ from vtaops.base.errors import ModelError, UnsupportedError
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
 from vtaops.frontends.inference import PAIRED
+from vtaops.frontends.pairs import BEFORE_ROUNDING
 from vtaops.frontends.parts import host_function
-from vtaops.frontends.qoperators import BEFORE_ROUNDING
 from vtaops.frontends.rules import RULES
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
 from vtaops.frontends.translate import translate, translate_root

@@ -75,6 +75,8 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
     if node.op in PAIRED:  # half of all nodes
         like = node.reads[2 if node.op == "QuantizeLinear" else 1]
         return [(node.reads[0].shape, like.dtype)]
+    if not schema.has_type_and_shape_inference_function:  # normalisations, which keep the shape
+        return [(node.reads[0].shape, node.reads[0].dtype)]
     return _as_onnx_infers(node, count, opset, schema)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends import qoperators
 from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
-from vtaops.frontends.pairs import FileOperator, add_pair
+from vtaops.frontends.pairs import FileOperator, add_pair, clipped_integers
 from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_files import ModelProto, NodeProto
@@ -217,8 +217,15 @@ def _cast(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return reader.add(operator)
 
 
+def _clip(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    """Read a Clip of integers, as Brevitas writes it."""
+    found = clipped_integers(reader.builder, operator)
+    return reader.add(operator) if found is None else [found]
+
+
 RULES: dict[str, Rule] = {
     "QuantizeLinear": _pair,
+    "Clip": _clip,
     "DequantizeLinear": _pair,
     "Identity": _alias,
     "Dropout": _dropout,

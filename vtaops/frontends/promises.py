@@ -101,7 +101,7 @@ def _(op: ops.AveragePool, node: Node) -> float:
     error = _rounding(scaling, REACH * count * op.factor)
     made = abs(float(_ratio(scaling).max()) * op.factor * count - exact)
     promised = exact * FACTOR_ERROR if scaling.right_shift is not None else 0.0
-    return error + REACH * (promised if op.exclude_padding else min(made, promised))
+    return error + REACH * (promised if op.differs(data) else min(made, promised))
 
 
 def _ratio(scaling: Requantization) -> Array:

@@ -6,19 +6,16 @@ The definition of each is: dequantise the operands, compute, quantise the result
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.constants import real
-from vtaops.frontends.pairs import FileOperator, add_pair
+from vtaops.frontends.pairs import BEFORE_ROUNDING, FileOperator, add_pair
 from vtaops.frontends.steps import shape_of
 from vtaops.frontends.values import NetworkBuilder, Value
-
-BEFORE_ROUNDING = ":float"
-"""Ends the name of the float tensor that such an operator rounds."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +118,21 @@ def _softmax(builder: NetworkBuilder, operator: FileOperator) -> Value:
     return _rounded(builder, operator, whole, 3)
 
 
+def _average_pool(builder: NetworkBuilder, operator: FileOperator) -> Value:
+    """Pad what `ceil_mode` adds: this operator counts it as padding, AveragePool does not."""
+    attrs = dict(operator.attrs)
+    data, kernel = operator.args[0], attrs.get("kernel_shape", [])
+    if attrs.get("ceil_mode") and attrs.get("count_include_pad") and data is not None:
+        rank = len(kernel)
+        pads = list(attrs.get("pads") or [0] * 2 * rank)
+        strides = attrs.get("strides") or [1] * rank
+        for axis, extent in enumerate(shape_of(data)[2:]):
+            rest = extent + pads[axis] + pads[axis + rank] - kernel[axis]
+            pads[axis + rank] += -rest % strides[axis]
+        attrs |= {"pads": pads, "ceil_mode": 0}
+    return Composition("AveragePool", (0,), 3)(builder, replace(operator, attrs=attrs))
+
+
 RULES: dict[str, Callable[[NetworkBuilder, FileOperator], Value]] = {
     "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
     "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
@@ -128,7 +140,7 @@ RULES: dict[str, Callable[[NetworkBuilder, FileOperator], Value]] = {
     "QLinearAdd": Composition("Add", (0, 3), 6),
     "QLinearMul": Composition("Mul", (0, 3), 6),
     "QLinearGlobalAveragePool": Composition("GlobalAveragePool", (0,), 3),
-    "QLinearAveragePool": Composition("AveragePool", (0,), 3),
+    "QLinearAveragePool": _average_pool,
     "QLinearLeakyRelu": Composition("LeakyRelu", (0,), 3),
     "QLinearSigmoid": Composition("Sigmoid", (0,), 3),
     "QLinearSoftmax": _softmax,

@@ -1,0 +1,177 @@
+"""The list of operators: a part of it is measured again, and what it says of itself."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import vtaops
+from benchmarks.supported import NONE, PAGE, cases, page, rows, trial
+from trials import foreign_networks
+from trials.forms import BY_NAME
+from trials.marks import Mark
+from trials.styles import quantised
+from vtaops.cli import app
+from vtaops.cli.supported import matching, read_rows, supported
+from vtaops.frontends import import_model
+from vtaops.frontends.litert import has_litert
+from vtaops.graph import evaluate
+from vtaops.graph.probe import runtime_session
+
+ALL = cases()
+SAMPLE = [case for case in ALL[7::83] if has_litert() or case.split("|")[0] in BY_NAME]
+
+
+def known(case):
+    """Return the mark of the list; None if it has none."""
+    name, style, config = case.split("|")
+    for row in supported():
+        if f"{row.operator} {row.form}".strip() == name and f"{style}/{config}" in row.outcomes:
+            found = row.outcomes[f"{style}/{config}"]
+            return Mark(found.place, found.steps, found.apart, found.launches)
+    return None
+
+
+@pytest.mark.parametrize("case", SAMPLE)
+def test_no_mark_is_worse_than_in_the_list(case):
+    logging.disable(logging.WARNING)
+    found, before = trial(case), known(case)
+    if found["place"] == NONE:
+        assert before is None
+    else:
+        assert before is not None, "python -m benchmarks supported --write measures what is new"
+        assert not Mark(**found).is_worse(before), (found, before)
+
+
+@pytest.mark.parametrize("seed", range(300, 310))
+def test_random_networks_of_foreign_quantisers_are_right(seed):
+    logging.disable(logging.WARNING)
+    found = foreign_networks.judged(seed)
+    assert found is None or found[1].place in ("host", "part", "moves", "vta"), found
+
+
+def test_a_worse_mark_is_one():
+    vta = Mark("vta", steps=1, apart=0.01, launches=1)
+    assert not vta.is_worse(vta)
+    assert Mark("part").is_worse(vta)
+    assert Mark("wrong").is_worse(Mark("refused"))
+    assert Mark("vta", steps=4, launches=1).is_worse(vta)
+    assert Mark("vta", apart=0.02, launches=1).is_worse(vta)
+    assert Mark("vta", launches=2).is_worse(vta)
+    assert not Mark("vta", launches=3).is_worse(Mark("part", launches=2))
+
+
+def test_the_list_has_every_form():
+    names = {f"{row.operator} {row.form}".strip() for row in supported()}
+    assert {*BY_NAME} <= names
+
+
+def test_the_page_is_of_the_list():
+    assert PAGE.read_text() == page(supported())
+
+
+def test_rows_have_reasons_of_the_most_able_hardware_last():
+    results = {
+        "Conv 1x1|pow2|pynq": {"place": "part", "reason": "no 'x' here; no y"},
+        "Conv 1x1|free|pynq_ext": {"place": "part", "reason": "VTA has none", "launches": 2},
+        "Conv 1x1|ort|pynq_ext": {"place": "vta", "apart": 0.004, "launches": 1},
+        "Conv 1x1|qcdq|pynq_ext": {"place": NONE},
+    }
+    (row,) = read_rows(json.dumps({"rows": [*rows(results)]}))
+    assert (row.group, row.operator, row.form) == ("Convolutions", "Conv", "1x1")
+    assert row.reasons == {"no here": ["pow2/pynq"], "VTA has none": ["free/pynq_ext"]}
+    assert row.cells(["pow2/pynq", "free/pynq_ext"])[2:] == [
+        *("host", "host", "1 of 1", "VTA has none"),
+    ]
+    assert str(row.outcomes["ort/pynq_ext"]) == "VTA 0.4 %"
+
+
+# ---------------------------------------------------------------------------------- the command
+
+
+def test_the_command_shows_the_rows_of_a_name():
+    arguments = ["ops", "--supported", "convtranspose"]
+    shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})
+    assert shown.exit_code == 0
+    assert "ConvTranspose" in shown.output
+    assert "GlobalAveragePool" not in shown.output
+    listed = json.loads(CliRunner().invoke(app, ["ops", "--supported", "gelu", "--json"]).output)
+    assert len(listed) == len(matching("gelu"))
+    assert {"operator", "form", "outcomes", "reasons"} <= {*listed[0]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(["--supported", "Konv"], "no operator 'Konv'"), ([], "give a model file, or --supported")],
+)
+def test_the_command_says_what_is_missing(arguments, text):
+    failed = CliRunner().invoke(app, ["ops", *arguments])
+    assert isinstance(failed.exception, vtaops.VTAError)
+    assert text in str(failed.exception)
+
+
+# ----------------------------------------------------------------- what the list has found wrong
+
+
+def small(opset=21, batch=2):
+    model, data = BY_NAME["Conv Relu behind"].network(opset, batch)
+    return model, data, data[:batch]
+
+
+@pytest.mark.parametrize("opset", [13, 21])
+def test_brevitas_clips_are_on_vta(opset):
+    """A Clip of integers between QuantizeLinear and DequantizeLinear."""
+    model, data, sample = small(opset)
+    file = quantised(model, 9 * data, "qcdq")
+    assert sum(node.op_type == "Clip" for node in file.graph.node) > 3
+    compiled = vtaops.compile_model(file, "pynq_ext")
+    kinds = {row.operator for row in compiled.plan if row.where == "host"}
+    assert kinds == {"quantize", "dequantize"}
+    assert compiled.agreement.halves == 0
+    # -128 is clipped to -127, at the input as well
+    loud = -100 * np.abs(sample)
+    (expected,) = runtime_session(file, "ORT_DISABLE_ALL").run(None, {"x": loud})
+    found = compiled.run(loud)
+    assert np.abs(expected - found).max() <= 1.01 * np.abs(np.diff(np.unique(expected))).min()
+
+
+@pytest.mark.parametrize(("low", "high"), [(-8, 7), (None, 3), (0, None)])
+def test_integers_are_clipped_as_in_the_file(low, high):
+    names = ["low" if low is not None else "", "high" if high is not None else ""]
+    ends = {"low": low, "high": high}
+    given = {"s": np.float32(0.3), "z": np.int8(5)}
+    given |= {name: np.int8(ends[name]) for name in names if name}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("Clip", ["q", *names], ["c"]),
+        helper.make_node("DequantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    model = helper.make_model(
+        helper.make_graph(
+            nodes,
+            "clips",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 1, 200])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 1, 200])],
+            [numpy_helper.from_array(np.asarray(v), k) for k, v in given.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    x = np.linspace(-60, 60, 200, dtype=np.float32).reshape(1, 1, 1, -1)
+    (expected,) = runtime_session(model, "ORT_DISABLE_ALL").run(None, {"x": x})
+    assert np.array_equal(evaluate(import_model(model), x)[0], expected)
+
+
+def test_an_integer_average_counts_what_it_rounds_up():
+    """ONNX Runtime's QLinearAveragePool divides by its whole kernel there."""
+    form = BY_NAME["AveragePool count_include_pad, ceil_mode"]
+    model, data = form.network(21, 2)
+    file = quantised(model, data, "qoperator")
+    assert any(node.op_type == "QLinearAveragePool" for node in file.graph.node)
+    compiled = vtaops.compile_model(file, "pynq_ext")
+    (expected,) = runtime_session(file, "ORT_DISABLE_ALL").run(None, {"x": data[:2]})
+    step = np.abs(np.diff(np.unique(expected))).min()
+    assert np.abs(compiled.run(data[:2]) - expected).max() <= 1.01 * step
