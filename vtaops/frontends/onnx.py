@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,9 @@ class _Reader:
         if node.op_type in qoperators.RULES:
             results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
         elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
-            captured = [self._values[name] for name in _read_outside(node) if name in self._values]
+            captured = [
+                self._values[name] for name in onnx_files.read_outside(node) if name in self._values
+            ]
             results = RULES.get(node.op_type, _as_it_is)(self, replace(operator, captured=captured))
         else:
             raise UnsupportedError(
@@ -249,18 +251,3 @@ def _text(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     return [_text(one) for one in value] if isinstance(value, list) else value
-
-
-def _read_outside(node: NodeProto) -> Iterator[str]:
-    """Yield the tensors that the subgraphs of a node read from outside."""
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            inside = {tensor.name for tensor in (*graph.input, *graph.initializer)}
-            yield from _not_inside(graph.node, inside)
-            yield from ({value.name for value in graph.output} - inside)
-
-
-def _not_inside(nodes: Iterable[NodeProto], inside: set[str]) -> Iterator[str]:
-    for node in nodes:
-        yield from (name for name in (*node.input, *_read_outside(node)) if name not in inside)
-        inside |= set(node.output)

@@ -78,6 +78,7 @@ def opened(
         _read_external_data(model, Path(source))
     make_static(model, shapes or {})
     _list_inputs_only(model)
+    _sort(model)
     return model
 
 
@@ -410,6 +411,46 @@ def _list_inputs_only(model: ModelProto) -> None:
     """Remove weights from the inputs, where old models list them so that they are not constants."""
     refill(model.graph.input, graph_inputs(model))
     model.ir_version = max(model.ir_version, 8)
+
+
+def _sort(model: ModelProto) -> None:
+    """Put nodes behind those whose results they read, as ONNX demands and runtimes do not.
+
+    Nodes that can be put nowhere stay at the end, where ONNX's checker names them.
+    """
+    left = list(model.graph.node)
+    missing = {name for node in left for name in node.output}
+    order: list[NodeProto] = []
+    while left:
+        later = []
+        for node in left:
+            if missing.isdisjoint(read_by(node)):
+                order.append(node)
+                missing -= {*node.output}
+            else:
+                later.append(node)
+        if len(later) == len(left):
+            order += later
+            break
+        left = later
+    refill(model.graph.node, order)
+
+
+def read_by(node: NodeProto) -> Iterator[str]:
+    """Yield the tensors that a node reads, its subgraphs included."""
+    yield from filter(None, node.input)
+    yield from read_outside(node)
+
+
+def read_outside(node: NodeProto) -> Iterator[str]:
+    """Yield the tensors that the subgraphs of a node read from outside."""
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            inside = {tensor.name for tensor in (*graph.input, *graph.initializer)}
+            for inner in graph.node:
+                yield from (name for name in read_by(inner) if name not in inside)
+                inside |= set(inner.output)
+            yield from ({value.name for value in graph.output} - inside)
 
 
 def _store_constants(model: ModelProto) -> None:
