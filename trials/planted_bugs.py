@@ -138,8 +138,8 @@ BUGS = (
     Bug(
         "slice begins at the first channel",
         "network/mapping.py",
-        "lanes[op.start : op.stop : op.step]",
-        "lanes[: op.stop - op.start : op.step]",
+        "by_axis.take(range(op.start, op.stop, op.step), op.axis)",
+        "by_axis.take(range(0, op.stop - op.start, op.step), op.axis)",
     ),
     Bug(
         "results in the order of their lanes",
@@ -306,8 +306,8 @@ BUGS = (
     Bug(
         "channel shuffle the other way round",
         "network/mapping.py",
-        "np.array(lanes).reshape(op.groups, -1).T.ravel()",
-        "np.array(lanes).reshape(-1, op.groups).T.ravel()",
+        "lanes = lanes.reshape(op.groups, -1).T",
+        "lanes = lanes.reshape(-1, op.groups).T",
     ),
     Bug(
         "factors of an addition exchanged",
