@@ -48,7 +48,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FormOutcome:
     """What became of a form.
 
     Attributes
@@ -99,7 +99,7 @@ class Supported:
     group: str
     operator: str
     form: str
-    outcomes: Mapping[str, Outcome]
+    outcomes: Mapping[str, FormOutcome]
     reasons: Mapping[str, Sequence[str]]
 
     @property
@@ -140,7 +140,7 @@ def read_rows(text: str) -> tuple[Supported, ...]:
 
 
 def _row(outcomes: Mapping[str, Sequence[Any]], **fields: Any) -> Supported:
-    found = {key: Outcome(*values) for key, values in outcomes.items()}
+    found = {key: FormOutcome(*values) for key, values in outcomes.items()}
     return Supported(outcomes=found, **{"reasons": {}, **fields})
 
 
