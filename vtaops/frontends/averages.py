@@ -85,7 +85,7 @@ def _average(
     if not count:
         raise NotTranslated(f"{value.label} is a mean over no pixels")
     if target.tflite:
-        scaling = _mean_scaling(ratio, count, bool(window), target)
+        scaling = _mean_scaling(ratio, count, value.op == "AveragePool", target)
         is_uint8 = any(leaf.value.dtype == "uint8" for leaf in image.leaves())
         if scaling.rounding == "quotient" and is_uint8:
             scaling = _halves_up(value, scaling, window["exclude_padding"])

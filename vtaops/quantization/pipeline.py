@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from vtaops.base.errors import AccuracyWarning, ModelError
+from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
 from vtaops.base.shapes import Array
 from vtaops.graph.grid import Grid
 from vtaops.graph.onnx_files import (
@@ -219,6 +219,9 @@ def _told(done: Quantization) -> Quantization:
     """Warn of the tensors that a file computes differently from float."""
     for departure in done.departures:
         warnings.warn(f"the quantised file: {departure}", AccuracyWarning, stacklevel=4)
+    if not any(node.op_type == "QuantizeLinear" for node in done.model.graph.node):
+        text = "no part of the network is computed in integers on the device: the file stays float"
+        warnings.warn(text, PlacementWarning, stacklevel=4)
     return done
 
 
