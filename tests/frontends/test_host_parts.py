@@ -58,8 +58,9 @@ def branch(b, x):
     x = vector(b, x)
     positive = b.add("Greater", b.add("ReduceSum", x, keepdims=0), b.constant(np.float32(0)))
     value = helper.make_tensor_value_info("r", TensorProto.FLOAT, [1, 16])
+    same = b.add("Identity", x)  # which the branches read by this name
     bodies = [
-        helper.make_graph([helper.make_node(kind, [x], ["r"])], kind, [], [value])
+        helper.make_graph([helper.make_node(kind, [same], ["r"])], kind, [], [value])
         for kind in ("Neg", "Abs")
     ]
     return b.add("If", positive, then_branch=bodies[0], else_branch=bodies[1]), 16

@@ -316,6 +316,20 @@ def test_what_no_output_needs_is_not_read(write):
     assert len(import_model(write(w.finish([x], [y]))).nodes) == 1
 
 
+@pytest.mark.parametrize("axes", [[1], [2], [3], [1, 2], [1, 3], [1, 2, 3]])
+@pytest.mark.parametrize("scale", [0.05, 0.031])
+def test_means_equal_litert_on_their_own_grid_and_another(axes, scale, write):
+    w = Writer(0)
+    x = w.tensor((2, 6, 5, 4), "int8", 0.05, -20)
+    shape = tuple(1 if axis in axes else n for axis, n in enumerate((2, 6, 5, 4)))
+    y = w.tensor(shape, "int8", scale, -20)
+    w.operator("MEAN", [x, w.constant(axes)], [y], KeepDims=True)
+    content = w.finish([x], [y])
+    data = np.random.default_rng(0).integers(-128, 128, (2, 6, 5, 4)).astype(np.int8)
+    (expected,) = judge(content)(data)
+    assert np.array_equal(evaluate(import_model(write(content)), data)[0], expected)
+
+
 def test_sums_are_not_compared_with_litert(write):
     """It computes -1 of all sums with a negative value; what follows is compared all the same."""
     w = Writer()

@@ -48,8 +48,9 @@ class _Reader:
         self.builder = NetworkBuilder(own[0] if own else OPSET)
         self._graph = model.graph
         self._values: dict[str, Value] = {}
-        self._outputs = {value.name for value in self._graph.output}
-        self._read_names = self._outputs.union(*(node.input for node in self._graph.node))
+        outputs = {value.name for value in self._graph.output}
+        self._kept_names = outputs.union(*map(onnx_files.read_outside, self._graph.node))
+        self._read_names = outputs.union(*(node.input for node in self._graph.node))
         self._declared = {
             value.name: type_of(value.type)
             for value in (*self._graph.value_info, *self._graph.output)
@@ -101,9 +102,9 @@ class _Reader:
             self.read(node)
         return [self._values[value.name] for value in graph.output]
 
-    def is_output(self, name: str) -> bool:
-        """Return whether a tensor is an output of the model."""
-        return name in self._outputs
+    def keeps(self, name: str) -> bool:
+        """Return whether a tensor needs its name: as an output of the model, or in a subgraph."""
+        return name in self._kept_names
 
     def is_read(self, name: str) -> bool:
         """Return whether a tensor is an output of the model, or an argument of a node."""
@@ -135,9 +136,9 @@ def _pair(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
 
 
 def _alias(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
-    """Pass the input on, unless the result is an output of the model."""
+    """Pass the input on, unless the result needs its name."""
     data = operator.args[0]
-    if data is None or reader.is_output(operator.name):
+    if data is None or reader.keeps(operator.name):
         return [reader.builder.add("Identity", data, name=operator.name, label=operator.label)]
     return [data]
 
