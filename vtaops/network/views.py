@@ -240,13 +240,6 @@ def _best(tensor: Tensor, wishes: Mapping[str, Wish]) -> Storage | None:
     return (wish.best if wish else None) or natural(tensor.shape)
 
 
-def _is_wanted(view: Node, storage: Storage, wishes: Mapping[str, Wish]) -> bool:
-    """Return whether VTA reads a view in its storage, or anyone would."""
-    (result,) = view.outputs
-    wish = wishes.get(result.name)
-    return storage == natural(result.shape) or (wish is not None and wish.takes(storage))
-
-
 # ------------------------------------------------------------------- what operators make
 
 
