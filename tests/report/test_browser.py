@@ -199,11 +199,11 @@ def test_a_layer_of_a_network_is_shown_alone(show):
 
 
 def test_layers_are_chosen_one_after_the_other(show):
-    """The graph has turns of two layers and tiles that stay on the chip; below it is a second."""
+    """Those of a network, and of the same network on other hardware below it."""
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select
 
-    after, before = (vtaops.compile_model(random_graph(0), name) for name in ("pynq_ext", "pynq"))
+    after, before = (vtaops.compile_model(random_graph(2), name) for name in ("pynq_ext", "pynq"))
     page = show(network_page(after, before))
     spans = [layers_of(model) for model in (after, before)]
     names = [f"{name} ({n})" for n, span in enumerate(spans, 1) for name, *_ in span]
