@@ -77,6 +77,14 @@ def integers(value: Value | None) -> tuple[Array, Array] | None:
     return _dequantized(value) if value.op == "DequantizeLinear" else None
 
 
+def are_integers(value: Value | None) -> bool:
+    """Return whether `integers` knows a value, without computing it."""
+    while value is not None and (value.op in RESHAPING or value.op == "Transpose"):
+        value = value.args[0]
+    quantized = value is not None and value.op == "DequantizeLinear"
+    return value is not None and quantized and value.fixed and not value.attrs.get("block_size")
+
+
 def _dequantized(value: Value) -> tuple[Array, Array] | None:
     data, scale, zero = map(real, value.args)
     if data is None or scale is None or zero is None or value.attrs.get("block_size"):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends.constants import integers, real
+from vtaops.frontends.constants import are_integers, integers, real
 from vtaops.frontends.functions import Affine, affine_step, varying_axis
 from vtaops.frontends.steps import (
     NotTranslated,
@@ -131,7 +131,7 @@ def is_sum(value: Value) -> bool:
         data = [read for read in (value.node.reads if value.node else ()) if not read.fixed]
         return len(data) == 1 and is_sum(data[0])
     if value.op in ("MatMul", "Gemm"):
-        return integers(argument(value, 1)) is not None
+        return are_integers(argument(value, 1))
     return value.op in PRODUCTS
 
 
@@ -242,14 +242,14 @@ def _narrow(
     three that do not. The input channels are repeated accordingly, on `axis` of the weights and
     `data_axis` of the data.
     """
+    if weight.min(initial=0) >= -128 and weight.max(initial=0) <= 127:
+        return weight.astype(np.int8), data
     parts: list[Array] = []
     rest = weight
     while rest.any() or not parts:
         parts.append(np.clip(rest, -128, 127).astype(np.int8))
         rest = rest - parts[-1]
     count = len(parts)
-    if count == 1:
-        return parts[0], data
     scale = data.tensor.scale
     copies = step(Concat(data_axis), *[data] * count, scale=scale)
     if groups == 1:

@@ -212,8 +212,9 @@ class Weighted(Requantized):
 
     def bound(self, data: Tensor) -> Integers:
         """Return the largest magnitude of the sums of each output channel."""
-        weight = np.abs(self.by_output.astype(np.int64))
-        sums: Integers = weight.reshape(len(weight), -1).sum(axis=1) * _reach(data)
+        weight = np.abs(self.by_output.astype(np.int16))
+        totals = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
+        sums: Integers = totals * _reach(data)
         return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
 
     def biased(self, products: Array) -> Integers:
