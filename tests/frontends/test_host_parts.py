@@ -14,6 +14,7 @@ from vtaops.frontends import import_model
 from vtaops.graph import Host, evaluate
 from vtaops.graph.onnx_files import load
 from vtaops.graph.onnx_function import OnnxFunction
+from vtaops.graph.probe import Probe
 
 SHAPE = (3, 8, 8)
 
@@ -170,3 +171,19 @@ def test_a_result_without_static_shape_is_named():
     b.output(b.add("NonZero", vector(b, x)))
     with pytest.raises(vtaops.ModelError, match=r"which NonZero .* computes, has no static shape"):
         import_model(vtaops.quantize(b.model(), images(4, SHAPE)))
+
+
+def test_a_file_whose_scales_are_computed_when_it_runs_is_the_hosts():
+    """As `quantize_dynamic` of ONNX Runtime writes it."""
+    b = Builder(2)
+    x = b.input([3, 8])
+    data, scale, zero = b.add("DynamicQuantizeLinear", x, outputs=3)
+    weight = b.constant(b.rng.integers(-128, 128, (8, 4)).astype(np.int8))
+    product = b.add("Cast", b.add("MatMulInteger", data, weight, zero), to=TensorProto.FLOAT)
+    b.output(b.add("Mul", product, scale))
+    model = b.model()
+    with pytest.warns(vtaops.PlacementWarning):
+        compiled = vtaops.compile_model(model)
+    array = images(1, (3, 8))[0]
+    (expected,) = Probe(model).run({"x": array}).values()
+    np.testing.assert_allclose(compiled.run(array), expected, rtol=1e-6)

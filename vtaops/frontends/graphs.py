@@ -26,6 +26,9 @@ from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.graph.tensor import DTYPES
 
 NO_OPERATOR = "VTA has no operator "
+DYNAMIC = frozenset({"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"})
+"""Operators of files whose scales are computed when they run; the host runs them."""
+
 BETWEEN_FLOATS = ": not between quantised tensors"
 
 
@@ -78,8 +81,8 @@ class ValuePlan:
         self.reasons: dict[Value, str] = {}
         self._phases: dict[Value, int] = {}
         self._failed: dict[Value, str] = {}
-        pairs = (value for value in network.values if value.op in PAIRED)
-        self._quantised_model = not all(value.fixed for value in pairs)
+        integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
+        self._quantised_model = not all(value.fixed for value in integers)
         self._visit(network.outputs)
         leaves = (leaf for source in self.sources.values() for leaf in source.leaves())
         self.grids = {leaf.value: leaf.grid for leaf in leaves}
