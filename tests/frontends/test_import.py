@@ -327,6 +327,19 @@ def model_of(
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+def test_axes_that_are_given_when_it_runs_and_none_of_them():
+    """Then only the file states the shape of the result; the input has no elements."""
+    nodes = (
+        helper.make_node("ReduceSum", ["x", "axes"], ["r"]),
+        helper.make_node("Cast", ["r"], ["y"], to=TensorProto.FLOAT),
+    )
+    model = model_of(*nodes, inputs=[("x", [1, 4]), ("axes", [0])], shape=(1, 1))
+    model.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    compiled = vtaops.compile_model(model, host=True)
+    data, axes = np.arange(4, dtype=np.float32)[None], np.zeros(0, np.int64)
+    assert compiled.run(data, axes).tolist() == [[6.0]]
+
+
 def test_constants_beyond_float32_stay_on_the_host():
     constants = [
         numpy_helper.from_array(value, name)

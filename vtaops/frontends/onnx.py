@@ -139,7 +139,8 @@ def _alias(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     """Pass the input on, unless the result needs its name."""
     data = operator.args[0]
     if data is None or reader.keeps(operator.name):
-        return [reader.builder.add("Identity", data, name=operator.name, label=operator.label)]
+        same = replace(operator, op="Identity", args=[data], attrs={}, names=operator.names[:1])
+        return reader.add(same)
     return [data]
 
 

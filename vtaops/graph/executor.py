@@ -54,9 +54,12 @@ def batches(inputs: Sequence[Tensor], arrays: Sequence[npt.ArrayLike]) -> list[l
 
 def _count(value: Array, tensor: Tensor) -> int:
     """Return how many batches of an input an array holds; 0 if it does not fit."""
-    if not tensor.shape or value.ndim != len(tensor.shape) or value.shape[1:] != tensor.shape[1:]:
+    if value.shape == tensor.shape:
+        return 1
+    batch = tensor.shape[0] if tensor.shape else 0
+    if not batch or value.shape[1:] != tensor.shape[1:] or len(value) % batch:
         return 0
-    return 0 if len(value) % tensor.shape[0] else len(value) // tensor.shape[0]
+    return len(value) // batch
 
 
 def _converted(value: Any, tensor: Tensor) -> Array:
