@@ -52,8 +52,6 @@ LARGEST = 4096
 class RandomGraph:
     """Grows a graph operator by operator; `values` are the images so far."""
 
-    views = False
-
     def __init__(
         self,
         seed: int,

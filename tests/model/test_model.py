@@ -11,6 +11,7 @@ import pytest
 from typing_extensions import TypeAliasType
 
 import vtaops
+from tests.helpers.tensors import LearningTensor
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
 from vtaops.base.records import check_fields
@@ -249,22 +250,6 @@ def test_a_field_annotated_by_an_alias_of_python_312():
         check_fields(record, {"table": "gelu"})
 
 
-class Learning:
-    """What of a tensor of PyTorch that learns is seen here."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def detach(self):
-        return self
-
-    def cpu(self):
-        return self.value
-
-    def __array__(self, *_, **__):
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad")
-
-
 def test_inputs_are_converted_and_batches_run_one_by_one():
     """Lists, tensors and float64 for a float network; eight images for one of batch 1."""
     graph = vtaops.Graph("floats")
@@ -274,7 +259,7 @@ def test_inputs_are_converted_and_batches_run_one_by_one():
     images = np.random.default_rng(0).uniform(-1, 1, (8, 1, 4, 6, 6)).astype(np.float32)
     expected = np.concatenate([model.run(image) for image in images])
     stacked = images.reshape(8, 4, 6, 6)
-    for form in (stacked, stacked.tolist(), Learning(stacked), stacked.astype(np.float64)):
+    for form in (stacked, stacked.tolist(), LearningTensor(stacked), stacked.astype(np.float64)):
         assert np.array_equal(model.run(form), expected)
         assert np.array_equal(model.reference({"x": form}), expected)
     with pytest.raises(ShapeError, match="an input is no array of numbers"):

@@ -7,6 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from tests.helpers.tensors import LearningTensor
 from vtaops import ModelError
 from vtaops.quantization import pictures
 from vtaops.quantization.samples import load_samples
@@ -88,22 +89,6 @@ def test_pictures_fit_inputs_of_either_order(tmp_path, shape):
         pictures.read_picture(path, "x", (1, 6, 4, 2))
 
 
-class Tensor:
-    """What of a tensor of PyTorch that learns is seen here."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def detach(self):
-        return self
-
-    def cpu(self):
-        return self.value
-
-    def __array__(self, *_, **__):
-        raise RuntimeError("Can't call numpy() on Tensor that requires grad")
-
-
 def test_samples_are_stacked_in_many_ways():
     """Along the first axis, one more in front, as lists, as tensors, or one for all."""
     shapes = {"x": (1, 3), "state": (2, 1, 4)}
@@ -112,8 +97,8 @@ def test_samples_are_stacked_in_many_ways():
     assert [sample["state"].shape for sample in wanted] == [(2, 1, 4)] * 4
     forms = [
         {"x": x[:, None], "state": state.reshape(8, 1, 4)},
-        {"x": x.tolist(), "state": Tensor(state)},
-        [{"x": Tensor(a), "state": b} for a, b in zip(x, state, strict=True)],
+        {"x": x.tolist(), "state": LearningTensor(state)},
+        [{"x": LearningTensor(a), "state": b} for a, b in zip(x, state, strict=True)],
     ]
     for form in forms:
         for one, other in zip(load_samples(form, shapes), wanted, strict=True):
@@ -121,7 +106,7 @@ def test_samples_are_stacked_in_many_ways():
     shared = load_samples({"x": x, "state": state[0]}, shapes)
     assert len(shared) == 4
     assert all(np.array_equal(sample["state"], state[0]) for sample in shared)
-    for form in (x, x.tolist(), list(x), Tensor(x), [Tensor(row) for row in x]):
+    for form in (x, x.tolist(), list(x), LearningTensor(x), [LearningTensor(row) for row in x]):
         assert len(load_samples(form, {"x": (1, 3)})) == 4
 
 

@@ -104,13 +104,18 @@ def _transposed(value: Value, x: Array) -> Array:
     return np.transpose(x, value.attrs.get("perm"))
 
 
-_EXACT: dict[str, Callable[..., Any]] = {
+ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": lambda _, x, y: x + y,
     "Sub": lambda _, x, y: x - y,
     "Mul": lambda _, x, y: x * y,
     "Div": lambda _, x, y: x / y,
     "Sqrt": lambda _, x: np.sqrt(x),
     "Reciprocal": lambda _, x: 1 / x,
+}
+"""Operators that compute in the type of their arguments; they take their value before those."""
+
+_EXACT: dict[str, Callable[..., Any]] = {
+    **ARITHMETIC,
     "Transpose": _transposed,
     **dict.fromkeys(RESHAPING, _reshaped),
 }

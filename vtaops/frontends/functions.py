@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends.constants import number, real
+from vtaops.frontends.constants import ARITHMETIC, number, real
 from vtaops.frontends.inference import evaluated
 from vtaops.frontends.steps import NotTranslated, shape_of
 from vtaops.frontends.steps import argument as argument_at
@@ -60,12 +60,7 @@ def _gelu(value: Value, x: Array) -> Any:
 
 
 ELEMENTWISE: dict[str, Callable[..., Any]] = {
-    "Add": lambda _, x, y: x + y,
-    "Sub": lambda _, x, y: x - y,
-    "Mul": lambda _, x, y: x * y,
-    "Div": lambda _, x, y: x / y,
-    "Sqrt": lambda _, x: np.sqrt(x),
-    "Reciprocal": lambda _, x: 1 / x,
+    **ARITHMETIC,
     "Sigmoid": lambda _, x: _sigmoid(x),
     "Tanh": lambda _, x: np.tanh(x),
     "Exp": lambda _, x: np.exp(x),
