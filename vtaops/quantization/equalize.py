@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from vtaops.base.disjoint_sets import DisjointSets
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
@@ -88,11 +89,12 @@ class _Network:
         graph = model.graph
         self._shapes = tensor_shapes((*graph.input, *graph.value_info, *graph.output))
         self._inside = {name for function in self.functions for name in function.nodes}
-        self._parents: list[int] = []
+        self._ties = DisjointSets[int]()
+        self._numbered = 0
         self._pinned: list[int] = []
         self.channels: dict[str, Array] = {}
         self._tie_all()
-        classes = np.array([self._root(index) for index in range(len(self._parents))], np.int64)
+        classes = np.array([self._ties.root(index) for index in range(self._numbered)], np.int64)
         self.channels = {name: classes[ids] for name, ids in self.channels.items()}
         self.free = np.ones(len(classes), bool)
         self.free[classes[self._pinned]] = False
@@ -118,20 +120,13 @@ class _Network:
         if name not in self.channels:
             shape = self._shapes.get(name, ())
             count = shape[1] if len(shape) in (2, 4) else 0
-            first = len(self._parents)
-            self._parents.extend(range(first, first + count))
-            self.channels[name] = np.arange(first, first + count)
+            first, self._numbered = self._numbered, self._numbered + count
+            self.channels[name] = np.arange(first, self._numbered)
         return self.channels[name]
-
-    def _root(self, index: int) -> int:
-        while self._parents[index] != index:
-            self._parents[index] = self._parents[self._parents[index]]
-            index = self._parents[index]
-        return index
 
     def _join(self, first: Array, second: Array) -> None:
         for one, other in zip(first.tolist(), second.tolist(), strict=True):
-            self._parents[self._root(one)] = self._root(other)
+            self._ties.join(other, one)
 
     def _pin(self, name: str) -> None:
         self._pinned.extend(self._of(name).tolist())

@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from vtaops.base.disjoint_sets import DisjointSets
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 
@@ -186,18 +187,11 @@ def _drowns(node: Node) -> bool:
 
 def _roots(graph: Graph) -> dict[str, str]:
     """Return a representative for the group of each tensor."""
-    parents: dict[str, str] = {tensor.name: tensor.name for tensor in graph.inputs}
-
-    def root(name: str) -> str:
-        while parents.setdefault(name, name) != name:
-            name = parents[name]
-        return name
-
+    ties, seen = DisjointSets[str](), {tensor.name for tensor in graph.inputs}
     for node in graph.nodes:
         names = [tensor.name for tensor in (*node.inputs, *node.outputs)]
-        for name in names:
-            root(name)
+        seen.update(names)
         if not isinstance(node.op, _COMPUTES):
             for name in names[1:]:
-                parents[root(name)] = root(names[0])
-    return {name: root(name) for name in parents}
+                ties.join(names[0], name)
+    return {name: ties.root(name) for name in seen}

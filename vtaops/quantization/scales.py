@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from vtaops.base.disjoint_sets import DisjointSets
 from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
@@ -174,21 +175,14 @@ def _known(ranges: Mapping[str, Range], names: Iterable[str]) -> list[Range]:
 
 
 def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
-    parent = {name: name for name in names}
-
-    def root(name: str) -> str:
-        while parent[name] != name:
-            name = parent[name]
-        return name
-
+    ties = DisjointSets[str]()
     for node in model.graph.node:
         first, *others = _tied(node) or [""]
-        tied = [name for name in (first, *others) if name in parent]
-        if first not in parent:  # a concatenation that stays float
+        if first not in names:  # a concatenation that stays float
             continue
-        for name in tied[1:]:
-            parent[root(name)] = root(tied[0])
-    return {name: root(name) for name in names}
+        for name in names.intersection(others):
+            ties.join(first, name)
+    return {name: ties.root(name) for name in names}
 
 
 def _tied(node: onnx_files.NodeProto) -> list[str]:
