@@ -527,3 +527,19 @@ def test_layers_have_the_names_of_the_file(form):
     for name, rounded in quantized.items():
         exact = found[rounded].astype(int) - (128 if found[rounded].dtype == np.uint8 else 0)
         assert np.abs(values[name] - exact).max() <= 3, name
+
+
+def test_a_tower_of_doublings_is_read_once():
+    """Between two pairs, 40 additions reach their first operand over 2^40 ways."""
+    b = Builder()
+    scale, zero = b.constant(np.float32(0.5)), b.constant(np.int8(0))
+    x = b.add("QuantizeLinear", b.input([1, 2, 3, 3]), scale, zero)
+    y = b.add("DequantizeLinear", x, scale, zero)
+    for _ in range(40):
+        y = b.add("Add", y, y)
+    y = b.add("QuantizeLinear", y, scale, zero)
+    b.output(b.add("DequantizeLinear", y, scale, zero))
+    model = vtaops.compile_model(b.model(), "pynq")
+    image = np.arange(-9, 9, dtype=np.float32).reshape(1, 2, 3, 3) / 2
+    expected = np.clip(image * np.float32(1 << 40), -64, 63.5)
+    assert np.array_equal(model.run(image), expected)

@@ -125,14 +125,31 @@ class Sum:
 
 def is_sum(value: Value) -> bool:
     """Return whether a value is a product with weights, or an affine function or sum of one."""
-    if value.op in ("Add", "Sub"):
-        return any(map(is_sum, value.node.reads if value.node else ()))
-    if value.op in ("Mul", "Div", "BatchNormalization"):
-        data = [read for read in (value.node.reads if value.node else ()) if not read.fixed]
-        return len(data) == 1 and is_sum(data[0])
+    seen, left = set[Value](), [value]
+    while left:  # each value once: doubling a value ten times reaches it over a thousand ways
+        found = left.pop()
+        if found not in seen:
+            seen.add(found)
+            if _is_product(found):
+                return True
+            left += _terms(found)
+    return False
+
+
+def _is_product(value: Value) -> bool:
+    """Return whether a value is a product with weights."""
     if value.op in ("MatMul", "Gemm"):
         return are_integers(argument(value, 1))
     return value.op in PRODUCTS
+
+
+def _terms(value: Value) -> list[Value]:
+    """Return the arguments of a value that make it a sum, if one of them is."""
+    reads = value.node.reads if value.node else []
+    if value.op in ("Add", "Sub"):
+        return reads
+    data = [read for read in reads if not read.fixed]
+    return data if value.op in ("Mul", "Div", "BatchNormalization") and len(data) == 1 else []
 
 
 def read_sum(value: Value, operand: Operand) -> Sum:
