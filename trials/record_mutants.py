@@ -303,7 +303,7 @@ class SmallGraph(RandomGraph):
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(f"records {seed}")
         self.np = np.random.default_rng(seed)
-        self.free, self.wide = self.rng.random() < 0.5, True
+        self.free, self.wide, self.views = self.rng.random() < 0.5, True, self.rng.random() < 0.5
         self.graph = Graph(f"records_{seed}")
         self.batch, size = self.rng.randint(1, 4), (self.rng.randint(2, 5), self.rng.randint(2, 5))
         self.values = []
