@@ -5,7 +5,7 @@ On a board, or on this machine, which simulates one then:
     python -m vtaops.board virtual --programmed &
     python examples/board_tutorial.py pynq://127.0.0.1
 
-The same over TVM's RPC, where the board starts without a bitstream (vtaops bitstream fetch):
+The same over TVM's RPC, where the board starts without a bitstream (vtaops fetch):
 
     python -m vtaops.board.rpc --device virtual &
     python examples/board_tutorial.py rpc://127.0.0.1 --bitstream FILE.bit

@@ -170,7 +170,7 @@ def _judge(source: Any, graph: Graph, decided: Plan) -> None:
             "has, or compile for hardware with the extension 'post'"
         )
         out = way if "scales need" in placed.reason else ""
-        text = f"{graph.name}: {placed}{out}. vtaops ops lists every reason"
+        text = f"{graph.name}: {placed}{out}. vtaops plan lists every reason"
         warnings.warn(text, PlacementWarning, stacklevel=3)
 
 
