@@ -38,6 +38,7 @@ from vtaops import HardwareConfig
 from vtaops.cli.models import COLLECTIONS
 from vtaops.explore import Design
 from vtaops.explore.area import area
+from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.runtime import Tsim
 
@@ -134,7 +135,7 @@ def rtl_cycles(model: Model, run: Any) -> int:
     with Tsim(model.config) as device, vtaops.Session(device) as session:
         found = model.run(array, session=session)
         cycles = device.performance().cycles
-    if not np.array_equal(found, run(array)[0]) and "exact" in model.config.extensions:
+    if not np.array_equal(found, run(array)[0]) and model.config.has(Extension.EXACT):
         raise AssertionError("the RTL differs from LiteRT")
     return int(cycles)
 

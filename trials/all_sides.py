@@ -39,7 +39,7 @@ from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.lowering.passes.tables import with_table
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained
 from vtaops.ops import Operator
@@ -53,11 +53,11 @@ from vtaops.runtime.tsim import Tsim
 from vtaops.schedule.turns import tilings_hand_in_hand
 from vtaops.schedule.workloads import find
 
-CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
 MOST_STEPS = 12_000
 """Of an operator: the interpreter takes some twenty microseconds for one."""
 
-LARGE = replace(HardwareConfig.load("pynq"), extensions=tuple(EXTENSIONS))
+LARGE = replace(HardwareConfig.load("pynq"), extensions=tuple(Extension))
 SCALED = {"bias": True, "scales": True, "shift": 0, "height": 14, "width": 14}
 WIDE = Conv2d(in_channels=256, out_channels=256, kernel=1, **SCALED)
 LAYERS: dict[str, Sequence[Operator]] = {
@@ -110,7 +110,7 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
         used["pairs"] += isinstance(i, Gemm) and i.uop_end - i.uop_begin > 1
         used["pool"] += isinstance(i, Pool)
         used["forward"] += isinstance(i, Load) and i.forward
-    return {name: int(used[name]) for name in EXTENSIONS if used[name]}
+    return {name: int(used[name]) for name in Extension if used[name]}
 
 
 def run_case(case: str) -> dict[str, Any]:
@@ -378,7 +378,7 @@ def tables(results: Results) -> dict[str, Counts]:
         if rows:
             lengths[f"{low:,}"] = {"cases": len(rows), **timing(rows)}
     return {
-        "cases that use": {e or "all": by_extension(drawn, e) for e in (*EXTENSIONS, "")},
+        "cases that use": {e or "all": by_extension(drawn, e) for e in (*Extension, "")},
         "from cycles": lengths,
         "layer": {
             case: {**row["cycles"], **timing([row])}

@@ -27,7 +27,7 @@ from vtaops.compiler.driver import emit
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
 from vtaops.lowering import Part, Place, Strides, link
 from vtaops.lowering.passes.placement import beside
-from vtaops.machine.config import EXTENSIONS, MICRO_OP_BYTES
+from vtaops.machine.config import MICRO_OP_BYTES, Extension
 from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.program import MICRO_OPS, Buffer, Program, Role
 from vtaops.program.random_programs import random_program
@@ -555,7 +555,7 @@ def programs(source: str) -> dict[str, Program]:
 
 def cases(count: int) -> list[str]:
     """Return the names of the cases: so many portions of each program, and one of its tokens."""
-    sources = ("compiled", "networks", *EXTENSIONS)
+    sources = ("compiled", "networks", *Extension)
     return [
         f"{source}/{name}/{portion}"
         for portion in ["tokens", *range(count)]
@@ -580,7 +580,7 @@ def trial(case: str) -> Result:
     failed = []
     needed = portion == "tokens" and not name.startswith("random")
     for mutant, verdict, reason in judged:
-        row = source if source in EXTENSIONS else mutant.kind
+        row = source if source in Extension else mutant.kind
         counts.setdefault(row, Counter()).update(["mutants", verdict])
         if verdict == FAILED or (needed and verdict != REJECTED):
             failed.append(f"{mutant.kind}: {mutant.change}: {verdict} {reason}")
