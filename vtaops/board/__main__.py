@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtaops.base.errors import DeviceError, VTAError
+from vtaops.base.errors import VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
 from vtaops.board.faults import Fault, Faults
 from vtaops.board.server import BoardServer, Limits
