@@ -215,9 +215,9 @@ def run(monkeypatch, tmp_path):
 
 
 def test_commands_for_bitstreams(run, file, tmp_path):
-    listed = json.loads(run("bitstream", "list", "--json"))
+    listed = json.loads(run("list", "bitstreams", "--json"))
     assert {"pynq-hls-1x16": False}.items() <= {e["id"]: e["in_cache"] for e in listed}.items()
-    assert "pynq-hls-1x16" in run("bitstream", "list")
+    assert "pynq-hls-1x16" in run("list", "bitstreams")
     with pytest.raises(DeviceError, match="--accept"):
         run("bitstream", "add", file, "--id", "pynq-rtl-1x16")
     with pytest.raises(DeviceError, match="--board and --config"):

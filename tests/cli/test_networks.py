@@ -253,7 +253,7 @@ def test_markup_in_names_is_text(tmp_path, command, monkeypatch):
     small = graph.add(pool, graph.input("x[/]", (1, 16, 8, 8)), name=names[1])
     graph.output(graph.add(pool, small, name=names[2]))
     vtaops.compile_model(graph, "pynq_ext").save(tmp_path / "m.vtam")
-    done = vta(command, tmp_path / "m.vtam")
+    done = vta(*command.split(), tmp_path / "m.vtam")
     assert done.exit_code == 0, done.output
     assert names[2] in done.output
     if command in ("plan", "report profile"):

@@ -296,7 +296,6 @@ class Model:
         """
         from vtaops.model.artefact import save
 
-
         save(self, path)
 
     def export_c(self, folder: str | Path, *, force: bool = False) -> Bundle:
