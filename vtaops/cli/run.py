@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from enum import Enum
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -22,10 +22,10 @@ from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from vtaops.base.errors import ShapeError, UnsupportedError, raising
+from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array
 from vtaops.base.names import suggestion
-from vtaops.base.progress import refined, tell
+from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import Bar, Commands, list_table, parse_tiling, progress_bar, show
@@ -33,7 +33,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
-    from vtaops.board.farm import Measurement
+    from vtaops.board.measure import Measurement
     from vtaops.compiler.tuner import Effort, Tuned
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
@@ -271,13 +271,12 @@ def tune(
     layer: options.RequiredLayers,
     config: options.Config = "pynq",
     device: Annotated[
-        list[str] | None,
+        str,
         Option(
-            help="Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0; several work in "
-            "parallel.",
+            help="Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0.",
             autocompletion=options.complete_devices,
         ),
-    ] = None,
+    ] = "",
     effort: Annotated[str, Option(help="fast or thorough.")] = "thorough",
     fresh: Annotated[bool, Option("--fresh", help="Ignore results of earlier searches.")] = False,
     repeats: Annotated[int, Option(help="Timed launches per candidate.")] = 3,
@@ -286,9 +285,8 @@ def tune(
 ) -> None:
     """Search the tiling that takes the fewest cycles, and store it.
 
-    Cycles come from the timing model, or from measurements on devices. A device that dies or
-    computes wrong results is dropped and reported; the exit code is 1 if no device measured a
-    layer.
+    Cycles come from the timing model, or from measurements on a device. A candidate that fails
+    there, or computes wrong results, is reported; the exit code is 1 if a layer has no other.
 
     Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
     """
@@ -333,44 +331,37 @@ def _searched(
 
 
 def _tuned_on(
-    devices: list[str],
+    device: str,
     ops: dict[str, Operator],
     hardware: HardwareConfig,
     effort: Effort,
     repeats: int,
     timeout: float,
 ) -> dict[str, Tuned | None]:
-    from vtaops.board.farm import BoardFarm, DeviceBoard
+    from vtaops.board.measure import measure
     from vtaops.compiler.tuner import tune_on
     from vtaops.runtime import open_device
 
-    if "fsim" in devices:
+    if device == "fsim":
         raise UnsupportedError("fsim has no clock; measure on tsim or on a board")
-    farm = BoardFarm({n: lambda n=n: DeviceBoard(open_device(n, hardware)) for n in devices})
-    failures: dict[str, str] = {}
 
-    def measure(programs: Sequence[Program]) -> list[int | float | None]:
-        done = count(1)
-        outcomes = farm.measure(
-            programs,
-            repeats=repeats,
-            timeout=timeout,
-            on_outcome=lambda number, outcome: tell("measure", next(done), len(programs)),
-        )
-        for outcome in outcomes:
-            failures.update(outcome.failures)
-        return _costs([outcome.measurement for outcome in outcomes])
+    def measured(program: Program) -> Measurement | None:
+        with closing(open_device(device, hardware)) as opened:  # a failure leaves any state
+            try:
+                return measure(program, opened, repeats=repeats, timeout=timeout)
+            except DeviceError as error:
+                typer.echo(f"a candidate failed on {device}: {error}", err=True)
+                return None
 
-    results = tune_on(measure, list(ops.values()), hardware, effort)
-    for name, reason in farm.lost.items():
-        typer.echo(f"{name} was dropped: {reason}", err=True)
-    for name in failures.keys() - farm.lost.keys() if None in results else ():
-        typer.echo(f"{name} measured nothing of a layer: {failures[name]}", err=True)
+    def costs(programs: Sequence[Program]) -> list[int | float | None]:
+        return _costs([measured(each) for each in tracked("measure", programs)])
+
+    results = tune_on(costs, list(ops.values()), hardware, effort)
     return dict(zip(ops, results, strict=True))
 
 
 def _costs(found: Sequence[Measurement | None]) -> list[int | float | None]:
-    """Return cycles if all devices count them, else seconds; None for a failed launch."""
+    """Return cycles if the device counts them, else seconds; None for a failed launch."""
     if all(one.performance for one in found if one):
         return [one.performance.cycles if one and one.performance else None for one in found]
     return [one.seconds if one else None for one in found]
