@@ -138,7 +138,7 @@ def _show_failures(failures: list[tuple[str, Mutant, str]], keep: Path | None, s
 def _is_rejected(program: Program) -> bool:
     try:
         program.verify()
-    except vtaops.VerificationError:
+    except vtaops.errors.VerificationError:
         return True
     return False
 

@@ -233,6 +233,7 @@ def test_the_tutorials_need_no_internal_import(document):
         "vtaops",
         "vtaops.machine.layout",
         "vtaops.lowering",
+        "vtaops.compiler",
         "vtaops.program",
         "vtaops.board.rpc",
     }

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from tvm import te
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
@@ -33,6 +34,7 @@ MULTIPLY = AluStage("res_product", AluOp.MUL, None, "kernel")
 """The pass that multiplies the pixels of one tap by its weights."""
 
 
+@checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DepthwiseConv2dAlu(WindowOperator, SumOfProducts):
     """``out = int8(clip((depthwise(data, kernel) + bias) >> shift))``, on the vector ALU.

@@ -29,13 +29,15 @@ from trials.reference_isa import launch, launch_words, place, serialise
 from trials.timing_cases import compare
 from vtaops import (
     ConfigError,
-    DeadlockError,
     DeviceError,
-    DeviceTimeout,
     HardwareConfig,
     ShapeError,
     UnsupportedError,
     cli,
+)
+from vtaops.errors import (
+    DeadlockError,
+    DeviceTimeout,
 )
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.hardware.registers import RtlRegisters
