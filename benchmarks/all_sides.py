@@ -24,7 +24,7 @@ from rich.table import Table
 from benchmarks.options import Again, Json, Minutes, State, write_json
 from benchmarks.resumable import by_code, resume
 from trials.all_sides import LAYERS, run_case
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 
 KINDS = ("program", "stream", "operator")
 
@@ -53,7 +53,7 @@ def timing(rows: list[dict[str, Any]]) -> dict[str, float]:
 def summary(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Return for each extension, and for all cases, how many there are and how many differ."""
     found = {}
-    for extension in (*EXTENSIONS, ""):
+    for extension in (*Extension, ""):
         chosen = using(results, extension)
         counts: dict[str, float] = {
             f"{kind}s": sum(case.startswith(kind) for case in chosen) for kind in KINDS

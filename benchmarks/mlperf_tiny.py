@@ -42,6 +42,7 @@ from vtaops.explore import Design
 from vtaops.explore.area import area
 from vtaops.frontends import import_model
 from vtaops.graph import evaluate
+from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.runtime import Tsim
 
@@ -142,7 +143,7 @@ def rtl_cycles(model: Model, run: Any) -> int:
     with Tsim(model.config) as device, vtaops.Session(device) as session:
         found = model.run(array, session=session)
         cycles = device.performance().cycles
-    if not np.array_equal(found, run(array)[0]) and "exact" in model.config.extensions:
+    if not np.array_equal(found, run(array)[0]) and model.config.has(Extension.EXACT):
         raise AssertionError("the RTL differs from LiteRT")
     return int(cycles)
 

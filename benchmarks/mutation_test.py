@@ -39,7 +39,7 @@ from trials.mutations import (
     network_programs,
     without_each_token,
 )
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.program import Program
 
 
@@ -98,9 +98,9 @@ def _judge_extensions(
 ) -> int:
     """Judge programs of each extension, show and write the counts; return the exit code."""
     begin = time.process_time()
-    tally: dict[str, Counter[str]] = {extension: Counter() for extension in EXTENSIONS}
+    tally: dict[str, Counter[str]] = {extension: Counter() for extension in Extension}
     failures = []
-    for extension in track(EXTENSIONS, "extensions", console=Console(stderr=True)):
+    for extension in track(Extension, "extensions", console=Console(stderr=True)):
         if only not in extension:
             continue
         for name, mutant, verdict, reason in judge_extension(

@@ -28,7 +28,7 @@ from benchmarks.options import Again, Minutes, State
 from benchmarks.resumable import by_code, resume
 from trials.random_graphs import check, random_graph
 from vtaops import HardwareConfig
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
 
@@ -64,7 +64,7 @@ def trial(case: str, *, free: bool, wide: bool = False) -> dict[str, Any]:
     name, number = case.split("/")
     config = HardwareConfig.load(name)
     if free:
-        config = replace(config, extensions=tuple(EXTENSIONS))
+        config = replace(config, extensions=tuple(Extension))
     graph = random_graph(int(number), free=free, wide=wide)
     start, error, on_vta = time.process_time(), "", 0
     try:

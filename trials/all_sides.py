@@ -37,7 +37,7 @@ from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.lowering.passes.tables import with_table
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained
 from vtaops.ops import Operator
@@ -51,11 +51,11 @@ from vtaops.runtime.tsim import Tsim
 from vtaops.schedule.turns import tilings_hand_in_hand
 from vtaops.schedule.workloads import find
 
-CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
 MOST_STEPS = 12_000
 """Of an operator: the interpreter takes some twenty microseconds for one."""
 
-LARGE = replace(HardwareConfig.load("pynq"), extensions=tuple(EXTENSIONS))
+LARGE = replace(HardwareConfig.load("pynq"), extensions=tuple(Extension))
 SCALED = {"bias": True, "scales": True, "shift": 0, "height": 14, "width": 14}
 WIDE = Conv2d(in_channels=256, out_channels=256, kernel=1, **SCALED)
 LAYERS: dict[str, Sequence[Operator]] = {
@@ -108,7 +108,7 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
         used["pairs"] += isinstance(i, Gemm) and i.uop_end - i.uop_begin > 1
         used["pool"] += isinstance(i, Pool)
         used["forward"] += isinstance(i, Load) and i.forward
-    return {name: int(used[name]) for name in EXTENSIONS if used[name]}
+    return {name: int(used[name]) for name in Extension if used[name]}
 
 
 def run_case(case: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from vtaops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
-    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     HardwareConfig,
@@ -22,7 +21,7 @@ from vtaops import (
 )
 from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.base.fixed_point import TWO_DIGITS
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.ops import Operator, reference
 from vtaops.program import Role
 from vtaops.schedule import blocked_shape, check_tiling
@@ -37,7 +36,7 @@ def random_clip(rng: random.Random) -> tuple[int, int] | None:
 
 def random_extensions(rng: random.Random, share: float, *given: str) -> tuple[str, ...]:
     """Return given extensions and some others, each with a probability, with what these need."""
-    drawn = {*given, *(name for name in EXTENSIONS if rng.random() < share)}
+    drawn = {*given, *(name for name in Extension if rng.random() < share)}
     return with_needs(*drawn)
 
 
@@ -207,26 +206,6 @@ def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -
             continue
 
 
-def random_depthwise_alu(rng: random.Random) -> DepthwiseConv2dAlu:
-    while True:
-        try:
-            return DepthwiseConv2dAlu(
-                batch=rng.randint(1, 4),
-                channels=rng.randint(1, 40),
-                height=rng.randint(1, 9),
-                width=rng.randint(1, 9),
-                kernel=(rng.randint(1, 3), rng.randint(1, 3)),
-                strides=(rng.randint(1, 3), rng.randint(1, 3)),
-                padding=tuple(rng.randint(0, 2) for _ in range(4)),
-                bias=rng.random() < 0.5,
-                shift=random_shift(rng),
-                clip=random_clip(rng),
-                rounding=random_rounding(rng),
-            )
-        except ShapeError:
-            continue
-
-
 def random_conv2d_transpose(rng: random.Random) -> Conv2dTranspose:
     while True:
         strides = (rng.randint(1, 4), rng.randint(1, 4))
@@ -351,7 +330,6 @@ def at_the_ends(
 FAMILIES = {
     "elementwise": random_elementwise,
     "grouped_conv2d": random_grouped_conv2d,
-    "depthwise_alu": random_depthwise_alu,
     "max_pool2d": lambda rng: random_pool2d(rng, MaxPool2d),
     "avg_pool2d": lambda rng: random_pool2d(rng, AvgPool2d),
     "conv2d_transpose": random_conv2d_transpose,

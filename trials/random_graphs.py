@@ -41,6 +41,7 @@ from vtaops.graph import (
     Upsample,
     evaluate,
 )
+from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.model.artefact import dumps, loads
 from vtaops.network.functions import functions_as_tables
@@ -596,7 +597,7 @@ def check(graph: Graph, seed: int, config: str | HardwareConfig) -> Model:
     for tensor, a, b in zip(graph.outputs, found, expected, strict=True):
         assert a.dtype == b.dtype
         assert np.array_equal(a, b), tensor.name
-    if "table" in model.config.extensions:
+    if model.config.has(Extension.TABLE):
         graph = functions_as_tables(graph)  # what a table holds is no operator of its own
     parts = (row.name.split(":part")[0] for row in model.plan)
     assert list(dict.fromkeys(parts)) == [node.name for node in graph.nodes]

@@ -1,4 +1,4 @@
-"""Every operator as a plain function on NumPy arrays: a method of `Session` on a default session."""
+"""Every operator as a function on NumPy arrays: a method of `Session` on a default session."""
 
 from __future__ import annotations
 

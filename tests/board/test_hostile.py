@@ -17,16 +17,10 @@ from hypothesis import given, settings
 
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, serving
 from trials.hostile_clients import JSON, SECRET, fuzz_requests, message, raw
-from vtaops import (
-    DeviceError,
-    Session,
-    VTAError,
-)
+from vtaops import DeviceError, Session, VTAError
 from vtaops.base.errors import ConfigError
 from vtaops.board.server import Limits
-from vtaops.errors import (
-    DeviceTimeout,
-)
+from vtaops.errors import DeviceTimeout
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import Memory
@@ -185,7 +179,16 @@ def test_capabilities_of_a_hostile_board(values):
 
 @pytest.mark.parametrize(
     "capabilities",
-    [None, 3, [], {}, {"name": 1}, {"name": "x", "mul": "yes"}, {"name": "x", "y": 1}],
+    [
+        None,
+        3,
+        [],
+        {},
+        {"name": 1},
+        {"name": "x", "features": ["magic"]},
+        {"name": "x", "features": "mul"},
+        {"name": "x", "y": 1},
+    ],
 )
 def test_a_hostile_board_is_an_error(monkeypatch, capabilities):
     from vtaops.board import server as module

@@ -10,13 +10,9 @@ import pytest
 from helpers.program_builder import PROGRAMS, PYNQ, TINY
 
 from trials import mutations
-from vtaops import (
-    VTAError,
-)
-from vtaops.errors import (
-    VerificationError,
-)
-from vtaops.machine.config import EXTENSIONS
+from vtaops import VTAError
+from vtaops.errors import VerificationError
+from vtaops.machine.config import Extension
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +62,7 @@ def test_mutants_of_hand_made_programs(make, config):
     assert judge(make(config), 2 * len(mutations.KINDS), seed=7)
 
 
-@pytest.mark.parametrize("extension", EXTENSIONS)
+@pytest.mark.parametrize("extension", Extension)
 def test_mutants_of_programs_with_one_extension(extension):
     verdicts = Counter()
     for name, mutant, verdict, reason in mutations.judge_extension(extension, 1, 20, 3, seed=5):

@@ -8,11 +8,9 @@ parameters and defaults against the descriptions in `vtaops.ops`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
 import numpy.typing as npt
 
-from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.names import checked_call
 from vtaops.base.shapes import Padding, Pair, Sides, require_at_least
 from vtaops.machine.config import HardwareConfig
@@ -21,7 +19,6 @@ from vtaops.ops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
-    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     MaxPool2d,
@@ -188,17 +185,16 @@ class OperatorMethods(ABC):
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
-        dilation: Pair = 1,
-        unit: Literal["gemm", "alu"] = "gemm",
         strides: Pair = 1,
         padding: Padding = 0,
+        dilation: Pair = 1,
         bias: npt.ArrayLike | None = None,
         shift: int = 8,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
         tiling: Tiling | None = None,
     ) -> Int8Array:
-        """Convolve every channel with its own filters.
+        """Convolve every channel with its own filters, by products with diagonal weight tiles.
 
         Parameters
         ----------
@@ -208,47 +204,23 @@ class OperatorMethods(ABC):
             M filters per channel; output channel ``c * M + m`` is channel c under its m-th filter.
         strides, padding, dilation, bias, shift, clip, rounding, tiling
             As for `conv2d`.
-        unit : "gemm" or "alu"
-            The multiplying unit: the GEMM core with diagonal weight tiles, or the vector ALU (one
-            filter per channel, no dilation, devices with MUL), which takes six times as long.
 
         Returns
         -------
         int8 array, shape (N, C * M, OH, OW)
         """
-        if unit == "gemm":
-            groups = int8_array("data", data, "NCHW").shape[1]
-            return self._run(
-                Conv2d.of(
-                    data,
-                    kernel,
-                    dilation=dilation,
-                    groups=groups,
-                    strides=strides,
-                    padding=padding,
-                    bias=bias,
-                    shift=shift,
-                    clip=clip,
-                    rounding=rounding,
-                ),
-                tiling,
-            )
-        if unit != "alu":
-            raise ShapeError(f"unit is {unit!r}; it must be 'gemm' or 'alu'")
-        if plain(dilation) not in (1, (1, 1)):
-            raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
-        return self._run(
-            DepthwiseConv2dAlu.of(
-                data,
-                kernel,
-                strides=strides,
-                padding=padding,
-                bias=bias,
-                shift=shift,
-                clip=clip,
-                rounding=rounding,
-            ),
-            tiling,
+        return self.conv2d(
+            data,
+            kernel,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            groups=int8_array("data", data, "NCHW").shape[1],
+            bias=bias,
+            shift=shift,
+            clip=clip,
+            rounding=rounding,
+            tiling=tiling,
         )
 
     @checked_call
