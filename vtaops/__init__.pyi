@@ -38,6 +38,8 @@ from vtaops.functional import shift_left as shift_left
 from vtaops.functional import shift_right as shift_right
 from vtaops.functional import sub as sub
 from vtaops.graph import Graph as Graph
+from vtaops.kernels import cpu as cpu
+from vtaops.kernels import cuda as cuda
 from vtaops.machine.config import HardwareConfig as HardwareConfig
 from vtaops.model import Model as Model
 from vtaops.model import load_model as load_model
