@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from benchmarks.__main__ import application, titles
+from trials import __main__ as trials_main
 from vtaops import HardwareConfig
 from vtaops.cli import app
 from vtaops.machine.isa import layout_table
@@ -191,7 +192,12 @@ def test_the_scripts_of_the_documents_have_their_options(document, words):
     if words[1] == "-m" and words[2] in ("venv", "pytest", "pip"):
         return
     if words[1:3] == ["-m", "benchmarks"]:
-        command = get_command(application(importlib.import_module(f"benchmarks.{words[3]}")))
+        command = get_command(application(words[3]))
+        command.callback = None
+        command.main(words[4:], standalone_mode=False)
+        return
+    if words[1:3] == ["-m", "trials"]:
+        command = get_command(trials_main.application(words[3]))
         command.callback = None
         command.main(words[4:], standalone_mode=False)
         return
@@ -200,7 +206,7 @@ def test_the_scripts_of_the_documents_have_their_options(document, words):
     elif (ROOT / words[1]).exists():
         source = (ROOT / words[1]).read_text()
     else:
-        source = (ROOT / "benchmarks" / Path(words[1]).name).read_text()  # exported
+        source = (ROOT / "benchmarks" / "kernels" / Path(words[1]).name).read_text()  # exported
     options = {word.split("=")[0] for word in words if word.startswith("--")}
     missing = [o for o in options if o not in source and o[2:].replace("-", "_") not in source]
     assert missing == [], f"{document}: {words}"
@@ -216,6 +222,10 @@ def test_commands_named_in_the_text_exist(document):
     """In `code`: their first words."""
     for name in re.findall(r"python -m\s+benchmarks\s+([a-z]\w*)", DOCUMENTS[document]):
         assert name in titles(), f"{document}: python -m benchmarks {name}"
+    for name, options in re.findall(r"python -m\s+trials\s+(\w+)([^`\n|]*)", DOCUMENTS[document]):
+        command = get_command(trials_main.application(name))
+        command.callback = None
+        command.main(shlex.split(options, comments=True), standalone_mode=False)
     known = get_command(app)
     for span in re.findall(r"`vtaops\s+([^`]*)`", DOCUMENTS[document]):
         command = known
@@ -234,7 +244,6 @@ def test_the_tutorials_need_no_internal_import(document):
         "vtaops.machine.layout",
         "vtaops.lowering",
         "vtaops.program",
-        "vtaops.board.rpc",
     }
     text = DOCUMENTS[document]
     used = re.findall(r"^(?:from|import) (vtaops[\w.]*)", text, re.MULTILINE)

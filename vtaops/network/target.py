@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vtaops.base.reasons import Reason
 from vtaops.machine.capabilities import Capabilities, Feature
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Target:
     @property
     def scales(self) -> bool:
         """Whether it requantises by fixed-point scales instead of only by shifts."""
-        return "post" in self.config.extensions
+        return self.config.has(Extension.POST)
 
     @property
     def fine(self) -> bool:
         """Whether its fixed-point scales may be fine ones."""
-        return "exact" in self.config.extensions
+        return self.config.has(Extension.EXACT)
 
     @property
     def multiplies(self) -> bool:
@@ -34,7 +34,7 @@ class Target:
     @property
     def tables(self) -> bool:
         """Whether it supports lookup tables for results."""
-        return "table" in self.config.extensions
+        return self.config.has(Extension.TABLE)
 
 
 class NotOnVta(Exception):
