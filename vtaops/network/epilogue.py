@@ -29,7 +29,7 @@ Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
 
 
 @dataclass(frozen=True, eq=False)
-class Epilogue:
+class SumEpilogue:
     """The epilogue of an operator's sums of products.
 
     Attributes
@@ -57,7 +57,7 @@ class Epilogue:
         zero_points: tuple[int, ...],
         target: Target,
         residual: Array | None = None,
-    ) -> Epilogue:
+    ) -> SumEpilogue:
         """Return the epilogue of sums on a target.
 
         Parameters
@@ -82,7 +82,7 @@ class Epilogue:
             return _multiplied(weight, bias, scaling, zero_points)
         return _shifted(weight, bias, scaling, zero_points, residual)
 
-    def on_lanes(self, lanes: Lanes, size: int) -> Epilogue:
+    def on_lanes(self, lanes: Lanes, size: int) -> SumEpilogue:
         """Return the epilogue for lanes, some of which hold the channels."""
         vectors = {name: on_lanes(value, lanes, size) for name, value in self.vectors.items()}
         return replace(self, constant=on_lanes(self.constant, lanes, size), vectors=vectors)
@@ -100,7 +100,7 @@ def _scaled(
     scaling: Requantization,
     zero_points: tuple[int, ...],
     residual: Array | None,
-) -> Epilogue:
+) -> SumEpilogue:
     """Return the epilogue on hardware with ``post``.
 
     Its constants fit int32, as the sums do (`Graph.add`).
@@ -118,12 +118,12 @@ def _scaled(
         for name, digit in zip(("residual_high", "residual_low"), digits(factors), strict=True):
             vectors[name] = digit.astype(np.int8).reshape(-1, 1, 1, 1)
     constant = sum_constant(weight, bias, zero_points, factors)
-    return Epilogue(fields, constant, vectors=vectors)
+    return SumEpilogue(fields, constant, vectors=vectors)
 
 
 def _multiplied(
     weight: Array, bias: Array | None, scaling: Requantization, zero_points: tuple[int, ...]
-) -> Epilogue:
+) -> SumEpilogue:
     """Return the epilogue on plain hardware with MUL: a multiplier by channel, one shift."""
     shifts = np.unique(scaling.shift)
     rounds = scaling.rounding == "half_up" and shifts.size == 1 and 1 <= shifts[0] <= MAX_SHIFT
@@ -134,7 +134,7 @@ def _multiplied(
     fields |= {"rounding": "half_up", "clip": scaling.clip, "zero_point": scaling.zero_point}
     factors = np.broadcast_to(scaling.multiplier, (len(weight),)).astype(np.int32)
     constant = sum_constant(weight, bias, zero_points)
-    return Epilogue(fields, constant, vectors={"multiplier": factors})
+    return SumEpilogue(fields, constant, vectors={"multiplier": factors})
 
 
 def _shifted(
@@ -143,7 +143,7 @@ def _shifted(
     scaling: Requantization,
     zero_points: tuple[int, ...],
     residual: Array | None,
-) -> Epilogue:
+) -> SumEpilogue:
     """Return the epilogue on plain hardware: one shift, a factor of the residual by another one."""
     shift = single_shift(scaling)
     factor = 0 if residual is None else _residual_factor(residual, shift)
@@ -163,7 +163,7 @@ def _shifted(
         scale, rest = factor >> bits, shift - bits
         residuals = {"residual": True, "residual_scale": scale, "residual_shift": rest}
         shift = bits
-    return Epilogue({"shift": shift, "clip": scaling.clip, **residuals}, constant, left)
+    return SumEpilogue({"shift": shift, "clip": scaling.clip, **residuals}, constant, left)
 
 
 def _residual_factor(residual: Array, shift: int) -> int:

@@ -20,7 +20,7 @@ from vtaops.graph import Node
 from vtaops.graph import operators as ops
 from vtaops.machine.views import constant_digits
 from vtaops.network.averages import parts, scaled
-from vtaops.network.epilogue import Epilogue, single_shift
+from vtaops.network.epilogue import SumEpilogue, single_shift
 from vtaops.network.gathering import gathered
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
 from vtaops.network.storage import Lanes, TensorPlace, Use, on_lanes, packed_lanes
@@ -111,9 +111,9 @@ def _epilogue(
     node: Node,
     region: LoweredRegion,
     residual: Array | None = None,
-) -> Epilogue:
+) -> SumEpilogue:
     zero_points = tuple(tensor.zero_point for tensor in node.inputs)
-    return Epilogue.of(weight, op.bias, op.requantization, zero_points, region.target, residual)
+    return SumEpilogue.of(weight, op.bias, op.requantization, zero_points, region.target, residual)
 
 
 def _add_sum(
@@ -122,7 +122,7 @@ def _add_sum(
     region: LoweredRegion,
     uses: dict[str, Use],
     weight: Array,
-    epilogue: Epilogue,
+    epilogue: SumEpilogue,
 ) -> None:
     """Add a convolution with the terms that are added to its sums."""
     constant = epilogue.constant
@@ -219,7 +219,7 @@ def _multiply(
     weight: Array,
     node: Node,
     region: LoweredRegion,
-    epilogue: Epilogue,
+    epilogue: SumEpilogue,
     make: Callable[..., Any],
     name: str,
     axes: tuple[int, int],
