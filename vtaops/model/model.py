@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.agreement import Agreement
-from vtaops.base.doors import door
 from vtaops.base.errors import ArgumentError
 from vtaops.base.forks import ForkLock
 from vtaops.base.names import suggestion
@@ -32,6 +31,7 @@ from vtaops.program.region import HostStage, Region, Row, Stage
 from vtaops.runtime import ResidentPrograms, open_device
 
 if TYPE_CHECKING:
+    from vtaops.model.export.bundle import Bundle
     from vtaops.model.export.stages import Run
 
 
@@ -294,9 +294,11 @@ class Model:
         ProgramError
             If the file cannot be written.
         """
-        door("Model.save")(self, path)
+        from vtaops.model.artefact import save
 
-    def export_c(self, folder: str | Path) -> Any:
+        save(self, path)
+
+    def export_c(self, folder: str | Path) -> Bundle:
         """Export the model as C99 that needs neither Python nor an operating system.
 
         The folder contains a blob (programs, packed weights, host steps), a runtime that interprets
@@ -310,7 +312,7 @@ class Model:
 
         Returns
         -------
-        vtaops.model.export.bundle.Bundle
+        Bundle
             Sizes of the blob, of the arena, and of the device's memory, in bytes.
 
         Raises
@@ -321,7 +323,9 @@ class Model:
         ProgramError
             If a file cannot be written.
         """
-        return door("Model.export_c")(self, folder)
+        from vtaops.model.export.bundle import export_c
+
+        return export_c(self, folder)
 
 
 def describe(stage: Stage) -> str:

@@ -12,7 +12,6 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from vtaops.base.doors import door
 from vtaops.base.proof import CERTIFICATE, TRIED
 from vtaops.graph import Graph
 from vtaops.machine.config import HardwareConfig
@@ -133,8 +132,9 @@ class ModelReport:
         return f"<ModelReport of {self.name} on {self.config}: {self.cycles:,} cycles>"
 
     def __str__(self) -> str:
-        written: str = door("ModelReport.__str__")(self)
-        return written
+        from vtaops.model.tables import text
+
+        return text(self)
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"

@@ -17,7 +17,6 @@ import numpy as np
 import tvm
 from tvm import te
 
-from vtaops.base.doors import door
 from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import settle
 from vtaops.machine.capabilities import Feature
@@ -185,7 +184,9 @@ class Operator(metaclass=Described):
         ScheduleError
             If the tiling does not fit the operator or the scratchpads.
         """
-        return door("Operator.schedule")(self, HardwareConfig.of(config), tiling)
+        from vtaops.schedule.operators import schedule
+
+        return schedule(self, HardwareConfig.of(config), tiling)
 
     def lower(self, config: HardwareConfig | str, tiling: Tiling | None = None) -> tvm.IRModule:
         """Return the schedule as flat TIR: loops, copies and intrinsics on scratchpads.
@@ -195,7 +196,9 @@ class Operator(metaclass=Described):
         ScheduleError
             As `schedule`.
         """
-        return door("Operator.lower")(self.schedule(config, tiling))
+        from vtaops.schedule.flatten import flatten
+
+        return flatten(self.schedule(config, tiling))
 
 
 def _vector_lane(vector: te.Tensor) -> Lane:

@@ -2,7 +2,7 @@
 
 Owns the representation only. Instructions address DRAM relative to the buffers that the program
 declares; `vtaops.runtime` places those buffers and adds their addresses. Operations on programs are
-in separate files, which import this one; the methods reach them through doors.
+in separate files, which import this one; the methods import them when they are called.
 
 Imports no TVM: a board installs this room.
 """
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError, ShapeError
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Concise
@@ -372,8 +371,9 @@ class Program:
 
     def disassemble(self) -> str:
         """Return the program as text, one instruction per line."""
-        text: str = door("Program.disassemble")(self)
-        return text
+        from vtaops.program.disassembly import disassemble
+
+        return disassemble(self)
 
     def check_words(self) -> None:
         """Check that every word is an instruction: a file may contain anything.
@@ -422,15 +422,17 @@ class Program:
         ProgramError
             If a word is not an instruction.
         """
+        from vtaops.program.timing import simulate
+
         self.check_words()
-        timeline: Timeline = door("Program.timeline")(self, timing, events=False)
-        return timeline.cycles
+        return simulate(self, timing, events=False).cycles
 
     def timeline(self, timing: TimingParameters | None = None) -> Timeline:
         """Return the activity of each unit over time, as predicted by the timing model."""
+        from vtaops.program.timing import simulate
+
         self.check_words()
-        timeline: Timeline = door("Program.timeline")(self, timing)
-        return timeline
+        return simulate(self, timing)
 
     def verify(self, capabilities: Capabilities | str | None = None) -> None:
         """Prove that the program is safe and deterministic on every device of its configuration.
@@ -447,7 +449,9 @@ class Program:
         ConfigError
             If there are no capabilities of that name.
         """
-        door("Program.verify")(self, capabilities=find(capabilities or FULL))
+        from vtaops.program.verifier import verify
+
+        verify(self, capabilities=find(capabilities or FULL))
 
     def prove(
         self,
@@ -478,10 +482,9 @@ class Program:
         VerificationError
             If it is not safe and deterministic.
         """
-        proof: Proof = door("Program.prove")(
-            self, against=against, capabilities=capabilities, rounds=rounds, seed=seed
-        )
-        return proof
+        from vtaops.proof import prove
+
+        return prove(self, against=against, capabilities=capabilities, rounds=rounds, seed=seed)
 
     def certified(self, proof: Proof) -> Program:
         """Return the program with the certificate of a proof in its metadata, under ``proof``.
@@ -491,16 +494,20 @@ class Program:
         ProgramError
             If something is unproven.
         """
-        certified: Program = door("Program.certified")(self, proof)
-        return certified
+        from vtaops.proof import certified
+
+        return certified(self, proof)
 
     def _repr_html_(self) -> str:
-        html: str = door("Program._repr_html_")(self)
-        return html
+        from vtaops.program.html import program_html
+
+        return program_html(self)
 
     def save(self, path: str | Path) -> None:
         """Write the program to a file."""
-        door("Program.save")(self, path)
+        from vtaops.program.file_format import save
+
+        save(self, path)
 
     @staticmethod
     def load(path: str | Path) -> Program:
@@ -511,8 +518,9 @@ class Program:
         ProgramError
             If the file is not a program, or is of another version, truncated or corrupted.
         """
-        program: Program = door("Program.load")(path)
-        return program
+        from vtaops.program.file_format import load
+
+        return load(path)
 
     def run(self, device: Device | str, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
         """Run the program once and return its output, or a tuple if it has several.
@@ -533,4 +541,6 @@ class Program:
         DeviceError
             If the device fails.
         """
-        return door("Program.run")(self, device, *arrays)
+        from vtaops.runtime import run
+
+        return run(self, device, *arrays)

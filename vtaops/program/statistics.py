@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.counts import Counts
-from vtaops.base.doors import door
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, rows_of
 
@@ -64,8 +63,9 @@ class Statistics(Counts):
         return self.gemm_counter / max(1, cycles * products_per_cycle)
 
     def _repr_html_(self) -> str:
-        html: str = door("Statistics._repr_html_")(self)
-        return html
+        from vtaops.program.html import statistics_html
+
+        return statistics_html(self)
 
 
 _LOAD_COUNTERS = {

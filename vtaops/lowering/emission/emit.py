@@ -20,7 +20,7 @@ from vtaops.lowering.passes.overwrite import overwrite_instead_of_reset
 from vtaops.lowering.passes.pairs import merge_pairs
 from vtaops.lowering.passes.post import post_process_outputs
 from vtaops.lowering.passes.windows import join_taps
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.program import Buffer, OperatorRecord
 
 UNDESCRIBED = OperatorRecord()
@@ -66,9 +66,9 @@ def emit(
     tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)
     operations = walk(tree, buffers, config, options)
-    if "pairs" in config.extensions:
+    if config.has(Extension.PAIRS):
         operations = merge_pairs(operations, config, options.depth(config))
     operations = overwrite_instead_of_reset(operations, config)
-    if "post" in config.extensions:
+    if config.has(Extension.POST):
         operations = post_process_outputs(operations, config)
     return Fragment(config, tuple(operations), outer, options, record)

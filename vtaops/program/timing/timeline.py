@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.doors import door
 from vtaops.base.errors import ProgramError
 from vtaops.machine.config import INSTRUCTION_BYTES
 from vtaops.machine.isa import Unit
@@ -347,8 +346,9 @@ class Timeline:
         return f"Timeline({len(self.program)} instructions, {self.cycles} cycles)"
 
     def _repr_html_(self) -> str:
-        html: str = door("Timeline._repr_html_")(self)
-        return html
+        from vtaops.program.timing.interactive import timeline_html
+
+        return timeline_html(self)
 
     # --------------------------------------------------------------------- partitions
 
