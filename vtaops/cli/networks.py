@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from vtaops.graph import Tensor
     from vtaops.model import Model
-    from vtaops.quantization.choice import Trial
+    from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.quality import Quality
 
 
@@ -575,7 +575,7 @@ def _quality_tables(quality: Quality, rows: int) -> list[Table]:
     return [layers, options.list_table("Outputs against float", columns, shown)]
 
 
-def _trials(trials: Sequence[Trial], config: str | None) -> Table:
+def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
     """Return the table of the recipes that were tried; the first one is used."""
     columns = {"recipe": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
     rows = [

@@ -49,7 +49,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Trial:
+class RecipeTrial:
     """A combination that was tried, its mean SQNR on held-out samples, and its cost."""
 
     recipe: Recipe
@@ -86,7 +86,7 @@ def search_recipes(
     judges: Sequence[Sample],
     start: Recipe,
     changes: Sequence[str],
-) -> tuple[Any, list[Trial]]:
+) -> tuple[Any, list[RecipeTrial]]:
     """Return the best `Quantization`, and all trials, the best one first.
 
     Parameters
@@ -104,12 +104,12 @@ def search_recipes(
     """
     exact: list[Sample] = []
 
-    def tried(recipe: Recipe) -> tuple[Trial, Any]:
+    def tried(recipe: Recipe) -> tuple[RecipeTrial, Any]:
         result = quantized(recipe)
         if not exact:
             exact.extend(outputs(result.prepared, judges, exact=False))
         sqnr = mean_sqnr(exact, outputs(result.model, judges), MOST_DB)
-        return Trial(recipe, sqnr, device.figures(result.model)), result
+        return RecipeTrial(recipe, sqnr, device.figures(result.model)), result
 
     best, taken = tried(start)
     trials = [best]

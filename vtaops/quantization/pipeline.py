@@ -29,12 +29,12 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization import sources
-from vtaops.quantization.choice import Recipe, Trial, search_recipes, split
+from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
 from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, departures
 from vtaops.quantization.equalize import equalize
-from vtaops.quantization.insert import given_floats, insert_pairs
+from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.observers import Channels, Moments, SquaredErrors, observe, ranges_by
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
@@ -84,7 +84,7 @@ class Quantization:
     samples: list[Sample]
     equalized: int = 0
     departures: tuple[Departure, ...] = ()
-    trials: tuple[Trial, ...] = ()
+    trials: tuple[RecipeTrial, ...] = ()
 
     def costs(self, count: int = 10) -> list[Cost]:
         """Return the tensors whose rounding costs the outputs most, and what would help."""
@@ -297,21 +297,20 @@ def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantizati
     """Quantise an observed model by a recipe."""
     plain, prepared, free = observed.model, deepcopy(observed.model), order.free
     grids, suited = _grids(observed, order, zero_points=recipe.zero_points)
-    whole = insert_pairs(prepared, grids, free=free, floats=order.given)
-    floats = order.device.floats(whole)
+    weights = integer_weights(plain, grids, order.given, free=free)
+    floats = order.device.floats(insert_pairs(plain, grids, weights, order.given))
     results = order.given.union(floats.results)
     kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
-    insert = partial(insert_pairs, prepared, kept, free=free, floats=results)
-    done = Quantization(insert(), plain, order.samples, observed.equalized)
+    weights = integer_weights(plain, kept, results, free=free)
     if recipe.learned_rounding:
-        learn_rounding(prepared, done.model, observed.moments.moments)
-        done = replace(done, model=insert())
+        learn_rounding(prepared, weights, observed.moments.moments)
     if recipe.bias_correction:
-        correct_biases(prepared, done.model, observed.channels.mean, plain)
-        done = replace(done, model=insert())
+        correct_biases(prepared, weights, observed.channels.mean, initializers(plain))
+    model = insert_pairs(prepared, kept, weights, results)
     if not free:
-        _check_powers_of_two(done.model)
-    return replace(done, departures=departures(prepared, done.model, order.samples[0]))
+        _check_powers_of_two(model)
+    found = departures(prepared, model, order.samples[0])
+    return Quantization(model, plain, order.samples, observed.equalized, found)
 
 
 def _grids(

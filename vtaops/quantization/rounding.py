@@ -21,8 +21,7 @@ from vtaops.graph.onnx_files import (
     initializers,
     replace_initializer,
 )
-from vtaops.quantization.correction import constant_scales
-from vtaops.quantization.scales import LARGEST
+from vtaops.quantization.scales import LARGEST, WeightScale
 
 MOST_TAPS = 2048
 """Layers with more weights per output are skipped: their moments take too long."""
@@ -31,29 +30,30 @@ DAMPING = 0.01
 """Damping of the moments relative to their mean, for nearly constant inputs."""
 
 
-def learn_rounding(model: ModelProto, quantized: ModelProto, moments: Mapping[str, Array]) -> int:
-    """Round the weights of the float model in place; return the number of layers rounded.
+def learn_rounding(
+    model: ModelProto, weights: Mapping[str, WeightScale], moments: Mapping[str, Array]
+) -> None:
+    """Round the weights of a prepared float model in place.
 
     Parameters
     ----------
     model
-        The float model, prepared.
-    quantized
-        The same after a first quantisation, from which the scales of the weights are read.
+        The model.
+    weights
+        The scales of the weights that are rounded.
     moments
         Second moments of the inputs of layers, by their results (`vtaops.quantization.observers`).
     """
-    constants, scales = initializers(model), constant_scales(model, quantized)
-    layers = [n for n in learnable(model, constants) if n.input[1] in scales]
-    for node in tracked("learn rounding, layer", layers):
-        weight = constants[node.input[1]].astype(np.float64)
-        scale = np.broadcast_to(scales[node.input[1]], weight.shape)
-        moment = moments[node.output[0]]
-        grouped = (len(moment), -1, moment.shape[-1])
-        steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment)
-        found = (steps.reshape(weight.shape) * scale).astype(np.float32)
-        replace_initializer(model, node.input[1], found)
-    return len(layers)
+    constants = initializers(model)
+    for node in tracked("learn rounding, layer", learnable(model, constants)):
+        name, moment = node.input[1], moments[node.output[0]]
+        if name in weights:
+            weight = constants[name].astype(np.float64)
+            scale = np.broadcast_to(weights[name].steps(weight.ndim), weight.shape)
+            grouped = (len(moment), -1, moment.shape[-1])
+            steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment)
+            found = (steps.reshape(weight.shape) * scale).astype(np.float32)
+            replace_initializer(model, name, found)
 
 
 def rounded(weight: Array, scale: Array, moment: Array) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -174,8 +174,29 @@ def power_of_two_grids(
     return {name: best[groups[name]] for name in ranges}
 
 
-WeightScale = tuple[Array, int | None]
-"""The scale of a constant, and the axis along which it has one for each channel."""
+@dataclass(frozen=True)
+class WeightScale:
+    """The scale of a constant, and the axis along which it has one for each channel, if any."""
+
+    scale: Array
+    axis: int | None
+
+    def steps(self, rank: int) -> Array:
+        """Return the scale, as files have it, in a shape that broadcasts to the constant."""
+        scale = np.float32(self.scale).astype(np.float64)
+        if self.axis is None:
+            return scale
+        return np.expand_dims(scale, tuple({*range(rank)} - {self.axis}))
+
+    def integers(self, value: Array, kind: type = np.int8) -> Array:
+        """Return the nearest integers for a constant."""
+        ends, steps = np.iinfo(kind), np.rint(value / self.steps(value.ndim))
+        return np.asarray(np.clip(steps, ends.min, ends.max)).astype(kind)
+
+    def rounded(self, value: Array) -> Array:
+        """Return the real numbers that stand for a constant, as float64."""
+        rounded: Array = self.integers(value) * self.steps(value.ndim)
+        return rounded
 
 
 def weight_scales(
@@ -193,7 +214,8 @@ def weight_scales(
         least = np.maximum.reduce([_least(node, grids, constants) for node in nodes])
         if axis is None:
             least = np.max(least)
-        found[name] = (_free_scale if free else _power_scale)(weight, axis, least), axis
+        scale = (_free_scale if free else _power_scale)(weight, axis, least)
+        found[name] = WeightScale(scale, axis)
     return found
 
 
@@ -250,7 +272,7 @@ def no_finer_than_sums(
             continue
         data, weight, result = node.input[0], node.input[1], node.output[0]
         if weight in scales and data in found and result in found:
-            steps = found[data].scale * float(scales[weight][0])
+            steps = found[data].scale * float(scales[weight].scale)
             if steps > found[result].scale:
                 group = groups[result]
                 for name in (n for n, g in groups.items() if g == group):
