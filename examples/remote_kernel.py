@@ -16,9 +16,9 @@ import numpy as np
 import tvm
 from tvm import rpc
 
-from vtaops.cpu.schedule import schedule
-from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import compile_schedule
+from vtaops.kernels.cpu.schedule import schedule
+from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.ops import MatmulOp
 from vtaops.kernels.timing import random_arrays
 

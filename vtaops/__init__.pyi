@@ -3,9 +3,6 @@
 `vtaops/__init__.py` reads it and imports each name on first use.
 """
 
-from vtaops import cpu as cpu
-from vtaops import cuda as cuda
-from vtaops import lessons as lessons
 from vtaops import lowering as lowering
 from vtaops import runtime as runtime
 from vtaops import schedule as schedule
@@ -30,6 +27,8 @@ from vtaops.compiler import build as build
 from vtaops.compiler import compile as compile
 from vtaops.compiler import metaschedule as metaschedule
 from vtaops.graph import Graph as Graph
+from vtaops.kernels import cpu as cpu
+from vtaops.kernels import cuda as cuda
 from vtaops.machine.config import HardwareConfig as HardwareConfig
 from vtaops.model import Model as Model
 from vtaops.model import load_model as load_model

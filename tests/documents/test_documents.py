@@ -192,7 +192,7 @@ def test_the_scripts_of_the_documents_have_their_options(document, words):
     if words[1] == "-m" and words[2] in ("venv", "pytest", "pip"):
         return
     if words[1:3] == ["-m", "benchmarks"]:
-        command = get_command(application(importlib.import_module(f"benchmarks.{words[3]}")))
+        command = get_command(application(words[3]))
         command.callback = None
         command.main(words[4:], standalone_mode=False)
         return
@@ -206,7 +206,7 @@ def test_the_scripts_of_the_documents_have_their_options(document, words):
     elif (ROOT / words[1]).exists():
         source = (ROOT / words[1]).read_text()
     else:
-        source = (ROOT / "benchmarks" / Path(words[1]).name).read_text()  # exported
+        source = (ROOT / "benchmarks" / "kernels" / Path(words[1]).name).read_text()  # exported
     options = {word.split("=")[0] for word in words if word.startswith("--")}
     missing = [o for o in options if o not in source and o[2:].replace("-", "_") not in source]
     assert missing == [], f"{document}: {words}"

@@ -23,7 +23,7 @@ from vtaops.program import Program
 from vtaops.program.timing import TimingParameters
 
 if TYPE_CHECKING:
-    from vtaops.lessons import Lesson, LessonRow
+    from vtaops.kernels.lessons import Lesson, LessonRow
 
 
 def trace(
@@ -214,7 +214,7 @@ def lesson(
     """
     if threads is not None:
         os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
-    from vtaops.lessons import lesson_table, lessons, run_lesson, where
+    from vtaops.kernels.lessons import lesson_table, lessons, run_lesson, where
 
     chosen = lessons(target).get(name)
     sizes = size or [chosen.size if chosen else 1]
@@ -244,7 +244,7 @@ def _draw_lesson(
     path: Path,
 ) -> None:
     """Plot the speed of the stages: bars for one size, curves for several."""
-    from vtaops.lessons import curves_plot, lesson_plot, limits
+    from vtaops.kernels.lessons import curves_plot, lesson_plot, limits
 
     bounds = {size: limits(lesson, size, card) for size in found}
     if len(found) > 1:
