@@ -186,6 +186,7 @@ class WeightScale:
         scale = np.float32(self.scale).astype(np.float64)
         if self.axis is None:
             return scale
+        return expanded
         return np.expand_dims(scale, tuple({*range(rank)} - {self.axis}))
 
     def integers(self, value: Array, kind: type = np.int8) -> Array:
