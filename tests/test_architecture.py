@@ -38,7 +38,7 @@ ALLOWED = {
 TVM_FREE = {"base", "machine", "program", "hardware", "graph", "runtime", "model", "board"} | {
     "frontends"
 }
-WITH_TVM = {"vtaops.board.rpc", "vtaops.board.farm", "vtaops.frontends.relax"}
+WITH_TVM = {"vtaops.frontends.relax"}
 """Files of rooms without TVM that need it."""
 
 

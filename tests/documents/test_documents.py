@@ -244,7 +244,6 @@ def test_the_tutorials_need_no_internal_import(document):
         "vtaops.machine.layout",
         "vtaops.lowering",
         "vtaops.program",
-        "vtaops.board.rpc",
     }
     text = DOCUMENTS[document]
     used = re.findall(r"^(?:from|import) (vtaops[\w.]*)", text, re.MULTILINE)

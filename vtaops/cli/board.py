@@ -17,7 +17,6 @@ from vtaops.base.errors import DeviceError
 from vtaops.cli.options import Commands, list_table, progress_bar, show
 
 if TYPE_CHECKING:
-    from vtaops.board.farm import FarmResult
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.runtime.ulx3s import Ulx3s
     from vtaops.session.selftest import Check, PlannedCheck, Throughput
@@ -423,107 +422,6 @@ def board_calibrate(
         f"a launch takes another {found.overhead:,.0f} cycles" if found.overhead else "",
         f"--latency {latency} --bandwidth {round(bandwidth or 0, 3)}",
     )
-
-
-@board_app.command("farm")
-def board_farm(
-    boards: list[str] | None = None,
-    *,
-    layer: list[str] | None = None,
-    tracker: str = "",
-    key: str = "vta",
-    count: Annotated[int, typer.Option(min=1)] = 1,
-    config: str = "pynq",
-    repeats: int = 5,
-    timeout: float = 60.0,
-    as_json: bool = False,
-) -> None:
-    """Measure layers on several boards at once; every result is checked on the simulator.
-
-    Each board takes the next layer from a queue. A board that dies or computes wrong results is
-    dropped and reported, and its layer goes to another one; the exit code is 1 if no board measured
-    a layer.
-
-    Example: vtaops board farm 192.168.2.99 192.168.2.100 --layer resnet18.C2 --layer resnet18.C8
-
-    Parameters
-    ----------
-    boards
-        Their addresses: HOST or HOST:PORT.
-    layer
-        A named layer; may be repeated. Default: ResNet-18's.
-    tracker
-        HOST:PORT of a TVM tracker that offers boards.
-    key
-        Name under which they are registered there.
-    count
-        Number of boards to use.
-    repeats
-        Launches per layer.
-    timeout
-        Time limit of a launch in seconds.
-    """
-    import vtaops
-    from vtaops.board.farm import BoardFarm, tracker_boards
-    from vtaops.machine.config import HardwareConfig
-    from vtaops.runtime.wire import parse_address
-    from vtaops.schedule.workloads import find
-    from vtaops.session.selftest import PUBLISHED_MS
-
-    device = HardwareConfig.load(config)
-    opened: Any = boards or []
-    if tracker:
-        host, port = parse_address(tracker)
-        opened = tracker_boards(host, port, key, count, device)
-    farm = BoardFarm(opened, device)
-    names = layer or list(PUBLISHED_MS)
-    with progress_bar() as progress:
-        tracked = progress.track(names, description="compiling")
-        programs = [vtaops.compile(find(name).op, device) for name in tracked]
-        bar = progress.add_task("measuring", total=len(names))
-        outcomes = farm.measure(
-            programs,
-            repeats=repeats,
-            timeout=timeout,
-            on_outcome=lambda number, outcome: progress.advance(bar),
-        )
-    rows = [
-        _farm_row(name, program.cycles(), outcome)
-        for name, program, outcome in zip(names, programs, outcomes, strict=True)
-    ]
-    show({"layers": rows, "lost": farm.lost}, as_json, _farm_table(rows))
-    if not as_json:
-        _tell_failures(rows, farm.lost)
-    if not all(outcome.measurement for outcome in outcomes):
-        raise typer.Exit(1)
-
-
-def _farm_row(name: str, forecast: int, outcome: FarmResult) -> dict[str, Any]:
-    found = outcome.measurement
-    return {
-        "layer": name,
-        "board": outcome.board,
-        "milliseconds": 1e3 * found.seconds if found else None,
-        "cycles": found.performance.cycles if found and found.performance else None,
-        "forecast_cycles": forecast,
-        "failures": outcome.failures,
-    }
-
-
-def _farm_table(rows: list[dict[str, Any]]) -> Table:
-    title = "Launches timed on the host; forecast by the timing model"
-    columns = {"layer": "", "board": "", "ms": ".3f", "cycles": ",", "forecast": ","}
-    keys = ("milliseconds", "cycles", "forecast_cycles")
-    shown = [(r["layer"], r["board"] or "nowhere", *(r[key] for key in keys)) for r in rows]
-    return list_table(title, columns, shown)
-
-
-def _tell_failures(rows: list[dict[str, Any]], lost: dict[str, str]) -> None:
-    for row in rows:
-        for board, reason in row["failures"].items():
-            typer.echo(f"{row['layer']} failed on {board}: {reason}", err=True)
-    for board, reason in lost.items():
-        typer.echo(f"{board} was dropped: {reason}", err=True)
 
 
 @dataclass(frozen=True)

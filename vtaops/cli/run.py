@@ -8,8 +8,8 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
-from vtaops.base.errors import ShapeError, UnsupportedError, raising
+from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError, raising
 from vtaops.base.files import read_array
 from vtaops.base.names import suggestion
-from vtaops.base.progress import refined, tell
+from vtaops.base.progress import refined, tracked
 from vtaops.cli.options import (
     DEFAULTS,
     Bar,
@@ -42,7 +42,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
-    from vtaops.board.farm import Measurement
+    from vtaops.board.measure import Measurement
     from vtaops.compiler.tuner import Effort, Tuned
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Conv2d, Gemm, Operator
@@ -237,7 +237,7 @@ def tune(
     *,
     layer: list[str],
     config: str = "pynq",
-    device: list[str] | None = None,
+    device: str = "",
     effort: str = "thorough",
     fresh: bool = False,
     repeats: int = 3,
@@ -246,9 +246,8 @@ def tune(
 ) -> None:
     """Search the tiling that takes the fewest cycles, and store it.
 
-    Cycles come from the timing model, or from measurements on devices. A device that dies or
-    computes wrong results is dropped and reported; the exit code is 1 if no device measured a
-    layer.
+    Cycles come from the timing model, or from measurements on a device. A candidate that fails
+    there, or computes wrong results, is reported; the exit code is 1 if a layer has no other.
 
     Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
 
@@ -257,7 +256,7 @@ def tune(
     layer
         A named layer; may be repeated.
     device
-        Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0; several work in parallel.
+        Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0.
     effort
         fast or thorough.
     fresh
@@ -308,44 +307,37 @@ def _searched(
 
 
 def _tuned_on(
-    devices: list[str],
+    device: str,
     ops: dict[str, Operator],
     hardware: HardwareConfig,
     effort: Effort,
     repeats: int,
     timeout: float,
 ) -> dict[str, Tuned | None]:
-    from vtaops.board.farm import BoardFarm, DeviceBoard
+    from vtaops.board.measure import measure
     from vtaops.compiler.tuner import tune_on
     from vtaops.runtime import open_device
 
-    if "fsim" in devices:
+    if device == "fsim":
         raise UnsupportedError("fsim has no clock; measure on tsim or on a board")
-    farm = BoardFarm({n: lambda n=n: DeviceBoard(open_device(n, hardware)) for n in devices})
-    failures: dict[str, str] = {}
 
-    def measure(programs: Sequence[Program]) -> list[int | float | None]:
-        done = count(1)
-        outcomes = farm.measure(
-            programs,
-            repeats=repeats,
-            timeout=timeout,
-            on_outcome=lambda number, outcome: tell("measure", next(done), len(programs)),
-        )
-        for outcome in outcomes:
-            failures.update(outcome.failures)
-        return _costs([outcome.measurement for outcome in outcomes])
+    def measured(program: Program) -> Measurement | None:
+        with closing(open_device(device, hardware)) as opened:  # a failure leaves any state
+            try:
+                return measure(program, opened, repeats=repeats, timeout=timeout)
+            except DeviceError as error:
+                typer.echo(f"a candidate failed on {device}: {error}", err=True)
+                return None
 
-    results = tune_on(measure, list(ops.values()), hardware, effort)
-    for name, reason in farm.lost.items():
-        typer.echo(f"{name} was dropped: {reason}", err=True)
-    for name in failures.keys() - farm.lost.keys() if None in results else ():
-        typer.echo(f"{name} measured nothing of a layer: {failures[name]}", err=True)
+    def costs(programs: Sequence[Program]) -> list[int | float | None]:
+        return _costs([measured(each) for each in tracked("measure", programs)])
+
+    results = tune_on(costs, list(ops.values()), hardware, effort)
     return dict(zip(ops, results, strict=True))
 
 
 def _costs(found: Sequence[Measurement | None]) -> list[int | float | None]:
-    """Return cycles if all devices count them, else seconds; None for a failed launch."""
+    """Return cycles if the device counts them, else seconds; None for a failed launch."""
     if all(one.performance for one in found if one):
         return [one.performance.cycles if one and one.performance else None for one in found]
     return [one.seconds if one else None for one in found]

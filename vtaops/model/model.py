@@ -143,7 +143,7 @@ class Model:
             ``model.run({"image": x})``. Eight images for a network of batch 1 are eight runs, whose
             outputs are joined along the first axis.
         session : Session, optional
-            Session to run in, possibly one of `vtaops.board.rpc`; by default fsim with the model's
+            Session to run in, by default fsim with the model's
             configuration. Programs and weights stay resident in its device.
         progress : callable, optional
             Called with a text before each stage.
