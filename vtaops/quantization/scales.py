@@ -183,11 +183,8 @@ class WeightScale:
 
     def steps(self, rank: int) -> Array:
         """Return the scale, as files have it, in a shape that broadcasts to the constant."""
-        scale = np.float32(self.scale).astype(np.float64)
-        if self.axis is None:
-            return scale
-        return expanded
-        return np.expand_dims(scale, tuple({*range(rank)} - {self.axis}))
+        axes = () if self.axis is None else tuple({*range(rank)} - {self.axis})
+        return np.asarray(np.expand_dims(np.float32(self.scale).astype(np.float64), axes))
 
     def integers(self, value: Array, kind: type = np.int8) -> Array:
         """Return the nearest integers for a constant."""
