@@ -201,13 +201,9 @@ def run_quantization(
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))
     given = given_floats(prepared, float_nodes)
-    options = {name: value for name, value in recipe.items() if value is not None}
-    start = Recipe(**{"zero_points": scales == "free", **options})
-    changes = [field.name for field in fields(Recipe) if field.name not in options]
+    start, changes = _first_recipe(recipe, zero_points=scales == "free")
     kept, judges = (samples, []) if config is None else split(samples)
-    taken = {name for name, value in options.items() if value}.union(changes if judges else ())
-    tables = bool(judges) and device.tables
-    order = _Order(kept, scales, method, device, given, taken, tables)
+    order = _Order(kept, scales, method, device, given, start, changes if judges else [])
     observed = cache(partial(_observed, prepared, order))
 
     def quantized(tried: Recipe) -> Quantization:
@@ -217,6 +213,13 @@ def run_quantization(
         return _told(quantized(start))
     best, trials = search_recipes(quantized, device, judges, start, changes)
     return _told(replace(best, trials=tuple(trials)))
+
+
+def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Recipe, list[str]]:
+    """Return the recipe that is tried first, and the options that are not given."""
+    options = {name: value for name, value in given.items() if value is not None}
+    missing = [field.name for field in fields(Recipe) if field.name not in options]
+    return Recipe(**{**default, **options}), missing
 
 
 def _told(done: Quantization) -> Quantization:
@@ -243,10 +246,8 @@ class _Order:
     ----------
     given
         Results that stay float.
-    options
-        Options of recipes that may be taken.
-    tables
-        Whether functions are equalised for a device with tables.
+    start, changes
+        The first recipe, and the options that are tried as well.
     """
 
     samples: list[Sample]
@@ -254,12 +255,16 @@ class _Order:
     method: str
     device: QuantizationTarget
     given: frozenset[str]
-    options: Collection[str]
-    tables: bool
+    start: Recipe
+    changes: Collection[str]
 
     @property
     def free(self) -> bool:
         return self.scales == "free"
+
+    def may_take(self, option: str) -> bool:
+        """Return whether a recipe may have an option."""
+        return option in self.changes or getattr(self.start, option)
 
 
 @dataclass(frozen=True)
@@ -278,13 +283,13 @@ def _observed(prepared: ModelProto, order: _Order, equalization: bool) -> _Obser
     """Equalise a model, if asked to, and observe it."""
     model, equalized = deepcopy(prepared), 0
     if equalization:
-        equalized = equalize(model, order.samples, tables=order.tables)
+        equalized = equalize(model, order.samples, tables=order.device.tables)
         model = require("onnx").shape_inference.infer_shapes(model)
-    constants, options = initializers(model), order.options
+    constants = initializers(model)
     floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
     names = [*floats, *float_tensors(model)]
-    convolutions = correctable(model, constants) if "bias_correction" in options else []
-    layers = learnable(model, constants) if "learned_rounding" in options else []
+    convolutions = correctable(model, constants) if order.may_take("bias_correction") else []
+    layers = learnable(model, constants) if order.may_take("learned_rounding") else []
     ranges = ranges_by(order.method, names)
     errors = SquaredErrors([] if order.free else names)
     channels = Channels({node.input[0] for node in convolutions})
