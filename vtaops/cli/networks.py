@@ -245,7 +245,7 @@ def _show_placement(
 
         plan = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
         rows, graph = plan.rows, plan.graph
-        launches = sum(stage.where == "vta" for stage in plan.stages)
+        launches = len(plan.lowered)
     on_vta = sum(row.where == "vta" for row in rows)
     facts = [
         f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
