@@ -162,11 +162,11 @@ def _ways(rows: Sequence[Supported]) -> list[str]:
 WAYS = {
     "is a table": "compile for hardware with the extension `table`, or train with Relu or Clip",
     "cannot multiply two tensors": "compile for hardware whose ALU multiplies, as `pynq_ext`",
-    "scales need a multiplier": "`vtaops quantize`, which makes all scales powers of two",
+    "need the extension": "`vtaops quantize`, which makes all scales powers of two",
     "is not quantised": "put a pair behind that operator; `vtaops quantize` does",
     "not between quantised tensors": "put pairs around it; `vtaops quantize` does",
     "not (N, C, H, W)": "join two of its axes before it: images have four",
-    "bytes move": "nothing: the host moves bytes; keep products beside each other",
+    "moves data": "nothing: the host moves bytes; keep products beside each other",
     "a table for each channel": "one constant for all channels",
     "are not quantised constants": "quantise these weights, too",
     "compares two tensors": "a sum, or a Concat and a convolution",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from vtaops.graph import Tensor
     from vtaops.model import Model
-    from vtaops.quantization.choice import TriedWay
+    from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.quality import Quality
 
 
@@ -241,7 +241,7 @@ def _show_placement(
 
             plan = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
         rows, graph = plan.rows, plan.graph
-        launches = sum(stage.where == "vta" for stage in plan.stages)
+        launches = len(plan.lowered)
     on_vta = sum(row.where == "vta" for row in rows)
     facts = [
         f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
@@ -560,7 +560,7 @@ def quantize(
         quality = done.quality()
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
-    tables = [_ways(done.trials, config)] if done.trials else []
+    tables = [_trials(done.trials, config)] if done.trials else []
     tables += _quality_tables(quality, rows)
     data = quality.as_dict()
     if worst:
@@ -594,14 +594,14 @@ def _quality_tables(quality: Quality, rows: int) -> list[Table]:
     return [layers, options.list_table("Outputs against float", columns, shown)]
 
 
-def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:
-    """Return the table of the ways that were tried; the first one is used."""
-    columns = {"way": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
+def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
+    """Return the table of the recipes that were tried; the first one is used."""
+    columns = {"recipe": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
     rows = [
-        (t.way, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
+        (t.recipe, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
         for t in trials
     ]
-    return options.list_table(f"Ways to quantise for {config}, the best first", columns, rows)
+    return options.list_table(f"Recipes for {config}, the best first", columns, rows)
 
 
 def _samples(

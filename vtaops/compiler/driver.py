@@ -44,7 +44,6 @@ def compile(
     tiling: Tiling | None = None,
     *,
     capabilities: Capabilities | str | None = None,
-    keep_weights: bool = False,
     verify: bool = True,
     prove: bool | None = None,
 ) -> Program:
@@ -61,9 +60,6 @@ def compile(
     capabilities : Capabilities or str, optional
         Capabilities of the device, or their name: full, fsim, hls-2020, chisel, portable; by
         default those of the configuration's target.
-    keep_weights : bool
-        Whether products with one weight tile are consecutive, so that it is read once: saves
-        energy, at the cost of more micro-ops, whose load takes some cycles.
     verify : bool
         Whether to prove the program free of races, deadlocks and out-of-bounds accesses.
     prove : bool, optional
@@ -95,7 +91,7 @@ def compile(
     if tiling is None:
         _check_supported(op, config, able)
         tiling = timed_tiling(op, config, able)
-    fragment = emit(op, config, tiling, capabilities=able, keep_weights=keep_weights)
+    fragment = emit(op, config, tiling, capabilities=able)
     program = _judged(_linked(fragment, able), able, prove, verify)
     seconds = perf_counter() - begin
     level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
@@ -112,7 +108,6 @@ def emit(
     capabilities: Capabilities | str | None = None,
     strides: Mapping[str, Strides] | None = None,
     rows: int = POST_ROWS,
-    keep_weights: bool = False,
 ) -> Fragment:
     """Return the operations of an operator, for linking with others to a program.
 
@@ -124,8 +119,6 @@ def emit(
         Strides of buffers that are parts of larger images in DRAM, by buffer name.
     rows : int
         Maximum rows of post-processing parameters to use.
-    keep_weights : bool
-        As `compile`.
 
     Raises
     ------
@@ -147,7 +140,6 @@ def emit(
         options,
         strides=tuple(sorted((strides or {}).items(), key=lambda item: item[0])),
         capacity=replace(options.capacity, rows=rows),
-        keep_weights=keep_weights,
     )
     check_tiling(op, hardware, chosen)
     function = lowering.convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.envelope import DIGEST_BYTES, Envelope
+from vtaops.base.envelope import Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.machine import views
 from vtaops.machine.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
@@ -133,11 +133,6 @@ def loads(data: bytes) -> Program:
     if dumps(program) != data:
         raise ProgramError("the header is not in the form that vtaops writes")
     return program
-
-
-def content_hash(program: Program) -> str:
-    """Return 64 hexadecimal digits that identify a program's content: the file's checksum."""
-    return dumps(program)[-DIGEST_BYTES:].hex()
 
 
 # --------------------------------------------------------------------------------- header

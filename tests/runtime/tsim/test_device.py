@@ -27,16 +27,8 @@ from trials.random_streams import (
 )
 from trials.reference_isa import launch, launch_words, place, serialise
 from trials.timing_cases import compare
-from vtaops import (
-    ConfigError,
-    DeadlockError,
-    DeviceError,
-    DeviceTimeout,
-    HardwareConfig,
-    ShapeError,
-    UnsupportedError,
-    cli,
-)
+from vtaops import ConfigError, DeviceError, HardwareConfig, ShapeError, UnsupportedError, cli
+from vtaops.errors import DeadlockError, DeviceTimeout
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import Extension, Memory
