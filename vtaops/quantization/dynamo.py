@@ -16,7 +16,9 @@ import torch
 
 from vtaops.base.errors import ArgumentError, PlacementWarning, VTAError
 from vtaops.base.shapes import Array
+from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.network import compile_model
+from vtaops.quantization.devices import QuantizationTarget
 from vtaops.quantization.pipeline import quantize
 
 CALLS = 8
@@ -74,7 +76,7 @@ class _Compiled:
 
     def __init__(self, module: Any, places: list[int], calls: int, options: dict[str, Any]) -> None:
         self._module, self._places, self._calls = module, places, calls
-        self._config = options.pop("config", "pynq_ext")
+        self._config = options.pop("config", NETWORK_CONFIG)
         self._session = options.pop("session", None)
         self._data = options.pop("calibration", None)
         self._options = options
@@ -113,4 +115,6 @@ class _Compiled:
             names = [n.target for n in self._module.graph.nodes if n.op == "placeholder"]
             columns = zip(*self._seen, strict=True)
             data = {n: np.concatenate(arrays) for n, arrays in zip(names, columns, strict=True)}
-        return compile_model(quantize(self._module, data, **self._options), self._config)
+        scales = {"scales": QuantizationTarget(self._config).scales}
+        model = quantize(self._module, data, **{**scales, **self._options})
+        return compile_model(model, self._config)
