@@ -25,15 +25,15 @@ except ModuleNotFoundError as error:  # on a board, which only has NumPy
 from vtaops import __version__
 from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError
 from vtaops.cli.board import bitstream_app, board_app, flash
-from vtaops.cli.check import check
+from vtaops.cli.course import course_app
 from vtaops.cli.demo import demo
-from vtaops.cli.exploration import store_app, sweep
-from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
-from vtaops.cli.models import models_app
-from vtaops.cli.networks import compile, export, mlperf, ops, profile, prove, quantize
+from vtaops.cli.exploration import sweep
+from vtaops.cli.hardware import device_app, hardware_app
+from vtaops.cli.lists import fetch, list_
+from vtaops.cli.networks import compile, export, mlperf, plan, prove, quantize
 from vtaops.cli.options import Commands
-from vtaops.cli.reports import compare, lesson, roofline, trace
-from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
+from vtaops.cli.reports import report_app
+from vtaops.cli.run import disasm, run_app, tune, verify
 from vtaops.cli.ulx3s import build_board
 
 
@@ -77,11 +77,11 @@ def common(
 
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
-    "Networks": (demo, compile, export, ops, profile, quantize, models_app),
-    "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson, check),
-    "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
-    "Boards": (flash, board_app, bitstream_app),
+    "Operators and programs": (run_app, disasm, verify, prove, tune),
+    "Networks": (demo, quantize, plan, compile, export),
+    "Reports and lessons": (report_app, sweep, course_app),
+    "Hardware": (hardware_app, device_app, flash, board_app, bitstream_app),
+    "What there is": (list_, fetch),
 }
 """Commands and groups of commands, by heading."""
 
@@ -93,7 +93,8 @@ for heading, commands in COMMANDS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, rich_help_panel=heading)
         else:
-            app.command(rich_help_panel=heading)(command)
+            name = command.__name__.rstrip("_")
+            app.command(name, rich_help_panel=heading)(command)
 
 
 def main() -> None:

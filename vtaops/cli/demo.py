@@ -11,19 +11,28 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import typer
+from typer import Option
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ProgramError, raising
 from vtaops.base.files import write_file
-from vtaops.cli.options import progress_bar
+from vtaops.cli.options import Config, progress_bar
 from vtaops.quantization.pictures import Preparation
 
 
 def demo(
-    *, output: Path = Path("vtaops-demo"), config: str = "pynq", no_open: bool = False
+    *,
+    output: Annotated[
+        Path, Option("--output", "-o", help="Output folder, created if necessary.")
+    ] = Path("vtaops-demo"),
+    config: Config = "pynq",
+    no_open: Annotated[
+        bool, Option("--no-open", help="Do not open the page in a browser.")
+    ] = False,
 ) -> None:
     """Quantise, compile, prove and run a small trained network; draw where its cycles go.
 
@@ -31,13 +40,6 @@ def demo(
     outputs of each step stay in the folder, and the commands shown repeat each step.
 
     Example: vtaops demo -o demo --config pynq_ext
-
-    Parameters
-    ----------
-    output : --output, -o
-        Output folder, created if necessary.
-    no_open
-        Do not open the page in a browser.
     """
     from vtaops import compile_model, quantize
     from vtaops.report import write_text

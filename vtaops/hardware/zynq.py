@@ -283,7 +283,9 @@ def _check(config: HardwareConfig, clock_mhz: float) -> None:
     elif config.port_width != PORT_BYTES:
         reason = f"has a port of {config.port_width} bytes; that of the board has {PORT_BYTES}"
     if reason:
-        raise ConfigError(f"configuration {config.name!r} {reason}; Vivado builds it: vtaops rtl")
+        raise ConfigError(
+            f"configuration {config.name!r} {reason}; Vivado builds it: vtaops hardware write"
+        )
     if not 1 <= clock_mhz <= 1000:
         raise ConfigError(f"the clock is {clock_mhz} MHz; give 1..1000")
 

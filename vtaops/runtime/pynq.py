@@ -107,7 +107,8 @@ class Accelerator:
         Capabilities of the hardware; those of the register map by default.
     clock_mhz : float
         Clock from the processing system to the logic, in MHz. Upstream's designs expect 100 and
-        derive their own clock from it; ours run at this clock (``vtaops rtl --clock-mhz``).
+        derive their own clock from it; ours run at this clock (``vtaops hardware write
+        --clock-mhz``).
     interrupt : Interrupt, optional
         Signals the end of a run of our RTL; without it the registers are polled.
 
