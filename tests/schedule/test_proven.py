@@ -9,8 +9,9 @@ import vtaops
 from trials.free_schedules import KINDS, of_operator, tried
 from trials.free_schedules import random_schedule as free_schedule
 from trials.random_cases import FAMILIES
-from vtaops import Conv2d, Gemm, HardwareConfig, NotEquivalent
+from vtaops import Conv2d, Gemm, HardwareConfig
 from vtaops.compiler import driver
+from vtaops.errors import NotEquivalent
 from vtaops.machine.capabilities import find
 from vtaops.machine.isa import Alu, Encoding, words_to_array
 from vtaops.program import verifier
@@ -68,7 +69,7 @@ def test_a_schedule_of_ones_own_is_held_against_its_operator():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_schedules_with_every_freedom_are_right_or_refused(kind):
-    """`python -m benchmarks own_schedules` tries hundreds."""
+    """`python -m trials free_schedules` tries hundreds."""
     found = [tried(f"sample {seed}", kind) for seed in range(4)]
     assert not [outcome.fault for outcome in found if outcome.fault]
     assert any(outcome.program for outcome in found)

@@ -16,9 +16,10 @@ from trials.all_sides import run_case
 from trials.boards import bit_file
 from trials.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
 from trials.reference_isa import place
-from vtaops import ConfigError, DeviceError, DeviceTimeout, Session
+from vtaops import ConfigError, DeviceError, Session
 from vtaops.base.errors import BufferLost
 from vtaops.board.virtual import VirtualBoard
+from vtaops.errors import DeviceTimeout
 from vtaops.hardware import build
 from vtaops.hardware.registers import RegisterMap, RtlRegisters
 from vtaops.hardware.rtl import FAULTS, axi_sources, sources
@@ -55,7 +56,7 @@ def test_random_programs_equal_the_reference_over_axi(name, port_bytes):
 
 @pytest.mark.parametrize("case", ["program/1", "stream/2", "operator/2", "operator/3"])
 def test_all_sides_give_the_same_with_all_extensions(case):
-    """A sample of `benchmarks/all_sides.py`: interpreter, NumPy, fsim, bare RTL, RTL over AXI."""
+    """A sample of `trials/all_sides.py`: interpreter, NumPy, fsim, bare RTL, RTL over AXI."""
     result = run_case(case)
     assert result["differs"] == []
     assert "post" in result["extensions"]
