@@ -171,7 +171,7 @@ WAYS = {
     "are not quantised constants": "quantise these weights, too",
     "compares two tensors": "a sum, or a Concat and a convolution",
     "has the dilation": "a pool of adjacent pixels",
-    "VTA has no operator": "the host computes it; `vtaops profile` shows what that costs",
+    "VTA has no operator": "the host computes it; `vtaops report profile` shows what that costs",
 }
 """Parts of reasons, and what a user can do."""
 
@@ -225,7 +225,7 @@ place them. [Quantization](quantization.md) says which differences of a step the
 
 {legend}
 
-`vtaops ops --supported NAME` prints the rows of an operator, `vtaops ops MODEL` the reasons for a
+`vtaops plan --supported NAME` prints the rows of an operator, `vtaops plan MODEL` the reasons for a
 model of your own. `python -m benchmarks supported` measures the list again; the tests repeat a part
 of it and fail if a row gets worse.
 """

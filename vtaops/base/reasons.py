@@ -14,7 +14,7 @@ HINTS = {
     "form": "another form of the operator; docs/supported.md lists those that VTA executes",
     "layout": "nothing: the host moves bytes; keep products beside each other",
     "neighbours": "nothing: it is free where its neighbours are",
-    "no_operator": "the host computes it; `vtaops profile` shows what that costs",
+    "no_operator": "the host computes it; `vtaops report profile` shows what that costs",
     "not_quantized": "quantise the model: `vtaops quantize`",
     "rounding": "compile for hardware with the extension 'exact'",
     "scale": (

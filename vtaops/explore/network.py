@@ -88,7 +88,9 @@ class Network:
             return self.layers
         layers = _layers(self.graph, design)
         if not layers:
-            raise ShapeError(f"nothing of {self.name} runs on {design.name}; `vtaops ops` says why")
+            raise ShapeError(
+                f"nothing of {self.name} runs on {design.name}; `vtaops plan` says why"
+            )
         return layers
 
 

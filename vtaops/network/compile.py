@@ -163,7 +163,7 @@ def _judge(source: Any, graph: Graph, decided: Plan) -> None:
         )
     if placed.little:
         way = f"; {HINTS['scale']}" if placed.code == "scale" else ""
-        text = f"{graph.name}: {placed}{way}. vtaops ops lists every reason"
+        text = f"{graph.name}: {placed}{way}. vtaops plan lists every reason"
         warnings.warn(text, PlacementWarning, stacklevel=3)
 
 
