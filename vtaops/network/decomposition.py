@@ -34,7 +34,7 @@ Steps = tuple[tuple[GraphOperator, Sequence[int]], ...]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Decomposition:
     """The operators in place of a node.
 
     Attributes
@@ -49,14 +49,14 @@ class Recipe:
     note: str = ""
 
 
-def recipe_of(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def decomposition_of(node: Node, graph: Graph, target: Target) -> Decomposition | None:
     """Return operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
     across = isinstance(node.op, ops.Convolution) and _reads_channels(node, graph, target)
     if make is None or not (across or reason_for_host(node, graph, target)):
         return None
     found = make(node, graph, target)
-    return found if found is None or isinstance(found, Recipe) else Recipe(found)
+    return found if found is None or isinstance(found, Decomposition) else Decomposition(found)
 
 
 def _reads_channels(node: Node, graph: Graph, target: Target) -> bool:
@@ -72,7 +72,7 @@ def _reads_channels(node: Node, graph: Graph, target: Target) -> bool:
     return moves and maker is not None and not isinstance(maker.op, ON_HOST)
 
 
-def _lookup_table(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def _lookup_table(node: Node, graph: Graph, target: Target) -> Decomposition | None:
     """Return a leaky ReLU that comes within a step of a table of two slopes."""
     assert isinstance(node.op, ops.LookupTable)
     found = nearest_factors(node.op, node.inputs[0].zero_point, shifts_only=not target.scales)
@@ -83,7 +83,7 @@ def _lookup_table(node: Node, graph: Graph, target: Target) -> Recipe | None:
     if reason_for_host(made, graph, target):
         steps = _leaky_relu(made, graph, target)
     note = f"a step off for {found[1]} of {node.op.table.size} values"
-    return None if steps is None else Recipe(steps, note)
+    return None if steps is None else Decomposition(steps, note)
 
 
 def _leaky_relu(node: Node, graph: Graph, target: Target) -> Steps | None:
@@ -251,7 +251,7 @@ def _multiplied(node: Node, graph: Graph, target: Target) -> Steps | None:
 
 
 _DECOMPOSITIONS: dict[
-    type[GraphOperator], Callable[[Node, Graph, Target], Recipe | Steps | None]
+    type[GraphOperator], Callable[[Node, Graph, Target], Decomposition | Steps | None]
 ] = {
     ops.Add: _added,
     ops.Convolution: _convolution,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from vtaops.base.reasons import Reason
 from vtaops.graph import Expand, Graph, GraphOperator, Node, Requantize, Reshape, Upsample
-from vtaops.network.decomposition import Recipe, recipe_of
+from vtaops.network.decomposition import Decomposition, decomposition_of
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.lower import reason_for_host
 from vtaops.network.rounding import (
@@ -60,7 +60,11 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
     }
     if refused:
         legal = legal.rewritten(lambda to, node: to.add_like(node, walk.kept(node, refused)))
-    notes = {name: recipe.note for name, recipe in walk.recipes.items() if recipe.note}
+    notes = {
+        name: decomposition.note
+        for name, decomposition in walk.decompositions.items()
+        if decomposition.note
+    }
     return LegalGraph(
         legal,
         notes | {name: found.note for name, found in walk.rounded.items()},
@@ -74,27 +78,33 @@ class _Walk:
 
     Attributes
     ----------
-    recipes : dict of str to Recipe
+    decompositions : dict of str to Decomposition
         Operators for nodes that VTA cannot execute as one, by name.
     rounded : dict of str to Replacement
         Operators that round like the hardware, by name.
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
-        self.recipes = {n.name: r for n in graph.nodes if (r := recipe_of(n, graph, target))}
+        self.decompositions = {
+            n.name: r for n in graph.nodes if (r := decomposition_of(n, graph, target))
+        }
         self.rounded: dict[str, Replacement] = {}
         self._target = target
         self._originals: dict[str, GraphOperator] = {}
         self._ranges: dict[str, ValueRange] = {}
-        made = [op for recipe in self.recipes.values() for op, _ in recipe.steps]
-        made += [node.op for node in graph.nodes if node.name not in self.recipes]
+        made = [
+            op for decomposition in self.decompositions.values() for op, _ in decomposition.steps
+        ]
+        made += [node.op for node in graph.nodes if node.name not in self.decompositions]
         self._rounds = any(changes_rounding(op, target) for op in made)
 
     def put(self, result: Graph, node: Node) -> None:
         """Add a node, or the operators in its place; the last one makes its result."""
         inputs, part = [tensor.name for tensor in node.inputs], ""
-        recipe = self.recipes.get(node.name, Recipe(((node.op, range(len(inputs))),)))
-        *first, (last, operands) = recipe.steps
+        decomposition = self.decompositions.get(
+            node.name, Decomposition(((node.op, range(len(inputs))),))
+        )
+        *first, (last, operands) = decomposition.steps
         for number, (op, read) in enumerate(first):
             given = [part if index < 0 else inputs[index] for index in read]
             unscaled = isinstance(op, Requantize | Upsample | Expand | Reshape)
