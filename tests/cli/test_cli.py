@@ -1,8 +1,6 @@
 """The command line: output, exit codes, help with an example for every command."""
 
-import errno
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -253,71 +251,8 @@ def test_a_negative_seed_is_wrong_usage():
 def test_an_output_that_cannot_be_written_is_one_line(arguments):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "vtaops.cli", *arguments],
+            [sys.executable, "-m", "vtaops", *arguments],
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "error: cannot write the output: No space left on device\n"
-
-
-WRITING = {
-    "run op Gemm(m=2,n=2,k=2) --output": "y.npy",
-    "run op Gemm(m=2,n=2,k=2) --save": "y.vta",
-    "run op Gemm(m=2,n=2,k=2) --device tsim --trace": "y.vcd",
-    "run model network.vtam --output": "y.npz",
-    "compile network.onnx --output": "y.vtam",
-    "quantize network.onnx --calibration x.npy --output": "y.onnx",
-    "report profile network.vtam --output": "y.html",
-    "report trace --output": "y.json",
-    "report roofline --output": "y.svg",
-    "report results --output": "y.csv",
-    "course lesson matmul --plot": "y.png",
-    "sweep --output": "y.html",
-    "bitstream info x.bit --to-bin": "y.bin",
-}
-"""Each command that writes a file, and the name of one."""
-
-
-def test_each_option_of_a_file_to_write_is_known():
-    def named(group, words):
-        for name, command in group.commands.items():
-            if hasattr(command, "commands"):
-                yield from named(command, [*words, name])
-            else:
-                yield from (
-                    (*words, name, option.opts[0])
-                    for option in command.params
-                    if getattr(option.callback, "__wrapped__", option.callback)
-                )
-
-    written = {(*w, o) for *w, o in named(typer.main.get_command(cli.app), [])}
-    known = {tuple(c.split()) for c in WRITING}
-    assert {(w[0], w[-1]) for w in written} <= {(w[0], w[-1]) for w in known}
-
-
-@pytest.mark.parametrize("command", WRITING)
-def test_a_missing_folder_is_named_before_any_work(command):
-    """The files that would be read are not there either, and nothing complains of them."""
-    path = f"some/folder/{WRITING[command]}"
-    done = call(*command.split(), path)
-    assert isinstance(done.exception, VTAError)
-    message = f"cannot write '{path}': There is no folder 'some/folder'"
-    assert str(done.exception) == message
-
-
-@pytest.mark.parametrize("command", WRITING)
-def test_a_wrong_suffix_is_refused_before_any_work(command, tmp_path):
-    done = call(*command.split(), str(tmp_path / "y.wrong"))
-    assert isinstance(done.exception, VTAError)
-    assert "its name must end in ." in str(done.exception)
-
-
-def test_results_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    command = ["run", "op", "Gemm(m=2, n=2, k=2)", "-o", str(tmp_path / "y.npy")]
-    done = call(*command)
-    assert str(done.exception) == f"cannot write '{tmp_path}/y.npy': No space left on device"
-    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,8 @@
 """The `vtaops` command.
 
 Contains only argument parsing and printing; every command is a few calls into other rooms.
-Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
+Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage, 130 interrupted, 141 nobody
+reads the output.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import os
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 try:
     import typer
@@ -24,6 +25,7 @@ except ModuleNotFoundError as error:  # on a board, which only has NumPy
 
 from vtaops import __version__
 from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError
+from vtaops.base.files import reason_of
 from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.course import course_app
 from vtaops.cli.demo import demo
@@ -112,16 +114,38 @@ def main() -> None:
             others(message, category, *place, **more)
 
     warnings.showwarning = tell
+    if sys.stdout is None:  # closed by the shell
+        _fail("cannot write the output: standard output is closed")
     try:
         try:
             app()
         finally:
             sys.stdout.flush()
-    except (VTAError, OSError) as error:
-        message = str(error)
-        if isinstance(error, OSError) and error.filename is None:
-            message = f"cannot write the output: {error.strerror}"
-            # Buffered output would fail again when Python exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        typer.secho(f"error: {message}", err=True, fg="red")
-        sys.exit(1)
+    except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # Typer's and rich's way to tell it
+            sys.exit(SIGPIPE_CODE)
+        raise
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(SIGPIPE_CODE)
+    except VTAError as error:
+        _fail(str(error))
+    except OSError as error:
+        if error.filename is not None:
+            _fail(f"{error.filename}: {reason_of(error)}")
+        _discard_output()
+        _fail(f"cannot write the output: {reason_of(error)}")
+
+
+SIGPIPE_CODE = 141
+"""Exit code of a program whose reader is gone, such as `head`."""
+
+
+def _fail(message: str) -> NoReturn:
+    typer.secho(f"error: {message}", err=True, fg="red")
+    sys.exit(1)
+
+
+def _discard_output() -> None:
+    """Send what is buffered nowhere, since writing it would fail again when Python exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

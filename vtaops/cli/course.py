@@ -6,7 +6,6 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +17,7 @@ from typer import Argument, Option
 
 from vtaops.base import errors
 from vtaops.base.data import data_directory
+from vtaops.base.files import write_file
 from vtaops.cli.check import judged
 from vtaops.cli.options import AsJson, Commands, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
@@ -67,7 +67,7 @@ def _written(folder: Path) -> Iterator[Path]:
         for source in sorted(data_directory("examples/course").glob("*.py")):
             path = folder / source.name
             if not path.exists():
-                shutil.copyfile(source, path)
+                write_file(path, source.read_bytes())
             yield path
 
 

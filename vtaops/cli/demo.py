@@ -18,11 +18,10 @@ import typer
 from typer import Option
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ProgramError, raising
-from vtaops.base.files import write_file
-from vtaops.cli.options import Config, progress_bar
+from vtaops.cli.options import Config, Force, claim, progress_bar, write_arrays
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.quantization.pictures import Preparation
+from vtaops.report.files import write_bytes, write_text
 
 
 def demo(
@@ -31,6 +30,7 @@ def demo(
         Path, Option("--output", "-o", help="Output folder, created if necessary.")
     ] = Path("vtaops-demo"),
     config: Config = NETWORK_CONFIG,
+    force: Force = False,
     no_open: Annotated[
         bool, Option("--no-open", help="Do not open the page in a browser.")
     ] = False,
@@ -44,7 +44,6 @@ def demo(
     """
     from vtaops import compile_model, quantize
     from vtaops.quantization.devices import QuantizationTarget
-    from vtaops.report import write_text
     from vtaops.report.network_pictures import network_page
 
     carried = data_directory("examples/glyphs")
@@ -53,17 +52,16 @@ def demo(
     calibration, images = (Preparation().apply(samples[name]) for name in ("calibration", "images"))
     names = "glyphs.onnx", "calibration.npz", "image.npy", "glyphs.q.onnx", "glyphs.vtam"
     network, inputs, image, quantized, compiled = (output / name for name in names)
-    with raising(ProgramError, f"cannot make the folder {output}", OSError):
-        output.mkdir(parents=True, exist_ok=True)
-    write_file(network, (carried / "glyphs.onnx").read_bytes())
-    np.savez_compressed(inputs, image=calibration)
-    np.save(image, images[:1])
+    claim(output, (*names, "glyphs.html"), force)
+    write_bytes(network, (carried / "glyphs.onnx").read_bytes())
+    write_arrays(inputs, np.savez_compressed, image=calibration)
+    write_arrays(image, np.save, images[:1])
 
     scales, default = QuantizationTarget(config).scales, config == NETWORK_CONFIG
     stated = "" if default else f" --scales {scales}"
     with _step(f"vtaops quantize {network} --calibration {inputs} -o {quantized}{stated}"):
         model = quantize(network, {"image": calibration}, scales=scales)
-        write_file(quantized, model.SerializeToString())
+        write_bytes(quantized, model.SerializeToString())
     stated = "" if default else f" --config {config}"
     with _step(f"vtaops compile {quantized} -o {compiled}{stated}"):
         model = compile_model(quantized, config)
@@ -92,6 +90,6 @@ def _step(command: str) -> Iterator[None]:
     """Print a command, run it, print the seconds."""
     typer.echo(f"$ {command}")
     begin = time.perf_counter()
-    with progress_bar():
+    with progress_bar(command.split()[1]):
         yield
     typer.echo(f"  {time.perf_counter() - begin:.1f} s")

@@ -6,7 +6,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +14,8 @@ import typer
 from rich.table import Table
 from typer import Argument, Option
 
-from vtaops.base.errors import EncodingError
+from vtaops.base.cache import cache_directory
+from vtaops.base.errors import DeviceError, EncodingError
 from vtaops.cli import options
 from vtaops.cli.options import AsJson, Commands, list_table, minutes, progress_bar, show
 from vtaops.machine.config import HardwareConfig
@@ -95,7 +96,10 @@ def build(
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(port_bytes=port_bytes or hardware.port_width)
     with minutes("build the model of the RTL"):
-        typer.echo(build_model(hardware, parameters, axi=axi))
+        model = build_model(hardware, parameters, axi=axi)
+    if not model.is_relative_to(cache_directory("tsim")):
+        raise DeviceError(f"the model is built, but cannot be kept in {cache_directory('tsim')}")
+    typer.echo(model)
 
 
 @hardware_app.command("synth")
@@ -148,6 +152,7 @@ def write(
     config: options.ConfigName = "pynq",
     *,
     output: Annotated[Path, Option("--output", "-o", help="Folder to write.")] = Path("vta"),
+    force: options.Force = False,
     port_bytes: Annotated[
         int, Option(help="Width of the DRAM port in bytes; 0: that of the board's bus.")
     ] = 0,
@@ -165,16 +170,18 @@ def write(
     Example: vtaops hardware write pynq -o vta && cd vta && vivado -mode batch -source build.tcl
     """
     from vtaops.hardware import vivado
-    from vtaops.hardware.rtl import RtlParameters
 
     hardware = HardwareConfig.load(config)
-    multipliers = vivado.dsp_multipliers(hardware) if dsp_multipliers < 0 else dsp_multipliers
-    parameters = RtlParameters(
-        port_bytes=port_bytes or hardware.port_width,
-        dsp_multipliers=multipliers,
+    usual = vivado.zynq_parameters(hardware)
+    parameters = replace(
+        usual,
+        port_bytes=port_bytes or usual.port_bytes,
+        dsp_multipliers=usual.dsp_multipliers if dsp_multipliers < 0 else dsp_multipliers,
         performance_counters=performance_counters,
     )
-    script = vivado.write_design(hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs)
+    script = vivado.write_design(
+        hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs, force=force
+    )
     typer.echo(f"{script.parent}: run Vivado there: vivado -mode batch -source {script.name}")
 
 

@@ -197,11 +197,13 @@ def _fetch_models(name: str, folder: Path, force: bool, timeout: float) -> None:
     from vtaops.board.download import download
 
     address, models = COLLECTIONS[name]
-    for model in models:
-        path = folder / model.name
-        if not _is_right(path, model.sha256):
-            if path.exists() and not force:
-                raise ModelError(f"{path} is another file of that name; --force replaces it")
+    paths = {model: folder / model.name for model in models}
+    missing = {model for model, path in paths.items() if not _is_right(path, model.sha256)}
+    for model in missing:
+        if paths[model].exists() and not force:
+            raise ModelError(f"{paths[model]} is another file of that name; --force replaces it")
+    for model, path in paths.items():
+        if model in missing:
             with progress_bar():
                 told = partial(tell, f"download {model.name}")
                 download(

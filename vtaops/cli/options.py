@@ -34,7 +34,7 @@ from vtaops.base.errors import (
     VTAError,
     raising,
 )
-from vtaops.base.files import is_special, reason_of, require_folder, same_file
+from vtaops.base.files import is_special, reason_of, require_folder, require_own, same_file
 from vtaops.base.progress import heard_by
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
@@ -173,15 +173,15 @@ class Command(TyperCommand):
     """A command that refuses to write over what it reads, or two outputs to one file."""
 
     def invoke(self, ctx: Any) -> Any:
-        outputs = ctx.meta.get(__name__, [])
-        inputs = [path for path in _paths(ctx.params.values()) if path not in outputs]
-        for place, path in enumerate(outputs):
-            for other in (*inputs, *outputs[:place]):
-                if same_file(path, other):
-                    raise ArgumentError(
-                        f"cannot write {str(path)!r}: the command reads or writes it already, as "
-                        f"{str(other)!r}"
-                    )
+        names = ctx.meta.get(__name__, ())
+        known = [*_paths(value for name, value in ctx.params.items() if name not in names)]
+        for path in _paths(ctx.params[name] for name in names):
+            if other := next((other for other in known if same_file(path, other)), None):
+                raise ArgumentError(
+                    f"cannot write {str(path)!r}: the command reads or writes it already, as "
+                    f"{str(other)!r}"
+                )
+            known.append(path)
         return super().invoke(ctx)
 
 
@@ -211,18 +211,32 @@ def written(*suffixes: str) -> Callable[..., Any]:
     there is one format.
     """
 
-    def check(context: typer.Context, value: Any) -> Any:
-        for path in [] if value is None else value if isinstance(value, list) else [value]:
+    def check(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+        context.meta.setdefault(__name__, []).append(option.name)
+        for path in _paths([value]):
             if not (path.suffix.lower() in suffixes or (len(suffixes) == 1 and is_special(path))):
                 raise UnsupportedError(
                     f"cannot write {str(path)!r}; its name must end in {' or '.join(suffixes)}"
                 )
             with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
                 require_folder(path)
-            context.meta.setdefault(__name__, []).append(path)
         return value
 
     return check
+
+
+def claim(folder: Path, names: Iterable[str], force: bool) -> None:
+    """Create a folder to write these files to; refuse one that has some of something else.
+
+    Raises
+    ------
+    VTAError
+        If it cannot be created, or has files that the user may want to keep.
+    """
+    with raising(VTAError, f"cannot write to the folder {folder}", OSError, told=reason_of):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not force:
+            require_own(folder, names)
 
 
 def write_arrays(path: Path, save: Callable[..., None], *args: Any, **named: Any) -> None:

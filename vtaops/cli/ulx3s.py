@@ -15,7 +15,7 @@ from rich.console import Console
 from typer import Argument, Option
 
 from vtaops.cli.board import virtual_app
-from vtaops.cli.options import AsJson, Config, list_table, minutes, show
+from vtaops.cli.options import AsJson, Config, Force, claim, list_table, minutes, show
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 
 Board = Annotated[str, Argument(help="The board: ulx3s or pynq.", metavar="ulx3s|pynq")]
@@ -59,6 +59,7 @@ def build_board(
             "hardware write).",
         ),
     ] = False,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a bitstream with open tools: vta.bit and manifest.json; takes ten minutes or more.
@@ -73,6 +74,7 @@ def build_board(
 
     _check_board(board, open_tools)
     hardware, folder = HardwareConfig.load(config or board), output or Path(board)
+    claim(folder, ("vta.bit", "manifest.json", "build"), force)
     console = Console(stderr=True)
     with console.status("building") as status:
 

@@ -21,7 +21,7 @@ from vtaops.base.garbage import collection_paused
 from vtaops.lowering import Capacity, Fragment, LoweringOptions, Strides
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
-from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.ops import MaxPool2d, Operator
 from vtaops.ops.epilogue import ScaleStage
@@ -32,9 +32,6 @@ from vtaops.schedule.candidates import TilingList
 from vtaops.schedule.checks import check as check_schedule
 
 _log = logging.getLogger(__name__)
-
-ADDRESSES = 1 << 32
-"""Size of the DRAM address space of instructions, in bytes."""
 
 
 @collection_paused()
@@ -423,10 +420,10 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
 def _check_sizes(op: Operator) -> None:
     """Reject tensors beyond VTA's address space; shapes do not depend on the configuration."""
     for buffer in op.buffers(HardwareConfig()):
-        if buffer.nbytes > ADDRESSES:
+        if buffer.nbytes > DRAM_BYTES:
             raise ShapeError(
                 f"{buffer.name} of {op.summary} has shape {buffer.shape} and takes {buffer.nbytes} "
-                f"bytes; VTA addresses {ADDRESSES}"
+                f"bytes; VTA addresses {DRAM_BYTES}"
             )
 
 

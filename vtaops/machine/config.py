@@ -33,6 +33,9 @@ Operators have "pynq", the published VTA.
 
 INSTRUCTION_BYTES = 16
 MICRO_OP_BYTES = 4
+DRAM_BYTES = 1 << 32
+"""Bytes that instructions and registers address."""
+
 PAGE_BYTES = 4096
 """DRAM allocations are aligned to this; no tile may be larger."""
 
