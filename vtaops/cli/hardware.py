@@ -6,7 +6,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -170,13 +170,13 @@ def write(
     Example: vtaops hardware write pynq -o vta && cd vta && vivado -mode batch -source build.tcl
     """
     from vtaops.hardware import vivado
-    from vtaops.hardware.rtl import RtlParameters
 
     hardware = HardwareConfig.load(config)
-    multipliers = vivado.dsp_multipliers(hardware) if dsp_multipliers < 0 else dsp_multipliers
-    parameters = RtlParameters(
-        port_bytes=port_bytes or hardware.port_width,
-        dsp_multipliers=multipliers,
+    usual = vivado.zynq_parameters(hardware)
+    parameters = replace(
+        usual,
+        port_bytes=port_bytes or usual.port_bytes,
+        dsp_multipliers=usual.dsp_multipliers if dsp_multipliers < 0 else dsp_multipliers,
         performance_counters=performance_counters,
     )
     script = vivado.write_design(

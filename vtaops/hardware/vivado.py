@@ -33,14 +33,18 @@ DSP_PER_ALU_LANE = 3
 DSP_RESERVE = 4
 
 
-def dsp_multipliers(config: HardwareConfig) -> int:
-    """Return the number of DSP blocks of the board's part for the GEMM core's multipliers.
+def zynq_parameters(config: HardwareConfig) -> RtlParameters:
+    """Return the parameters of the RTL on a Zynq: the board's bus, and as many DSPs as fit.
 
     The vector ALU also uses DSP blocks for its multipliers, and the tool gets a few.
     """
     _, capacity = CAPACITY[part_of(config)]
     free = capacity.dsp - DSP_PER_ALU_LANE * config.acc.lanes - DSP_RESERVE
-    return min(max(free, 0), config.macs_per_micro_op)
+    return RtlParameters(
+        port_bytes=config.port_width,
+        address_bits=ADDRESS_BITS,
+        dsp_multipliers=min(max(free, 0), config.macs_per_micro_op),
+    )
 
 
 def write_design(
@@ -89,11 +93,7 @@ def write_design(
         )
     if not 1 <= clock_mhz <= 1000:
         raise ConfigError(f"the clock is {clock_mhz} MHz; give 1..1000")
-    if parameters is None:
-        parameters = RtlParameters(
-            port_bytes=config.port_width, dsp_multipliers=dsp_multipliers(config)
-        )
-    parameters = replace(parameters, address_bits=ADDRESS_BITS)
+    parameters = replace(parameters or zynq_parameters(config), address_bits=ADDRESS_BITS)
     design = rtl_design(config, parameters, axi=True)
     family, part = PARTS[config.target]
     values: dict[str, object] = {

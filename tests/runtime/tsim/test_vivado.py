@@ -207,8 +207,8 @@ def test_the_command_that_the_script_prints_is_one(tmp_path, monkeypatch):
 
 
 def test_as_many_multipliers_are_in_dsp_blocks_as_fit():
-    assert vivado.dsp_multipliers(HardwareConfig.load("pynq")) == 168  # of 220
-    assert vivado.dsp_multipliers(HardwareConfig.load("zcu104")) == 256  # all
+    assert vivado.zynq_parameters(HardwareConfig.load("pynq")).dsp_multipliers == 168  # of 220
+    assert vivado.zynq_parameters(HardwareConfig.load("zcu104")).dsp_multipliers == 256  # all
 
 
 def test_parameters_reach_the_package(tmp_path):
