@@ -61,7 +61,7 @@ def test_sweep_shows_keeps_and_resumes(tmp_path):
 def test_designs_that_do_not_fit_are_named_with_what_they_need():
     done = call(*SWEEP[:-2], "--effort", "bound", "--vary", "LOG_BLOCK=4,5", "--fits", "xc7z020")
     assert done.exit_code == 0, done.output
-    assert re.search(r"omitted: 1x32 .* needs 2\d\d% of the DSP blocks", done.stderr)
+    assert re.search(r"omitted: 1x32_.* needs 2\d\d% of the DSP blocks", done.stderr)
     assert "1 of 2 designs fit the xc7z020" in done.stderr
 
 
