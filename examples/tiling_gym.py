@@ -18,7 +18,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.compiler.driver import compile, settled
 from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
-from vtaops.explore.evaluation import Candidate, energy
+from vtaops.explore.evaluation import TilingCandidate, energy
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.candidates import TilingList
@@ -112,7 +112,7 @@ class Problem:
         except VTAError as error:
             self._asked[tiling] = Score(False, str(error))
             return self._asked[tiling]
-        asked = Candidate(self.op, tiling, self.design)
+        asked = TilingCandidate(self.op, tiling, self.design)
         evaluation = self.engine.evaluations([asked])[asked.key]
         self._asked[tiling] = outcome = Score(
             evaluation.legal,

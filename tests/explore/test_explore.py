@@ -20,13 +20,13 @@ from benchmarks.options import RESULTS
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
 from vtaops.base.errors import ConfigError, DeviceError, ScheduleError, ShapeError, StoreError
 from vtaops.explore import (
-    Candidate,
     Design,
     Engine,
     InThisProcess,
     Network,
     ResultStore,
     Space,
+    TilingCandidate,
     area,
     energy,
     evaluate,
@@ -103,7 +103,7 @@ def test_what_holds_a_tiling_does_not_change_its_cycles():
             log_wgt_buff_size=rng.choice([14, 16]),
             log_acc_buff_size=rng.choice([13, 15]),
         )
-        asked = [Candidate(op, tiling, Design(config)) for config in (base, larger)]
+        asked = [TilingCandidate(op, tiling, Design(config)) for config in (base, larger)]
         assert asked[0].key == asked[1].key
         verdict = evaluate(asked[0])
         for config in (base, larger):
@@ -112,11 +112,11 @@ def test_what_holds_a_tiling_does_not_change_its_cycles():
             counted = program.stats().as_dict() | count_accesses(program).as_dict()
             assert counted == verdict.counters
     other = replace(PYNQ, dram_latency=64)
-    assert Candidate(op, tiling, other).key != Candidate(op, tiling, PYNQ).key
+    assert TilingCandidate(op, tiling, other).key != TilingCandidate(op, tiling, PYNQ).key
 
 
 def test_a_tiling_that_does_not_fit_is_a_verdict():
-    verdict = evaluate(Candidate(SMALL, Tiling(32, 16, 6, 7, inp_tiles=9), TINY))
+    verdict = evaluate(TilingCandidate(SMALL, Tiling(32, 16, 6, 7, inp_tiles=9), TINY))
     assert not verdict.legal
     assert "scratchpad" in verdict.reason
 
@@ -150,7 +150,7 @@ def test_no_tiling_goes_below_the_bound():
     ]
     for design in rng.sample(designs, 6):
         for op in rng.sample(operators, 3):
-            verdict = evaluate(Candidate(op, default_tiling(op, design.config), design))
+            verdict = evaluate(TilingCandidate(op, default_tiling(op, design.config), design))
             tilings = TilingList(op, design.config)
             least = tilings.least_cycles(design.config, design.timing)
             assert 0 < least <= verdict.cycles
@@ -408,7 +408,7 @@ def test_energy_follows_the_published_table():
     sizes = [1 << n for n in range(8, 24)]
     grown = [sram_pj_per_byte(n) for n in sizes]
     assert grown == sorted(grown)
-    verdict = evaluate(Candidate(PRODUCT, default_tiling(PRODUCT, PYNQ.config), PYNQ))
+    verdict = evaluate(TilingCandidate(PRODUCT, default_tiling(PRODUCT, PYNQ.config), PYNQ))
     found = energy(PYNQ, verdict)
     assert found.arithmetic >= PRODUCT.macs * 0.3
     assert found.dram >= verdict.dram_nbytes * 162.5

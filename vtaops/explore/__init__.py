@@ -8,7 +8,7 @@ returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps 
 from vtaops.explore.area import area, share
 from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.engine import Engine, InThisProcess, dask_executor, process_pool
-from vtaops.explore.evaluation import Candidate, Evaluation, energy, evaluate, model_version
+from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy, evaluate, model_version
 from vtaops.explore.front import OBJECTIVES, front
 from vtaops.explore.network import Network
 from vtaops.explore.search import SearchResult, search
@@ -21,7 +21,6 @@ __all__ = [
     "EFFORTS",
     "MACHINE_AXES",
     "OBJECTIVES",
-    "Candidate",
     "Design",
     "Effort",
     "Energy",
@@ -35,6 +34,7 @@ __all__ = [
     "ResultStore",
     "SearchResult",
     "Space",
+    "TilingCandidate",
     "TilingQuery",
     "area",
     "dask_executor",

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import DeviceError, raising
 from vtaops.base.optional import optional
-from vtaops.explore.evaluation import Candidate, Evaluation, evaluate, model_version
+from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.heap import keep_freed_memory
 from vtaops.explore.store import Record, ResultStore
 from vtaops.explore.tilings import RankedTilings, TilingQuery, rank_tilings
@@ -99,7 +99,7 @@ def dask_executor(client: Client | str) -> Executor:
     return executor
 
 
-Task = Candidate | TilingQuery
+Task = TilingCandidate | TilingQuery
 """What a record of the store is about; tasks that share work are computed together."""
 
 
@@ -140,7 +140,7 @@ class Engine:
         found = self._resolve("rank tilings", queries, _ranked, _RANKED_TOGETHER)
         return {key: RankedTilings.of(record) for key, record in found.items()}
 
-    def evaluations(self, candidates: Iterable[Candidate]) -> dict[str, Evaluation]:
+    def evaluations(self, candidates: Iterable[TilingCandidate]) -> dict[str, Evaluation]:
         """Return the evaluation of each candidate, by its key."""
         found = self._resolve("time programs", candidates, _evaluations, _TIMED_TOGETHER)
         return {key: Evaluation.of(record) for key, record in found.items()}
@@ -232,6 +232,6 @@ def _ranked(queries: list[TilingQuery]) -> list[Record]:
     return [ranked.as_dict() for ranked in rank_tilings(queries)]
 
 
-def _evaluations(candidates: list[Candidate]) -> list[Record]:
+def _evaluations(candidates: list[TilingCandidate]) -> list[Record]:
     keep_freed_memory()
     return [evaluate(candidate).as_dict() for candidate in candidates]

@@ -1,4 +1,4 @@
-"""Candidate and Evaluation: one operator with one tiling on one design, and its cycles.
+"""TilingCandidate and Evaluation: one operator with one tiling on one design, and its cycles.
 
 Defines the identity of a candidate. Scratchpad sizes do not affect the cycles of a tiling that
 fits, so candidates that differ only in them are one: the program is compiled for the smallest
@@ -83,7 +83,7 @@ def operator_dict(op: Operator) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TilingCandidate:
     """An operator with a tiling on a design.
 
     Attributes
@@ -258,7 +258,7 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def evaluate(candidate: Candidate) -> Evaluation:
+def evaluate(candidate: TilingCandidate) -> Evaluation:
     """Compile and time the program of a candidate; failure to compile is a result, too."""
     try:
         config = candidate.design.config

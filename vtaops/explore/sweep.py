@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
-from vtaops.explore.evaluation import Candidate, Evaluation, energy
+from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy
 from vtaops.explore.network import Network
 from vtaops.explore.tilings import Effort, RankedTilings, TilingQuery, check_effort
 from vtaops.hardware.synthesis import FpgaResources
@@ -242,7 +242,7 @@ def sweep(
 def _best(
     query: TilingQuery,
     ranked: RankedTilings,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[TilingCandidate],
     evaluations: dict[str, Evaluation],
 ) -> _Best:
     """Return the best of a ranked, or why there is none, and a lower bound of its cycles."""

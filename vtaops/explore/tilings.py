@@ -15,7 +15,14 @@ from vtaops.base.errors import ScheduleError, StoreError, VTAError
 from vtaops.compiler.driver import settled
 from vtaops.compiler.tuner import COMPILED
 from vtaops.explore.design import Design
-from vtaops.explore.evaluation import Candidate, array_of, is_count, key_of, name_of, operator_dict
+from vtaops.explore.evaluation import (
+    TilingCandidate,
+    array_of,
+    is_count,
+    key_of,
+    name_of,
+    operator_dict,
+)
 from vtaops.ops import Operator
 from vtaops.schedule import TIMED as TIMED_BY_DEFAULT
 from vtaops.schedule import Tiling
@@ -107,10 +114,10 @@ class TilingQuery:
         """A key that is equal for queries of one operator on one array."""
         return name_of(self.op), *array_of(self.design.config)
 
-    def candidates(self, ranked: RankedTilings) -> list[Candidate]:
+    def candidates(self, ranked: RankedTilings) -> list[TilingCandidate]:
         """Return the candidates to compile and time."""
         wanted = TIMED[self.effort]
-        return [Candidate(self.op, tiling, self.design) for tiling in ranked.tilings[:wanted]]
+        return [TilingCandidate(self.op, tiling, self.design) for tiling in ranked.tilings[:wanted]]
 
 
 def rank_tilings(queries: Sequence[TilingQuery]) -> list[RankedTilings]:
