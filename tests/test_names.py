@@ -13,7 +13,6 @@ from vtaops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
-    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     HardwareConfig,
@@ -30,7 +29,6 @@ IMAGE = {"height": 5, "width": 6}
 DESCRIPTIONS = (
     Conv2d(in_channels=3, out_channels=4, **IMAGE, kernel=3),
     Conv2dTranspose(in_channels=3, out_channels=4, **IMAGE, kernel=3),
-    DepthwiseConv2dAlu(channels=3, **IMAGE, kernel=3),
     MaxPool2d(channels=3, **IMAGE, kernel=2),
     AvgPool2d(channels=3, **IMAGE, kernel=(2, 1)),
     Gemm(m=1, n=2, k=3),

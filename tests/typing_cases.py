@@ -29,7 +29,7 @@ vtaops.conv2d(x, w).show()  # refused
 vtaops.dense(x, w, strides=2)  # refused
 vtaops.max_pool2d(x)  # refused
 vtaops.clip(x, 0)  # refused
-vtaops.depthwise_conv2d(x, w, unit="cpu")  # refused
+vtaops.depthwise_conv2d(x, w, dilation="2")  # refused
 Conv2d(256, 256, 14, 14, 3)  # refused
 Conv2d(in_channels=16, out_channels=16, height=8, width=8)  # refused
 Conv2d(in_channels=16, out_channels=16, height=8, width=8, kernel=3, bias=bias)  # refused

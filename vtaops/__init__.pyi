@@ -38,7 +38,6 @@ from vtaops.ops import AvgPool2d as AvgPool2d
 from vtaops.ops import BatchMatmul as BatchMatmul
 from vtaops.ops import Conv2d as Conv2d
 from vtaops.ops import Conv2dTranspose as Conv2dTranspose
-from vtaops.ops import DepthwiseConv2dAlu as DepthwiseConv2dAlu
 from vtaops.ops import Elementwise as Elementwise
 from vtaops.ops import Gemm as Gemm
 from vtaops.ops import MaxPool2d as MaxPool2d

@@ -17,7 +17,7 @@ from trials.random_cases import (
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, Tiling
 from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.lowering import LoweringOptions, convolution_tree, emit, link, whole
-from vtaops.lowering.parsing.nests import parse
+from vtaops.lowering.tree.nodes import parse
 from vtaops.machine.capabilities import of_target
 from vtaops.schedule import default_tiling
 

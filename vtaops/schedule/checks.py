@@ -21,7 +21,7 @@ from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.ops.epilogue import lane_meaning
-from vtaops.schedule.intrinsics import (
+from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,
     DMA_COPY,

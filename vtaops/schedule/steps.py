@@ -17,7 +17,7 @@ from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
-from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
+from vtaops.schedule.calls import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
 from vtaops.schedule.tiling import Tiling
 
 FIRST = -2
@@ -115,7 +115,7 @@ def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
     """Compute the diagonal product ``res_{name}``, and load both its operands, inside `loop`.
 
     The product is not tensorized: TVM cannot do that if tiles overlap, as in pooling windows.
-    Lowering recognizes it (`vtaops.lowering.parsing.nests`).
+    Lowering recognizes it (`vtaops.lowering.tree.nodes`).
     """
     attach_factor(s, name, loop)
     place(s, f"{name}_buf", loop, INP_SCOPE)

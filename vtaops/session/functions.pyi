@@ -1,7 +1,6 @@
 """The signatures of `functions.py` for type checkers; tests/session/test_functions.py writes it."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy.typing as npt
 
@@ -135,7 +134,6 @@ def depthwise_conv2d(
     kernel: npt.ArrayLike,
     *,
     dilation: Pair = 1,
-    unit: Literal["gemm", "alu"] = "gemm",
     strides: Pair = 1,
     padding: Padding = 0,
     bias: npt.ArrayLike | None = None,

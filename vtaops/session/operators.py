@@ -9,12 +9,11 @@ defaults are those of the descriptions in `vtaops.ops` (see `vtaops.session.sign
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any
 
 import numpy.typing as npt
 
 from vtaops import ops
-from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.base.shapes import Pair, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
@@ -118,14 +117,13 @@ class OperatorMethods(ABC):
         """
         return ops.Conv2d.of(data, kernel, **parameters)
 
-    @operator_method(ops.DepthwiseConv2dAlu)
+    @operator_method(ops.Conv2d, "strides", "padding", "bias", "shift", "clip", "rounding")
     def depthwise_conv2d(
         self,
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
         dilation: Pair = 1,
-        unit: Literal["gemm", "alu"] = "gemm",
         **parameters: Any,
     ) -> Call:
         """Convolve every channel with its own filters.
@@ -138,22 +136,13 @@ class OperatorMethods(ABC):
             M filters per channel; output channel ``c * M + m`` is channel c under its m-th filter.
         strides, padding, dilation, bias, shift, clip, rounding, tiling
             As for `conv2d`.
-        unit : "gemm" or "alu"
-            The multiplying unit: the GEMM core with diagonal weight tiles, or the vector ALU (one
-            filter per channel, no dilation, devices with MUL), which takes six times as long.
 
         Returns
         -------
         int8 array, shape (N, C * M, OH, OW)
         """
-        if unit == "gemm":
-            groups = int8_array("data", data, "NCHW").shape[1]
-            return ops.Conv2d.of(data, kernel, dilation=dilation, groups=groups, **parameters)
-        if unit != "alu":
-            raise ShapeError(f"unit is {unit!r}; it must be 'gemm' or 'alu'")
-        if plain(dilation) not in (1, (1, 1)):
-            raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
-        return ops.DepthwiseConv2dAlu.of(data, kernel, **parameters)
+        groups = int8_array("data", data, "NCHW").shape[1]
+        return ops.Conv2d.of(data, kernel, dilation=dilation, groups=groups, **parameters)
 
     @operator_method(ops.Conv2dTranspose)
     def conv2d_transpose(

@@ -1,7 +1,6 @@
 """The signatures of `operators.py` for type checkers; tests/session/test_functions.py writes it."""
 
 from abc import ABC, abstractmethod
-from typing import Literal
 
 import numpy.typing as npt
 
@@ -137,7 +136,6 @@ class OperatorMethods(ABC):
         kernel: npt.ArrayLike,
         *,
         dilation: Pair = 1,
-        unit: Literal["gemm", "alu"] = "gemm",
         strides: Pair = 1,
         padding: Padding = 0,
         bias: npt.ArrayLike | None = None,

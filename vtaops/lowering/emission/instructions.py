@@ -9,11 +9,11 @@ import numpy as np
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.emission.microcode import MicroKernel, Strides
 from vtaops.lowering.operation import Elements, Operation, Touch, distinct
-from vtaops.lowering.parsing.nests import CallNest, TileOperand
 from vtaops.lowering.passes.windows import WINDOW_CALL
+from vtaops.lowering.tree.nodes import CallNest, TileOperand
 from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Pool, Post
-from vtaops.schedule.intrinsics import GEMM_CALL, POOL_CALL, REQUANTIZE_CALL, RESET_CALL
+from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, REQUANTIZE_CALL, RESET_CALL
 
 PRODUCTS = {GEMM_CALL: (Gemm, 1), WINDOW_CALL: (Depthwise, WINDOW_TILES)}
 """The instruction of each product, and the number of neighbouring input tiles per step."""

@@ -1,208 +1,56 @@
-"""Parse flat TIR to a small tree of loops, virtual threads and leaf nests.
+"""Parse the flat TIR of a schedule to a tree.
 
-A leaf nest is a perfect nest around one statement: a copy between DRAM and a scratchpad, or an
-intrinsic call. Only this module reads TIR; later steps see no TVM object, and passes over a tree
-return a new one: nodes are frozen, so that a tree can be emitted more than once.
+Index expressions become Python, whatever divisions and bounds TVM leaves in them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from tvm import tirx
 from tvm.ir import Call
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.parsing.expressions import NOTHING_FIXED, Expression, conjuncts, name_of
+from vtaops.lowering.tree.expressions import Expression
+from vtaops.lowering.tree.nodes import (
+    PRODUCT_CALL,
+    CallNest,
+    CopyNest,
+    LeafNest,
+    Loop,
+    LoopNode,
+    Node,
+    TileBuffer,
+    TileOperand,
+    Tree,
+)
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.isa import AluOp, Unit
-from vtaops.schedule import intrinsics
+from vtaops.machine.isa import AluOp
+from vtaops.schedule.calls import (
+    ACC_SCOPE,
+    ALU_CALL,
+    BIAS_SCOPE,
+    DMA_COPY,
+    GEMM_CALL,
+    INP_SCOPE,
+    REQUANTIZE_CALL,
+    SCALE_SCOPE,
+    WGT_SCOPE,
+)
 
-PRODUCT_CALL = "vta.product"
-"""``acc = inp @ wgt.T``: a one-step tile product with its reset."""
+NOTHING_FIXED: Mapping[str, int] = MappingProxyType({})
 
 SCRATCHPAD_OF_SCOPE = {
-    intrinsics.INP_SCOPE: "inp",
-    intrinsics.WGT_SCOPE: "wgt",
-    intrinsics.ACC_SCOPE: "acc",
-    intrinsics.BIAS_SCOPE: "bias",
-    intrinsics.SCALE_SCOPE: "scale",
+    INP_SCOPE: "inp",
+    WGT_SCOPE: "wgt",
+    ACC_SCOPE: "acc",
+    BIAS_SCOPE: "bias",
+    SCALE_SCOPE: "scale",
 }
-
-
-@dataclass(frozen=True)
-class TileBuffer:
-    """A buffer that a leaf touches: in DRAM, or compacted in a scratchpad.
-
-    Attributes
-    ----------
-    name : str
-        Unique name.
-    scratchpad : str
-        ``"inp"``, ``"wgt"``, ``"acc"``, ``"bias"`` and ``"scale"`` (the halves of the parameters of
-        POST), or ``""`` for DRAM.
-    scalars : int
-        Size in scalars.
-    dtype : str
-        Dtype of the scalars.
-    """
-
-    name: str
-    scratchpad: str
-    scalars: int
-    dtype: str
-
-    @property
-    def memory(self) -> str:
-        """The memory of the scratchpad, which may be half of it."""
-        return "post" if self.scratchpad in ("bias", "scale") else self.scratchpad
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop variable with its extent; it counts from 0."""
-
-    name: str
-    extent: int
-
-
-@dataclass(frozen=True)
-class TileOperand:
-    """An operand of an intrinsic: the tile that starts at scalar `offset` of `buffer`."""
-
-    buffer: TileBuffer
-    offset: Expression
-
-
-@dataclass(frozen=True, eq=False)
-class _Nest:
-    """A perfect loop nest around one statement, executed if all `guards` hold."""
-
-    loops: tuple[Loop, ...]
-    guards: tuple[Expression, ...]
-    operands: tuple[TileOperand, ...]
-    """The destination, then the sources."""
-
-    @property
-    def dst(self) -> TileOperand:
-        """The destination."""
-        return self.operands[0]
-
-    @property
-    def read(self) -> set[str]:
-        """Names of the buffers that it reads, except its destination."""
-        return {operand.buffer.name for operand in self.operands} - {self.dst.buffer.name}
-
-
-@dataclass(frozen=True, eq=False)
-class CopyNest(_Nest):
-    """``dst = src if inside else padding``, one scalar per iteration.
-
-    Without a source it writes only padding: the tile lies entirely in the padding.
-    """
-
-    inside: Expression | None = None
-    padding: int = 0
-
-    @cached_property
-    def loads(self) -> bool:
-        """Whether the destination is a scratchpad."""
-        return bool(self.dst.buffer.scratchpad)
-
-    @cached_property
-    def on_chip(self) -> TileOperand:
-        """The operand in a scratchpad."""
-        return self.operands[0 if self.loads else 1]
-
-    @cached_property
-    def dram(self) -> TileOperand | None:
-        """The operand in DRAM, if any."""
-        return next((side for side in self.operands if not side.buffer.scratchpad), None)
-
-    @property
-    def unit(self) -> Unit:
-        """The unit that executes it."""
-        if not self.loads:
-            return Unit.STORE
-        return Unit.COMPUTE if self.dst.buffer.scratchpad == "acc" else Unit.LOAD
-
-
-@dataclass(frozen=True, eq=False)
-class CallNest(_Nest):
-    """One intrinsic call; see `vtaops.schedule.intrinsics` for names and operands."""
-
-    call: str
-    alu_op: int | None = None
-    imm: int | None = None
-    scaling: tuple[int, ...] = ()
-    """For a requantization: zero point and bounds."""
-
-    @property
-    def unit(self) -> Unit:
-        return Unit.COMPUTE
-
-
-@dataclass(frozen=True, eq=False)
-class LoopNode:
-    """A loop around several statements."""
-
-    loop: Loop
-    body: tuple[Node, ...]
-    threads: bool = False
-    """Whether its iterations are virtual threads: each statement is executed for all of them."""
-
-
-LeafNest = CopyNest | CallNest
-Node = LoopNode | LeafNest
-Rewrite = Callable[[tuple[Node, ...]], Iterable[Node]]
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A parsed function.
-
-    Attributes
-    ----------
-    body : tuple of Node
-        Its statements.
-    allocations : tuple of TileBuffer
-        Its scratchpad buffers in order of allocation.
-    """
-
-    body: tuple[Node, ...]
-    allocations: tuple[TileBuffer, ...]
-
-    def rewritten(self, rewrite: Rewrite) -> Tree:
-        """Apply `rewrite` to each list of statements, innermost first; return the new function."""
-        return replace(self, body=_rewritten(self.body, rewrite))
-
-
-def _rewritten(nodes: tuple[Node, ...], rewrite: Rewrite) -> tuple[Node, ...]:
-    inner = (
-        replace(node, body=_rewritten(node.body, rewrite)) if isinstance(node, LoopNode) else node
-        for node in nodes
-    )
-    return tuple(rewrite(tuple(inner)))
-
-
-def placed_leaves(
-    nodes: Iterable[Node], outer: tuple[Loop, ...] = ()
-) -> Iterator[tuple[tuple[Loop, ...], LeafNest]]:
-    """Iterate over all leaf nests in program order, each with the loops around it."""
-    for node in nodes:
-        if isinstance(node, LoopNode):
-            yield from placed_leaves(node.body, (*outer, node.loop))
-        else:
-            yield outer, node
-
-
-def leaves(nodes: Iterable[Node]) -> Iterator[LeafNest]:
-    """Iterate over all leaf nests of a tree, in program order."""
-    return (leaf for _, leaf in placed_leaves(nodes))
 
 
 def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
@@ -252,7 +100,7 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
     guards: list[Expression] = []
     while isinstance(stmt, tirx.For | tirx.IfThenElse):
         if isinstance(stmt, tirx.For):
-            if loops and intrinsics.DMA_COPY in stmt.annotations:
+            if loops and DMA_COPY in stmt.annotations:
                 return None  # one transfer per iteration of the loops outside the mark
             loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
             stmt = stmt.body
@@ -277,7 +125,7 @@ def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
         value = value.value
     if isinstance(value, Call):  # if_then_else(inside, load, padding)
         condition, value, outside = value.args
-        inside, padding = Expression(condition), int(outside.value)
+        inside, padding = expression(condition), int(outside.value)
     if isinstance(value, tirx.IntImm):
         inside, padding = None, int(value.value)
     elif hasattr(value, "source"):
@@ -315,7 +163,7 @@ def _maximum(
     """Parse a maximum of two tiles that TVM could not tensorize because tiles overlap."""
     accesses = [(stmt.buffer, stmt.indices[0])]
     accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
-    nest = _of_tiles(intrinsics.ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
+    nest = _of_tiles(ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
     return replace(nest, alu_op=int(AluOp.MAX))
 
 
@@ -335,15 +183,15 @@ def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
     name, *arguments = call.args
     alu_op = imm = None
     scaling: tuple[int, ...] = ()
-    if name.value == intrinsics.ALU_CALL:
+    if name.value == ALU_CALL:
         alu_op = int(arguments.pop(0))
-    if name.value == intrinsics.REQUANTIZE_CALL:
+    if name.value == REQUANTIZE_CALL:
         scaling = tuple(int(number) for number in arguments[:4])
         del arguments[:4]
     if isinstance(arguments[-1], tirx.IntImm):
         imm = int(arguments.pop())
     operands = tuple(map(_pointed, arguments))
-    if name.value == intrinsics.GEMM_CALL:
+    if name.value == GEMM_CALL:
         assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
     return CallNest(tuple(loops), tuple(guards), operands, str(name.value), alu_op, imm, scaling)
 
@@ -355,9 +203,80 @@ def _pointed(pointer: Any) -> TileOperand:
 
 
 def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> TileOperand:
-    return TileOperand(_tile_buffer(buffer), Expression(index, fixed))
+    return TileOperand(_tile_buffer(buffer), expression(index, fixed))
 
 
 def _tile_buffer(buffer: Any) -> TileBuffer:
     scratchpad = SCRATCHPAD_OF_SCOPE.get(buffer.scope(), "")
     return TileBuffer(buffer.name, scratchpad, prod(map(int, buffer.shape)), str(buffer.dtype))
+
+
+# ------------------------------------------------------------------------- expressions
+
+_BINARY = {
+    "Add": "({} + {})",
+    "Sub": "({} - {})",
+    "Mul": "({} * {})",
+    "FloorDiv": "({} // {})",
+    "FloorMod": "({} % {})",
+    "LT": "({} < {})",
+    "LE": "({} <= {})",
+    "GT": "({} > {})",
+    "GE": "({} >= {})",
+    "EQ": "({} == {})",
+    "NE": "({} != {})",
+    "And": "({} & {})",
+    "Or": "({} | {})",
+    "Min": "minimum({}, {})",
+    "Max": "maximum({}, {})",
+}
+_ALL_BITS = (1 << 64) - 1  # of a hash: the address of the variable
+
+
+def expression(expr: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> Expression:
+    """Compile a TIR expression; variables in `fixed` are constants."""
+    names: set[str] = set()
+    source = _source(expr, names, fixed)
+    return Expression(source, names, _is_affine(expr))
+
+
+def name_of(variable: tirx.Var) -> str:
+    """Return a unique name for a variable; TVM reuses names in nested loops."""
+    return f"{variable.name}_{hash(variable) & _ALL_BITS:x}"
+
+
+def conjuncts(condition: Any) -> list[Expression]:
+    """Return the terms of a conjunction."""
+    if isinstance(condition, tirx.And):
+        return conjuncts(condition.a) + conjuncts(condition.b)
+    return [expression(condition)]
+
+
+def _is_affine(expr: Any) -> bool:
+    if isinstance(expr, tirx.IntImm | tirx.Var):
+        return True
+    if isinstance(expr, tirx.Cast):
+        return _is_affine(expr.value)
+    if isinstance(expr, tirx.Mul):
+        return any(isinstance(factor, tirx.IntImm) for factor in (expr.a, expr.b)) and (
+            _is_affine(expr.a) and _is_affine(expr.b)
+        )
+    return isinstance(expr, tirx.Add | tirx.Sub) and _is_affine(expr.a) and _is_affine(expr.b)
+
+
+def _source(expr: Any, names: set[str], fixed: Mapping[str, int]) -> str:
+    kind = type(expr).__name__
+    if isinstance(expr, tirx.IntImm):
+        return str(int(expr.value))
+    if isinstance(expr, tirx.Var):
+        name = name_of(expr)
+        if name in fixed:
+            return str(fixed[name])
+        names.add(name)
+        return name
+    if isinstance(expr, tirx.Cast):
+        return _source(expr.value, names, fixed)
+    if kind not in _BINARY:
+        raise ScheduleError(f"TIR expression {kind}: {expr}")
+    a, b = (_source(operand, names, fixed) for operand in (expr.a, expr.b))
+    return _BINARY[kind].format(a, b)
