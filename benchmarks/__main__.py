@@ -10,7 +10,7 @@ from types import ModuleType
 
 import typer
 
-NOT_RUN = {"__init__", "__main__", "options", "resumable", "cuda_run"}
+NOT_RUN = {"__init__", "__main__", "options", "cuda_run"}
 """Files beside the benchmarks; `cuda_run` runs by itself, on machines that have no vtaops."""
 
 

@@ -34,7 +34,7 @@ from benchmarks.options import (
     write_between,
     write_json,
 )
-from benchmarks.resumable import by_code, resume
+from trials.campaign import by_code, resume
 
 TORCHVISION = (
     "alexnet",

@@ -5,10 +5,10 @@
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
 programs (`vtaops.program.accesses`, which a test compares with the RTL); the energies are those of
-`vtaops.program.energy`. Each layer three times: as the RTL read its memories once, every operand
-in each step; as it does today; and compiled with ``keep_weights``. The networks twice: so that
-weights stay is an option of single operators. Networks take minutes; what is in the JSON file
-already is not computed again.
+`vtaops.program.energy`. Each layer as the RTL reads its memories today, and compiled with
+``keep_weights``; the networks once: so that weights stay is an option of single operators. Networks
+take minutes; what is in the JSON file already is not computed again. The rows "before" in that file
+are of an RTL that read every operand in each step; nothing computes them any more.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import vtaops
 from benchmarks import networks
 from benchmarks.options import Json, Picture, write_json
 from vtaops import HardwareConfig, Program, compile_model
+from vtaops.machine.config import Extension
 from vtaops.program.accesses import count_accesses
 from vtaops.program.energy import energy_of, memory_energies
 from vtaops.schedule import default_tiling
@@ -50,24 +51,21 @@ def layer_row(name: str, config: HardwareConfig, variant: str) -> Row:
     keep = variant == "weights kept"
     tiling = workload.tiling or default_tiling(workload.op, config)
     program = vtaops.compile(workload.op, config, tiling, keep_weights=keep, verify=False)
-    row = figures([program], variant)
+    row = figures([program])
     return {**row, "occurrences": workload.occurrences}
 
 
 def network_rows(name: str, config: HardwareConfig) -> dict[str, Row]:
     """Return the figures of a quantised network; scales are any where the hardware has them."""
-    model = compile_model(getattr(networks, name)("post" in config.extensions), config)
-    return {
-        variant: {**figures(model.programs, variant), "occurrences": 1}
-        for variant in ("before", "today")
-    }
+    model = compile_model(getattr(networks, name)(config.has(Extension.POST)), config)
+    return {"today": {**figures(model.programs), "occurrences": 1}}
 
 
-def figures(programs: Iterable[Program], variant: str) -> Row:
+def figures(programs: Iterable[Program]) -> Row:
     """Return cycles, counts and picojoules of a run of some programs."""
     row: Row = {"cycles": 0, "counts": {}, "pj": dict.fromkeys(PARTS, 0.0)}
     for program in programs:
-        accesses = count_accesses(program, read_enables=variant != "before")
+        accesses = count_accesses(program)
         statistics = program.stats()
         energy = energy_of(program.config, statistics, accesses)
         parts = memory_energies(program.config, accesses)
@@ -192,7 +190,7 @@ def main(
     for name in configs or ["pynq", "pynq_ext"]:
         config = HardwareConfig.load(name)
         for layer in LAYERS:
-            for variant in VARIANTS:
+            for variant in ("today", "weights kept"):
                 if (key := f"{name}/{layer}/{variant}") not in rows:
                     keep({key: layer_row(layer, config, variant)})
         for network in () if layers_only else NETWORKS:

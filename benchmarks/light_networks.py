@@ -27,8 +27,8 @@ import numpy as np
 import typer
 
 from benchmarks.options import ROOT, Again, Json, choice, read_json, write_between
-from benchmarks.resumable import code
 from examples import networks
+from trials.campaign import code
 
 CONFIGS = {"pow2": "pynq", "free": "pynq_ext", "ort": "pynq_ext"}
 """Ways to quantise, and the configuration that each is compiled for."""

@@ -2,7 +2,6 @@
 
     vtaops models fetch mlperf-tiny
     python -m benchmarks mlperf_tiny --inputs 1000 --rtl --json benchmarks/results/mlperf_tiny.json
-    python -m benchmarks mlperf_tiny --random 300      # random TFLite networks, too
 
 Each model is compiled for two configurations with the extension ``exact`` and one without. All
 output values of its inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A
@@ -17,7 +16,6 @@ results that MLCommons publishes.
 from __future__ import annotations
 
 import platform
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -34,14 +32,13 @@ from benchmarks.energy import figures
 from benchmarks.model_as_c import host_times
 from benchmarks.options import Json, Picture, Rtl, write_json
 from trials.host_cost import armv7_instructions, board_traffic
-from trials.random_tflite import random_tflite, reference
+from trials.random_tflite import reference
 from trials.tiny_inputs import photographs, sample
 from vtaops import HardwareConfig
 from vtaops.cli.models import COLLECTIONS
 from vtaops.explore import Design
 from vtaops.explore.area import area
-from vtaops.frontends import import_model
-from vtaops.graph import evaluate
+from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.runtime import Tsim
 
@@ -68,7 +65,6 @@ mlcommons/tiny_results_v0.7, _v1.0 and _v1.1."""
 def main(
     models: Annotated[Path, typer.Option(help="Folder of the five files.")] = Path("mlperf-tiny"),
     inputs: Annotated[int, typer.Option(help="For each model and configuration.")] = 50,
-    random: Annotated[int, typer.Option(help="Random networks: seeds 0, 1, ...")] = 0,
     rtl: Rtl = False,
     json_file: Json = None,
     picture: Picture = None,
@@ -83,7 +79,6 @@ def main(
         for config in CONFIGS:
             rows.append({"task": model.task, **measure(path, config, inputs, rtl=rtl)})
             print(rows[-1], flush=True)
-    networks = random_networks(random) if random else {}
     areas = {name: design_area(name) for name in CONFIGS}
     write_json(
         json_file,
@@ -91,19 +86,17 @@ def main(
             "processor": platform.processor() or platform.machine(),
             "photographs": sorted(photographs()),
             "models": rows,
-            "random": networks,
             "area": areas,
             "peers": PEERS,
         },
     )
     console = Console(width=150)
     console.print(report(rows), times(rows))
-    print(networks, areas, sep="\n")
+    print(areas)
     if picture is not None:
         draw(rows, picture)
     exact = [row for row in rows if "exact" in HardwareConfig.load(row["config"]).extensions]
-    wrong = sum(row["differ"] for row in exact) + networks.get("differ", 0)
-    return int(wrong > 0)
+    return int(any(row["differ"] for row in exact))
 
 
 def measure(path: Path, config: str, inputs: int, *, rtl: bool) -> dict[str, Any]:
@@ -142,7 +135,7 @@ def rtl_cycles(model: Model, run: Any) -> int:
     with Tsim(model.config) as device, vtaops.Session(device) as session:
         found = model.run(array, session=session)
         cycles = device.performance().cycles
-    if not np.array_equal(found, run(array)[0]) and "exact" in model.config.extensions:
+    if not np.array_equal(found, run(array)[0]) and model.config.has(Extension.EXACT):
         raise AssertionError("the RTL differs from LiteRT")
     return int(cycles)
 
@@ -170,29 +163,6 @@ def whole_time(model: Model, cycles: int) -> dict[str, Any]:
         "vta_uj": round(sum(figures(model.programs, "today")["pj"].values()) / 1e6, 1),
         "board_uj": [round(watts * whole) for watts in BOARD_WATTS],
     }
-
-
-def random_networks(count: int) -> dict[str, int]:
-    """Compare random networks with LiteRT: the graph of each file, and what hardware computes."""
-    sums = {"networks": 0, "values": 0, "graph_differ": 0, "differ": 0, "operators": 0, "equal": 0}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "random.tflite"
-        for seed in range(count):
-            content = random_tflite(seed)
-            path.write_bytes(content)
-            run, graph = reference(content), import_model(path)
-            model = vtaops.compile_model(graph, CONFIGS[0])
-            for number in range(4):
-                array = sample(graph.inputs[0].shape, number)
-                (theirs,), (meant,) = run(array), evaluate(graph, array)
-                sums["values"] += theirs.size
-                sums["graph_differ"] += int(np.count_nonzero(theirs != meant))
-                sums["differ"] += int(np.count_nonzero(theirs != model.run(array)))
-            notes = [row.reason for row in model.plan if "TFLite" in row.reason]
-            sums["operators"] += len(notes)
-            sums["equal"] += notes.count("equal to TFLite")
-            sums["networks"] += 1
-    return sums
 
 
 def design_area(name: str) -> dict[str, int]:

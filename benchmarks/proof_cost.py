@@ -28,8 +28,8 @@ from benchmarks import architectures, networks
 from benchmarks.light_networks import CONFIGS, by_onnxruntime
 from benchmarks.mlperf_tiny import CONFIGS as TINY_CONFIGS
 from benchmarks.options import RESULTS, ROOT, Again, Json, Minutes, State, write_between, write_json
-from benchmarks.resumable import by_code, resume
 from examples.networks import LIGHT, network
+from trials.campaign import by_code, resume
 from vtaops.cli.models import COLLECTIONS
 
 CLASSIC = ("resnet18", "resnet20", "mobilenet_v1", "mobilenet_v2")

@@ -23,7 +23,7 @@ from rich.table import Table
 
 import vtaops
 from benchmarks.options import Minutes, State
-from benchmarks.resumable import resume
+from trials.campaign import resume
 from trials.published import published, transposed
 from vtaops import HardwareConfig, VTAError
 from vtaops.ops import Operator

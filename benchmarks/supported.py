@@ -23,8 +23,8 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.options import ROOT, Again, Minutes, State
-from benchmarks.resumable import by_code, resume
 from trials import foreign_networks
+from trials.campaign import by_code, resume
 from trials.forms import BY_NAME, FORMS
 from trials.marks import TFLITE, judged, targets, tflite_cases, tflite_mark
 from vtaops.cli.supported import LEGEND, TITLES, Supported, columns, read_rows

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtaops import ConfigError, DeviceError, HardwareConfig, Session
-from vtaops.machine.config import EXTENSIONS, TARGETS, Memory
+from vtaops.machine.config import TARGETS, Extension, Memory
 from vtaops.runtime.pynq import Accelerator
 
 # What upstream's vta_config.json holds for the Pynq board.
@@ -330,7 +330,7 @@ def test_programs_do_not_depend_on_the_ports():
 
 
 @pytest.mark.parametrize("value", [-2, [-2], None, "4", 1.5, 10**30])
-@pytest.mark.parametrize("extension", EXTENSIONS)
+@pytest.mark.parametrize("extension", Extension)
 def test_types_are_checked_before_what_follows_from_them(extension, value):
     with pytest.raises(ConfigError, match="LOG_BLOCK is"):
         HardwareConfig(log_block=value, extensions=(extension,))

@@ -1,6 +1,6 @@
 """Files of every format with wrong content: only documented errors, in bounds of time and memory.
 
-A sample; ``benchmarks/hostile_files.py`` uses ten thousand of each.
+A sample; ``trials/hostile_inputs.py`` uses ten thousand of each.
 """
 
 import subprocess

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtaops import EncodingError, HardwareConfig
-from vtaops.machine.config import Memory
+from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import (
     INSTRUCTIONS,
     Alu,
@@ -124,7 +124,7 @@ def test_memory_instructions_never_depend_on_the_configuration(config):
         "y_pad_top": (112, 115), "y_pad_bottom": (116, 119),
         "x_pad_left": (120, 123), "x_pad_right": (124, 127),
     }  # fmt: skip
-    added = {"forward": (63, 63)} if "forward" in config.extensions else {}
+    added = {"forward": (63, 63)} if config.has(Extension.FORWARD) else {}
     assert spans(Load, config) == expected | added
     assert spans(Store, config) == expected
 

@@ -94,7 +94,7 @@ def test_a_result_belongs_to_what_the_device_can_execute(empty_cache):
     assert len(list((empty_cache / "vtaops" / "tilings").iterdir())) == 2
     keys = {tuner.tuning_key(OP, CONFIG, FULL)}
     for name, value in asdict(FULL).items():
-        other = not value if isinstance(value, bool) else 7 if isinstance(value, int) else "other"
+        other = {str: "other", tuple: (), bool: not value}.get(type(value), 7)
         keys.add(tuner.tuning_key(OP, CONFIG, replace(FULL, **{name: other})))
     assert len(keys) == len(asdict(FULL))  # the name tells nothing
     assert tuner.tuning_key(OP, CONFIG) == tuner.tuning_key(OP, CONFIG, of_target(CONFIG))

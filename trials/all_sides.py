@@ -11,12 +11,14 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 import vtaops
+from trials.campaign import Campaign, Counts, Result, Results, result
 from trials.chains import SMALL, chain, linked
 from trials.random_cases import (
     FAMILIES,
@@ -37,7 +39,7 @@ from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.lowering.passes.tables import with_table
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained
 from vtaops.ops import Operator
@@ -51,11 +53,11 @@ from vtaops.runtime.tsim import Tsim
 from vtaops.schedule.turns import tilings_hand_in_hand
 from vtaops.schedule.workloads import find
 
-CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
 MOST_STEPS = 12_000
 """Of an operator: the interpreter takes some twenty microseconds for one."""
 
-LARGE = replace(HardwareConfig.load("pynq"), extensions=tuple(EXTENSIONS))
+LARGE = replace(HardwareConfig.load("pynq"), extensions=tuple(Extension))
 SCALED = {"bias": True, "scales": True, "shift": 0, "height": 14, "width": 14}
 WIDE = Conv2d(in_channels=256, out_channels=256, kernel=1, **SCALED)
 LAYERS: dict[str, Sequence[Operator]] = {
@@ -108,7 +110,7 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
         used["pairs"] += isinstance(i, Gemm) and i.uop_end - i.uop_begin > 1
         used["pool"] += isinstance(i, Pool)
         used["forward"] += isinstance(i, Load) and i.forward
-    return {name: int(used[name]) for name in EXTENSIONS if used[name]}
+    return {name: int(used[name]) for name in Extension if used[name]}
 
 
 def run_case(case: str) -> dict[str, Any]:
@@ -309,3 +311,81 @@ def chain_arguments(
     for op, arrays in zip(ops, own, strict=True):
         value = evaluate(op, [value.reshape(arrays[0].shape), *arrays[1:]])
     return [own[0][0], *(a for arrays in own for a in arrays[1:])], value
+
+
+# ------------------------------------------------------------------------------- campaign
+
+SHARES = {"program": 5, "stream": 2, "operator": 2}
+
+
+def cases(count: int) -> list[str]:
+    """Return the names of so many cases of the three kinds in turn, and those of the layers."""
+    pattern = [kind for kind, share in SHARES.items() for _ in range(share)]
+    rounds = [
+        f"{kind}/{turn * SHARES[kind] + n}"
+        for turn in range(-(-count // len(pattern)))
+        for kind, share in SHARES.items()
+        for n in range(share)
+    ]
+    return [*rounds[:count], *(f"layer/{name}" for name in LAYERS)]
+
+
+def trial(case: str) -> Result:
+    """Run one case on every side."""
+    found = run_case(case)
+    return {**result("cases", found["differs"], cases=1), **found}
+
+
+def timing(rows: list[Result]) -> dict[str, float]:
+    """Return how far the timing model is from the RTL, in per cent: of the sum, and at most."""
+    pairs = [(row["cycles"]["timing model"], row["cycles"]["RTL"]) for row in rows]
+    errors = [100 * (model - rtl) / rtl for model, rtl in pairs]
+    model, rtl = (sum(values) for values in zip(*pairs, strict=True))
+    return {
+        "mean %": sum(map(abs, errors)) / len(errors),
+        "most %": max(errors, key=abs),
+        "sum %": 100 * (model - rtl) / rtl,
+    }
+
+
+def by_extension(results: Results, extension: str) -> dict[str, float]:
+    """Return how many cases use an extension (all if it is ''), and how many differ."""
+    chosen = {
+        case: row
+        for case, row in results.items()
+        if not extension or extension in row["extensions"]
+    }
+    counts: dict[str, float] = {
+        f"{kind}s": sum(case.startswith(kind) for case in chosen) for kind in SHARES
+    }
+    counts["instructions"] = sum(
+        sum(n for name, n in row["extensions"].items() if extension in ("", name))
+        for row in chosen.values()
+    )
+    counts["differ"] = sum(bool(row["differs"]) for row in chosen.values())
+    timed = [row for row in chosen.values() if "timing model" in row["cycles"]]
+    return counts | (timing(timed) if timed else {})
+
+
+def tables(results: Results) -> dict[str, Counts]:
+    """Return the cases by extension, the timing model by length of the program, and the layers."""
+    results = {case: row for case, row in results.items() if "cycles" in row}
+    drawn = {case: row for case, row in results.items() if not case.startswith("layer")}
+    timed = [row for row in drawn.values() if "timing model" in row["cycles"]]
+    lengths = {}
+    for low, high in pairwise((0, 2_000, 5_000, 20_000, 1 << 40)):
+        rows = [row for row in timed if low <= row["cycles"]["RTL"] < high]
+        if rows:
+            lengths[f"{low:,}"] = {"cases": len(rows), **timing(rows)}
+    return {
+        "cases that use": {e or "all": by_extension(drawn, e) for e in (*Extension, "")},
+        "from cycles": lengths,
+        "layer": {
+            case: {**row["cycles"], **timing([row])}
+            for case, row in results.items()
+            if case not in drawn
+        },
+    }
+
+
+CAMPAIGN = Campaign(cases, trial, count=1800, tables=tables)

@@ -8,13 +8,13 @@ from vtaops import AvgPool2d, Conv2d, Gemm, HardwareConfig
 from vtaops.compiler.driver import emit
 from vtaops.lowering.passes.interleave import LAG
 from vtaops.lowering.passes.placement import beside
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.network.fragments import chained, parameter_rows
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 
 PYNQ = HardwareConfig.load("pynq_ext")
-TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
 SMALL = replace(  # what a tiling for it leaves of TINY is room for two more
     TINY,
     log_inp_buff_size=TINY.log_inp_buff_size - 2,

@@ -1,21 +1,30 @@
 """Three judges of what a compiler makes of a fixed set of small operators and networks.
 
 Each program is compiled without the verifier, and put before judges that do not know of each other:
-the verifier, the proof, and random inputs on fsim. `trials.planted_bugs` calls it with a bug in the
-compiler.
+the verifier, the proof, and random inputs on fsim. The campaign does so with each bug of
+`trials.planted_bugs`, which changes one place of lowering, linking, mapping or packing. A bug
+*shows* on a subject if random inputs differ on fsim, the verifier refuses the program, or its proof
+fails; what compiles no more is counted as seen by the compiler. The proof presumes the verifier,
+which finds races and tiles that nobody wrote: what matters is subjects that differ, and that both
+let pass.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
 import vtaops
+from trials.campaign import Campaign, Result, result
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import Program
 from vtaops.graph import Graph
@@ -156,3 +165,50 @@ def said(judge: Callable[[], Any]) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:200]
     return answer if isinstance(answer, str) else ""
+
+
+JUDGES = ("compiler", "verifier", "proof", "fsim")
+
+
+def examined(name: str) -> dict[str, dict[str, str]]:
+    """Return what judges say of each subject, compiled with the bug of a name, in a process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "trials.planted_bugs", name],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:  # not even the package can be imported
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"the package": {"compiler": last[:200]}}
+    found: dict[str, dict[str, str]] = json.loads(done.stdout)
+    return found
+
+
+def sees(judge: str, verdicts: dict[str, str]) -> bool:
+    """Whether a judge sees a bug: the proof by a refutation, not by a program it cannot read."""
+    answer = verdicts.get(judge, "")
+    return answer.startswith("NotEquivalent") if judge == "proof" else bool(answer)
+
+
+def trial(name: str) -> Result:
+    """Count the subjects on which each judge sees a bug; it fails if only fsim sees it on one."""
+    found = examined(name)
+    counts = {j: sum(sees(j, verdicts) for verdicts in found.values()) for j in JUDGES}
+    unseen = [
+        subject
+        for subject, verdicts in found.items()
+        if sees("fsim", verdicts) and not (sees("verifier", verdicts) or sees("proof", verdicts))
+    ]
+    return result(name, [f"unseen on {subject}" for subject in unseen], of=len(found), **counts)
+
+
+def bugs(count: int) -> list[str]:
+    """Return the names of the bugs, after that of the right compiler."""
+    from trials.planted_bugs import BUGS
+
+    return ["none", *(bug.name for bug in BUGS)][:count]
+
+
+CAMPAIGN = Campaign(bugs, trial, count=1000)

@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import vtaops
+from trials.campaign import Campaign, Result, result
 from vtaops.frontends import import_model
 from vtaops.graph import evaluate
 from vtaops.graph.probe import Probe
@@ -235,3 +236,17 @@ def _judge_compiled(case: Case, config: str, theirs: np.ndarray) -> str:
 
 def _steps(real: np.ndarray, case: Case) -> np.ndarray:
     return np.rint(real.astype(np.float64) / case.result_scale).astype(np.int64) + case.result_zero
+
+
+CONFIGS = ("", "", "pynq", "pynq_ext", "pynq_exact")
+"""Where a file is compiled, if it is; by seed."""
+
+
+def trial(case: str) -> Result:
+    """Judge the file of one seed."""
+    made = Case(int(case))
+    error = judge(made, CONFIGS[int(case) % len(CONFIGS)])
+    return result(made.kind, error, files=1, right=not error)
+
+
+CAMPAIGN = Campaign(lambda count: [str(seed) for seed in range(count)], trial, count=2600)

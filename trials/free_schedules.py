@@ -9,6 +9,7 @@ subjects are declarations of one's own, and those of the library's operators, in
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from tvm import te
 from tvm.s_tir.schedule.schedule import ScheduleError as TvmScheduleError
 
 import vtaops
+from trials.campaign import Campaign, Result, result
 from trials.own_operators import RANDOM, Own
 from trials.random_cases import random_batch_matmul, random_gemm
 from vtaops import HardwareConfig, Program, ops
@@ -310,3 +312,23 @@ def tried(seed: str, kind: str) -> Outcome:
     wrong = int((found != subject.expected).sum())
     fault = f"{wrong} of {found.size} values are wrong" if wrong else ""
     return Outcome(fault=fault, program=program)
+
+
+def trial(case: str) -> Result:
+    """Try one schedule: ``own conv2d/7``."""
+    kind, _, number = case.partition("/")
+    found = tried(number, kind)
+    outcome = "fault" if found.fault else "refused" if found.refused else "right"
+    if outcome == "refused" and "too many" in found.refused:
+        outcome = "too large"
+    counts = {name: name == outcome for name in ("right", "too large", "refused", "fault")}
+    made = result(kind, found.fault, **counts)
+    if outcome == "refused":
+        reason = re.sub(r"'[^']*'|\d+", "…", found.refused.split(": ")[0])[:90]
+        made["counts"][f"refused: {reason}"] = {"refused": 1}
+    return made
+
+
+CAMPAIGN = Campaign(
+    lambda count: [f"{kind}/{n}" for n in range(count) for kind in KINDS], trial, count=50
+)

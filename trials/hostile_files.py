@@ -44,7 +44,7 @@ from vtaops.board.catalogue import Catalogue
 from vtaops.compiler.tuner import Tuned, keep, recall
 from vtaops.explore import Design, Engine, Ranking, ResultStore
 from vtaops.explore.tables import verdict_rows
-from vtaops.machine.config import EXTENSIONS, TARGETS
+from vtaops.machine.config import TARGETS, Extension
 from vtaops.machine.isa import Encoding, Load
 from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
@@ -53,7 +53,7 @@ from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling
 
 CONFIG = HardwareConfig.load("tiny")
-EXTENDED = HardwareConfig.from_dict(CONFIG.to_dict() | {"EXTENSIONS": sorted(EXTENSIONS)})
+EXTENDED = HardwareConfig.from_dict(CONFIG.to_dict() | {"EXTENSIONS": sorted(Extension)})
 """With every instruction that there is."""
 
 
@@ -331,7 +331,7 @@ def use_certificate(data: bytes) -> None:
 CONFIG_GRAMMAR = {
     "TARGET": st.sampled_from([*TARGETS, "none", ""]),
     "HW_VER": st.text(max_size=6),
-    "EXTENSIONS": st.lists(st.sampled_from([*EXTENSIONS, "none"]), max_size=4),
+    "EXTENSIONS": st.lists(st.sampled_from([*Extension, "none"]), max_size=4),
 }
 
 

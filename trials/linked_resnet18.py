@@ -7,6 +7,7 @@ arena as those of compiled networks do (`vtaops.program.memory`).
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from examples import resnet18
+from trials.campaign import Campaign, Result, result
 from vtaops import HardwareConfig, Program, Tiling
 from vtaops.compiler.driver import emit
-from vtaops.lowering import Fragment, Part, link
+from vtaops.lowering import Fragment, Part, link, whole
 from vtaops.machine.capabilities import of_target
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role
 from vtaops.program.memory import Lifetime, place
+from vtaops.runtime.fsim import Fsim
 from vtaops.session.operators import OperatorMethods
 
 Array = npt.NDArray[Any]
@@ -162,3 +165,34 @@ def linked_resnet18(
     linker = Linker(steps, config)
     metadata = {"network": "resnet18", "capabilities": of_target(config).name}
     return link(linker.parts, linker.buffers, metadata), linker.arguments, steps[-1].result, linker
+
+
+SIZES = (32, 64, 96, 128, 160, 192, 224)
+
+
+def trial(case: str) -> Result:
+    """Link, verify and run ResNet-18 of images of one size; its cycles beside its operators'."""
+    config = HardwareConfig.load("pynq")
+    start = time.process_time()
+    program, arrays, expected, linker = linked_resnet18(int(case), config)
+    linked = time.process_time()
+    program.verify(of_target(config))
+    verified = time.process_time()
+    alone = {op: link([whole(f)], f.buffers).cycles() for op, f in linker.fragments.items()}
+    with Fsim(config) as device:
+        equal = np.array_equal(program.run(device, *arrays), expected)
+    return result(
+        f"{case} x {case}",
+        "" if equal else "differs from NumPy",
+        operators=len(linker.parts),
+        instructions=len(program),
+        micro_ops=len(program.micro_ops),
+        emit_link_s=round(linked - start, 2),
+        verify_s=round(verified - linked, 2),
+        arena_bytes=program.arena_nbytes,
+        cycles=program.cycles(),
+        cycles_alone=sum(alone[step.op] for step in linker.steps),
+    )
+
+
+CAMPAIGN = Campaign(lambda count: [str(size) for size in SIZES[-count:]], trial, count=1)

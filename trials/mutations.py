@@ -9,14 +9,16 @@ a seed brings to a device error or to another content of the output buffers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
 
 import vtaops
+from trials.campaign import Campaign, Result
 from trials.linked_resnet18 import linked_resnet18
 from trials.random_cases import with_needs
 from trials.random_graphs import random_graph
@@ -25,7 +27,7 @@ from vtaops.compiler.driver import emit
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
 from vtaops.lowering import Part, Place, Strides, link
 from vtaops.lowering.passes.placement import beside
-from vtaops.machine.config import MICRO_OP_BYTES
+from vtaops.machine.config import MICRO_OP_BYTES, Extension
 from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.program import MICRO_OPS, Buffer, Program, Role
 from vtaops.program.random_programs import random_program
@@ -361,29 +363,6 @@ def judge_random(
             yield mutant, *jury.judge(mutant)
 
 
-def judge_extension(
-    extension: str, programs: int, count: int, seeds: int, seed: int
-) -> Iterator[tuple[str, Mutant, str, str]]:
-    """Judge mutants of programs with one extension, and each of these without each of its tokens.
-
-    Parameters
-    ----------
-    extension : str
-        The extension; what it needs comes with it.
-    programs, count : int
-        Random programs, and random mutants of each program.
-    seeds, seed : int
-        Interleavings of each mutant that is accepted; seed of programs and mutations.
-    """
-    for number, (name, program) in enumerate(extension_programs(extension, programs, seed).items()):
-        rng = np.random.default_rng([seed, number])
-        for judged in judge_random(program, count, seeds, rng):
-            yield name, *judged
-        jury = Jury(program, seeds)
-        for mutant in without_each_token(program):
-            yield name, mutant, *jury.judge(mutant)
-
-
 # ----------------------------------------------------------------------- programs to mutate
 
 
@@ -553,3 +532,59 @@ def _bordered_image() -> Program:
         Part(last, (4, 3, 5)),
     )
     return link(parts, buffers)
+
+
+# --------------------------------------------------------------------------------- campaign
+
+PORTION = 100
+"""Random mutants of a program in one case."""
+SEEDS = 8
+"""Interleavings of each mutant that is accepted."""
+RANDOM_PROGRAMS, NETWORKS = 4, 40
+
+
+@cache
+def programs(source: str) -> dict[str, Program]:
+    """Return the programs of a source: ``compiled``, ``networks``, or the name of an extension."""
+    if source == "compiled":
+        return compiled_programs() | linked_programs()
+    if source == "networks":
+        return network_programs(NETWORKS)
+    return extension_programs(source, RANDOM_PROGRAMS, seed=0)
+
+
+def cases(count: int) -> list[str]:
+    """Return the names of the cases: so many portions of each program, and one of its tokens."""
+    sources = ("compiled", "networks", *Extension)
+    return [
+        f"{source}/{name}/{portion}"
+        for portion in ["tokens", *range(count)]
+        for source in sources
+        for name in programs(source)
+    ]
+
+
+def trial(case: str) -> Result:
+    """Judge a portion of mutants of a program, or the program without each of its tokens.
+
+    The compiler inserts no token without need, so all of its programs without one are refused.
+    """
+    source, name, portion = case.split("/")
+    program = programs(source)[name]
+    if portion != "tokens":
+        judged = judge_random(program, PORTION, SEEDS, np.random.default_rng([int(portion), 1]))
+    else:
+        jury = Jury(program, SEEDS)
+        judged = ((m, *jury.judge(m)) for m in without_each_token(program))
+    counts: dict[str, Counter[str]] = {}
+    failed = []
+    needed = portion == "tokens" and not name.startswith("random")
+    for mutant, verdict, reason in judged:
+        row = source if source in Extension else mutant.kind
+        counts.setdefault(row, Counter()).update(["mutants", verdict])
+        if verdict == FAILED or (needed and verdict != REJECTED):
+            failed.append(f"{mutant.kind}: {mutant.change}: {verdict} {reason}")
+    return {"counts": {row: {**counted} for row, counted in counts.items()}, "failed": failed}
+
+
+CAMPAIGN = Campaign(cases, trial, count=10)

@@ -2,7 +2,7 @@
 
 Sizes up to 200 (several whole tiles of every kernel), strided and read-only views, NaN and
 infinities; float32, float16 or bfloat16; on this processor and as on poorer ones.
-``python -m benchmarks random_calls --count 2000`` runs many of them, between guard pages.
+``python -m trials random_calls`` runs many of them, between guard pages.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import ml_dtypes
 import numpy as np
 from scipy import special
 
+from trials.campaign import Campaign, Result, result
+from trials.guarded_memory import guarded_kernels
 from trials.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops import cpu
 from vtaops.cpu import layers
 from vtaops.cpu.kernel import kernel
 from vtaops.cpu.target import CpuTarget, thread_count
+from vtaops.kernels import cache
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 1e30], "float32")
 
@@ -470,3 +473,22 @@ def check(seed: int) -> None:
             result[finite], expected[finite], rtol=far, atol=near, err_msg=family.__name__
         )
         np.testing.assert_array_equal(result[plain], expected[plain], family.__name__)
+
+
+def trial(case: str) -> Result:
+    """Make the call of a seed between guard pages, with kernels that are not kept.
+
+    A kernel that leaves its arrays ends the process; the case after the last one that is noted is
+    the one.
+    """
+    cache._store = lambda executable, path: None  # type: ignore[assignment]
+    guarded_kernels().start()
+    family = FAMILIES[int(case) % len(FAMILIES)].__name__
+    try:
+        check(int(case))
+    except AssertionError as error:
+        return result(family, f"{Draw(int(case)).pick(*PROCESSORS).mcpu}: {error}", calls=1)
+    return result(family, calls=1)
+
+
+CAMPAIGN = Campaign(lambda count: [str(seed) for seed in range(count)], trial, count=2000)

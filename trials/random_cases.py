@@ -21,7 +21,7 @@ from vtaops import (
 )
 from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.base.fixed_point import TWO_DIGITS
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.ops import Operator, reference
 from vtaops.program import Role
 from vtaops.schedule import blocked_shape, check_tiling
@@ -36,7 +36,7 @@ def random_clip(rng: random.Random) -> tuple[int, int] | None:
 
 def random_extensions(rng: random.Random, share: float, *given: str) -> tuple[str, ...]:
     """Return given extensions and some others, each with a probability, with what these need."""
-    drawn = {*given, *(name for name in EXTENSIONS if rng.random() < share)}
+    drawn = {*given, *(name for name in Extension if rng.random() < share)}
     return with_needs(*drawn)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnxruntime.quantization as runtime
 
 import vtaops
+from trials.campaign import Campaign, Counts, Result, Results, result, summed
 from trials.onnx_models import Builder
 from vtaops.graph import onnx_files
 from vtaops.graph.probe import Probe
@@ -190,3 +191,31 @@ def sqnr(exact: Any, found: Any) -> float:
     noise = float(np.square(exact - found).sum())
     signal = float(np.square(exact).sum())
     return round(float(10 * np.log10(signal / noise)), 1) if noise and signal else 99.0
+
+
+def cases(count: int) -> list[str]:
+    """Return the names of the cases: so many networks in each scheme."""
+    return [f"{scales}/{int(zeros)}/{seed}" for seed in range(count) for scales, zeros in SCHEMES]
+
+
+def trial(case: str) -> Result:
+    """Quantise, compile, run and compare one network in one scheme: ``pow2/1/7``."""
+    scales, zeros, seed = case.split("/")
+    configs = CONFIGS[scales]
+    found = check(int(seed), scales, zeros == "1", configs[int(seed) % len(configs)])
+    kept = {name: found[name] for name in ("file", "runtime") if "runtime" in found}
+    counts = {"networks": 1, "right": not found["error"], "refused": "refused" in found}
+    return {**result(f"{scales}/{zeros}", found["error"], **counts), **kept}
+
+
+def tables(results: Results) -> dict[str, Counts]:
+    """Return the counts, and the mean dB of the files and of ONNX Runtime's."""
+    made = summed(results)
+    for scheme, row in made["counts"].items():
+        kept = [r for case, r in results.items() if case.startswith(scheme) and "runtime" in r]
+        for name in ("file", "runtime") if kept else ():
+            row[f"{name}, mean dB"] = round(sum(r[name] for r in kept) / len(kept), 1)
+    return made
+
+
+CAMPAIGN = Campaign(cases, trial, count=100, tables=tables)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import numpy as np
 
 import vtaops
+from trials.campaign import Campaign, Result, result
 from vtaops import HardwareConfig, ShapeError
 from vtaops.base.shapes import ceil_div
 from vtaops.graph import (
@@ -41,6 +43,7 @@ from vtaops.graph import (
     Upsample,
     evaluate,
 )
+from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.model.artefact import dumps, loads
 from vtaops.network.functions import functions_as_tables
@@ -596,7 +599,7 @@ def check(graph: Graph, seed: int, config: str | HardwareConfig) -> Model:
     for tensor, a, b in zip(graph.outputs, found, expected, strict=True):
         assert a.dtype == b.dtype
         assert np.array_equal(a, b), tensor.name
-    if "table" in model.config.extensions:
+    if model.config.has(Extension.TABLE):
         graph = functions_as_tables(graph)  # what a table holds is no operator of its own
     parts = (row.name.split(":part")[0] for row in model.plan)
     assert list(dict.fromkeys(parts)) == [node.name for node in graph.nodes]
@@ -606,3 +609,34 @@ def check(graph: Graph, seed: int, config: str | HardwareConfig) -> Model:
     assert on_host == {row.name for row in model.plan if row.where == "host"}
     assert all(row.reason for row in model.plan if row.where == "host")
     return model
+
+
+def trial(case: str) -> Result:
+    """Compile, verify, run and compare one network: ``free pynq/7``.
+
+    With free scales the configuration has all extensions that its geometry allows; wide networks
+    have gates, PReLUs and moved pixels, too.
+    """
+    row, seed = case.split("/")
+    kind, name = row.split()
+    config = HardwareConfig.load(name)
+    if kind == "free":
+        config = replace(config, extensions=tuple(Extension))
+    graph = random_graph(int(seed), free=kind == "free", wide=kind == "wide")
+    counts = {"networks": 1, "operators": len(graph.nodes)}
+    model = check(graph, int(seed), config)
+    on_vta = sum(step.where == "vta" for step in model.plan)
+    return result(row, **counts, on_vta=on_vta)
+
+
+CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
+CAMPAIGN = Campaign(
+    lambda count: [
+        f"{kind} {config}/{seed}"
+        for seed in range(count)
+        for kind in ("plain", "free", "wide")
+        for config in CONFIGS
+    ],
+    trial,
+    count=200,
+)

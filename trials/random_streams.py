@@ -11,7 +11,7 @@ from trials.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Operation, Touch
-from vtaops.machine.config import EXTENSIONS, POST_ROWS, TABLES, WINDOW_TILES, Memory
+from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import (
     Alu,
     AluOp,
@@ -35,7 +35,7 @@ CONFIGS = {
     "2x4": HardwareConfig(log_batch=1, log_block=2, log_wgt_buff_size=12, log_acc_buff_size=15),
     "2x16": HardwareConfig(log_batch=1, log_inp_buff_size=16, log_acc_buff_size=18),
     "8x64": HardwareConfig(log_batch=3, log_block=6, log_acc_buff_size=20, log_inp_buff_size=17),
-    "extended": replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS)),
+    "extended": replace(HardwareConfig.load("tiny"), extensions=tuple(Extension)),
 }
 REGION = 4096
 """Device address of the first buffer of a device."""
@@ -73,7 +73,7 @@ class RandomProgram:
         data[::5], data[1::7] = 0x80, 0x7F
         self.reference.dram[self.data : self.dump] = data.reshape(-1)
         # What STORE and `forward` may read: accumulators last written by a step, with `post`.
-        self.current = np.full(depth, "post" not in config.extensions)
+        self.current = np.full(depth, not config.has(Extension.POST))
         words = Encoding.of(config).encode_micro_ops(self._micro_ops()).view(np.uint8)
         self.reference.dram[REGION : REGION + words.size] = words
         self.image = self.reference.dram[REGION:].copy()
@@ -92,12 +92,12 @@ class RandomProgram:
         self._follow(instruction)
         self.reference.execute(instruction)
 
-    def has(self, extension: str) -> bool:
-        return extension in self.config.extensions
+    def has(self, extension: Extension) -> bool:
+        return self.config.has(extension)
 
     def _follow(self, insn: Instruction) -> None:
         """Keep in mind which accumulators the output memory holds too."""
-        if not self.has("post"):
+        if not self.has(Extension.POST):
             return
         if isinstance(insn, Load) and insn.memory in (Memory.ACC, Memory.ACC_8BIT):
             self.current[insn.sram_base : insn.sram_base + insn.sram_size] = False
@@ -125,11 +125,11 @@ class RandomProgram:
                     y_size=depth // columns,
                 )
             )
-        if self.has("post"):
+        if self.has(Extension.POST):
             unit, rows = self.config.dram_element_bytes(Memory.POST), 2 * POST_ROWS
             first = self.data // unit
             self.emit(Load(memory=Memory.POST, dram_base=first, x_size=rows, y_size=1))
-        if self.has("table"):
+        if self.has(Extension.TABLE):
             first = self.data // self.config.dram_element_bytes(Memory.TABLE)
             self.emit(Load(memory=Memory.TABLE, dram_base=first, x_size=TABLES, y_size=1))
 
@@ -205,8 +205,8 @@ class RandomProgram:
         if self.rng.random() < 0.7:  # eight of the 32 bits of a sum stay
             shift = multiplier.bit_length() + self.integer(20, 25)
         own = int(self.rng.integers(2))
-        mapped = int(self.has("table") and self.rng.random() < 0.4)
-        fine = int(self.rng.integers(4)) if own and self.has("exact") else 0
+        mapped = int(self.has(Extension.TABLE) and self.rng.random() < 0.4)
+        fine = int(self.rng.integers(4)) if own and self.has(Extension.EXACT) else 0
         self.emit(
             Post(
                 enable=1,
@@ -249,7 +249,7 @@ class RandomProgram:
         self.emit(Depthwise(overwrite=self._overwrites(), **loops))
 
     def _overwrites(self) -> int:
-        return int(self.has("overwrite") and self.rng.random() < 0.3)
+        return int(self.has(Extension.OVERWRITE) and self.rng.random() < 0.3)
 
     def random_uop_load(self) -> None:
         depth = self.config.uop.depth
@@ -333,7 +333,7 @@ class RandomProgram:
             "forward": [self.random_forward],
         }
         choices += [choice for name in own if self.has(name) for choice in own[name]]
-        if self.has("post"):
+        if self.has(Extension.POST):
             self._write_all()
         for _ in range(count):
             choices[self.rng.integers(len(choices))]()
@@ -345,7 +345,7 @@ class RandomProgram:
             Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
         ]
         shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
-        if self.has("post"):
+        if self.has(Extension.POST):
             tail += [Post(), replace(shift, alu_op=AluOp.ADD, imm=0)]
         for byte in range(4):
             first = self.dump // unit + byte * depth
@@ -368,7 +368,7 @@ class RandomProgram:
         depth, unit = self.config.acc.depth, self.config.out.element_bytes
         tail = {
             "uop_load_nbytes": 4,
-            "alu_counter": (4 if self.has("post") else 3) * depth,
+            "alu_counter": (4 if self.has(Extension.POST) else 3) * depth,
             "out_store_nbytes": 4 * depth * unit,
         }
         return {name: value + tail.get(name, 0) for name, value in self.reference.counters.items()}
@@ -427,7 +427,7 @@ class ConcurrentProgram(RandomProgram):
         shift = replace(shift, alu_op=AluOp.SHR)
         read, written = (_touch("acc", range(depth), write=write) for write in (False, True))
         tail = [Operation(uop)]
-        if self.has("post"):
+        if self.has(Extension.POST):
             same = replace(shift, alu_op=AluOp.ADD, imm=0)
             tail += [Operation(Post()), Operation(same, touches=(written,))]
         for byte in range(4):
@@ -448,9 +448,9 @@ class HazardousProgram(RandomProgram):
         self.fill_scratchpads()
         for number in range(150):
             self.emit(self._instruction())
-            if self.has("post") and number % 3 == 0:
+            if self.has(Extension.POST) and number % 3 == 0:
                 self.random_post()
-            if self.has("post") and number % 5 == 0:
+            if self.has(Extension.POST) and number % 5 == 0:
                 self.random_store()
 
     def _instruction(self) -> Instruction:
@@ -464,7 +464,7 @@ class HazardousProgram(RandomProgram):
             "dst_factor_out": self.integer(0, 2),
             "src_factor_in": self.integer(0, 2),
         }
-        if self.has("pool") and self.rng.random() < 0.1:
+        if self.has(Extension.POOL) and self.rng.random() < 0.1:
             return Pool(tiles=self.integer(1, 3), overwrite=self.integer(0, 1), **loops)
         if self.rng.random() < 0.2:
             return Gemm(reset=int(self.rng.random() < 0.3), **loops)
@@ -507,10 +507,10 @@ class ReloadingProgram(ConcurrentProgram):
         loops["src_factor_out"] = self.integer(0, 1)
         if kind < 0.15:
             return Alu(alu_op=AluOp.ADD, use_imm=1, imm=1, **loops)
-        if self.has("pool") and kind < 0.25:
+        if self.has(Extension.POOL) and kind < 0.25:
             return Pool(tiles=self.integer(1, WINDOW_TILES), **loops)
         loops["wgt_factor_out"] = self.integer(0, 1)
-        if self.has("depthwise") and kind < 0.4:
+        if self.has(Extension.DEPTHWISE) and kind < 0.4:
             return Depthwise(**loops)
         return Gemm(**loops)
 

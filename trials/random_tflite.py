@@ -9,6 +9,7 @@ keep a network one of images, of int8 or uint8.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,12 @@ from typing import Any
 import numpy as np
 import tflite
 
+import vtaops
+from trials.campaign import Campaign, Result, result
 from trials.tflite_models import Writer
+from trials.tiny_inputs import sample
+from vtaops.frontends import import_model
+from vtaops.graph import evaluate
 
 ACTIVATIONS = (0, 0, 1, 3)  # none, ReLU, ReLU6
 
@@ -472,3 +478,25 @@ class _Network:
         result = writer.tensor((n, outputs), self.kind, 1 / 256, self.least)
         writer.operator("SOFTMAX", [scores], [result], Beta=1.0)
         return result
+
+
+def trial(case: str) -> Result:
+    """Compare the network of a seed with LiteRT: its graph, and what exact hardware computes."""
+    content = random_tflite(int(case))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "random.tflite"
+        path.write_bytes(content)
+        run, graph = reference(content), import_model(path)
+    model = vtaops.compile_model(graph, "pynq_512")
+    counts = {"networks": 1, "values": 0, "graph differs": 0, "hardware differs": 0}
+    for number in range(4):
+        array = sample(graph.inputs[0].shape, number)
+        (theirs,), (meant,) = run(array), evaluate(graph, array)
+        counts["values"] += theirs.size
+        counts["graph differs"] += int(np.count_nonzero(theirs != meant))
+        counts["hardware differs"] += int(np.count_nonzero(theirs != model.run(array)))
+    failed = "the hardware differs from LiteRT" if counts["hardware differs"] else ""
+    return result("networks", failed, **counts)
+
+
+CAMPAIGN = Campaign(lambda count: [str(seed) for seed in range(count)], trial, count=300)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ import numpy as np
 
 import vtaops
 from trials import random_cases
+from trials.campaign import Campaign, Result, result
 from trials.random_graphs import RandomGraph, random_inputs
 from vtaops import ops
 from vtaops.base.errors import NotEquivalent, ShapeError, VTAError
@@ -496,3 +499,27 @@ def mutants(case: str, count: int) -> Iterator[tuple[str, str, str]]:
         found = mutated(document, rng)
         if found is not None:
             yield found[1], *judge(found[0], rng.getrandbits(20))
+
+
+MUTANTS = 60
+"""Of each file."""
+
+
+def trial(case: str) -> Result:
+    """Judge the mutants of one file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [*mutants(case, MUTANTS)]
+    counted = Counter(verdict for change, verdict, _ in found if change)
+    failed = [f"{v}: {change}: {why}" for change, v, why in found if v in (MISSED, CRASHED)]
+    row = {verdict: counted[verdict] for verdict in VERDICTS}
+    return result(
+        case.split()[0] + "s", failed, files=bool(counted), mutants=counted.total(), **row
+    )
+
+
+CAMPAIGN = Campaign(
+    lambda count: [f"{kind} {n}" for n in range(count) for kind in ("network", "operator")],
+    trial,
+    count=200,
+)

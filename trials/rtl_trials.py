@@ -29,7 +29,7 @@ from trials.reference_isa import launch, launch_words, place, serialise
 from trials.waveforms import accesses_of
 from vtaops import DeviceTimeout, HardwareConfig, VTAError
 from vtaops.hardware.registers import RtlRegisters
-from vtaops.machine.config import EXTENSIONS, POST_ROWS, TARGETS, Memory
+from vtaops.machine.config import POST_ROWS, TARGETS, Extension, Memory
 from vtaops.machine.isa import (
     Alu,
     AluOp,
@@ -54,7 +54,7 @@ PARAMETERS = RtlParameters(load_buffer_beats=32, outstanding=4, command_depth=16
 """Queues so short that programs of a few thousand cycles fill them."""
 
 PLAIN = HardwareConfig.load("tiny")
-EXTENDED = replace(PLAIN, extensions=tuple(EXTENSIONS))
+EXTENDED = replace(PLAIN, extensions=tuple(Extension))
 TWO_ROWS = replace(EXTENDED, log_batch=1, weight_port=1)
 """All extensions, two rows to a tile (lanes behind the first row have wires of their own), and a
 port for weights."""
@@ -307,7 +307,7 @@ def ignored_bits(opened: Opened, config: HardwareConfig) -> list[Any]:
             ]))  # fmt: skip
             found += [digest(device.read(target, target.nbytes)), seen(device)]
         # A LOAD has the bit of `forward` only for inputs, and with the extension.
-        memory = Memory.UOP if "forward" in config.extensions else Memory.INP
+        memory = Memory.UOP if config.has(Extension.FORWARD) else Memory.INP
         encoding, slots = Encoding.of(config), Encoding.of(EXTENDED).slots[Load]
         (forward,) = (slot.offset for slot in slots if slot.name == "forward")
         unit = config.dram_element_bytes(memory)
@@ -560,7 +560,7 @@ def reloaded(opened: Opened, config: HardwareConfig) -> list[Any]:
         whole += [Load(memory=m, dram_base=images[m][0].address // units[m], x_size=16, y_size=1)
                   for m in units]  # fmt: skip
         store = Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=1, y_size=1)
-        windows = "depthwise" in config.extensions
+        windows = config.has(Extension.DEPTHWISE)
         pairs = [(Gemm, Gemm), *[(Depthwise, Depthwise), (Gemm, Depthwise)] * windows]
         for memory in units:
             for first, last in ((0, 0), (1, 1), (0, 1)):
@@ -653,7 +653,7 @@ def refused(opened: Opened, config: HardwareConfig) -> list[Any]:
     ]
     found: list[Any] = []
     with opened() as device:
-        if "table" in config.extensions:  # a table has no zeros around it
+        if config.has(Extension.TABLE):  # a table has no zeros around it
             streams.append([Load(memory=Memory.TABLE, x_size=1, y_pad_top=1), finish])
         long = place(device, np.zeros(1 << 19, np.uint8)).address
         for memory in (Memory.INP, Memory.UOP):  # a row of more than 2**15 elements
@@ -961,9 +961,9 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
     directed += [watched, high_addresses, reset_at_work, behind_finish, ignored_bits, far_rows]
     directed += [long_loops, far_factors, reloaded, narrow_rows, overlapping_rows]
     directed += [second_launch, lasting_fault]
-    if "forward" in config.extensions:
+    if config.has(Extension.FORWARD):
         directed.append(wrong_forwards)
-    if "post" in config.extensions:
+    if config.has(Extension.POST):
         directed += [forgotten_settings, post_bounds, post_rows]
     if axi:
         directed += [stops, stops_at_work, stopped_loads, error_responses]

@@ -7,14 +7,16 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
+from trials.campaign import Campaign, Result, result
 from vtaops import HardwareConfig
 from vtaops.base.cache import cache_directory, obtain
 from vtaops.machine.isa import Encoding
-from vtaops.runtime.fsim import sizes_of, slots_of
+from vtaops.runtime.fsim import available_kernels, sizes_of, slots_of
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "sim" / "fsim"
@@ -91,3 +93,29 @@ def _described(config: HardwareConfig) -> str:
         for name, (offset, width, signed) in slots.items():
             lines.append(f"{kind} {name} {offset} {width} {int(signed)}")
     return "\n".join(lines) + "\n"
+
+
+PORTION = 2500
+"""Launches of a case, all kernels in turn."""
+
+_fuzzer = cache(lambda: build(Path(tempfile.mkdtemp())))
+
+
+def cases(count: int) -> list[str]:
+    """Return the portions for so many launches of each kernel."""
+    kernels = 1 + len(available_kernels())  # and the checked one
+    portions = -(-count * kernels // (PORTION * len(CONFIGS)))
+    return [f"{name}/{number}" for number in range(portions) for name in CONFIGS]
+
+
+def trial(case: str) -> Result:
+    """Launch one portion of hostile programs."""
+    fuzzer = _fuzzer()
+    if fuzzer is None:
+        raise RuntimeError(NO_TOOLS)
+    name, _, number = case.rpartition("/")
+    finished, _, found = launch(fuzzer, name, PORTION, PORTION * int(number))
+    return result(name, found, launches=PORTION, finished=finished)
+
+
+CAMPAIGN = Campaign(cases, trial, count=100_000)

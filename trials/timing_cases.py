@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import random
+import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import vtaops
+from trials.campaign import Campaign, Counts, Result, Results, result
+from trials.random_cases import random_tiling
+from trials.tilings import random_operator
 from vtaops import HardwareConfig, Program
 from vtaops.base.errors import VTAError
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.tsim import Tsim
 from vtaops.schedule import default_tiling
-
-from .random_cases import random_tiling
-from .tilings import random_operator
 
 LONGEST = 2_000_000
 """Cycles of a case by the model, without limit of the bandwidth; larger ones are drawn anew."""
@@ -75,3 +77,65 @@ def compare(seed: int) -> dict[str, Any]:
         "percent": round(100 * (model - rtl) / rtl, 3),
         "model_ms": round(1e3 * seconds, 2),
     }
+
+
+LATENCIES = ((31, "2 to 31"), (99, "32 to 99"), (200, "100 to 200"))
+LIMIT = 1.0
+"""Per cent that a case may differ."""
+
+
+def tables(results: Results) -> dict[str, Counts]:
+    """Return the differences by configuration, bandwidth and latency, and the worst cases."""
+    rows = {case: found for case, found in results.items() if "model" in found}
+    groups: dict[str, Callable[[Result], str]] = {
+        "configuration": lambda row: row["config"],
+        "bytes a cycle": lambda row: (
+            f"{int(row['bandwidth'])} to {int(row['bandwidth']) + 1}"
+            if row["bandwidth"] % 1
+            else f"{row['bandwidth']:.0f}"
+        ),
+        "latency": lambda row: next(t for n, t in LATENCIES if row["latency"] <= n),
+        "all": lambda row: "",
+    }
+    made = {
+        title: {
+            label: differences([row for row in rows.values() if key(row) == label])
+            for label in sorted({key(row) for row in rows.values()})
+        }
+        for title, key in groups.items()
+    }
+    order = sorted(rows, key=lambda case: -abs(rows[case]["percent"]))[:10]
+    shown = ("latency", "bandwidth", "instructions", "model", "rtl", "percent")
+    worst = {
+        f"{case}: {rows[case]['operator']} on {rows[case]['config']}": {
+            name: rows[case][name] for name in shown
+        }
+        for case in order
+    }
+    return {**made, "largest differences": worst}
+
+
+def differences(rows: list[Result]) -> dict[str, float]:
+    """Return how far the model is from the RTL in some cases."""
+    errors = [row["percent"] for row in rows]
+    model, rtl = (sum(row[name] for row in rows) for name in ("model", "rtl"))
+    return {
+        "cases": len(rows),
+        "mean |%|": round(statistics.mean(map(abs, errors)), 3),
+        "lowest %": min(errors),
+        "highest %": max(errors),
+        "sum %": round(100 * (model - rtl) / rtl, 3),
+        "model ms, median": statistics.median(row["model_ms"] for row in rows),
+    }
+
+
+def trial(case: str) -> Result:
+    """Compare the cycles of one case."""
+    found = compare(int(case))
+    off = abs(found["percent"]) > LIMIT
+    return {**result("cases", f"off by {found['percent']} %" if off else "", cases=1), **found}
+
+
+CAMPAIGN = Campaign(
+    lambda count: [str(seed) for seed in range(count)], trial, count=1000, tables=tables
+)

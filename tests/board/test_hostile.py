@@ -178,7 +178,16 @@ def test_capabilities_of_a_hostile_board(values):
 
 @pytest.mark.parametrize(
     "capabilities",
-    [None, 3, [], {}, {"name": 1}, {"name": "x", "mul": "yes"}, {"name": "x", "y": 1}],
+    [
+        None,
+        3,
+        [],
+        {},
+        {"name": 1},
+        {"name": "x", "features": ["magic"]},
+        {"name": "x", "features": "mul"},
+        {"name": "x", "y": 1},
+    ],
 )
 def test_a_hostile_board_is_an_error(monkeypatch, capabilities):
     from vtaops.board import server as module

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from benchmarks.__main__ import application, titles
+from trials import __main__ as trials_main
 from vtaops import HardwareConfig
 from vtaops.cli import app
 from vtaops.machine.isa import layout_table
@@ -195,6 +196,11 @@ def test_the_scripts_of_the_documents_have_their_options(document, words):
         command.callback = None
         command.main(words[4:], standalone_mode=False)
         return
+    if words[1:3] == ["-m", "trials"]:
+        command = get_command(trials_main.application(words[3]))
+        command.callback = None
+        command.main(words[4:], standalone_mode=False)
+        return
     if words[1] == "-m":
         source = inspect.getsource(importlib.import_module(_main_of(words[2])))
     elif (ROOT / words[1]).exists():
@@ -216,6 +222,10 @@ def test_commands_named_in_the_text_exist(document):
     """In `code`: their first words."""
     for name in re.findall(r"python -m\s+benchmarks\s+([a-z]\w*)", DOCUMENTS[document]):
         assert name in titles(), f"{document}: python -m benchmarks {name}"
+    for name, options in re.findall(r"python -m\s+trials\s+(\w+)([^`\n|]*)", DOCUMENTS[document]):
+        command = get_command(trials_main.application(name))
+        command.callback = None
+        command.main(shlex.split(options, comments=True), standalone_mode=False)
     known = get_command(app)
     for span in re.findall(r"`vtaops\s+([^`]*)`", DOCUMENTS[document]):
         command = known

@@ -41,7 +41,7 @@ from vtaops.explore import (
 from vtaops.explore.area import area_by_block
 from vtaops.explore.store import LEASE_SECONDS
 from vtaops.explore.tables import table_bytes, verdict_rows
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.program.accesses import count_accesses
 from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.schedule import default_tiling
@@ -127,7 +127,7 @@ def test_no_tiling_goes_below_the_bound():
     rng = random.Random(5)
     designs, _ = Space(
         PYNQ,
-        {"LOG_BATCH": [0, 1], "EXTENSIONS": ["", "overwrite+post", "+".join(EXTENSIONS)],
+        {"LOG_BATCH": [0, 1], "EXTENSIONS": ["", "overwrite+post", "+".join(Extension)],
          "PORT_BYTES": [8, 16],
          "BANDWIDTH": [0, 3.0], "LOG_INP_BUFF_SIZE": [11, 15], "LOG_WGT_BUFF_SIZE": [14, 18]},
     ).designs()  # fmt: skip

@@ -1,4 +1,4 @@
-"""Files whose scales lie far apart, borders, and opsets; `benchmarks far_scales` runs thousands."""
+"""Files whose scales lie far apart, borders, and opsets; `trials far_scales` runs thousands."""
 
 import numpy as np
 import onnx

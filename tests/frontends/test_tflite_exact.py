@@ -33,7 +33,7 @@ def extremes(shape, seed):
     [*((seed, False) for seed in (1, 3, 4, 7, 12, 15)), (5, True), (7, True)],
 )
 def test_random_networks_equal_litert(seed, transposed, tmp_path):
-    """`python -m benchmarks mlperf_tiny --random 300` runs more of them."""
+    """`python -m trials random_tflite` runs more of them."""
     pytest.importorskip("ai_edge_litert", reason="the extra litert is not installed")
     content = random_tflite(seed, transposed)
     path = tmp_path / "random.tflite"

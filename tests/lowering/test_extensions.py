@@ -18,14 +18,14 @@ from trials.random_cases import (
 )
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, ShapeError, Tiling, UnsupportedError
 from vtaops.fallback import run as run_on_host
-from vtaops.machine.config import EXTENSIONS, POST_ROWS, Memory
+from vtaops.machine.config import POST_ROWS, Extension, Memory
 from vtaops.machine.isa import Alu, Load, Post
 from vtaops.machine.isa import Gemm as Product
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 
 PYNQ = HardwareConfig.load("pynq_ext")
-TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
 ALL = {"conv2d": random_conv2d, "gemm": random_gemm, **FAMILIES}
 
 
@@ -45,7 +45,7 @@ def passes(program):
     )
 
 
-@pytest.mark.parametrize("names", [*map(with_needs, EXTENSIONS), tuple(EXTENSIONS)], ids="+".join)
+@pytest.mark.parametrize("names", [*map(with_needs, Extension), tuple(Extension)], ids="+".join)
 def test_random_operators(names):
     for seed, family in enumerate(ALL):
         rng = random.Random(seed)

@@ -9,7 +9,7 @@ import vtaops
 from vtaops import Conv2d, HardwareConfig, Tiling
 from vtaops.graph import Add, Requantization
 from vtaops.lowering.emission.microcode import AffineLoop, kernels
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.interpreter import Interpreter, interpret
@@ -18,8 +18,8 @@ from vtaops.program.traffic import joined
 from vtaops.runtime import Fsim
 
 TINY = HardwareConfig.load("tiny")
-PAIRS = replace(TINY, extensions=tuple(EXTENSIONS))
-PLAIN = replace(TINY, extensions=tuple(set(EXTENSIONS) - {"pairs"}))
+PAIRS = replace(TINY, extensions=tuple(Extension))
+PLAIN = replace(TINY, extensions=tuple(set(Extension) - {"pairs"}))
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from vtaops.base.errors import ScheduleError
 from vtaops.graph import Graph, Requantization, evaluate
 from vtaops.graph import operators as ops
 from vtaops.lowering.passes.tables import with_table
-from vtaops.machine.config import EXTENSIONS, HardwareConfig, Memory
+from vtaops.machine.config import Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Load, Post
 from vtaops.network.functions import functions_as_tables
 from vtaops.runtime import Fsim, Tsim
 
-TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
 OTHERS = replace(TINY, extensions=tuple(name for name in TINY.extensions if name != "table"))
 STEPS = np.arange(-128, 128)
 

@@ -10,7 +10,7 @@ import vtaops
 from trials.onnx_models import Builder
 from vtaops import HardwareConfig, ProgramError
 from vtaops.graph import Dense, Graph, Matmul, Requantization, Transpose
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.model.artefact import dumps, loads
 from vtaops.network import plan_model
 
@@ -41,7 +41,7 @@ def test_matrices_of_every_rank(shapes, config):
 
 
 EXTENDED = {
-    name: replace(HardwareConfig.load(name), extensions=tuple(EXTENSIONS))
+    name: replace(HardwareConfig.load(name), extensions=tuple(Extension))
     for name in ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
 }
 

@@ -6,7 +6,7 @@ import pytest
 
 from trials.random_graphs import check, random_graph
 from vtaops import HardwareConfig
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.network import plan_model
 
 CASES = [
@@ -26,7 +26,7 @@ def test_a_random_network_equals_the_executor(config, seed):
 def test_free_scales_equal_the_executor(config, seed):
     """On hardware that has them; more of the network runs there than on plain hardware."""
     hardware = replace(HardwareConfig.load(config), extensions=())
-    extended = replace(hardware, extensions=tuple(EXTENSIONS))
+    extended = replace(hardware, extensions=tuple(Extension))
     graph = random_graph(seed, free=True)
     model = check(graph, seed, extended)
     on_vta = [row for row in model.plan if row.where == "vta"]

@@ -24,12 +24,12 @@ from vtaops.graph import (
     TransposedConvolution,
     evaluate,
 )
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 
 CHANNELS = 9
 IMAGE = (1, CHANNELS, 5, 4)
 SHIPPED = [HardwareConfig.load(name) for name in HardwareConfig.names()]
-EXTENDED = [replace(config, extensions=tuple(sorted(EXTENSIONS))) for config in SHIPPED]
+EXTENDED = [replace(config, extensions=tuple(sorted(Extension))) for config in SHIPPED]
 CONFIGS = st.sampled_from(SHIPPED) | st.sampled_from(EXTENDED)
 
 MULTIPLIERS = st.sampled_from([0, 1, 2, 127, 128, 32768, 65535])

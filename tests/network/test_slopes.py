@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 import vtaops
 from vtaops.graph import LookupTable, Tensor
 from vtaops.graph.probe import Probe
+from vtaops.machine.config import Extension
 from vtaops.network.slopes import nearest_factors
 
 SHAPE = 2, 4, 16, 16
@@ -57,7 +58,7 @@ def test_all_codes_of_a_leaky_relu(slopes, scales, zeros, factors, config):
     found = model.run(x)
     assert np.array_equal(found, model.reference(x))
     apart = np.abs(np.rint((found - theirs) / np.float32(scales[1])))
-    tables = "table" in model.config.extensions and len(slopes) == 1
+    tables = model.config.has(Extension.TABLE) and len(slopes) == 1
     assert apart.max() <= (0 if tables or not factors else 1)
     places = {row.where for row in model.plan if "quantize" not in row.operator}
     assert places == {"vta"} if tables or factors else {"host"}

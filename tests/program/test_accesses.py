@@ -10,7 +10,7 @@ from helpers.tsim_support import needs_tools
 
 from trials.waveforms import accesses_of
 from vtaops import HardwareConfig
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 from vtaops.program import Program
 from vtaops.program.accesses import count_accesses
 from vtaops.program.random_programs import random_inputs, random_program
@@ -18,7 +18,7 @@ from vtaops.program.traffic import transfers
 from vtaops.runtime.tsim import Tsim
 
 TINY = HardwareConfig.load("tiny")
-EXTENDED = replace(TINY, extensions=tuple(EXTENSIONS))
+EXTENDED = replace(TINY, extensions=tuple(Extension))
 
 
 def dram_bytes(program: Program) -> int:

@@ -11,7 +11,7 @@ from helpers.program_builder import PROGRAMS, PYNQ, TINY
 
 from trials import mutations
 from vtaops import VerificationError, VTAError
-from vtaops.machine.config import EXTENSIONS
+from vtaops.machine.config import Extension
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_mutants_of_hand_made_programs(make, config):
     assert judge(make(config), 2 * len(mutations.KINDS), seed=7)
 
 
-@pytest.mark.parametrize("extension", EXTENSIONS)
+@pytest.mark.parametrize("extension", Extension)
 def test_mutants_of_programs_with_one_extension(extension):
     verdicts = Counter()
     for name, mutant, verdict, reason in mutations.judge_extension(extension, 1, 20, 3, seed=5):

@@ -33,7 +33,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, VerificationError
-from vtaops.machine.config import EXTENSIONS, Memory
+from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import (
     Alu,
     AluOp,
@@ -178,7 +178,7 @@ def stored_right_after_reset():
     return edited(program, 4, push_next=1)
 
 
-EXTENDED = replace(TINY, extensions=tuple(EXTENSIONS))
+EXTENDED = replace(TINY, extensions=tuple(Extension))
 
 
 def posting(**fields):

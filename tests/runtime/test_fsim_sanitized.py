@@ -10,7 +10,7 @@ from trials.sanitized import CONFIGS, NO_TOOLS, build, launch
 from vtaops.runtime.fsim import available_kernels
 
 PROGRAMS = 1000
-"""As `python -m benchmarks sanitizers` launches by the hundred thousand."""
+"""As `python -m trials sanitized` launches by the hundred thousand."""
 
 
 @pytest.fixture(scope="module")

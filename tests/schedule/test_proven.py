@@ -68,7 +68,7 @@ def test_a_schedule_of_ones_own_is_held_against_its_operator():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_schedules_with_every_freedom_are_right_or_refused(kind):
-    """`python -m benchmarks own_schedules` tries hundreds."""
+    """`python -m trials free_schedules` tries hundreds."""
     found = [tried(f"sample {seed}", kind) for seed in range(4)]
     assert not [outcome.fault for outcome in found if outcome.fault]
     assert any(outcome.program for outcome in found)

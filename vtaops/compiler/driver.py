@@ -22,7 +22,7 @@ from vtaops.lowering import Capacity, Fragment, LoweringOptions, Strides
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.lowering.tree.tir import parse
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
-from vtaops.machine.config import POST_ROWS, HardwareConfig
+from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.ops import Conv2d, MaxPool2d, Operator
 from vtaops.ops.epilogue import ScaleStage
@@ -427,12 +427,12 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
                 f"{', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
             )
     scaled = any(isinstance(stage, ScaleStage) for stage in op.stages)
-    if scaled and "post" not in config.extensions:
+    if scaled and not config.has(Extension.POST):
         raise UnsupportedError(
             f"{op.summary} has fixed-point scales; {config.name} has no extension 'post', which "
             f"multiplies by them"
         )
-    if getattr(op, "fine", False) and "exact" not in config.extensions:
+    if getattr(op, "fine", False) and not config.has(Extension.EXACT):
         raise UnsupportedError(
             f"{op.summary} has fine scales; {config.name} has no extension 'exact', which they need"
         )

@@ -13,9 +13,9 @@ from vtaops.explore.design import Design
 from vtaops.hardware.rtl import WINDOW_BANKS, RtlParameters, reads_windows
 from vtaops.hardware.synthesis import BLOCKS, CAPACITY, FpgaResources
 from vtaops.machine.config import (
-    EXTENSIONS,
     INSTRUCTION_BYTES,
     WINDOW_TILES,
+    Extension,
     HardwareConfig,
     Memory,
     Scratchpad,
@@ -41,7 +41,7 @@ QUANTITIES = {
     "with post": "with the extension",
     "port with post": "bits of the DRAM port, with the extension",
     "channels": "of an output tile, with the extension post: what all rows of a batch share",
-    **{name: f"lanes, with the extension {name}" for name in EXTENSIONS},
+    **{e.value: f"lanes, with the extension {e}" for e in Extension},
     "pairs": "products of the array, with the extension",
 }
 """The quantities in which LUTs and flip-flops are linear."""
@@ -132,7 +132,7 @@ def quantities(design: Design, title: str) -> dict[str, float]:
     lanes = config.batch * config.block_out
     adders, stages = _tree(config)
     port = 8 * design.port_bytes
-    has = {name: lanes * (name in config.extensions) for name in EXTENSIONS}
+    has: dict[str, int] = {e.value: lanes * config.has(e) for e in Extension}
     has["pairs"] *= config.block_in
     banks, filled = 0.0, True
     parts = int(title == "store unit" and config.out.element_bytes > design.port_bytes)
@@ -156,9 +156,9 @@ def quantities(design: Design, title: str) -> dict[str, float]:
         "banks": banks,
         "slots": lanes * (_slots(design, config.out) - 1),
         "windows": lanes * reads_windows(config),
-        "with post": "post" in config.extensions,
-        "port with post": port * ("post" in config.extensions),
-        "channels": config.block_out * ("post" in config.extensions),
+        "with post": config.has(Extension.POST),
+        "port with post": port * config.has(Extension.POST),
+        "channels": config.block_out * config.has(Extension.POST),
         **has,
     }
 
@@ -188,7 +188,7 @@ def _dsps(config: HardwareConfig) -> dict[str, int]:
     return {
         "GEMM core": config.batch * config.block_in * ceil_div(config.block_out, 2),
         "vector ALU": lanes * _DSP_ALU,
-        "post-processing": lanes * _DSP_POST * ("post" in config.extensions),
+        "post-processing": lanes * _DSP_POST * config.has(Extension.POST),
     }
 
 
@@ -198,7 +198,7 @@ def _rams(design: Design) -> dict[str, float]:
         f"scratchpad {name}": _blocks(design, getattr(config, name))
         for name in ("inp", "wgt", "acc", "out", "uop")
     }
-    if "forward" in config.extensions:
+    if config.has(Extension.FORWARD):
         found["compute unit, rest"] = _blocks(design, config.out)  # a copy for the second reader
     commands = _halves(8 * INSTRUCTION_BYTES + _FACT_BITS, rtl.command_depth) / 2
     buffer = _halves(8 * design.port_bytes, rtl.load_buffer_beats) / 2

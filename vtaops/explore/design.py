@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from vtaops.base.errors import ConfigError
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.program.timing import TimingParameters
 
 MACHINE_AXES = {
@@ -93,7 +93,7 @@ class Design:
     def sram_nbytes(self) -> int:
         """Bytes of all scratchpads."""
         c = self.config
-        memories = [c.uop, c.inp, c.wgt, c.acc, c.out] + [c.post] * ("post" in c.extensions)
+        memories = [c.uop, c.inp, c.wgt, c.acc, c.out] + [c.post] * c.has(Extension.POST)
         return sum(memory.element_bytes * memory.depth for memory in memories)
 
     @cached_property

@@ -22,7 +22,7 @@ from vtaops.base.cache import cache_directory, obtain
 from vtaops.base.errors import DeviceError, raising
 from vtaops.hardware.rtl import PACKAGE, RtlParameters, harness, rtl_design
 from vtaops.hardware.tools import execute_tool
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 
 TRACE_FORMATS = ("vcd", "fst")
 
@@ -187,7 +187,7 @@ def build_model(
 
 def model_defines(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     """Return what the C++ around a model is told about it, as options of the compiler."""
-    parts = {"ARRAY_CLOCK": "pairs" in config.extensions, "WEIGHT_PORT": config.weight_port}
+    parts = {"ARRAY_CLOCK": config.has(Extension.PAIRS), "WEIGHT_PORT": config.weight_port}
     found = [f"-DTSIM_{name}=1" for name, is_there in parts.items() if is_there]
     return [f"-DPORT_BYTES={parameters.port_bytes}", *found]
 

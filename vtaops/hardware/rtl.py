@@ -19,10 +19,10 @@ from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import COUNTERS
 from vtaops.machine import isa
 from vtaops.machine.config import (
-    EXTENSIONS,
     INSTRUCTION_BYTES,
     WINDOW_PARTS,
     WINDOW_TILES,
+    Extension,
     HardwareConfig,
     Memory,
 )
@@ -254,7 +254,7 @@ WINDOW_BANKS = 4
 
 def reads_windows(config: HardwareConfig) -> bool:
     """Return whether the configuration reads three input tiles at once."""
-    return not {"depthwise", "pool"}.isdisjoint(config.extensions)
+    return config.has(Extension.DEPTHWISE) or config.has(Extension.POOL)
 
 
 def _log2(value: int) -> int:
@@ -294,7 +294,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "GEMM_STAGES": gemm_stages(config),
         "COMPUTE_DEPTH": compute_depth(config),
         "POST_STAGES": post_stages(config),
-        "POST_MULTIPLIER_BITS": FINE_BITS if "exact" in config.extensions else MULTIPLIER_BITS,
+        "POST_MULTIPLIER_BITS": FINE_BITS if config.has(Extension.EXACT) else MULTIPLIER_BITS,
         "FINE_SHIFT": FINE_SHIFTS.start,
         "NUDGE_STEP": NUDGE_STEP,
         "LOG_NUDGE_BASE": BASES[2].bit_length() - 1,
@@ -322,8 +322,8 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
         values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
     values["WORD_SLOTS"] = max(values[f"{name}_SLOTS"] for name in names)
-    windows = "depthwise" in config.extensions
-    micro_ops = 2 if "pairs" in config.extensions else 1
+    windows = config.has(Extension.DEPTHWISE)
+    micro_ops = 2 if config.has(Extension.PAIRS) else 1
     values |= {
         "UOP_READS": micro_ops,
         "UOP_BANKS": max(values["UOP_SLOTS"], micro_ops),
@@ -348,7 +348,7 @@ def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
     extended = ("overwrite", "forward", "use_table", "table_index", "fine")
     return {
-        **{f"HAS_{name.upper()}": int(name in config.extensions) for name in EXTENSIONS},
+        **{f"HAS_{e.name}": int(config.has(e)) for e in Extension},
         **{f"{name.upper()}_BIT": bit.get(name, 0) for name in extended},
     }
 

@@ -25,7 +25,7 @@ from vtaops.hardware.netlist import Replication, align, as_text
 from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
 from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, write_bitstream
-from vtaops.machine.config import EXTENSIONS, TARGETS, HardwareConfig
+from vtaops.machine.config import TARGETS, Extension, HardwareConfig
 from vtaops.program.timing import Sdram, TimingParameters
 
 DEFAULT_CLOCK_MHZ = float(TARGETS["ulx3s"].clock_mhz)
@@ -171,7 +171,7 @@ class Ulx3sDesign:
     def parameters(self) -> RtlParameters:
         """Parameters of the RTL: an 8-byte port, and one product per DSP block."""
         lanes = self.config.batch * self.config.block_out
-        taken = lanes * (_ALU_MULTIPLIERS + _POST_MULTIPLIERS * ("post" in self.config.extensions))
+        taken = lanes * (_ALU_MULTIPLIERS + _POST_MULTIPLIERS * self.config.has(Extension.POST))
         free = max(0, _MULTIPLIERS[self.device] - taken)
         wanted = self.config.macs_per_micro_op if self.multipliers is None else self.multipliers
         return RtlParameters(
@@ -189,7 +189,7 @@ class Ulx3sDesign:
             *(config.log_uop_buff_size, config.log_inp_buff_size),
             *(config.log_wgt_buff_size, config.log_acc_buff_size),
         )
-        extensions = sum(1 << i for i, name in enumerate(EXTENSIONS) if name in config.extensions)
+        extensions = sum(1 << i for i, e in enumerate(Extension) if config.has(e))
         geometry = (config.log_batch, config.log_block)
         return (
             IDENTITY_MAGIC,
@@ -220,7 +220,7 @@ class Ulx3sDesign:
                 log_inp_buff_size=inp,
                 log_wgt_buff_size=wgt,
                 log_acc_buff_size=acc,
-                extensions=tuple(n for i, n in enumerate(EXTENSIONS) if geometry >> 16 + i & 1),
+                extensions=tuple(e for i, e in enumerate(Extension) if geometry >> 16 + i & 1),
             )
             return cls(config, kilohertz / 1000)
         except ValueError as error:

@@ -14,7 +14,7 @@ from vtaops.base.errors import ConfigError
 from vtaops.hardware.registers import REGISTER_PAGE
 from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, part_of
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 
 PARTS = {
     "pynq": ("zynq7000", "xc7z020clg400-1"),  # Pynq-Z1 and Z2; upstream builds for clg484, same die
@@ -100,7 +100,7 @@ def write_design(
         "family": family,
         "part": part,
         "clock_mhz": clock_mhz,
-        "pairs": int("pairs" in config.extensions),
+        "pairs": int(config.has(Extension.PAIRS)),
         "weight_port": config.weight_port,
         **{name.lower(): value for name, value in design.values.items()},
         "register_base": f"{config.board.register_base:#x}",

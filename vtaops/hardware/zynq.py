@@ -25,7 +25,7 @@ from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, FpgaResources, resources, run_yosys
 from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, write_bitstream
 from vtaops.hardware.vivado import ADDRESS_BITS, CLOCK_MHZ, PARTS, dsp_multipliers
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 
 TOP = "vta_zynq"
 _, PART = PARTS["pynq"]
@@ -276,7 +276,7 @@ def _check(config: HardwareConfig, clock_mhz: float) -> None:
     reason = ""
     if config.target != "pynq":
         reason = f"has target {config.target!r}; this flow builds for 'pynq'"
-    elif "pairs" in config.extensions:
+    elif config.has(Extension.PAIRS):
         reason = "has the extension 'pairs', whose array needs a clock of twice the frequency"
     elif config.weight_port:
         reason = "has WEIGHT_PORT 1; this flow connects one port to DRAM"

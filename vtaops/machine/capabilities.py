@@ -12,7 +12,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from vtaops.base.errors import ConfigError
@@ -20,24 +20,31 @@ from vtaops.machine.config import HardwareConfig
 
 
 class Feature(str, Enum):
-    """A feature that some implementations lack."""
+    """A feature that some implementations lack, and what an instruction does that needs it."""
 
-    WEIGHT_PADDING = "weight_padding"
-    """LOAD WGT writes padding."""
-    ACC_PADDING = "acc_padding"
-    """LOAD ACC writes padding."""
-    MUL = "mul"
-    """The ALU multiplies."""
-    ACC_8BIT = "acc_8bit"
-    """LOAD ACC_8BIT widens int8 to int32 on the way."""
-    LONG_SHIFT = "long_shift"
-    """The ALU shifts by immediates outside -15..15; others read 5 signed bits."""
-    TENSOR_SHIFT = "tensor_shift"
-    """The ALU shifts each lane by its own operand."""
-    EMPTY_ROWS = "empty_rows"
-    """A LOAD writes only padding (y_size 0); upstream's Chisel waits for its data forever."""
-    ALU_BATCH = "alu_batch"
-    """The ALU processes all rows of a tile; others only the first."""
+    use: str
+
+    def __new__(cls, name: str, use: str = "") -> Feature:
+        feature = str.__new__(cls, name)
+        feature._value_, feature.use = name, use
+        return feature
+
+    __str__, __repr__ = str.__str__, str.__repr__
+
+    WEIGHT_PADDING = "weight_padding", "pads weights"
+    ACC_PADDING = "acc_padding", "pads accumulators"
+    MUL = "mul", "multiplies in the ALU"
+    ACC_8BIT = "acc_8bit", "loads 8-bit data"
+    LONG_SHIFT = "long_shift", "shifts by more than 15"
+    """Others read 5 signed bits of an immediate."""
+    TENSOR_SHIFT = "tensor_shift", "shifts by a tile"
+    EMPTY_ROWS = "empty_rows", "loads no row, only padding"
+    """Upstream's Chisel waits for the data of a LOAD of no rows forever."""
+    ALU_BATCH = "alu_batch", "works on tiles of several rows in the ALU"
+    """Others process the first row only."""
+    FAR_SHIFT = "far_shift", "shifts by more than 31"
+    """Shifts by 32 and more leave the sign, or 0. Otherwise they are undefined: upstream's
+    simulator leaves them to the processor, which takes the distance modulo 32."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +55,8 @@ class Capabilities:
     ----------
     name : str
         Name of the implementation.
-    weight_padding, acc_padding, mul, acc_8bit : bool
-    long_shift, tensor_shift, empty_rows, alu_batch : bool
-        Whether it has the `Feature` of that value.
+    features : tuple of Feature
+        What it has, also by name; kept in alphabetical order.
     micro_ops : int
         Capacity of the micro-op memory if below the configuration's; 0: as configured.
     token_capacity : int
@@ -58,24 +64,13 @@ class Capabilities:
     separate_out : bool
         Whether STORE reads a separate memory that only the ALU and accumulating GEMMs write,
         instead of the accumulators.
-    far_shift : bool
-        Whether shifts by 32 and more leave the sign, or 0. Otherwise they are undefined: upstream's
-        simulator leaves them to the processor, which takes the distance modulo 32.
     """
 
     name: str
-    weight_padding: bool = False
-    acc_padding: bool = False
-    mul: bool = False
-    acc_8bit: bool = False
-    long_shift: bool = False
-    tensor_shift: bool = False
-    empty_rows: bool = False
-    alu_batch: bool = True
+    features: tuple[Feature | str, ...] = (Feature.ALU_BATCH,)
     micro_ops: int = 0
     token_capacity: int = 255
     separate_out: bool = True
-    far_shift: bool = False
 
     def __post_init__(self) -> None:
         """Validate values, which may come from another machine.
@@ -85,38 +80,46 @@ class Capabilities:
         ConfigError
             If a value is invalid; the message names it and the required type.
         """
-        counts = {"micro_ops": self.micro_ops, "token_capacity": self.token_capacity}
-        for name, count in counts.items():
+        for name, kind in (("name", str), ("separate_out", bool)):
+            value = getattr(self, name)
+            if type(value) is not kind:
+                raise ConfigError(f"{name} is {value!r}; it must be of type {kind.__name__}")
+        for name in ("micro_ops", "token_capacity"):
+            count = getattr(self, name)
             if type(count) is not int or not 0 <= count < 1 << 32:
                 raise ConfigError(f"{name} is {count!r}; it must be an integer in 0..2**32-1")
-        for f in fields(self):
-            value, kind = getattr(self, f.name), str if f.name == "name" else bool
-            if f.name not in counts and type(value) is not kind:
-                raise ConfigError(f"{f.name} is {value!r}; it must be of type {kind.__name__}")
+        names = self.features
+        if not isinstance(names, list | tuple) or any(n not in list(Feature) for n in names):
+            raise ConfigError(
+                f"features is {names!r}; it must be a list of some of {', '.join(Feature)}"
+            )
+        object.__setattr__(self, "features", tuple(map(Feature, sorted(set(names)))))
 
     def has(self, feature: Feature) -> bool:
         """Whether the implementation has a feature."""
-        return bool(asdict(self)[feature.value])
+        return feature in self.features
 
     def micro_op_depth(self, config: HardwareConfig) -> int:
         """Return the number of micro-ops that fit the micro-op memory."""
         return min(config.uop.depth, self.micro_ops or config.uop.depth)
 
 
-_EVERY_FEATURE = dict.fromkeys((feature.value for feature in Feature), True)
+def without(capabilities: Capabilities, *features: Feature) -> Capabilities:
+    """Return capabilities that lack some features."""
+    rest = tuple(feature for feature in capabilities.features if feature not in features)
+    return replace(capabilities, features=rest)
 
-FULL = Capabilities("full", **_EVERY_FEATURE, token_capacity=0, far_shift=True)
+
+FULL = Capabilities("full", tuple(Feature), token_capacity=0)
 """Everything that the instruction set defines."""
 
-FSIM = Capabilities(**{**asdict(FULL), "name": "fsim", "separate_out": False, "far_shift": False})
+FSIM = replace(without(FULL, Feature.FAR_SHIFT), name="fsim", separate_out=False)
 """The common behaviour of upstream's functional simulator and ours."""
 
-HLS_2020 = Capabilities("hls-2020", token_capacity=1024, tensor_shift=True)
+HLS_2020 = Capabilities("hls-2020", (Feature.ALU_BATCH, Feature.TENSOR_SHIFT), token_capacity=1024)
 """The published Pynq bitstreams: June 2020, before LOAD ACC could pad."""
 
-CHISEL = Capabilities(
-    "chisel", weight_padding=True, acc_padding=True, micro_ops=2048, alu_batch=False
-)
+CHISEL = Capabilities("chisel", (Feature.WEIGHT_PADDING, Feature.ACC_PADDING), micro_ops=2048)
 """Upstream's Chisel design (its simulator, DE10-Nano); tiles of one row only."""
 
 PORTABLE = Capabilities("portable", micro_ops=2048)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, fields
-from enum import IntEnum
+from enum import Enum, IntEnum
 from functools import cached_property
 from html import escape
 from math import prod
@@ -44,18 +44,46 @@ class Memory(IntEnum):
     TABLE = 7
 
 
-EXTENSIONS = {
-    "post": "results are scaled, rounded and clipped on their way to the output memory",
-    "overwrite": "a GEMM may overwrite its accumulators, which saves the reset pass",
-    "depthwise": "products of windows of three tiles, for convolutions with few channels per group",
-    "pool": "the maximum of up to three adjacent input tiles per step, for max pools",
-    "forward": "a LOAD may take input tiles from the output memory instead of from DRAM",
-    "pairs": "two adjacent products of one accumulator per step, by an array at twice the clock",
-    "table": "a table of 256 values maps post-processed results: any function of an int8 (post)",
-    "exact": "24-bit multipliers, and rounding that depends on the sign, like TFLite's (post)",
-}
-"""Extensions of our hardware beyond upstream's instruction set, by their names in the key
-EXTENSIONS; docs/isa.md describes each."""
+class Extension(str, Enum):
+    """Extensions of our hardware beyond upstream's instruction set; docs/isa.md describes each.
+
+    A row: the name in the key EXTENSIONS, what the hardware then does, and, if it refines
+    ``post`` and so needs it, how.
+    """
+
+    summary: str
+    refines_post: str
+
+    def __new__(cls, name: str, summary: str = "", refines_post: str = "") -> Extension:
+        extension = str.__new__(cls, name)
+        extension._value_, extension.summary, extension.refines_post = name, summary, refines_post
+        return extension
+
+    __str__, __repr__ = str.__str__, str.__repr__
+
+    POST = "post", "results are scaled, rounded and clipped on their way to the output memory"
+    OVERWRITE = "overwrite", "a GEMM may overwrite its accumulators, which saves the reset pass"
+    DEPTHWISE = (
+        "depthwise",
+        "products of windows of three tiles, for convolutions with few channels per group",
+    )
+    POOL = "pool", "the maximum of up to three adjacent input tiles per step, for max pools"
+    FORWARD = "forward", "a LOAD may take input tiles from the output memory instead of from DRAM"
+    PAIRS = (
+        "pairs",
+        "two adjacent products of one accumulator per step, by an array at twice the clock",
+    )
+    TABLE = (
+        "table",
+        "a table of 256 values maps post-processed results: any function of an int8 (post)",
+        "maps what 'post' makes",
+    )
+    EXACT = (
+        "exact",
+        "24-bit multipliers, and rounding that depends on the sign, like TFLite's (post)",
+        "refines 'post'",
+    )
+
 
 POST_ROWS = 32
 """Rows of post-processing parameters: a bias and a scale tile each, for the channels of a tile."""
@@ -180,8 +208,8 @@ class HardwareConfig:
         Rows of a tile, and input and output channels of a tile.
     log_uop_buff_size, log_inp_buff_size, log_wgt_buff_size, log_acc_buff_size : int
         Sizes of the scratchpads.
-    extensions : tuple of str
-        ``EXTENSIONS``: names of `EXTENSIONS` that the hardware has, kept in alphabetical order;
+    extensions : tuple of Extension
+        ``EXTENSIONS``: those that the hardware has, also by name, kept in alphabetical order;
         upstream's configurations have none. A program for one set runs on no other.
     port_bytes : int
         ``PORT_BYTES``: bytes of a word of the DRAM port, 8, 16, 32 or 64; 0: those of the board's
@@ -210,14 +238,14 @@ class HardwareConfig:
     log_inp_buff_size: int = 15
     log_wgt_buff_size: int = 18
     log_acc_buff_size: int = 17
-    extensions: tuple[str, ...] = ()
+    extensions: tuple[Extension | str, ...] = ()
     port_bytes: int = 0
     weight_port: int = 0
     name: str = field(default="custom", compare=False)
 
     def __post_init__(self) -> None:
         self._check_extensions()
-        object.__setattr__(self, "extensions", tuple(sorted(self.extensions)))
+        object.__setattr__(self, "extensions", tuple(map(Extension, sorted(self.extensions))))
         self._check_types()
         self._check_ports()
         self._check_needs()
@@ -343,6 +371,10 @@ class HardwareConfig:
 
     # ----------------------------------------------------------------- geometry
 
+    def has(self, extension: Extension) -> bool:
+        """Whether the hardware has an extension."""
+        return extension in self.extensions
+
     @property
     def batch(self) -> int:
         """Rows of an input, accumulator or output tile."""
@@ -409,8 +441,8 @@ class HardwareConfig:
     @property
     def memories(self) -> tuple[Memory, ...]:
         """The memories that LOAD and STORE can name."""
-        needed = {Memory.POST: "post", Memory.TABLE: "table"}
-        return tuple(m for m in Memory if m not in needed or needed[m] in self.extensions)
+        needed = {Memory.POST: Extension.POST, Memory.TABLE: Extension.TABLE}
+        return tuple(m for m in Memory if m not in needed or self.has(needed[m]))
 
     def scratchpad(self, memory: Memory) -> Scratchpad:
         """Return the scratchpad that a LOAD or STORE of `memory` addresses (ACC_8BIT: `acc`)."""
@@ -440,7 +472,7 @@ class HardwareConfig:
     @property
     def products_per_cycle(self) -> int:
         """Maximum GEMM micro-ops that the array executes in one cycle."""
-        return 2 if "pairs" in self.extensions else 1
+        return 2 if self.has(Extension.PAIRS) else 1
 
     @property
     def macs_per_micro_op(self) -> int:
@@ -514,20 +546,20 @@ class HardwareConfig:
     def _check_extensions(self) -> None:
         names = self.extensions
         if not isinstance(names, list | tuple) or any(
-            name not in list(EXTENSIONS) for name in names
+            name not in list(Extension) for name in names
         ):
             raise ConfigError(
-                f"EXTENSIONS is {names!r}; it must be a list of some of {', '.join(EXTENSIONS)}"
+                f"EXTENSIONS is {names!r}; it must be a list of some of {', '.join(Extension)}"
             )
         if len(set(names)) < len(names):
             raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
 
     def _check_needs(self) -> None:
-        for name, does in (("table", "maps what 'post' makes"), ("exact", "refines 'post'")):
-            if name in self.extensions and "post" not in self.extensions:
+        for extension in () if self.has(Extension.POST) else map(Extension, self.extensions):
+            if extension.refines_post:
                 raise ConfigError(
-                    f"EXTENSIONS is {list(self.extensions)}; {name!r} {does}, so it "
-                    f"needs 'post' too"
+                    f"EXTENSIONS is {list(self.extensions)}; {extension!r} "
+                    f"{extension.refines_post}, so it needs 'post' too"
                 )
 
     def _check_arithmetic(self) -> None:
@@ -543,7 +575,7 @@ class HardwareConfig:
                 )
 
     def _check_geometry(self) -> None:
-        if "depthwise" in self.extensions and self.window_channels < 2:
+        if self.has(Extension.DEPTHWISE) and self.window_channels < 2:
             raise ConfigError(
                 f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
                 f"tiles of {self.block_in} are too narrow (increase LOG_BLOCK to 3)"
@@ -583,7 +615,7 @@ class HardwareConfig:
             (4 * a + 20, 64, f"4A + 20 = 4*{a} + 20", "ALU word 1", "LOG_ACC_BUFF_SIZE"),
             (a + s + w, 32, f"A + max(A, I) + W = {a} + {s} + {w}", "a micro-op", size),
         )
-        if "overwrite" in self.extensions:
+        if self.has(Extension.OVERWRITE):
             end = 37 + 2 * u
             for width in (a, a, i, i, w, w):  # factors that fit into word 0
                 if end + width > 64:

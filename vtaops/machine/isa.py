@@ -7,7 +7,7 @@ constants are computed from these classes; no other file states a bit position.
 Packing rule: fields are packed from bit 0, as C bitfields in upstream's headers; a field that would
 cross a 64-bit word boundary starts at that boundary. Widths that depend on the configuration are
 named after the logarithm of a scratchpad depth: U (micro-ops), I (input), W (weight),
-A (accumulator). Fields of an extension (`vtaops.machine.config.EXTENSIONS`) exist only if the
+A (accumulator). Fields of an extension (`vtaops.machine.config.Extension`) exist only if the
 configuration names it, at their own position.
 
 Imports no TVM: a board installs this file.
@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
 from vtaops.machine.alu import AluOp as AluOp  # of the table of operations
-from vtaops.machine.config import POST_ROWS, TABLES, HardwareConfig, Memory
+from vtaops.machine.config import POST_ROWS, TABLES, Extension, HardwareConfig, Memory
 
 WORD_BITS = 64
 INSTRUCTION_WORDS = 2
@@ -67,7 +67,7 @@ def bits(
     doc: str,
     *,
     signed: bool = False,
-    extension: str | None = None,
+    extension: Extension | None = None,
     at: int | None = None,
 ) -> Any:
     """Declare a field of `width` bits: a number, or a name of `field_widths`.
@@ -175,7 +175,7 @@ class Load(_MemoryInstruction):
     forward: int = bits(
         1,
         "INP: the source is the output memory; dram_base and x_stride count its elements",
-        extension="forward",
+        extension=Extension.FORWARD,
         at=63,
     )
 
@@ -227,7 +227,7 @@ class Gemm(_LoopInstruction):
     overwrite: int = bits(
         1,
         "write the product instead of adding it; not together with reset",
-        extension="overwrite",
+        extension=Extension.OVERWRITE,
         at=63,
     )
 
@@ -314,12 +314,14 @@ class Post(Instruction):
     row: int = bits("P", "first row of the parameters")
     row_factor_out: int = bits("P", "rows per step of the outer loop")
     row_factor_in: int = bits("P", "rows per step of the inner loop")
-    use_table: int = bits(1, "replace the result by its entry in a table", extension="table")
-    table_index: int = bits("T", "the table", extension="table")
+    use_table: int = bits(
+        1, "replace the result by its entry in a table", extension=Extension.TABLE
+    )
+    table_index: int = bits("T", "the table", extension=Extension.TABLE)
     fine: int = bits(
         2,
         "the scales of the row are fine, with the base 0 (1), 2**23 (2) or 2**24 (3); 0: coarse",
-        extension="exact",
+        extension=Extension.EXACT,
     )
 
     @property
@@ -340,17 +342,17 @@ class MicroOp:
 INSTRUCTIONS: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)
 """Upstream's instructions."""
 
-EXTENSION_INSTRUCTIONS: dict[str, type[Instruction]] = {
-    "post": Post,
-    "depthwise": Depthwise,
-    "pool": Pool,
+EXTENSION_INSTRUCTIONS: dict[Extension, type[Instruction]] = {
+    Extension.POST: Post,
+    Extension.DEPTHWISE: Depthwise,
+    Extension.POOL: Pool,
 }
 """Instructions by the extension that adds them."""
 
 
 def instructions_of(config: HardwareConfig) -> tuple[type[Instruction], ...]:
     """Return the instructions of a configuration."""
-    added = (cls for name, cls in EXTENSION_INSTRUCTIONS.items() if name in config.extensions)
+    added = (cls for extension, cls in EXTENSION_INSTRUCTIONS.items() if config.has(extension))
     return (*INSTRUCTIONS, *added)
 
 

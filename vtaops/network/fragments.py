@@ -20,7 +20,7 @@ from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.passes.interleave import LAG
 from vtaops.lowering.passes.placement import beside
 from vtaops.lowering.passes.tables import TABLE, with_table
-from vtaops.machine.config import POST_ROWS, HardwareConfig
+from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.isa import Post
 from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
@@ -109,7 +109,7 @@ class Fragments:
         Also returns None if all take `limit` cycles or more by estimate.
         """
         ops, config = self._settled(steps), self.target.config
-        if "forward" not in config.extensions or _is_classifier(ops):
+        if not config.has(Extension.FORWARD) or _is_classifier(ops):
             return None
         return next(tilings_hand_in_hand(ops, config, limit), None)
 
@@ -204,7 +204,7 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
 
     A chain is tried only if the best choice contains it, with estimates for the untried ones.
     """
-    if "post" not in fragments.target.config.extensions:
+    if not fragments.target.config.has(Extension.POST):
         return {}
     chains = _chains(steps, fragments)
     while True:

@@ -21,7 +21,7 @@ from vtaops.graph import Graph, Node, Requantization
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.machine.capabilities import Capabilities, Feature
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.network.averages import parts
 from vtaops.network.epilogue import common_shift, largest_sums, products_fit, sum_constant
 from vtaops.network.views import Storage, joins_pixels, made, storages
@@ -40,12 +40,12 @@ class Target:
     @property
     def scales(self) -> bool:
         """Whether it requantises by fixed-point scales instead of only by shifts."""
-        return "post" in self.config.extensions
+        return self.config.has(Extension.POST)
 
     @property
     def fine(self) -> bool:
         """Whether its fixed-point scales may be fine ones."""
-        return "exact" in self.config.extensions
+        return self.config.has(Extension.EXACT)
 
     @property
     def multiplies(self) -> bool:
@@ -59,7 +59,7 @@ class Target:
     @property
     def tables(self) -> bool:
         """Whether it supports lookup tables for results."""
-        return "table" in self.config.extensions
+        return self.config.has(Extension.TABLE)
 
 
 ON_HOST = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import ceil_div, require_at_least
-from vtaops.machine.config import WINDOW_TILES, HardwareConfig
+from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig
 from vtaops.machine.views import BlockDiagonal, Windows
 
 
@@ -95,7 +95,7 @@ class ChannelGroups:
         """
         inputs, channels = self.in_channels // self.count, config.window_channels
         narrow = self.count > 1 and self.in_channels == self.out_channels
-        if "depthwise" not in config.extensions or not narrow or columns < WINDOW_TILES:
+        if not config.has(Extension.DEPTHWISE) or not narrow or columns < WINDOW_TILES:
             return None
         fits = channels and channels % inputs == 0
         return Windows(channels, Windows.step_over(columns)) if fits else None

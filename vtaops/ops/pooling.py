@@ -13,7 +13,7 @@ from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, require_at_least
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.ops import declarations
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import scale_buffer
@@ -107,7 +107,7 @@ class MaxPool2d(_Pool2d):
 
     def reads_inputs(self, config: HardwareConfig) -> bool:
         """Whether pixels reach the accumulators without a product."""
-        return "pool" in config.extensions
+        return config.has(Extension.POOL)
 
     @cached_property
     def _separate(self) -> SeparateMaxima | None:

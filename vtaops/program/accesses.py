@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops.base.counts import Counts
-from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Alu, Depthwise, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.program.program import Program
 from vtaops.program.traffic import Ints, joined, walk
@@ -63,27 +63,23 @@ class Accesses(Counts):
     dram_written_bytes: int = 0
 
 
-def count_accesses(program: Program, *, read_enables: bool = True) -> Accesses:
+def count_accesses(program: Program) -> Accesses:
     """Count the reads and writes of one run of `program`.
 
     Parameters
     ----------
     program : Program
         A verified program; if its units race, the counts depend on timing.
-    read_enables : bool
-        False: model hardware without read enables, as the RTL was before. It reads each operand in
-        each step, even if held or unused: products and pools read weights and all tiles of the
-        input banks, resets read accumulators, each STORE word reads its element.
     """
-    return _Counter(program, read_enables).run()
+    return _Counter(program).run()
 
 
 class _Counter:
     """Counts accesses while walking through a program."""
 
-    def __init__(self, program: Program, read_enables: bool) -> None:
+    def __init__(self, program: Program) -> None:
         config = program.config
-        self._program, self._config, self._enables = program, config, read_enables
+        self._program, self._config = program, config
         self._counts = Counter[str]()
         self._inputs = _Held(config.inp.depth)
         self._weights = _Held(config.wgt.depth)
@@ -109,10 +105,8 @@ class _Counter:
                     loops = instruction.iter_out * instruction.iter_in
                     self._results(instruction, instruction.iterations - shared * loops)
                     self._operands(instruction, micro_ops)
-        if "forward" in self._config.extensions:
+        if self._config.has(Extension.FORWARD):
             counts["copy_writes"] = counts["out_writes"]
-        if not self._enables:
-            counts["out_reads"] *= max(1, self._config.out.element_bytes // _PORT_BYTES)
         return Accesses(**counts)
 
     def _load(self, i: Load) -> None:
@@ -137,7 +131,7 @@ class _Counter:
         self._counts["uop_reads"] += sources * i.iterations
         self._counts["acc_writes"] += steps
         self._counts["out_writes"] += steps
-        if not (takes_zero and self._enables):
+        if not takes_zero:
             self._counts["acc_reads"] += sources * steps
         if post.enable:
             self._counts["post_reads"] += steps * (post.use_bias + post.use_scale)
@@ -147,24 +141,12 @@ class _Counter:
         """Count the input and weight tiles that an instruction reads."""
         if isinstance(i, Alu) or i.reset:
             return
-        if not self._enables:
-            self._counts["inp_reads"] += i.iterations * input_banks_read(self._config)
-            self._counts["wgt_reads"] += i.iterations
-            return
         tiles = WINDOW_TILES if isinstance(i, Depthwise | Pool) else 1
         factors = (i.src_factor_out, i.src_factor_in)
         self._counts["inp_reads"] += self._inputs.read(i, micro_ops[:, 1], factors, tiles)
         if isinstance(i, Gemm):
             factors = (i.wgt_factor_out, i.wgt_factor_in)
             self._counts["wgt_reads"] += self._weights.read(i, micro_ops[:, 2], factors, 1)
-
-
-_PORT_BYTES = 8  # port width of that hardware: determines how often STORE reads an element
-
-
-def input_banks_read(config: HardwareConfig) -> int:
-    """Return the number of input tiles that the RTL can read at once."""
-    return WINDOW_TILES if {"depthwise", "pool"} & set(config.extensions) else 1
 
 
 class _Held:

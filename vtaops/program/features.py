@@ -23,17 +23,6 @@ Rows = npt.NDArray[np.intp]
 
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
 
-_TEXT = {
-    Feature.WEIGHT_PADDING: "pads weights",
-    Feature.ACC_PADDING: "pads accumulators",
-    Feature.MUL: "multiplies in the ALU",
-    Feature.ACC_8BIT: "loads 8-bit data",
-    Feature.LONG_SHIFT: "shifts by more than 15",
-    Feature.TENSOR_SHIFT: "shifts by a tile",
-    Feature.EMPTY_ROWS: "loads no row, only padding",
-    Feature.ALU_BATCH: "works on tiles of several rows in the ALU",
-}
-
 
 def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tuple[Feature, Rows]]:
     """Yield each feature that instructions need, with the instructions that need it.
@@ -93,7 +82,7 @@ def first_unsupported(
     """
     name = capabilities.name
     found = [
-        (int(rows[0]), f"{_TEXT[feature]}: {name} lacks {feature.value!r}")
+        (int(rows[0]), f"{feature.use}: {name} lacks {feature.value!r}")
         for feature, rows in needs(config, words)
         if rows.size and not capabilities.has(feature)
     ]

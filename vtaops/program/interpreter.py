@@ -22,7 +22,14 @@ from vtaops.base.fixed_point import fine_parts, nudged
 from vtaops.base.shapes import ceil_div
 from vtaops.machine import isa
 from vtaops.machine.alu import AluOp, wrapped
-from vtaops.machine.config import PAGE_BYTES, POST_ROWS, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.machine.config import (
+    PAGE_BYTES,
+    POST_ROWS,
+    WINDOW_TILES,
+    Extension,
+    HardwareConfig,
+    Memory,
+)
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
 from vtaops.program.statistics import Statistics
 
@@ -64,7 +71,7 @@ class Interpreter:
         self, config: HardwareConfig, dram_nbytes: int, *, separate_out: bool = False
     ) -> None:
         self.config = config
-        self.separate_out = separate_out or "post" in config.extensions
+        self.separate_out = separate_out or config.has(Extension.POST)
         self.dram = np.zeros(dram_nbytes, np.uint8)
         self.uop = np.zeros((config.uop.depth, 3), np.int64)
         self.inp, self.wgt, self.acc, self.out, self.parameters, self.tables = (
@@ -176,7 +183,7 @@ class Interpreter:
         count, before = insn.uop_end - insn.uop_begin, -1
         steps = enumerate(zip(self.steps(insn), self.rows(insn), strict=True))
         for number, ((dst, src, wgt), row) in steps:
-            second = "pairs" in self.config.extensions and number % count % 2 == 1
+            second = self.config.has(Extension.PAIRS) and number % count % 2 == 1
             joins, before = second and dst == before, dst
             if insn.reset:
                 self.acc[dst] = 0

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.machine.capabilities import FULL, Capabilities, Feature
-from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig, Memory
+from vtaops.machine.capabilities import FSIM, FULL, Capabilities, Feature
+from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import Program, Role
@@ -71,7 +71,7 @@ def random_program(
     UnsupportedError
         If the device's ALU does not support the configuration's tiles.
     """
-    if config.batch > 1 and not capabilities.alu_batch:
+    if config.batch > 1 and not capabilities.has(Feature.ALU_BATCH):
         raise UnsupportedError(
             f"{capabilities.name} has no ALU for tiles of {config.batch} rows; random programs "
             f"need one"
@@ -153,7 +153,7 @@ class _Writer:
         # Accumulators whose last writer is the ALU or an accumulating GEMM: STORE may read them.
         self.current = np.zeros(config.acc.depth, np.bool_)
         self.operations = [op for op in AluOp if op.feature is None or capabilities.has(op.feature)]
-        full = all(capabilities.has(feature) for feature in Feature)
+        full = {*FSIM.features} <= {*capabilities.features}
         self.distance = 1 if full else PIPELINE_STEPS
 
     # ------------------------------------------------------------------------- structure
@@ -244,7 +244,7 @@ class _Writer:
             self._load(Memory.TABLE, _half(TABLES, context))
         elif self.rng.random() < 0.4:
             self._load(Memory.WGT, self.wgt[context])
-        elif "forward" in self.config.extensions and self.rng.random() < 0.4:
+        elif self.config.has(Extension.FORWARD) and self.rng.random() < 0.4:
             self._forward(context)
         else:
             self._load(Memory.INP, self.inp[context], self._byte_source(Memory.INP, segment))
@@ -276,9 +276,9 @@ class _Writer:
     def _load(self, memory: Memory, window: _Window, source: _Source | None = None) -> None:
         source = source or self.sources[memory]
         padded = {
-            Memory.WGT: self.able.weight_padding,
-            Memory.ACC: self.able.acc_padding,
-            Memory.ACC_8BIT: self.able.acc_padding,
+            Memory.WGT: self.able.has(Feature.WEIGHT_PADDING),
+            Memory.ACC: self.able.has(Feature.ACC_PADDING),
+            Memory.ACC_8BIT: self.able.has(Feature.ACC_PADDING),
             Memory.TABLE: False,
         }.get(memory, True)
         block = replace(self._drawn_block(window, source.tiles, padded=padded), memory=memory)
@@ -331,7 +331,7 @@ class _Writer:
             self._random_acc_load(segment, context)
         elif draw < 0.27:
             self._random_reset(context)
-        elif "pool" in self.config.extensions and draw < 0.4:
+        elif self.config.has(Extension.POOL) and draw < 0.4:
             self._random_pool(context)
         elif draw < 0.65:
             self._random_gemm(context)
@@ -350,7 +350,7 @@ class _Writer:
         fields: dict[str, int] = {}
         if not use_scale:
             fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
-        elif "exact" in self.config.extensions:
+        elif self.config.has(Extension.EXACT):
             fields |= {"fine": int(rng.integers(4))}
         if use_bias or use_scale:  # up to 8 iterations of each loop
             fields |= {"row": _half(POST_ROWS, context).base + self._integer(0, 1)}
@@ -373,7 +373,7 @@ class _Writer:
         )
 
     def _random_acc_load(self, segment: int, context: int) -> None:
-        if self.able.acc_8bit and self.rng.random() < 0.5:
+        if self.able.has(Feature.ACC_8BIT) and self.rng.random() < 0.5:
             source = self._byte_source(Memory.ACC_8BIT, segment)
             self._load(Memory.ACC_8BIT, self.acc[context], source)
         else:
@@ -382,10 +382,10 @@ class _Writer:
     def _random_gemm(self, context: int) -> None:
         kind: type[Gemm] = Gemm
         inp = self.inp[context]
-        if "depthwise" in self.config.extensions and self.rng.random() < 0.5:
+        if self.config.has(Extension.DEPTHWISE) and self.rng.random() < 0.5:
             kind, inp = Depthwise, _Window(inp.base, inp.size - WINDOW_TILES + 1)
         fields = self._loops({"dst": self.acc[context], "src": inp, "wgt": self.wgt[context]})
-        if "overwrite" in self.config.extensions and self.rng.random() < 0.4:
+        if self.config.has(Extension.OVERWRITE) and self.rng.random() < 0.4:
             fields["overwrite"] = 1
         self.builder.add(kind(**fields))
 
@@ -404,8 +404,8 @@ class _Writer:
         window = self.acc[context]
         op = AluOp(self.rng.choice(self.operations))
         tile = self.rng.random() < 0.5
-        if op is AluOp.SHR and tile and not self.able.far_shift:
-            if self.able.tensor_shift and window.size > 1:
+        if op is AluOp.SHR and tile and not self.able.has(Feature.FAR_SHIFT):
+            if self.able.has(Feature.TENSOR_SHIFT) and window.size > 1:
                 self._random_tile_shift(window)
                 return
             tile = False
@@ -417,7 +417,7 @@ class _Writer:
     def _random_tile_shift(self, window: _Window) -> None:
         """Shift by a tile; clamp its values first, since devices read only some of their bits."""
         shifted, by = window.halves()
-        most, least = (31, -31) if self.able.long_shift else (15, 0)
+        most, least = (31, -31) if self.able.has(Feature.LONG_SHIFT) else (15, 0)
         self._alu_on(by, AluOp.MIN, most)
         self._alu_on(by, AluOp.MAX, least)
         fields = self._loops({"dst": shifted, "src": by}, ("dst", "src"))
@@ -427,7 +427,13 @@ class _Writer:
         """Draw an immediate; values that destroy the operands are rare."""
         often = self.rng.random() < 0.8
         if op is AluOp.SHR:
-            longest = 40 if self.able.far_shift else 31 if self.able.long_shift else 15
+            longest = (
+                40
+                if self.able.has(Feature.FAR_SHIFT)
+                else 31
+                if self.able.has(Feature.LONG_SHIFT)
+                else 15
+            )
             most = 3 if often else longest
             return self._integer(-most, most)
         value = self._integer(-(1 << 15), (1 << 15) - 1)
@@ -486,7 +492,7 @@ class _Writer:
                 room -= factor * (extent - 1)
                 fields[f"{name}_factor_{loop}"] = factor
             columns[name] = window.base + self.rng.integers(0, room + 1, count)
-        if "pairs" in self.config.extensions and self.rng.random() < 0.5:
+        if self.config.has(Extension.PAIRS) and self.rng.random() < 0.5:
             columns["dst"][1::2] = columns["dst"][: count // 2 * 2 : 2]
         return fields, columns
 

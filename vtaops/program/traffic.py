@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.config import Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Gemm, Instruction, Load, LoopInstruction, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
 
@@ -75,7 +75,7 @@ def joined(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArr
     share a step if they name one accumulator.
     """
     found = np.zeros(len(micro_ops), np.bool_)
-    if "pairs" in config.extensions and isinstance(i, Gemm):
+    if config.has(Extension.PAIRS) and isinstance(i, Gemm):
         dst = micro_ops[:, 0]
         found[1::2] = dst[1::2] == dst[: len(dst) // 2 * 2 : 2]
     return found

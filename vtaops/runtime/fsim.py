@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ import numpy.typing as npt
 
 import vtaops._fsim as _fsim
 from vtaops.base.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
-from vtaops.machine.capabilities import FSIM, Capabilities, find
-from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, HardwareConfig
+from vtaops.machine.capabilities import FSIM, Capabilities, Feature, find
+from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, HardwareConfig
 from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
@@ -218,20 +217,25 @@ def sizes_of(config: HardwareConfig) -> dict[str, int]:
         "inp_depth": config.inp.depth,
         "wgt_depth": config.wgt.depth,
         "acc_depth": config.acc.depth,
-        "post_rows": POST_ROWS if "post" in config.extensions else 0,
-        "tables": TABLES if "table" in config.extensions else 0,
-        "window_tiles": WINDOW_TILES if "depthwise" in config.extensions else 0,
+        "post_rows": POST_ROWS if config.has(Extension.POST) else 0,
+        "tables": TABLES if config.has(Extension.TABLE) else 0,
+        "window_tiles": WINDOW_TILES if config.has(Extension.DEPTHWISE) else 0,
         "window_channels": config.window_channels,
-        "pools": int("pool" in config.extensions),
-        "pairs": int("pairs" in config.extensions),
+        "pools": int(config.has(Extension.POOL)),
+        "pairs": int(config.has(Extension.PAIRS)),
     }
 
 
 def limits_of(capabilities: Capabilities) -> dict[str, int]:
     """Return an implementation's limits, with the names used in ``sim/fsim/limits.hpp``."""
-    limits = asdict(capabilities)
-    del limits["name"], limits["far_shift"]  # only compilers use far_shift
-    return limits
+    flags = {feature.value: capabilities.has(feature) for feature in Feature}
+    del flags["far_shift"]  # only compilers use it
+    return {
+        **flags,
+        "micro_ops": capabilities.micro_ops,
+        "token_capacity": capabilities.token_capacity,
+        "separate_out": capabilities.separate_out,
+    }
 
 
 def slots_of(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vtaops import ops
 from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import WINDOW_TILES, HardwareConfig, Scratchpad
+from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
@@ -448,7 +448,7 @@ def _passes(op: ops.Operator, config: HardwareConfig) -> int:
     An addition of products is not a pass (`vtaops.lowering.tree.accumulate`).
     """
     stages = [*op.stages]
-    if "post" in config.extensions and stages and _is_last(stages[-1]):
+    if config.has(Extension.POST) and stages and _is_last(stages[-1]):
         while stages and (isinstance(stages[-1], ScaleStage) or _is_spared(stages[-1])):
             stages.pop()
     return sum(not _is_product(stage) for stage in stages)
@@ -474,7 +474,7 @@ def _is_product(stage: Stage) -> bool:
 
 
 def _resets(config: HardwareConfig) -> int:
-    return int("overwrite" not in config.extensions)
+    return int(not config.has(Extension.OVERWRITE))
 
 
 def _line(extent: int) -> Axis:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
+from vtaops.machine.config import INSTRUCTION_BYTES, Extension, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import Axis, BlockedShape, Count, blocked_shape
@@ -288,9 +288,9 @@ def computed_cycles(
         real = shape.rows.real_products * shape.columns.real_products
     elif least:
         real = shape.rows.inside / shape.rows.extent * (shape.columns.inside / shape.columns.extent)
-    resets = 0 if "overwrite" in config.extensions else shape.resets * shape.outputs
+    resets = 0 if config.has(Extension.OVERWRITE) else shape.resets * shape.outputs
     passes = shape.outputs * shape.alu_passes
-    if "post" in config.extensions and (least or not (shape.staged or shape.operands)):
+    if config.has(Extension.POST) and (least or not (shape.staged or shape.operands)):
         passes = 0
     if least and not (known and shape.taps):  # skipped taps take their passes with them
         passes, resets = int(passes * real), int(resets * real)
@@ -299,7 +299,7 @@ def computed_cycles(
 
 def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: bool) -> Any:
     """Return the number of products that share another one's step (the extension ``pairs``)."""
-    if "pairs" not in config.extensions:
+    if not config.has(Extension.PAIRS):
         return 0
     summed = np.maximum(ic * shape.taps, 1)
     return shape.outputs * shape.products * (0.5 if least else summed // 2 / summed)

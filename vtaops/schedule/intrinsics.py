@@ -17,7 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript is written with)
 
 from vtaops.base.errors import ScheduleError
-from vtaops.machine.config import HardwareConfig, Scratchpad
+from vtaops.machine.config import Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
 from vtaops.ops.epilogue import ScaleStage, lane_meaning, scale_meaning
 from vtaops.schedule.calls import (
@@ -137,7 +137,7 @@ def requantize(config: HardwareConfig, stage: ScaleStage) -> str:
     ScheduleError
         If the hardware lacks the extension.
     """
-    if "post" not in config.extensions:
+    if not config.has(Extension.POST):
         raise ScheduleError(
             f"{config.name} has no extension 'post', which scales for each channel need; shift "
             f"all channels alike"
@@ -201,7 +201,7 @@ def pool(config: HardwareConfig) -> str:
     ScheduleError
         If the hardware lacks the extension.
     """
-    if "pool" not in config.extensions:
+    if not config.has(Extension.POOL):
         raise ScheduleError(
             f"{config.name} has no extension 'pool', which maxima of input tiles need; take them "
             f"of accumulators (vta.alu_reduction)"

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import POST_ROWS, HardwareConfig
+from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import BlockedShape, Count, blocked_shape
@@ -108,7 +108,7 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> Togethe
     if found is None:
         return None
     tilings, busy = [each.tiling for each in found], np.sum([each.busy for each in found], axis=0)
-    if "forward" in config.extensions:
+    if config.has(Extension.FORWARD):
         tilings = _with_results_that_stay(shapes, config, tilings)
     return Together(tilings, float(busy.max()))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from vtaops.base.cache import cache_directory, usable
 from vtaops.base.errors import ProgramError, UnsupportedError, VTAError
 from vtaops.hardware.performance import launch_seconds
 from vtaops.hardware.registers import DESIGNS, RegisterMap
-from vtaops.machine.capabilities import Capabilities, Feature
+from vtaops.machine.capabilities import Capabilities, Feature, without
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import AluOp, Store, disassemble
 from vtaops.ops import Conv2d, Gemm, Operator
@@ -261,20 +261,19 @@ _PROBES = range(1_000_000, 1_000_012)
 def _suspects(device: Device, able: Capabilities, seed: int) -> str:
     """Return the features without which random programs run correctly; empty if inconclusive."""
 
-    def is_right_without(feature: str) -> bool:
-        less = Capabilities(**{**asdict(able), feature: False})
+    def is_right_without(feature: Feature) -> bool:
+        less = without(able, feature)
         try:
             return not any(_tried(device, less, seed, index) for index in _PROBES)
         except VTAError:
             return False
 
-    claimed = [*(feature.value for feature in Feature), "far_shift"]
-    found = [name for name in claimed if getattr(able, name) and is_right_without(name)]
+    found = [name for name in Feature if able.has(name) and is_right_without(name)]
     if not 0 < len(found) < 3:
         return ""
     return (
-        f". Random programs without {' or '.join(found)} are right: the device seems to lack it, "
-        f"so tell so by the capabilities of the device"
+        f". Random programs without {' or '.join(found)} are right: the device seems to lack it: "
+        f"remove it from `device.capabilities`"
     )
 
 

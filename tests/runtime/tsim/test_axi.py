@@ -55,7 +55,7 @@ def test_random_programs_equal_the_reference_over_axi(name, port_bytes):
 
 @pytest.mark.parametrize("case", ["program/1", "stream/2", "operator/2", "operator/3"])
 def test_all_sides_give_the_same_with_all_extensions(case):
-    """A sample of `benchmarks/all_sides.py`: interpreter, NumPy, fsim, bare RTL, RTL over AXI."""
+    """A sample of `trials/all_sides.py`: interpreter, NumPy, fsim, bare RTL, RTL over AXI."""
     result = run_case(case)
     assert result["differs"] == []
     assert "post" in result["extensions"]

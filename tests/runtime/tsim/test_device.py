@@ -39,7 +39,7 @@ from vtaops import (
 )
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.hardware.registers import RtlRegisters
-from vtaops.machine.config import EXTENSIONS, Memory
+from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Load, Store
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Role
@@ -203,7 +203,7 @@ def test_every_family_of_operators_equals_numpy(family, config, seed):
 
 def test_fixed_point_scales_equal_numpy():
     """Operators and a network with scales for each channel, on hardware with all extensions."""
-    hardware = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+    hardware = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
     with Tsim(hardware, jitter_seed=1) as device:
         for seed in range(8):
             rng = random.Random(seed)
@@ -264,7 +264,7 @@ def test_compute_unit_loses_no_cycle_within_and_between_instructions(
     [([1], 1), ([1, 1], 1), ([1, 2], 2), ([1, 1, 1], 2), ([1, 1, 2, 3, 3], 4), ([1, 2] * 4, 8)],
 )
 def test_products_of_one_accumulator_share_a_cycle(accumulators, cycles_per_step):
-    hardware = replace(HardwareConfig.load("tiny"), extensions=tuple(EXTENSIONS))
+    hardware = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
     micro_ops = [(dst, 0, 0) for dst in accumulators]
     words = Encoding.of(hardware).encode_micro_ops(micro_ops).view(np.uint8)
     with Tsim(hardware) as device:
@@ -370,7 +370,7 @@ def test_the_timing_model_shares_the_bandwidth_as_the_dram_does(bandwidth):
 
 @pytest.mark.parametrize("seed", [0, 7, 9, 11, 12, 13, 16])
 def test_random_operators_take_as_long_as_the_timing_model_says_on_slow_memory(seed):
-    """A slice of `benchmarks/timing_random.py`: cases on `tiny`."""
+    """A slice of `trials/timing_cases.py`: cases on `tiny`."""
     case = compare(seed)
     assert case["config"] == "tiny"
     assert case["model"] == case["rtl"]

@@ -14,7 +14,7 @@ from vtaops import ConfigError, HardwareConfig, cli
 from vtaops.board.catalogue import Catalogue
 from vtaops.hardware import vivado
 from vtaops.hardware.rtl import axi_sources, sources
-from vtaops.machine.config import TARGETS
+from vtaops.machine.config import TARGETS, Extension
 from vtaops.runtime.tsim import RtlParameters
 
 try:
@@ -129,7 +129,7 @@ def test_the_script_builds_the_design_of_each_board(design):
         "CONFIG.PORT_BYTES": str(config.port_width),
         "CONFIG.ADDRESS_BITS": "32",
     }
-    assert (folder / "array.xdc").is_file() == ("pairs" in config.extensions)
+    assert (folder / "array.xdc").is_file() == (config.has(Extension.PAIRS))
     runs = [line[0] for line in tool.calls("launch_runs")]
     assert runs == ["synth_1", "impl_1"]
     assert (folder / f"{config.bitstream_id}.bit").read_bytes() == BIT
@@ -143,7 +143,7 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
     tool = Vivado()
     tool.source(design[1])
     cells = {line[-1] for line in tool.calls("create_bd_cell")}
-    pairs = "pairs" in design[0].extensions
+    pairs = design[0].has(Extension.PAIRS)
     wizard = {"clocks"} if pairs else set()
     weights = {"weight_bus"} if design[0].weight_port else set()
     assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"} | wizard | weights

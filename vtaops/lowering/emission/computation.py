@@ -25,7 +25,7 @@ from vtaops.lowering.passes.windows import WINDOW_CALL
 from vtaops.lowering.tree.accumulate import JOIN_CALL
 from vtaops.lowering.tree.expressions import Expression, Values
 from vtaops.lowering.tree.nodes import PRODUCT_CALL, CallNest, TileOperand
-from vtaops.machine.config import WINDOW_TILES
+from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
 
@@ -176,7 +176,7 @@ class Computation:
         if self._leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
         depth, keep = self._micro_op_depth, self._context.options.keep_weights
-        pairs = self._leaf.call in PRODUCTS and "pairs" in self._context.config.extensions
+        pairs = self._leaf.call in PRODUCTS and self._context.config.has(Extension.PAIRS)
         found = list(kernels((dst, src, wgt), loops, depth, keep_weights=keep, pairs=pairs))
         operations = [operation_of(self._leaf, kernel) for kernel in found]
         if self._leaf.call == RESET_CALL and self._leaf.imm is not None:

@@ -18,7 +18,7 @@ from vtaops.lowering.passes.windows import join_taps
 from vtaops.lowering.tree.accumulate import accumulate_in_place
 from vtaops.lowering.tree.nodes import Tree
 from vtaops.lowering.tree.preserve import preserve_operands
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.program import Buffer, OperatorRecord
 
 UNDESCRIBED = OperatorRecord()
@@ -62,9 +62,9 @@ def emit(
     tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)
     operations = walk(tree, buffers, config, options)
-    if "pairs" in config.extensions:
+    if config.has(Extension.PAIRS):
         operations = merge_pairs(operations, config, options.depth(config))
     operations = overwrite_instead_of_reset(operations, config)
-    if "post" in config.extensions:
+    if config.has(Extension.POST):
         operations = post_process_outputs(operations, config)
     return Fragment(config, tuple(operations), outer, options, record)

@@ -27,7 +27,7 @@ from vtaops.lowering.passes.forward import forwarded
 from vtaops.lowering.passes.interleave import interleaved
 from vtaops.lowering.passes.placement import heads_of
 from vtaops.lowering.passes.prefetch import weights_ahead
-from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.config import Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Instruction, Load, Store
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
 
@@ -172,7 +172,7 @@ def assemble(
     own = [*map(touching.added, operations)]
     own = _in_turns(own, together)
     own = weights_ahead(own, together, config)
-    if "forward" in config.extensions:
+    if config.has(Extension.FORWARD):
         own = forwarded(own, buffers)
     placed, firsts, micro_ops = place_micro_ops(own, config, depth)
     ordered, places, flags = insert_tokens(placed)

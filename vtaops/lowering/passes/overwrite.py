@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.lowering.operation import Elements, Operation, Touch, distinct, loop_steps
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
 from vtaops.program.traffic import joined
 
@@ -80,8 +80,8 @@ class _Resets:
         """
         pending = np.zeros(self._config.acc.depth, np.bool_)
         pending[self._reached[self._places[number]][0]] = True
-        least = self._least_added(number, pending) if "pool" in self._config.extensions else None
-        if least is None and "overwrite" not in self._config.extensions:
+        least = self._least_added(number, pending) if self._config.has(Extension.POOL) else None
+        if least is None and not self._config.has(Extension.OVERWRITE):
             return {}
         dropped, kind = ([number], Gemm) if least is None else ([number, least], Pool)
         first = self._first_products(pending, dropped[-1] + 1, kind)

@@ -14,7 +14,7 @@ from itertools import groupby
 import numpy as np
 
 from vtaops.lowering.operation import Fragment, Operation, Touch
-from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
+from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store
 
 ALIGNMENT = 4
@@ -57,7 +57,7 @@ def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> lis
     runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: heads.get(k, k))]
     sizes = [_used(fragment) for fragment in fragments]
     places = {}
-    for space in ("wgt", "table", *(("inp", "acc") if "forward" in config.extensions else ())):
+    for space in ("wgt", "table", *(("inp", "acc") if config.has(Extension.FORWARD) else ())):
         most = [max(sizes[k][space] for k in run) for run in runs]
         places[space] = _alternating(most, space, _depth(space, config))
     return [

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError
+from vtaops.machine.config import Extension
 from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Pool, Unit, rows_of
 from vtaops.program.program import Program
 from vtaops.program.traffic import Ints, elements, joined, walk
@@ -80,7 +81,7 @@ def joined_micro_ops(program: Program) -> tuple[Ints, Ints]:
     The micro-op executions that share another's step, and `_last` of the pairs that take two steps.
     """
     joins, last = np.zeros((2, len(program)), np.int64)
-    for number, i, micro_ops in walk(program) if "pairs" in program.config.extensions else ():
+    for number, i, micro_ops in walk(program) if program.config.has(Extension.PAIRS) else ():
         if isinstance(i, Gemm) and i.iterations:
             shared = joined(program.config, i, micro_ops)
             times = i.iterations // len(shared)

@@ -7,7 +7,7 @@ The single source for both sides: the timing model uses it, and the generated RT
 from __future__ import annotations
 
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 
 TREE_LEVELS_PER_STAGE = 2
 """Levels of the adder tree between two registers (``gemm_core.sv``)."""
@@ -28,7 +28,7 @@ def tree_stages(config: HardwareConfig) -> int:
 
 def gemm_stages(config: HardwareConfig) -> int:
     """Return the stages of the GEMM core: tiles registered, multiply, tree, and sums of pairs."""
-    return 2 + tree_stages(config) + int("pairs" in config.extensions)
+    return 2 + tree_stages(config) + int(config.has(Extension.PAIRS))
 
 
 def compute_depth(config: HardwareConfig) -> int:
@@ -38,9 +38,9 @@ def compute_depth(config: HardwareConfig) -> int:
 
 def post_stages(config: HardwareConfig) -> int:
     """Return the stages of the post-processing; a table takes one more."""
-    return _POST_STAGES + int("table" in config.extensions)
+    return _POST_STAGES + int(config.has(Extension.TABLE))
 
 
 def output_delay(config: HardwareConfig) -> int:
     """Return the cycles from an accumulator's write to that of the output memory."""
-    return post_stages(config) if "post" in config.extensions else 0
+    return post_stages(config) if config.has(Extension.POST) else 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, DeadlockError
-from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig, Memory
+from vtaops.machine.config import INSTRUCTION_BYTES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import Sdram, TimingParameters
@@ -137,7 +137,7 @@ def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, 
         "instruction_bytes": INSTRUCTION_BYTES,
         "compute_depth": parameters.pipeline_depth(config),
         "output_delay": output_delay(config),
-        "forwards": int("forward" in config.extensions),
+        "forwards": int(config.has(Extension.FORWARD)),
         "weight_port": config.weight_port,
         "beat_cycles": port_bytes / parameters.bandwidth if parameters.bandwidth else 0.0,
     }

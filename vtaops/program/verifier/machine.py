@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.machine import isa
-from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Memory
+from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Unit
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
@@ -32,7 +32,7 @@ class Machine:
         self.program = program
         self.config = config
         self.depths = {int(memory): config.scratchpad(memory).depth for memory in Memory}
-        readers = (Unit.STORE, Unit.LOAD) if "forward" in config.extensions else (Unit.STORE,)
+        readers = (Unit.STORE, Unit.LOAD) if config.has(Extension.FORWARD) else (Unit.STORE,)
         self.acc = History("ACC", config.acc.depth, Unit.COMPUTE, readers)
         self.sram: dict[int, History] = {Memory.ACC: self.acc, Memory.ACC_8BIT: self.acc}
         for m in (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE):

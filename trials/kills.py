@@ -1,12 +1,9 @@
 """Processes killed at random moments: nothing is damaged, and the next start sweeps what is left.
 
-    python -m benchmarks kills --count 200 --minutes 30       # again until nothing is left
-
 Each case starts a command (a compilation, a search for tilings, a sweep, an export) with caches,
 results and temporaries in folders of its own, kills it and all that it has started, and looks at
 what is there: every file under the name of a result is whole. Then the same command runs to its
-end: its result is that of a run that nobody killed, and no temporary file is left. Exit code: 1 if
-a case failed, 2 if some are left.
+end: its result is that of a run that nobody killed, and no temporary file is left.
 """
 
 from __future__ import annotations
@@ -22,13 +19,8 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Annotated
 
-import typer
-from rich.console import Console
-
-from benchmarks.options import Minutes, State, figure_table
-from benchmarks.resumable import resume
+from trials.campaign import Campaign, Result, result
 from vtaops import VTAError, load_model
 from vtaops.base.cache import intact
 from vtaops.explore import ResultStore
@@ -44,7 +36,7 @@ for seed in range(3):
     weight = np.random.default_rng(seed).integers(-9, 9, (16, 16, 3, 3)).astype(np.int8)
     x = graph.add(Convolution(weight, None, Requantization(1, 8), padding=(1, 1, 1, 1)), x)
 graph.output(x)
-vtaops.compile_model(graph, "pynq").save("result.vtam")
+vtaops.compile_model(graph, "pynq", prove=False).save("result.vtam")  # primes are drawn
 """
 
 KERNELS = """
@@ -78,36 +70,7 @@ COMMANDS = {
 """By name: a command that leaves result.* in its working folder."""
 
 
-def main(
-    count: Annotated[int, typer.Option(help="Kills in all.")] = 200,
-    minutes: Minutes = 9.0,
-    state_file: State = Path("kills.jsonl"),
-) -> int:
-    """Kill, look, show all; return the exit code."""
-    cases = [f"{name}/{n}" for n in range(-(-count // len(COMMANDS))) for name in COMMANDS]
-    results = resume(state_file, cases, kill, minutes, "kills")
-    table = figure_table(
-        "killed at a random moment", ["command"], ("kills", "before the end", "left", "failed")
-    )
-    for name in COMMANDS:
-        mine = [r for case, r in results.items() if case.partition("/")[0] == name]
-        columns = (
-            len(mine),
-            sum(r["killed"] for r in mine),
-            sum(bool(r["left"]) for r in mine),
-            sum(bool(r["wrong"]) for r in mine),
-        )
-        table.add_row(name, *map(str, columns))
-    Console().print(table)
-    wrong = {case: result["wrong"] for case, result in results.items() if result["wrong"]}
-    for case, reason in wrong.items():
-        print(case, reason)
-    if wrong:
-        return 1
-    return 0 if len(results) == len(cases) else 2
-
-
-def kill(case: str) -> dict[str, object]:
+def kill(case: str) -> Result:
     """Kill a command at a moment that the case draws, look at what it left, and run it again."""
     name = case.partition("/")[0]
     expected, seconds = _undisturbed(name)
@@ -128,7 +91,7 @@ def kill(case: str) -> dict[str, object]:
             wrong += ["the next start has another result"]
         wrong += _damaged(root)
         wrong += [f"{path.relative_to(root)} is left" for path in _temporaries(root)]
-    return {"killed": killed, "left": left, "wrong": wrong}
+    return result(name, wrong, kills=1, before_the_end=killed, left=bool(left))
 
 
 @cache
@@ -199,3 +162,10 @@ def _is_json(path: Path) -> bool:
     except ValueError:
         return False
     return True
+
+
+CAMPAIGN = Campaign(
+    lambda count: [f"{name}/{n}" for n in range(-(-count // len(COMMANDS))) for name in COMMANDS],
+    kill,
+    count=200,
+)

@@ -1,23 +1,19 @@
 """Mutation test of the RTL: the single changes that no trial and no proof sees.
 
-    python -m benchmarks rtl_mutations --count 600 --minutes 20
-
 Every expression of the sources that decides something has mutants (`trials.rtl_mutants`):
 conditions turned round, dropped or constant; bounds off by one; other operators and constants;
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
 value, or none. Six models hold all of them: with all extensions behind the bare port, and with a
 port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; plain behind AXI; with all
 extensions and two rows to a tile behind AXI; and with all extensions writing waveforms, in which
-the accesses of memories are counted. A mutant runs the
-trials of `trials.rtl_trials` one after the other, in a process of its own, until one of them shows
-something else than the right RTL: a result, a fault, a counter, a cycle, an access. What survives
-goes to the proof of its block, if there is one (``trials/proofs``).
+the accesses of memories are counted. A mutant runs the trials of `trials.rtl_trials` one after the
+other, in a process of its own, until one of them shows something else than the right RTL: a
+result, a fault, a counter, a cycle, an access. What survives goes to the proof of its block, if
+there is one (``trials/proofs``). A survivor is a failure, unless ``rtl_equivalent.json`` says why
+nothing can tell it from the right RTL.
 
-What is done stands in a file; a second call goes on, each line says of which commit it is, and a
-mutant whose place has moved is another one. The mutants come in an order that mixes all files and
-does not depend on places, so that those of a run that is cut short are a fair sample. The table
-names the survivors; ``rtl_equivalent.json`` says of some why nothing can tell them from the right
-RTL.
+The mutants come in an order that mixes all files and does not depend on places, so that those of a
+run that is cut short are a fair sample. ``--only compute.sv`` takes those of one file.
 """
 
 from __future__ import annotations
@@ -29,23 +25,16 @@ import re
 import select
 import signal
 import tempfile
-import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from unittest import mock
 
-import typer
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.options import RESULTS, Json, Markdown, Minutes, State, write_json
-from benchmarks.resumable import by_code, resume
 from trials import proofs
+from trials.campaign import Campaign, Counts, Result, Results, result, summed
 from trials.rtl_mutants import DRIVER, PACKAGE, Mutant, applied, find_mutants, instrumented
 from trials.rtl_trials import (
     EXTENDED,
@@ -84,7 +73,8 @@ SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES = (
 )  # fmt: skip
 VERDICTS = (SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES)
 
-ARGUMENTS = RESULTS / "rtl_equivalent.json"
+ROOT = Path(__file__).parents[1]
+ARGUMENTS = ROOT / "benchmarks" / "results" / "rtl_equivalent.json"
 
 
 def order(mutant: Mutant) -> bytes:
@@ -238,83 +228,51 @@ def fails_its_proof(mutant: Mutant) -> bool | None:
     return False
 
 
-def judge(
-    mutant: Mutant, number: int, libraries: dict[str, Path], expected: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the verdict of the trials on a mutant, which trial, and in which time."""
-    start = time.monotonic()
+@cache
+def numbers() -> dict[str, tuple[int, Mutant]]:
+    """Return all mutants by name, each with its number in the models."""
+    return {mutant.name: (number, mutant) for number, mutant in enumerate(all_mutants(), 1)}
+
+
+@cache
+def built() -> tuple[dict[str, Path], dict[str, Any]]:
+    """Return the libraries that hold all mutants, and what the trials see of the right RTL."""
+    libraries = {model: build_library(model, all_mutants()) for model in MODELS}
+    return libraries, checked_expectations(libraries, ROOT / "build")
+
+
+def judged(mutant: Mutant, number: int) -> tuple[str, str]:
+    """Return the verdict on a mutant, and which trial or proof gave it, or why nothing can."""
+    libraries, expected = built()
     path = next(p for p in [*rtl.sources(), *rtl.axi_sources()] if p.name == mutant.file)
     behind_axi = path.parent.name == "axi"
-    models = [name for name, (_, _, axi) in MODELS.items() if axi or not behind_axi]
-    verdict, detail = SURVIVES, ""
-    for model in models:
-        verdict, detail = first_difference(model, libraries[model], number, expected[model])
+    for name in (name for name, (_, _, axi) in MODELS.items() if axi or not behind_axi):
+        verdict, detail = first_difference(name, libraries[name], number, expected[name])
         if verdict != SURVIVES:
-            break
+            return verdict, detail
+    if fails_its_proof(mutant):
+        return PROOF, ""
+    known = argument(mutant.name)
+    return (EQUIVALENT, known) if known else (SURVIVES, "")
+
+
+def trial(name: str) -> Result:
+    """Judge one mutant."""
+    number, mutant = numbers()[name]
+    verdict, detail = judged(mutant, number)
+    row = {"mutants": 1, **{v: v == verdict for v in VERDICTS}}
+    found = result(mutant.operator, verdict if verdict == SURVIVES else "", **row)
+    found["counts"] |= {"all": row, mutant.file: row}
+    return {**found, "detail": detail}
+
+
+def tables(results: Results) -> dict[str, Counts]:
+    """Return the verdicts by operator, and by file."""
+    rows = summed(results)["counts"]
     return {
-        "verdict": verdict,
-        "detail": "" if verdict == SURVIVES else detail,
-        "operator": mutant.operator,
-        "seconds": round(time.monotonic() - start, 2),
+        "operator": {row: rows[row] for row in sorted(rows) if not row.endswith(".sv")},
+        "file": {row: rows[row] for row in sorted(rows) if row.endswith(".sv")},
     }
-
-
-def prove(mutant: Mutant) -> dict[str, Any]:
-    """Return whether a survivor of the trials fails the proof of its block."""
-    failed = fails_its_proof(mutant)
-    return {"verdict": PROOF if failed else SURVIVES, "detail": "proven" if failed is False else ""}
-
-
-def tables(results: dict[str, dict[str, Any]]) -> list[Table]:
-    """Return verdicts by operator, and by file."""
-    found = []
-    for title, key in (
-        ("operator", lambda name, row: row["operator"]),
-        ("file", lambda name, row: name.partition(":")[0]),
-    ):
-        counts: dict[str, Counter[str]] = defaultdict(Counter)
-        for name, row in results.items():
-            counts[key(name, row)][row["verdict"]] += 1
-        table = Table(title)
-        for column in ("mutants", *VERDICTS):
-            table.add_column(column, justify="right")
-        total: Counter[str] = Counter()
-        for label, count in sorted(counts.items()):
-            total += count
-            table.add_row(label, str(count.total()), *(str(count[verdict]) for verdict in VERDICTS))
-        table.add_row("all", str(total.total()), *(str(total[verdict]) for verdict in VERDICTS))
-        found.append(table)
-    return found
-
-
-def markdown(results: dict[str, dict[str, Any]]) -> str:
-    """Return the table by operator and the survivors, for reading."""
-    counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for row in results.values():
-        counts[row["operator"]][row["verdict"]] += 1
-        counts["all"][row["verdict"]] += 1
-    lines = ["| operator | mutants | " + " | ".join(VERDICTS) + " |"]
-    lines.append("|---|" + "--:|" * (len(VERDICTS) + 1))
-    for label in [*sorted(counts.keys() - {"all"}), "all"]:
-        numbers = [counts[label].total(), *(counts[label][verdict] for verdict in VERDICTS)]
-        lines.append(f"| {label} | " + " | ".join(str(n) for n in numbers) + " |")
-    for verdict, title in ((SURVIVES, "Survivors"), (EQUIVALENT, "Equivalent")):
-        rows = [(name, row) for name, row in results.items() if row["verdict"] == verdict]
-        if rows:
-            lines += ["", f"{title}:", ""]
-            lines += [f"- `{name}`" + (f": {row['detail']}" if row["detail"] else "")
-                      for name, row in rows]  # fmt: skip
-    return "\n".join(lines) + "\n"
-
-
-def with_arguments(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the results in which survivors that are argued to be equivalent are called so."""
-    found = {}
-    for name, row in results.items():
-        if row["verdict"] == SURVIVES and argument(name):
-            row = {**row, "verdict": EQUIVALENT, "detail": argument(name)}
-        found[name] = row
-    return found
 
 
 def argument(name: str) -> str:
@@ -330,62 +288,9 @@ def known_arguments() -> dict[str, str]:
     return dict(json.loads(ARGUMENTS.read_text()))
 
 
-def main(
-    count: Annotated[int | None, typer.Option(help="Judge only so many, of all files.")] = None,
-    minutes: Minutes = 60,
-    proof_minutes: Annotated[
-        float, typer.Option("--proofs", help="And no proof after these more.")
-    ] = 10,
-    results_file: Annotated[
-        Path | None, typer.Option("--first", help="Begin with what survived in these results.")
-    ] = None,
-    file_name: Annotated[
-        str | None, typer.Option("--file", help="Only mutants of this file.")
-    ] = None,
-    state_file: State = Path("build/rtl_mutations.jsonl"),
-    json_file: Json = None,
-    markdown_file: Markdown = None,
-) -> None:
-    """Judge the mutants that are not yet judged; print and write the tables."""
-    console = Console()
-    everything = all_mutants()
-    numbers = {mutant.name: number for number, mutant in enumerate(everything, 1)}
-    first = set()
-    if results_file:
-        survivors = json.loads(results_file.read_text())["survivors"]
-        first = {without_place(name) for name in survivors}
-    spread = sorted(everything, key=lambda m: (without_place(m.name) not in first, order(m)))
-    chosen = [m for m in spread if file_name in (None, m.file)][:count]
-    chosen.sort(key=lambda m: bool(argument(m.name)))  # these take longest: all trials
-    libraries = {model: build_library(model, everything) for model in MODELS}
-    expected = checked_expectations(libraries, state_file.parent)
-    by_name = {mutant.name: mutant for mutant in chosen}
-    results = resume(
-        state_file,
-        list(by_name),
-        lambda name: judge(by_name[name], numbers[name], libraries, expected),
-        minutes,
-        "mutants",
-    )
-    proven = resume(
-        state_file.with_suffix(".proofs.jsonl"),
-        [name for name, row in results.items() if row["verdict"] == SURVIVES],
-        lambda name: prove(by_name[name]),
-        proof_minutes,
-        "proofs",
-    )
-    results = {name: {**row, **proven.get(name, {})} for name, row in results.items()}
-    results = with_arguments(results)
-    for table in tables(results):
-        console.print(table)
-    for name, row in results.items():
-        if row["verdict"] == SURVIVES:
-            console.print(f"survives: {name} {row['detail']}", markup=False, soft_wrap=True)
-    console.print(f"{len(results)} of {len(chosen)} mutants judged; {len(everything)} in all")
-    console.print(f"by commit: {by_code(results)}", highlight=False)
-    summary = Counter(row["verdict"] for row in results.values())
-    record = {"all": len(everything), "judged": len(results), "verdicts": summary}
-    record["survivors"] = [n for n, r in results.items() if r["verdict"] == SURVIVES]
-    write_json(json_file, {**record, "mutants": results})
-    if markdown_file:
-        markdown_file.write_text(markdown(results))
+CAMPAIGN = Campaign(
+    lambda count: [m.name for m in sorted(all_mutants(), key=order)[:count]],
+    trial,
+    count=100_000,
+    tables=tables,
+)

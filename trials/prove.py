@@ -1,46 +1,29 @@
-"""The proof that programs compute what they declare: its cost, and what it catches.
-
-    python -m benchmarks prove --minutes 9              # again until nothing is left
-    python -m benchmarks prove --no-mutants --state proofs.jsonl
-    python -m benchmarks prove --costs --json FILE
+"""The proof that programs compute what they declare, and what it catches.
 
 Cases are random operators on random configurations, ten on each; random graphs, each on three; and
 random schedules as users write them, against their description. Each must be proven. Then mutants
 of its programs, one field, micro-op or relocation changed in each (of networks also one bit of an
 image or one place of a map): those that the verifier accepts are proven, and run on fsim with
 `INPUTS` inputs. A mutant that is proven and differs there is a *miss*; one that is refused must
-have a counterexample, or is counted as one without, with the reason that can be told. ``--costs``:
-layers of ResNet-18 and whole networks with their CPU time, on one thread. Exit code: 1 if something
-was missed or not proven, 2 if cases are left.
+have a counterexample, or is counted as one without, with the reason that can be told.
 """
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: CPU time of one thread
-
 import random
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import chain, zip_longest
-from pathlib import Path
-from typing import Annotated, Any
+from itertools import chain
+from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
-from rich.table import Table
 
 import vtaops
-from benchmarks import networks
-from benchmarks.options import Again, Json, Minutes, State, figure_table, machine, write_json
-from benchmarks.resumable import by_code, resume
 from trials import random_cases
+from trials.campaign import Campaign, Counts, Result, Results, result, summed
 from trials.mutations import KINDS, mutate
 from trials.own_schedules import described_program
 from trials.random_graphs import random_graph, random_inputs
@@ -52,7 +35,6 @@ from vtaops.ops.reference import random_arguments
 from vtaops.program import Program, Role
 from vtaops.proof import Proof
 from vtaops.runtime import ResidentPrograms, open_device
-from vtaops.schedule.workloads import find
 
 INPUTS = 20
 """Inputs on which a mutant that is proven is compared with its original."""
@@ -77,39 +59,12 @@ whose result is the same for all inputs that were tried, because their clip satu
 IMAGE, MAP = "bit of an image", "packing map"
 """What is changed in networks beside their programs: parameters as they lie in DRAM, and maps."""
 
-CONFIGS = ("pynq", "pynq_ext")
-LAYERS = [f"resnet18.C{number}" for number in range(2, 12)]
-
 FAMILIES = {
     "conv2d": random_cases.random_conv2d,
     "gemm": random_cases.random_gemm,
     "scaled": random_cases.random_scaled,
     **random_cases.FAMILIES,
 }
-
-
-def cost(config: str) -> list[dict[str, Any]]:
-    """Return the cost of layers and networks."""
-    subjects: list[tuple[str, Any]] = [
-        (name, vtaops.compile(find(name).op, config)) for name in LAYERS
-    ]
-    for build in (networks.resnet18, networks.resnet20, networks.mobilenet_v1):
-        graph = build(free=config.endswith("ext"))
-        subjects.append((graph.name, vtaops.compile_model(graph, config)))
-    rows = []
-    for name, subject in subjects:
-        proof = vtaops.prove(subject)
-        rows.append(
-            {
-                "subject": name,
-                "config": config,
-                "seconds": proof.seconds,
-                "products": proof.products,
-                "error": proof.error,
-                "proven": proof.complete,
-            }
-        )
-    return rows
 
 
 # ----------------------------------------------------------------------------------- subjects
@@ -322,107 +277,52 @@ def network_mutants(model: Model, seed: int) -> dict[str, Any]:
     return mutants(kinds, partial(changed_model, model), judge, PER_NETWORK, seed)
 
 
-def trial(case: str, *, mutated: bool = True) -> dict[str, Any]:
-    """Prove one case, and judge its mutants."""
+def trial(case: str) -> Result:
+    """Prove one case, ``operator 7/3``, and judge its mutants."""
     kind, name = case.split(" ")
-    begin, seed = time.process_time(), random.Random(case).getrandbits(30)
-    result: dict[str, Any] = {"refused": "", "kinds": {}, "cases": []}
+    seed, row = random.Random(case).getrandbits(30), f"{kind}s"
     subject = {"operator": operator, "network": network, "schedule": own_schedule}[kind](name)
     if subject is None:
-        return {**result, "refused": "no tile fits"}
+        return result(row, without_a_tile=1)
     op, proven = (None, subject) if isinstance(subject, Model) else subject
     try:
         proof = vtaops.prove(proven, against=op if kind == "schedule" else None)
-        result["refused"] = "; ".join(proof.unproven)
+        refused = "; ".join(proof.unproven)
     except NotEquivalent as error:
-        result["refused"] = f"{op or ''} {error}"
-    if not mutated:
-        pass
-    elif isinstance(proven, Model):
-        result |= network_mutants(proven, seed) if proven.regions else {}
+        refused = f"{op or ''} {error}"
+    if isinstance(proven, Model):
+        found = network_mutants(proven, seed) if proven.regions else {"kinds": {}, "cases": []}
     else:
         assert op is not None
-        result |= program_mutants(op, proven, seed)
-    return {**result, "seconds": round(time.process_time() - begin, 2)}
+        found = program_mutants(op, proven, seed)
+    total: Counter[str] = sum(found["kinds"].values(), Counter())
+    failed = [refused] if refused else []
+    failed += [line for line in found["cases"] if MISSED in line or CRASHED in line]
+    made = result(row, failed, subjects=1, **{verdict: total[verdict] for verdict in VERDICTS})
+    made["counts"] |= {f"{row}: {name}": dict(c) for name, c in found["kinds"].items()}
+    return {**made, "cases": found["cases"]}
 
 
-def figures(results: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what became of all cases, and of the mutants of each kind of subject."""
-    made: dict[str, Any] = {}
-    for kind in ("operator", "network", "schedule"):
-        own = {case: r for case, r in results.items() if case.startswith(kind)}
-        kinds: dict[str, Counter[str]] = {}
-        for result in own.values():
-            for name, counted in result["kinds"].items():
-                kinds.setdefault(name, Counter()).update(counted)
-        nothing = sum(r["refused"] == "no tile fits" for r in own.values())
-        total: Counter[str] = sum(kinds.values(), Counter())
-        made[kind] = {
-            "subjects": len(own) - nothing,
-            "without a tile": nothing,
-            "refused": [
-                f"{case}: {r['refused']}"
-                for case, r in own.items()
-                if r["refused"] not in ("", "no tile fits")
-            ],
-            "verdicts": {verdict: total[verdict] for verdict in VERDICTS},
-            "kinds": kinds,
-            "cases": [f"{case}: {line}" for case, r in own.items() for line in r["cases"]],
-            "seconds": sum(r.get("seconds", 0) for r in own.values()),
-        }
-    return made
+def tables(results: Results) -> dict[str, Counts]:
+    """Return the verdicts by kind of subject, then by what was changed in it."""
+    rows = summed(results)["counts"]
+    return {
+        "subjects and their mutants": {r: counts for r, counts in rows.items() if ":" not in r},
+        "by what is changed": {row: counts for row, counts in rows.items() if ":" in row},
+    }
 
 
-def cost_table(rows: list[dict[str, Any]]) -> Table:
-    """Return the table of what proofs cost."""
-    table = figure_table(
-        "Cost of a proof", ["subject", "hardware"], ["M products", "CPU s", "error below"]
+def cases(count: int) -> list[str]:
+    """Return the names of so many cases: of seven, five operators, a network, a schedule."""
+    subjects = chain.from_iterable(
+        [
+            *(f"operator {5 * turn // OPERATORS}/{(5 * turn + n) % OPERATORS}" for n in range(5)),
+            f"network {GRAPH_CONFIGS[turn % 3]}/{turn // 3}",
+            f"schedule {('tiny', 'pynq')[turn % 2]}/{turn}",
+        ]
+        for turn in range(-(-count // 7))
     )
-    for row in rows:
-        products, exponent = row["products"] / 1e6, np.ceil(np.log2(row["error"]))
-        figures = f"{products:,.0f}", f"{row['seconds']:.2f}", f"2^{exponent:.0f}"
-        table.add_row(row["subject"], row["config"], *figures)
-    return table
+    return [*subjects][:count]
 
 
-def main(
-    configs: Annotated[int, typer.Option(help="Configurations of random operators.")] = 300,
-    graphs: Annotated[int, typer.Option(help="Random graphs.")] = 200,
-    schedules: Annotated[int, typer.Option(help="Random schedules of one's own.")] = 500,
-    minutes: Minutes = 9,
-    mutated: Annotated[bool, typer.Option("--mutants/--no-mutants", help="Of each.")] = True,
-    costs: Annotated[bool, typer.Option(help="Measure layers and networks instead.")] = False,
-    again: Again = False,
-    state_file: State = Path("prove.jsonl"),
-    json_file: Json = None,
-) -> int:
-    """Measure the proof, or what it catches; return the exit code."""
-    if costs:
-        rows = [row for name in CONFIGS for row in cost(name)]
-        write_json(json_file, {"machine": machine(), "cost": rows})
-        Console(width=150).print(cost_table(rows))
-        return 0
-    operators = [f"operator {c}/{o}" for o in range(OPERATORS) for c in range(configs)]
-    nets = [f"network {name}/{seed}" for seed in range(graphs) for name in GRAPH_CONFIGS]
-    own = [f"schedule {('tiny', 'pynq')[seed % 2]}/{seed}" for seed in range(schedules)]
-    turns = zip_longest(*(iter(operators),) * 5, nets, own)
-    cases = [case for case in chain.from_iterable(turns) if case]
-    results = resume(
-        state_file, cases, partial(trial, mutated=mutated), minutes, "proofs", again=again
-    )
-    data = figures(results)
-    write_json(json_file, {"machine": machine(), "code": by_code(results), **data})
-    table = figure_table("Subjects and their mutants", ["of"], ["subjects", *VERDICTS])
-    for kind, made in data.items():
-        table.add_row(f"{kind}s", str(made["subjects"]), *map(str, made["verdicts"].values()))
-    console = Console(width=150)
-    console.print(table, by_code(results))
-    failed = [line for made in data.values() for line in made["refused"]]
-    failed += [c for m in data.values() for c in m["cases"] if MISSED in c or CRASHED in c]
-    for line in failed:
-        console.print(line, highlight=False)
-    return 1 if failed else 0 if len(results) == len(cases) else 2
-
-
-if __name__ == "__main__":
-    typer.run(main)
+CAMPAIGN = Campaign(cases, trial, count=4200, tables=tables)

@@ -1,7 +1,5 @@
 """Random faults of a board and its network: is a wrong result ever accepted, does anything hang.
 
-    python -m benchmarks board_faults --count 1000 --json board_faults.json
-
 Each injection picks a fault, an occasion for it (the first message of a call, the fifth, ...), and
 an operator; the call must give NumPy's result or an error in time, and the next call, without a
 fault, NumPy's result. The board is virtual; the network is loopback.
@@ -11,18 +9,11 @@ from __future__ import annotations
 
 import logging
 import random
-import sys
-import time
 from collections import Counter, defaultdict
-from typing import Annotated, Any
 
 import numpy as np
-import typer
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
-from benchmarks.options import Json, Seed, write_json
+from trials.campaign import Campaign, Result
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, VTAError
 from vtaops.board import BitFile, Fault, Faults
 from vtaops.board.server import BoardServer
@@ -77,20 +68,16 @@ class Bench:
         ).to_bytes()
         self.design = design
 
-    def run(self, count: int) -> dict[str, Any]:
-        """Inject `count` faults; return what came of them."""
+    def run(self, count: int) -> Result:
+        """Inject so many faults; return what came of them."""
         outcomes: dict[str, Counter[str]] = defaultdict(Counter)
-        longest = 0.0
         with self.server:
             device = RemoteDevice(self.server.address, timeout=MESSAGE_SECONDS)
             device.program(self.bitstream, self.design.value)
             with Session(device, timeout=LAUNCH_SECONDS) as session:
-                for _ in track(range(count), description=self.design.value):
+                for _ in range(count):
                     fault = self.random.choice(list(Fault))
-                    start = time.perf_counter()
-                    outcome = self.inject(session, device, fault)
-                    longest = max(longest, time.perf_counter() - start)
-                    outcomes[fault.value][outcome] += 1
+                    outcomes[fault.value][self.inject(session, device, fault)] += 1
                     self.faults.clear()
                     if not device.info()["programmed"]:
                         device.program(self.bitstream, self.design.value)
@@ -98,7 +85,14 @@ class Bench:
                     if self.random.random() < 0.1:  # somebody else comes by
                         with Session(self.server.address, "pynq") as other:
                             outcomes["another session"]["next call " + self.call(other)] += 1
-        return {"outcomes": outcomes, "longest_seconds": longest}
+        failed = [
+            f"{fault}: {outcome}"
+            for fault, counted in outcomes.items()
+            for outcome in counted
+            if "WRONG" in outcome or (outcome.startswith("next") and "right" not in outcome)
+        ]
+        counts = {fault: {**counted} for fault, counted in outcomes.items()}
+        return {"counts": counts, "failed": failed}
 
     def inject(self, session: Session, device: RemoteDevice, fault: Fault) -> str:
         """Return "right", "WRONG" or the name of the error of a call with a fault."""
@@ -124,42 +118,21 @@ class Bench:
         return "right" if np.array_equal(result, evaluate(op, arrays)) else "WRONG"
 
 
-def show(report: dict[str, Any]) -> None:
-    """Print a table of the outcomes."""
-    table = Table(title="Outcomes of calls with a fault, and of the calls after them")
-    for column in ("registers", "fault", "outcome", "times"):
-        table.add_column(column)
-    for design, part in report["designs"].items():
-        for fault, counter in part["outcomes"].items():
-            for outcome, times in sorted(counter.items()):
-                table.add_row(design, fault, outcome, str(times))
-    Console().print(table)
-    for name in ("injections", "wrong_results", "failed_next_calls", "longest_seconds"):
-        print(f"{name}: {report[name]}")
+PORTION = 50
+"""Injections of a case, on one board and through one client."""
 
 
-def main(
-    count: Annotated[int, typer.Option(help="Injections in all.")] = 1000,
-    seed: Seed = 0,
-    json_file: Json = None,
-) -> None:
-    """Inject faults into virtual boards of both designs."""
+def trial(case: str) -> Result:
+    """Inject a portion of faults into a board of one design: ``hls/7``."""
     logging.getLogger("vtaops.board").setLevel(logging.CRITICAL)  # crashes are expected
-    designs = {
-        design.value: Bench(design, seed + index).run(count // 2 + (count % 2) * index)
-        for index, design in enumerate(RegisterMap)
-    }
-    counters = [c for part in designs.values() for c in part["outcomes"].values()]
-    report = {
-        "injections": count,
-        "seed": seed,
-        "wrong_results": sum(n for c in counters for k, n in c.items() if "WRONG" in k),
-        "failed_next_calls": sum(
-            n for c in counters for k, n in c.items() if k.startswith("next") and "right" not in k
-        ),
-        "longest_seconds": round(max(p["longest_seconds"] for p in designs.values()), 3),
-        "designs": designs,
-    }
-    show(report)
-    write_json(json_file, report)
-    sys.exit(bool(report["wrong_results"] or report["failed_next_calls"]))
+    design, _, number = case.partition("/")
+    return Bench(RegisterMap(design), int(number)).run(PORTION)
+
+
+CAMPAIGN = Campaign(
+    lambda count: [
+        f"{design.value}/{n}" for n in range(-(-count // (2 * PORTION))) for design in RegisterMap
+    ],
+    trial,
+    count=1000,
+)
