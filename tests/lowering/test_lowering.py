@@ -18,7 +18,7 @@ from vtaops.lowering.emission.scratchpads import Addresses, Capacity
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import insert_tokens
 from vtaops.lowering.operation import Operation, Touch, distinct
-from vtaops.lowering.tree.nodes import parse
+from vtaops.lowering.tree.tir import parse
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.machine.layout import Layout

@@ -67,7 +67,8 @@ class AxisTaps:
         if stride == 2 and (kernel == 2 or (kernel == 3 and 1 in inside)):
             place = 1 if kernel == 3 else place
             return AxisTaps(place, _others(kernel, place), 1 - place % 2, 2, 1, kernel - 1)
-        return AxisTaps(place, _others(kernel, place), 0, 1, stride, kernel)
+        sides = _others(kernel, place)
+        return AxisTaps(place, sides, sides[0], 1, stride, sides[-1] - sides[0] + 1)
 
     def pixels(self, results: Count) -> Count:
         """Return the number of side pixels of neighbouring results."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import singledispatch
-from itertools import product
 
 from vtaops import ops
 from vtaops.base.errors import ScheduleError, UnsupportedError
@@ -45,18 +44,18 @@ def build_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> Tree:
 @build_tree.register
 def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Matrix(op, config, tiling, op.m, op.n)
-    sums, read = tiles.sums("res_gem", "data", "weight", op.k, weights="kernel")
-    return tiles.tree(sums, {}, late=read)
+    sums = tiles.sums("data", "weight", op.k, weights="kernel")
+    return tiles.tree(sums, {}, late=tiles.loaded)
 
 
 @build_tree.register
 def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Matrix(op, config, tiling, op.m, op.n, batch=op.batch)
-    sums, read = tiles.sums("res_gem", "data", "other", op.k)
-    if not op.coarse:
-        return tiles.tree(sums, {}, late=read)
-    first = tiles.coarse(op.coarse)
-    return tiles.tree(first, {"product": sums}, late=read)
+    sums, operands = tiles.sums("data", "other", op.k), {}
+    if op.coarse:
+        operands["product"] = sums
+        sums = tiles.coarse(op.coarse)
+    return tiles.tree(sums, operands, late=tiles.loaded)
 
 
 class _Matrix(Tiles):
@@ -74,37 +73,40 @@ class _Matrix(Tiles):
         self.spans = self.m, self.n
         self.place = [*self._pair, self.m.position, self.n.position]
 
-    def sums(
-        self, name: str, data: str, other: str, depth: int, *, weights: str = ""
-    ) -> tuple[Computed, list[Tensor]]:
-        """Return the products step by step, and the tensors that each step loads."""
+    def sums(self, data: str, other: str, depth: int, *, weights: str = "") -> Computed:
+        """Return the products step by step; each step loads both operands."""
         k = self.cut_sum("k", ceil_div(depth, self.config.block_in))
-        *loads, gemm, result, read = self._step(name, data, other, k, [self.m, k, self.n], weights)
-        steps = nested([k.tiles], [*loads, gemm])
-        return ([call(RESET_CALL, self.spans, result.here), *steps], result), read
+        left, right = self._loads(data, other, k, weights)
+        self.loaded = [left[1], right[1]]
+        result = self.accumulators("res_gem")
+        gemm = call(GEMM_CALL, [self.m, k, self.n], result.here, left[1].here, right[1].here)
+        steps = nested([k.tiles], [left[0], right[0], gemm])
+        return [call(RESET_CALL, self.spans, result.here), *steps], result
 
     def coarse(self, depth: int) -> Computed:
         """Return the product of the coarse matrices, in one step."""
-        k = Axis.cut("k", blocks := ceil_div(depth, self.config.block_in), blocks)
-        *loads, gemm, result, _ = self._step(
-            "res_coarse", "data_coarse", "other_coarse", k, [k, self.m, self.n]
-        )
-        return [*loads, call(RESET_CALL, self.spans, result.here), gemm], result
+        k = Span("k", ceil_div(depth, self.config.block_in))
+        left, right = self._loads("data_coarse", "other_coarse", k)
+        result = self.accumulators("res_coarse")
+        gemm = call(GEMM_CALL, [k, self.m, self.n], result.here, left[1].here, right[1].here)
+        return [left[0], right[0], call(RESET_CALL, self.spans, result.here), gemm], result
 
-    def _step(self, name, data, other, k, order, weights=""):
-        load_data, left = self.load(
-            data, "inp", [self.m, k], [*self._pair, self.m.position, k.position]
-        )
-        load_other, right = self.load(
-            other,
-            "wgt",
-            [self.n, k],
-            [*self._pair, self.n.position, k.position],
-            buffer=weights,
-        )
-        result = self.accumulators(name)
-        gemm = call(GEMM_CALL, order, result.here, left.here, right.here)
-        return load_data, load_other, gemm, result, [left, right]
+    def _loads(
+        self, data: str, other: str, k: Span, weights: str = ""
+    ) -> list[tuple[CopyNest, Tensor]]:
+        return [
+            self.load(
+                name,
+                scratchpad,
+                [axis, k],
+                [*self._pair, axis.position, k.position],
+                buffer=buffer,
+            )
+            for name, scratchpad, axis, buffer in (
+                (data, "inp", self.m, ""),
+                (other, "wgt", self.n, weights),
+            )
+        ]
 
 
 # ------------------------------------------------------------------------------- images
@@ -212,7 +214,7 @@ class _Convolution(_Image):
 
     def __init__(self, op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> None:
         self._blocks = blocks = op.blocks(config)
-        super().__init__(op, config, tiling, blocks.count * blocks.oc)
+        super().__init__(op, config, tiling, ceil_div(op.out_channels, config.block_out))
         self._ic = self.cut_sum("ic", blocks.ic)
         kh, kw = op.window.kernel
         self._taps = Loop("dy", kh), Loop("dx", kw)
@@ -276,13 +278,13 @@ class _Convolution(_Image):
     def scaled_residual(self) -> tuple[Computed, Computed]:
         """Return the products of the residual with both digits of its factors."""
         load, tile = self._load_residual()
-        both = []
+        both: list[Computed] = []
         for name in ("residual_high", "residual_low"):
             load_scale, scale = self.diagonal(name, each=True)
             result = self.accumulators(f"res_{name}")
             both.append(([load_scale, self.product(result, scale, tile)], result))
-        high, low = both
-        return ([load, *high[0]], high[1]), low
+        (high, value), low = both
+        return ([load, *high], value), low
 
     def _load_residual(self) -> tuple[CopyNest, Tensor]:
         return self.load("residual", "inp", self.spans, self.place)
@@ -325,7 +327,7 @@ class _Phased:
     def __init__(self, name: str, axis: Axis, phases: Phases, count: int, apart: bool) -> None:
         stride, before = phases.stride, phases.before
         self.phase, self.tap = Span(f"{name}_phase", count), Span(f"{name}_tap", phases.taps)
-        self.step = Span(f"{name}_step", axis.extent // count)
+        self.step = Span(f"{name}_step", ceil_div(axis.extent, count))
         self.result = self.step.inside * count + self.phase.inside
         position, tap = axis.begin + self.result, self.tap.inside
         whole = axis.limit % count == 0  # the last pixel has all phases
@@ -334,8 +336,8 @@ class _Phased:
         )
         earlier = 0 if apart else phases.taps - 1  # pixels before that of the first tap
         first = (axis.begin + before) // stride - phases.lowest - (tap if apart else earlier)
-        spread = (count - 1 + before) // stride - before // stride
-        span = Span(name, self.step.extent + spread + earlier, first, phases.span)
+        extent = (axis.extent - 1 + before) // stride - before // stride + 1 + earlier
+        span = Span(name, extent, first, phases.span)
         read = (position + before) // stride - phases.lowest - tap
         self.pixels = _Pixels(span, span.position + phases.lowest, read - first)
 
@@ -397,9 +399,12 @@ class _Transposed(_Image):
 @build_tree.register
 def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Elementwise(op, config, tiling)
-    products = [tiles.product_of(*each) for each in op.products]
-    names = [name for name, _, _ in op.products]
-    return tiles.tree(products[0], dict(zip(names, products, strict=True)), late=tiles.buffers)
+    found = {name: tiles.product_of(name, tensor) for name, tensor, _ in op.products}
+    first, *others = found
+    if [*op.offset_stages] == [first]:  # then its tile is complete first
+        (start, value), (then, other) = (found[name] for name in (first, *others))
+        return tiles.tree(([*start, *then], value), {others[0]: ([], other)}, late=tiles.buffers)
+    return tiles.tree(found[first], found, late=tiles.buffers)
 
 
 class _Elementwise(Tiles):
@@ -413,18 +418,16 @@ class _Elementwise(Tiles):
         block_place = [Index.of(block)] if op.by_channel else []
         self.outer, self.pixels = [block], [piece.tiles]
         self.spans, self.place = (piece,), [*block_place, piece.position]
-        self._tensors = {"data": (self.spans, self.place), "other": (self.spans, self.place)}
-        if op.by_channel:
-            self._tensors["other"] = (), block_place
+        self._other = ((), block_place) if op.by_channel else (self.spans, self.place)
         self._offsets = op.offset_stages
         self._loaded: dict[str, Tensor] = {}
         self.buffers: list[Tensor] = []
 
-    def product_of(self, name: str, operand: str, _: int) -> Computed:
+    def product_of(self, name: str, operand: str) -> Computed:
         """Return the scaled tiles of a tensor, with its offset."""
         load_scale, scale = self.diagonal(f"{name}_scale")
         nodes: list[Node] = [load_scale]
-        spans, place = self._tensors[operand]
+        spans, place = self._other if operand == "other" else (self.spans, self.place)
         if operand not in self._loaded:
             load, self._loaded[operand] = self.load(operand, "inp", spans, place)
             nodes.append(load)
@@ -468,12 +471,13 @@ class _Pool(_Image):
         self, op: ops.MaxPool2d | ops.AvgPool2d, config: HardwareConfig, tiling: Tiling
     ) -> None:
         super().__init__(op, config, tiling, ceil_div(op.channels, config.block_out))
-        self._taps = [Loop("dy", op.window.kernel[0]), Loop("dx", op.window.kernel[1])]
-        self._dy, self._dx = (Span(tap.name, tap.extent) for tap in self._taps)
+        kh, kw = op.window.kernel
+        self._dy, self._dx = Span("dy", kh), Span("dx", kw)
+        self._window = op
 
     def _windows(self, apart: bool = False) -> tuple[_Pixels, _Pixels]:
-        rows = _sliding(self.op, 0, self.y, self._taps[0], apart)
-        return rows, _sliding(self.op, 1, self.x, self._taps[1], apart=False)
+        rows = _sliding(self._window, 0, self.y, self._dy.loop, apart)
+        return rows, _sliding(self._window, 1, self.x, self._dx.loop, apart=False)
 
     def sums(self, apart: bool) -> Computed:
         """Return the sums; `apart`, rows of the windows are loaded one after the other."""
@@ -491,7 +495,7 @@ class _Pool(_Image):
         )
         reset = call(RESET_CALL, self.spans, result.here)
         if apart:
-            return [reset, *nested([self._taps[0]], [load, load_scale, gemm])], result
+            return [reset, *nested([self._dy.loop], [load, load_scale, gemm])], result
         return [load, load_scale, reset, gemm], result
 
     def maxima(self, reads_inputs: bool) -> Tree:
@@ -512,8 +516,9 @@ class _Pool(_Image):
         order = [self._dy, self._dx, *self.spans]
         maximum = call(ALU_CALL, order, result.here, result.here, pixel)
         maximum = replace(maximum, alu_op=int(AluOp.MAX))
-        enter = [load_scale, load, self.product(staged, scale, data)]
-        return self.finished([], [*enter, reset, maximum, self.store(result)])
+        entered = self.product(staged, scale, data)
+        body: list[Node] = [load_scale, load, entered, reset, maximum, self.store(result)]
+        return self.finished([], body)
 
     def separate_maxima(self, maxima: SeparateMaxima) -> Tree:
         """Return the tree of maxima along the columns, then along the rows."""
@@ -523,7 +528,7 @@ class _Pool(_Image):
         columns = _Taps("beside", self.x, maxima.columns, maxima.stride[1])
         found: dict[tuple[bool, bool], Tensor] = {}
         enter: dict[tuple[bool, bool], list[Node]] = {}
-        for sides in product((False, True), repeat=2):
+        for sides in ((False, False), (False, True), (True, False), (True, True)):
             if (sides[0] and not maxima.rows.sides) or (sides[1] and not maxima.columns.sides):
                 enter[sides] = []
                 continue

@@ -52,7 +52,8 @@ class Index:
 
     def __floordiv__(self, divisor: int) -> Index:
         whole, rest = self._split(divisor)
-        quotient = Index({term: step // divisor for term, step in whole.items()})
+        steps = {term: step // divisor for term, step in whole.items()}
+        quotient = Index(steps, self.constant // divisor)
         if rest.lowest >= 0 and rest.highest < divisor:
             return quotient
         assert rest.lowest >= 0, f"({rest}) // {divisor}"
@@ -66,10 +67,10 @@ class Index:
         return Index({_Term(f"(({rest}) % {divisor})", rest.names, divisor): 1})
 
     def _split(self, divisor: int) -> tuple[dict[_Term, int], Index]:
-        """Return the terms that are multiples of a divisor, and the rest."""
+        """Return the terms that are multiples of a divisor, and the remainder's."""
         whole = {term: step for term, step in self.steps.items() if step % divisor == 0}
         rest = {term: step for term, step in self.steps.items() if step % divisor}
-        return whole, Index(rest, self.constant)
+        return whole, Index(rest, self.constant % divisor)
 
     @property
     def names(self) -> frozenset[str]:
@@ -161,6 +162,7 @@ class Axis(Span):
     @staticmethod
     def cut(name: str, limit: int, size: int, threads: int = 1, thread: Index = ZERO) -> Axis:
         """Cut an axis into tiles; virtual threads take neighbouring ones."""
+        size = min(size, limit)
         tiles = Loop(f"{name}_tile", ceil_div(limit, size * threads))
         tile = Index.of(tiles) * threads + thread
         return Axis(name, size, tile * size, limit, tiles, tile)
