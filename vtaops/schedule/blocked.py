@@ -404,7 +404,7 @@ def _(op: ops.Elementwise, config: HardwareConfig) -> BlockedShape:
 def _(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedShape:
     if not op.reads_inputs(config):
         separate = op.separate(config)
-        passes = len(separate.stages) if separate else op.window.count
+        passes = separate.passes if separate else op.window.count
         return replace(_pooled(op, config, passes, staged=True), separate=separate)
     height, width = op.window.kernel
     shape = _pooled(op, config, alu_passes=0, staged=False)

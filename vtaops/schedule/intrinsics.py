@@ -26,7 +26,6 @@ from vtaops.schedule.calls import (
     BIAS_SCOPE,
     GEMM_CALL,
     INP_SCOPE,
-    POOL_CALL,
     REQUANTIZE_CALL,
     RESET_CALL,
     SCALE_SCOPE,
@@ -189,31 +188,6 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
 
     name = f"{ALU_CALL}.{op.name.lower()}.reduction.{config.batch}x{config.block_out}"
     return _register(name, [_acc(config, "acc", "rw"), _acc(config, "operand")], meaning, call)
-
-
-def pool(config: HardwareConfig) -> str:
-    """Register ``acc = max(acc, inp)``, one step of a maximum over int8 tiles; return the name.
-
-    Needs the extension ``pool``. Steps over neighbouring tiles become one hardware step.
-
-    Raises
-    ------
-    ScheduleError
-        If the hardware lacks the extension.
-    """
-    if not config.has(Extension.POOL):
-        raise ScheduleError(
-            f"{config.name} has no extension 'pool', which maxima of input tiles need; take them "
-            f"of accumulators (vta.alu_reduction)"
-        )
-
-    def meaning(acc: Any, inp: Any) -> None:
-        with _lanes(acc, "pool") as lane:
-            T.buffer_store(acc, tirx.max(acc[lane], T.Cast("int32", inp[lane])), lane)
-
-    name = f"{POOL_CALL}.{config.batch}x{config.block_out}"
-    operands = [_acc(config, "acc", "rw"), _inp(config)]
-    return _register(name, operands, meaning, lambda *tiles: (POOL_CALL, *tiles))
 
 
 def lanes(intrinsic: str) -> list[int]:

@@ -29,7 +29,6 @@ from vtaops.lowering.tree.nodes import (
     Tree,
 )
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.isa import AluOp
 from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,
@@ -109,8 +108,6 @@ def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
             stmt = stmt.then_case
     if isinstance(stmt, tirx.SeqStmt):
         return _product(stmt, loops, guards, config)
-    if isinstance(stmt, tirx.BufferStore) and isinstance(stmt.value, tirx.Max):
-        return _maximum(stmt, loops, guards, config)
     if isinstance(stmt, tirx.BufferStore):
         return _copy(stmt, loops, guards)
     if isinstance(stmt, tirx.Evaluate):
@@ -152,31 +149,12 @@ def _product(
     for factor in (value.b.a, value.b.b):
         load = factor.value  # inside a cast to int32
         accesses.append((load.source, load.indices[0]))
-    nest = _of_tiles(PRODUCT_CALL, accesses, loops, guards, 2 + (config.batch > 1))
-    assert [o.buffer.scratchpad for o in nest.operands] == ["acc", "inp", "wgt"]
-    return nest
-
-
-def _maximum(
-    stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
-) -> CallNest:
-    """Parse a maximum of two tiles that TVM could not tensorize because tiles overlap."""
-    accesses = [(stmt.buffer, stmt.indices[0])]
-    accesses += [(load.source, load.indices[0]) for load in (stmt.value.a, stmt.value.b)]
-    nest = _of_tiles(ALU_CALL, accesses, loops, guards, 1 + (config.batch > 1))
-    return replace(nest, alu_op=int(AluOp.MAX))
-
-
-def _of_tiles(
-    call: str, accesses: list[Any], loops: list[Loop], guards: list[Expression], lanes: int
-) -> CallNest:
-    """Replace the `lanes` innermost loops, over lanes, by a call on whole tiles.
-
-    TVM drops the loop over the rows of a one-row tile.
-    """
+    # TVM drops the loop over the rows of a one-row tile.
+    lanes = 2 + (config.batch > 1)
     at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
     operands = tuple(_operand(buffer, index, at_first_lane) for buffer, index in accesses)
-    return CallNest(tuple(loops[:-lanes]), tuple(guards), operands, call)
+    assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
+    return CallNest(tuple(loops[:-lanes]), tuple(guards), operands, PRODUCT_CALL)
 
 
 def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
