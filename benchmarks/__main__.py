@@ -14,18 +14,30 @@ NOT_RUN = {"__init__", "__main__", "options", "cuda_run"}
 """Files beside the benchmarks; `cuda_run` runs by itself, on machines that have no vtaops."""
 
 
+def files() -> dict[str, Path]:
+    """Return the file of each benchmark, here or in a folder, by the benchmark's name."""
+    paths = sorted(Path(__file__).parent.rglob("*.py"))
+    return {path.stem: path for path in paths if path.stem not in NOT_RUN}
+
+
 def titles() -> dict[str, str]:
     """Return the first line of each benchmark's docstring, by the benchmark's name."""
     found = {}
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        if path.stem not in NOT_RUN:
-            with path.open() as file:
-                found[path.stem] = file.readline().partition('"""')[2].removesuffix('"""\n').strip()
+    for name, path in files().items():
+        with path.open() as file:
+            found[name] = file.readline().partition('"""')[2].removesuffix('"""\n').strip()
     return found
 
 
-def application(benchmark: ModuleType) -> typer.Typer:
+def find(name: str) -> ModuleType:
+    """Return the module of a benchmark."""
+    path = files()[name].relative_to(Path(__file__).parents[1])
+    return importlib.import_module(".".join(path.with_suffix("").parts))
+
+
+def application(name: str) -> typer.Typer:
     """Return the command line of a benchmark: its `main`, explained by its module's docstring."""
+    benchmark = find(name)
 
     @wraps(benchmark.main)
     def command(*args: object, **options: object) -> None:
@@ -46,8 +58,7 @@ def main(arguments: list[str]) -> None:
     elif name not in known:
         sys.exit(f"there is no benchmark {name!r}; those there are: {', '.join(known)}")
     else:
-        benchmark = importlib.import_module(f"benchmarks.{name}")
-        application(benchmark)(arguments[1:], prog_name=f"python -m benchmarks {name}")
+        application(name)(arguments[1:], prog_name=f"python -m benchmarks {name}")
 
 
 if __name__ == "__main__":

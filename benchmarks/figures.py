@@ -31,7 +31,7 @@ from vtaops.explore import Design, area
 from vtaops.schedule.workloads import find
 
 LEDGER = RESULTS / "figures.json"
-LEFT_OUT = re.compile(r"decisions|kernels|lessons|depthwise_cuda|a3_report")
+LEFT_OUT = re.compile(r"decisions|kernels/")
 """Notes of their day, whose figures stay; documents of kernels, whose figures are times."""
 
 UNITS = "cycles|bytes|LUTs?|DSPs?|BRAMs?|flip-flops|tile products"

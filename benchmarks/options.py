@@ -92,7 +92,7 @@ def median_seconds(
 
 def machine(threads: int = 1) -> str:
     """Return the date, the processor as LLVM names it, and the threads: for the head of a page."""
-    from vtaops.cpu.target import CpuTarget
+    from vtaops.kernels.cpu.target import CpuTarget
 
     name = f"{platform.machine()}, {CpuTarget.detect().mcpu}"
     return f"{date.today()}: {name}, {threads} thread{'s' if threads > 1 else ''}"

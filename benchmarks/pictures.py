@@ -24,15 +24,15 @@ from typing import Annotated
 
 import typer
 
-from benchmarks import seed_pictures
+from benchmarks.kernels import seed_pictures
 from benchmarks.options import RESULTS, ROOT, read_json
 
 SEEDS, PAGE, NETWORK = "seeds", "interactive", "network"
 FIGURES = RESULTS / "pictures.json"
 
 
-EXACT, SEED_SCRIPT = "pictures.json", "benchmarks/seed_pictures.py"
-LESSONS = "benchmarks/lessons.py"
+EXACT, SEED_SCRIPT = "pictures.json", "benchmarks/kernels/seed_pictures.py"
+LESSONS = "benchmarks/kernels/lessons.py"
 CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
 SOURCES = {
     "images/access.png": (CLI_REPORTS, EXACT),
@@ -50,28 +50,28 @@ SOURCES = {
     "images/exploration.png": ("benchmarks/exploration.py", None),  # a sweep of six minutes
     "images/energy.png": ("benchmarks/energy.py", "energy.json"),
     "images/text_boxes.png": ("examples/text_detector.py", "text_boxes.json"),
-    "images/kernels/throughput.png": (SEED_SCRIPT, "throughput.json"),
-    "images/kernels/lesson_cuda_*.svg": (LESSONS, "lessons_cuda.json"),
-    "images/kernels/lesson_[!c]*.svg": (LESSONS, "lessons.json"),
-    "images/kernels/lesson_conv*.svg": (LESSONS, "lessons.json"),
-    "images/kernels/a3_*.png": (
-        "benchmarks/a3_report.py",
-        "../../docs/a3_report.md",
-    ),  # accesses, counted: the tables of docs/a3_report.md
+    "kernels/images/throughput.png": (SEED_SCRIPT, "throughput.json"),
+    "kernels/images/lesson_cuda_*.svg": (LESSONS, "lessons_cuda.json"),
+    "kernels/images/lesson_[!c]*.svg": (LESSONS, "lessons.json"),
+    "kernels/images/lesson_conv*.svg": (LESSONS, "lessons.json"),
+    "kernels/images/a3_*.png": (
+        "benchmarks/kernels/a3_report.py",
+        "../../docs/kernels/a3_report.md",
+    ),  # accesses, counted: the tables of docs/kernels/a3_report.md
     # Read from kernels and programs as they are compiled:
-    "images/kernels/cuda_speed_h100.png": (
-        "benchmarks/cuda_operators.py",
+    "kernels/images/cuda_speed_h100.png": (
+        "benchmarks/kernels/cuda_operators.py",
         "kernels_speed_h100.json",
     ),
-    "images/kernels/cuda_window.png": (SEED_SCRIPT, None),
-    "images/kernels/cuda_order.png": (SEED_SCRIPT, None),
-    "images/kernels/cuda_banks.png": (SEED_SCRIPT, None),
-    "images/kernels/cpu_loops.png": (SEED_SCRIPT, None),
-    "images/kernels/reuse.png": (SEED_SCRIPT, None),
-    "images/kernels/memory_levels.png": (SEED_SCRIPT, None),
-    "images/kernels/fusion.png": (SEED_SCRIPT, None),
-    "images/kernels/dataflow.png": (SEED_SCRIPT, None),
-    "images/kernels/tiles.png": (SEED_SCRIPT, None),
+    "kernels/images/cuda_window.png": (SEED_SCRIPT, None),
+    "kernels/images/cuda_order.png": (SEED_SCRIPT, None),
+    "kernels/images/cuda_banks.png": (SEED_SCRIPT, None),
+    "kernels/images/cpu_loops.png": (SEED_SCRIPT, None),
+    "kernels/images/reuse.png": (SEED_SCRIPT, None),
+    "kernels/images/memory_levels.png": (SEED_SCRIPT, None),
+    "kernels/images/fusion.png": (SEED_SCRIPT, None),
+    "kernels/images/dataflow.png": (SEED_SCRIPT, None),
+    "kernels/images/tiles.png": (SEED_SCRIPT, None),
     "tutorials/images/*.png": ("docs/tutorials/draw.py", None),
 }
 """By pictures below docs/: what draws them, and the file of `RESULTS` with their data, if any."""
@@ -111,7 +111,7 @@ def photograph(words: list[str], page: str, height: int, name: str, window: int)
     options.binary_location = shutil.which("chromium") or ""
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "vtaops.cli", *words], cwd=folder, check=True)
+        subprocess.run([sys.executable, "-m", "vtaops", *words], cwd=folder, check=True)
         with webdriver.Chrome(options, service) as browser:
             browser.get((Path(folder) / page).as_uri())
             plot = browser.find_element(By.ID, "plot")
@@ -140,7 +140,7 @@ def main(
         words, data = commands()[name], None
         if words[-2] == ">":
             *words, _, data = words
-        arguments = [sys.executable, "-m", "vtaops.cli", *words[1:]]
+        arguments = [sys.executable, "-m", "vtaops", *words[1:]]
         done = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         if data:
             (ROOT / data).write_text(done.stdout)

@@ -4,11 +4,6 @@ On a board, or on this machine, which simulates one then:
 
     python -m vtaops.board virtual --programmed &
     python examples/board_tutorial.py pynq://127.0.0.1
-
-The same over TVM's RPC, where the board starts without a bitstream (vtaops bitstream fetch):
-
-    python -m vtaops.board.rpc --device virtual &
-    python examples/board_tutorial.py rpc://127.0.0.1 --bitstream FILE.bit
 """
 
 import argparse
@@ -36,7 +31,7 @@ OP = Conv2d(
 TILING = Tiling(oc=128, ic=16, h=7, w=14, oc_threads=2)
 
 
-def over_pynq(
+def run_there(
     address: str, bitstream: Path | None, program: Program, arrays: list[np.ndarray]
 ) -> tuple[np.ndarray, Statistics]:
     """Run on a board that `python3 -m vtaops.board serve` serves; return result and counters."""
@@ -49,27 +44,12 @@ def over_pynq(
             return loaded.run(*arrays), board.stats()
 
 
-def over_rpc(
-    address: str, bitstream: Path | None, program: Program, arrays: list[np.ndarray]
-) -> tuple[np.ndarray, Statistics]:
-    """Run on a board that `python -m vtaops.board.rpc` serves; return result and counters."""
-    from vtaops.board.rpc import DEFAULT_PORT, connect
-
-    host, _, port = address.removeprefix("rpc://").partition(":")
-    with connect(host, int(port or DEFAULT_PORT), program.config) as remote:
-        print(f"connected: {remote.info['device']}")
-        if bitstream is not None:
-            remote.program_fpga(bitstream)
-        run = remote.load(program)
-        return run(*arrays), remote.stats()
-
-
 def main() -> None:
     """Run the tutorial."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("address", help="pynq://HOST[:PORT] or rpc://HOST[:PORT]")
+    parser.add_argument("address", help="pynq://HOST[:PORT]")
     parser.add_argument("--bitstream", type=Path, help="a .bit file to program first")
     options = parser.parse_args()
 
@@ -77,8 +57,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     data = rng.integers(-128, 128, (1, 256, 14, 14)).astype(np.int8)
     kernel = rng.integers(-128, 128, (256, 256, 3, 3)).astype(np.int8)
-    way = over_rpc if options.address.startswith("rpc://") else over_pynq
-    result, counters = way(options.address, options.bitstream, program, [data, kernel])
+    result, counters = run_there(options.address, options.bitstream, program, [data, kernel])
 
     np.testing.assert_array_equal(result, evaluate(OP, [data, kernel]))
     with Fsim(program.config) as simulator:

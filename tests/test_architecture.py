@@ -13,16 +13,13 @@ import vtaops
 ALLOWED = {
     "base": "",
     "graph": "base",
-    "kernels": "base",
     "machine": "base",
-    "cpu": "base kernels machine",
-    "cuda": "base kernels",
+    "kernels": "base machine",
     "program": "base machine",
     "frontends": "base graph",
     "hardware": "base machine program",
-    "lessons": "base kernels cpu cuda",
     "ops": "base machine program",
-    "fallback": "base kernels machine cpu cuda program ops",
+    "fallback": "base machine kernels program ops",
     "runtime": "base machine program hardware",
     "schedule": "base machine program ops",
     "board": "base machine program hardware runtime",
@@ -41,7 +38,7 @@ ALLOWED = {
 TVM_FREE = {"base", "machine", "program", "hardware", "graph", "runtime", "model", "board"} | {
     "frontends"
 }
-WITH_TVM = {"vtaops.board.rpc", "vtaops.board.farm", "vtaops.frontends.relax"}
+WITH_TVM = {"vtaops.frontends.relax"}
 """Files of rooms without TVM that need it."""
 
 

@@ -1,7 +1,6 @@
 """The runner of benchmarks: it names all, and each explains its options; tests stay out of them."""
 
 import ast
-import importlib
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 def test_all_are_listed_with_a_line_each(capsys):
     main(["--list"])
     shown = capsys.readouterr().out
-    files = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - NOT_RUN
+    files = {path.stem for path in (ROOT / "benchmarks").rglob("*.py")} - NOT_RUN
     assert {*titles()} == files
     assert all(title and title in shown for title in titles().values())
 
@@ -27,13 +26,13 @@ def test_an_unknown_one_is_refused():
 
 @pytest.mark.parametrize("name", titles())
 def test_each_explains_its_options(name):
-    said = CliRunner().invoke(application(importlib.import_module(f"benchmarks.{name}")), "--help")
+    said = CliRunner().invoke(application(name), "--help")
     assert said.exit_code == 0, said.output
     assert titles()[name] in said.output
 
 
 def test_wrong_choices_are_refused():
-    fsim_speed = application(importlib.import_module("benchmarks.fsim_speed"))
+    fsim_speed = application("fsim_speed")
     said = CliRunner().invoke(fsim_speed, ["--layers", "C12"])
     assert said.exit_code == 2
     assert "'C12' is none of C2, C3" in said.output

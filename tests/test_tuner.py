@@ -10,12 +10,15 @@ from typer.testing import CliRunner
 
 import vtaops
 from trials.boards import serving
-from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling
+from vtaops import Conv2d, DeviceError, Gemm, HardwareConfig, Session, Tiling
+from vtaops.board import Fault
+from vtaops.board.measure import measure
 from vtaops.cli import app
 from vtaops.compiler import tuner
 from vtaops.compiler.driver import _flat, timed_tiling
 from vtaops.graph import Convolution, Requantization
 from vtaops.machine.capabilities import FSIM, FULL, PORTABLE, of_target
+from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import (
     TIMED,
     blocked_shape,
@@ -291,28 +294,47 @@ def test_what_no_device_could_measure_is_not_kept():
     assert tuner.recall(OP, CONFIG, "fast") is None
 
 
-def test_the_command_measures_on_boards():
-    """One board is not there; the other one's times decide."""
+TUNE = ("tune", "--layer", "resnet18.C10", "--effort", "fast", "--repeats", "1", "--json")
+
+
+def test_the_command_measures_on_a_board():
     with serving() as server:
-        command = (
-            "tune",
-            "--layer",
-            "resnet18.C10",
-            "--effort",
-            "fast",
-            "--repeats",
-            "1",
-            "--json",
-        )
-        boards = ("--device", server.address, "--device", "pynq://127.0.0.1:9")
-        result = CliRunner().invoke(app, [*command, *boards])
-        assert result.exit_code == 0, result.output
-        found = json.loads(result.stdout)["resnet18.C10"]
-        assert (found["source"], found["compiled"]) == ("measured", tuner.COMPILED["fast"])
-        assert 0 < found["cost"] < 60
-    assert "pynq://127.0.0.1:9 was dropped: cannot be opened" in result.stderr
-    result = CliRunner().invoke(app, [*command, "--device", "pynq://127.0.0.1:9"])
+        result = CliRunner().invoke(app, [*TUNE, "--device", server.address])
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["resnet18.C10"]
+    assert (found["source"], found["compiled"]) == ("measured", tuner.COMPILED["fast"])
+    assert 0 < found["cost"] < 60
+    assert not result.stderr
+
+
+def test_a_candidate_that_fails_is_told_and_left_out():
+    with serving() as server:
+        server.board.faults.inject(Fault.HANG)
+        result = CliRunner().invoke(app, [*TUNE, "--timeout", "0.3", "--device", server.address])
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("a candidate failed on") == 1
+    assert json.loads(result.stdout)["resnet18.C10"]["source"] == "measured"
+
+
+def test_a_board_that_measures_nothing():
+    with serving(flashed=False) as server:
+        result = CliRunner().invoke(app, [*TUNE, "--device", server.address])
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {"resnet18.C10": None}
-    result = CliRunner().invoke(app, [*command, "--device", "fsim"])
+    assert "no bitstream is programmed" in result.stderr
+    result = CliRunner().invoke(app, [*TUNE, "--device", "pynq://127.0.0.1:9"])
+    assert "cannot reach a board" in str(result.exception)
+    result = CliRunner().invoke(app, [*TUNE, "--device", "fsim"])
     assert "fsim has no clock" in str(result.exception)
+
+
+def test_a_result_that_differs_is_no_measurement():
+    class Wrong(Fsim):
+        def read(self, buffer, nbytes):
+            return super().read(buffer, nbytes) ^ 1
+
+    program = vtaops.compile(OP, CONFIG)
+    with Fsim(CONFIG) as device:
+        assert measure(program, device).seconds > 0
+    with Wrong(CONFIG) as device, pytest.raises(DeviceError, match="differ from the simulator's"):
+        measure(program, device)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -51,31 +46,3 @@ def serving(*, design=RegisterMap.HLS, flashed=True, config=CONFIG, simulator="f
         if flashed:
             server.program(bit_file().to_bytes())
         yield server
-
-
-def free_port():
-    """Return a port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
-@contextmanager
-def serving_rpc(device, *options):
-    """Serve a device over TVM's RPC in a process of its own; yields the port."""
-    command = [
-        sys.executable,
-        "-m",
-        "vtaops.board.rpc",
-        "--device",
-        device,
-        "--port",
-        str(free_port()),
-    ]
-    command += options
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            yield int(process.stdout.readline().rpartition(":")[2])
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)

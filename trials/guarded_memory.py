@@ -56,7 +56,7 @@ def guarded(run):
 
 def guarded_kernels():
     """Guard the CPU kernels that are made meanwhile."""
-    from vtaops.cpu import CACHE
+    from vtaops.kernels.cpu import CACHE
 
     get = CACHE.get
     return mock.patch.object(CACHE, "get", lambda *given: guarded(get(*given)))

@@ -555,7 +555,7 @@ def programs(source: str) -> dict[str, Program]:
 
 def cases(count: int) -> list[str]:
     """Return the names of the cases: so many portions of each program, and one of its tokens."""
-    sources = ("compiled", "networks", *Extension)
+    sources = ("compiled", "networks", *(extension.value for extension in Extension))
     return [
         f"{source}/{name}/{portion}"
         for portion in ["tokens", *range(count)]
@@ -580,7 +580,7 @@ def trial(case: str) -> Result:
     failed = []
     needed = portion == "tokens" and not name.startswith("random")
     for mutant, verdict, reason in judged:
-        row = source if source in Extension else mutant.kind
+        row = mutant.kind if source in ("compiled", "networks") else source
         counts.setdefault(row, Counter()).update(["mutants", verdict])
         if verdict == FAILED or (needed and verdict != REJECTED):
             failed.append(f"{mutant.kind}: {mutant.change}: {verdict} {reason}")

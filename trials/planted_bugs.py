@@ -137,9 +137,9 @@ BUGS = (
     ),
     Bug(
         "slice begins at the first channel",
-        "network/mapping.py",
-        "by_axis.take(range(op.start, op.stop, op.step), op.axis)",
-        "by_axis.take(range(0, op.stop - op.start, op.step), op.axis)",
+        "network/lower.py",
+        "lanes.take(range(op.start, op.stop, op.step), op.axis)",
+        "lanes.take(range(0, op.stop - op.start, op.step), op.axis)",
     ),
     Bug(
         "results in the order of their lanes",
@@ -299,21 +299,21 @@ BUGS = (
     ),
     Bug(
         "channels of a concatenation in other lanes",
-        "network/places.py",
+        "network/region.py",
         "start += widths[name]",
         "start += image_of(tensor)[1]",
     ),
     Bug(
         "channel shuffle the other way round",
-        "network/mapping.py",
-        "lanes = lanes.reshape(op.groups, -1).T",
-        "lanes = lanes.reshape(-1, op.groups).T",
+        "network/lower.py",
+        ".lanes).reshape(op.groups, -1).T",
+        ".lanes).reshape(-1, op.groups).T",
     ),
     Bug(
         "factors of an addition exchanged",
-        "network/mapping.py",
-        "kernel = np.full((size, 1, 1, 1), first, np.int8)",
-        "kernel = np.full((size, 1, 1, 1), second, np.int8)",
+        "network/lower.py",
+        "kernel = np.full((size, 1, 1, 1), factor, np.int8)",
+        "kernel = np.full((size, 1, 1, 1), residual_scale, np.int8)",
     ),
     Bug(
         "mean without padding: constant of the whole window",

@@ -17,10 +17,10 @@ from trials.campaign import Campaign, Result, result
 from trials.guarded_memory import guarded_kernels
 from trials.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops import cpu
-from vtaops.cpu import layers
-from vtaops.cpu.kernel import kernel
-from vtaops.cpu.target import CpuTarget, thread_count
 from vtaops.kernels import cache
+from vtaops.kernels.cpu import layers
+from vtaops.kernels.cpu.kernel import kernel
+from vtaops.kernels.cpu.target import CpuTarget, thread_count
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 1e30], "float32")
 

@@ -25,19 +25,22 @@ def _read_exports() -> dict[str, str]:
 
 _EXPORTS = _read_exports()
 
-_ROOMS = {name for name, module in _EXPORTS.items() if module == __name__}
+_MODULES = {
+    name: f"{module}.{name}"
+    for name, module in _EXPORTS.items()
+    if module in (__name__, f"{__name__}.kernels")
+}
 """The modules among them."""
 
-__all__ = sorted({*_EXPORTS, "__version__"} - _ROOMS)
+__all__ = sorted({*_EXPORTS, "__version__"} - {*_MODULES})
 
 
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'vtaops' has no attribute {name!r}")
-    if name in _ROOMS:
-        return import_module(f"vtaops.{name}")
-    home = import_module(_EXPORTS[name])
-    found = getattr(home, name, None) or import_module(f"{_EXPORTS[name]}.{name}")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    found = getattr(import_module(_EXPORTS[name]), name)
     globals()[name] = found
     return found
 

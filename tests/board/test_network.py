@@ -5,7 +5,6 @@ Two network namespaces, joined by a virtual cable, stand for two hosts with diff
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
@@ -90,11 +89,6 @@ def secret(tmp_path):
     return {"VTAOPS_BOARD_SECRET_FILE": str(tmp_path / "secret")}
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 def check_tutorial(done):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same result as NumPy" in done.stdout
@@ -111,14 +105,6 @@ def test_the_tutorial_over_our_protocol(bitstream):
     with serving(here, "-m", "vtaops.board", "virtual", "--port", 0) as address:
         check_tutorial(here.run(sys.executable, TUTORIAL, address, "--bitstream", bitstream))
         check_tutorial(here.run(sys.executable, TUTORIAL, address))  # it is programmed now
-
-
-def test_the_tutorial_over_tvms_rpc(bitstream):
-    here = Host()
-    command = ("-m", "vtaops.board.rpc", "--device", "virtual", "--port", free_port())
-    with serving(here, *command) as address:
-        address = f"rpc://{address}"
-        check_tutorial(here.run(sys.executable, TUTORIAL, address, "--bitstream", bitstream))
 
 
 def test_a_virtual_board_may_start_programmed():
@@ -185,16 +171,6 @@ def test_the_tutorial_from_another_host(hosts, bitstream, secret):
         check_tutorial(client.run(*command, environment=secret))
 
 
-def test_the_tutorial_over_tvms_rpc_from_another_host(hosts, bitstream):
-    board, client = hosts
-    command = ("-m", "vtaops.board.rpc", "--device", "virtual", "--host", BOARD)
-    with serving(board, *command) as address:
-        assert address.startswith(f"{BOARD}:")
-        check_tutorial(
-            client.run(sys.executable, TUTORIAL, f"rpc://{address}", "--bitstream", bitstream)
-        )
-
-
 def test_other_hosts_need_the_secret(hosts, tmp_path, secret):
     board, client = hosts
     refused = board.run(sys.executable, *BOARD_COMMAND)
@@ -203,7 +179,7 @@ def test_other_hosts_need_the_secret(hosts, tmp_path, secret):
     (tmp_path / "other").write_text(SECRET[::-1])
     other = {"VTAOPS_BOARD_SECRET_FILE": str(tmp_path / "other")}
     with serving(board, *BOARD_COMMAND, "--programmed", environment=secret) as address:
-        info = (sys.executable, "-m", "vtaops.cli", "board", "info", "--json", "--board", address)
+        info = (sys.executable, "-m", "vtaops", "board", "info", "--json", address)
         assert "the board asks for its shared secret" in client.run(*info).stderr
         assert "the shared secret is wrong" in client.run(*info, environment=other).stderr
         facts = json.loads(client.run(*info, environment=secret).stdout)

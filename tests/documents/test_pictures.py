@@ -14,7 +14,7 @@ from benchmarks.options import RESULTS
 from benchmarks.pictures import SOURCES
 from vtaops import HardwareConfig
 from vtaops.explore import Design, Engine, Network, sweep
-from vtaops.lessons import lessons
+from vtaops.kernels.lessons import lessons
 from vtaops.report import RooflinePoint
 from vtaops.schedule.workloads import find
 
@@ -99,8 +99,8 @@ def test_the_table_of_extensions_that_join_each_other():
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_the_curves_of_the_lessons(target):
     """All stages at three sizes each; the page has those of the largest."""
-    page = "lessons.md" if target == "cpu" else "lessons_cuda.md"
-    drawn = data(f"images/kernels/lesson_{'cuda_' if target == 'cuda' else '[!c]'}*.svg")
+    page = "kernels/lessons.md" if target == "cpu" else "kernels/lessons_cuda.md"
+    drawn = data(f"kernels/images/lesson_{'cuda_' if target == 'cuda' else '[!c]'}*.svg")
     text = (DOCS / page).read_text()
     offered = lessons(target)
     assert list(drawn["lessons"]) == list(offered)

@@ -14,8 +14,8 @@ from trials.random_cases import (
     random_scaled,
 )
 from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
-from vtaops.cuda.emulate import Emulated, compiler
 from vtaops.fallback import host
+from vtaops.kernels.cuda.emulate import Emulated, compiler
 from vtaops.ops.reference import evaluate
 
 ALL = {**FAMILIES, "conv2d": random_conv2d, "gemm": random_gemm, "scaled": random_scaled}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.cpu.schedule.stages import STAGES
-from vtaops.cpu.target import CpuTarget
 from vtaops.kernels import access
 from vtaops.kernels.access import plot_accesses, trace
+from vtaops.kernels.cpu.schedule.stages import STAGES
+from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.ops import Conv1dOp, MatmulOp
 from vtaops.kernels.stages import find_stage
 

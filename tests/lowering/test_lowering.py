@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import vtaops
 from trials.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 from trials.random_streams import with_tokens
-from vtaops import Conv2d, HardwareConfig, Program
+from vtaops import HardwareConfig, Program
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
@@ -22,10 +21,7 @@ from vtaops.lowering.tree.tir import parse
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.machine.layout import Layout
-from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Buffer, Role
-from vtaops.program.accesses import count_accesses
-from vtaops.program.interpreter import interpret
 from vtaops.schedule import blocked_shape
 
 
@@ -132,14 +128,13 @@ def executed(kernel):
     st.lists(loop_strategy, max_size=5),
     st.tuples(*[st.integers(0, 9)] * 3),
     st.integers(1, 64),
-    st.booleans(),
 )
-def test_kernels_execute_the_nest(loops, base, limit, keep_weights):
+def test_kernels_execute_the_nest(loops, base, limit):
     expected = np.array([base])
     for loop in loops:
         steps = np.arange(loop.extent)[:, None] * np.array(loop.strides)
         expected = (expected[:, None] + steps[None]).reshape(-1, 3)
-    found = list(kernels(base, loops, limit, keep_weights=keep_weights))
+    found = list(kernels(base, loops, limit))
     assert all(len(kernel.micro_ops) <= limit for kernel in found)
     rows = np.concatenate([executed(kernel) for kernel in found])
     assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, expected.tolist()))
@@ -154,14 +149,6 @@ def test_kernel_of_the_tutorial_is_small_and_keeps_its_distance():
     for step, dst in enumerate(order):
         assert step - last.get(dst, -PIPELINE_DISTANCE) >= PIPELINE_DISTANCE
         last[dst] = step
-
-
-def test_kept_weights_are_read_less_often_in_the_same_sums():
-    op = Conv2d(in_channels=32, out_channels=64, height=28, width=28, kernel=3, padding=1)
-    usual, kept = (vtaops.compile(op, "pynq", keep_weights=keep) for keep in (False, True))
-    assert 4 * count_accesses(kept).wgt_reads < count_accesses(usual).wgt_reads
-    arrays = random_arguments(op, np.random.default_rng(0))
-    assert np.array_equal(interpret(kept, *arrays), evaluate(op, arrays))
 
 
 def test_equal_micro_ops_are_stored_once_and_memory_is_reused():

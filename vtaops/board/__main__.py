@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vtaops.base.errors import DeviceError, VTAError
+from vtaops.base.errors import VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
-from vtaops.board.faults import OF_THE_LOGIC, Fault, Faults
-from vtaops.board.pynq_remote import DEFAULT_PORT as PYNQ_REMOTE_PORT
+from vtaops.board.faults import Fault, Faults
 from vtaops.board.server import BoardServer, Limits
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
@@ -32,9 +31,7 @@ if TYPE_CHECKING:
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
 
-PROGRAMS = {
-    name: f"python -m vtaops.board {name}" for name in ("serve", "virtual", "virtual-remote")
-}
+PROGRAMS = {name: f"python -m vtaops.board {name}" for name in ("serve", "virtual")}
 """Command line of each command."""
 
 
@@ -44,10 +41,7 @@ def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGR
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # before threads inherit it
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     try:
-        if options.command == "virtual-remote":
-            _serve_pynq_remote(options)
-        else:
-            _serve(options)
+        _serve(options)
     except VTAError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -81,28 +75,6 @@ def _serve(options: argparse.Namespace) -> None:
         signal.sigwait(_SIGNALS)
 
 
-def _serve_pynq_remote(options: argparse.Namespace) -> None:
-    try:
-        from vtaops.board.virtual_remote import serve
-    except ImportError as error:
-        raise DeviceError(
-            f"{error}; PYNQ_REMOTE=1 pip install pynq==4.0.0, in an environment of its own"
-        ) from error
-    faults = Faults()
-    board = _virtual_board(options, faults)
-    content = _bitstream(options)
-    if content:
-        board.program(content)
-    if not {fault for fault, _ in options.fault} <= set(OF_THE_LOGIC):
-        known = ", ".join(fault.value for fault in OF_THE_LOGIC)
-        raise DeviceError(f"PYNQ.remote's connection has no faults; those here are {known}")
-    _inject(options, faults)
-    server, port = serve(board, options.host, options.port)
-    print(f"serving {options.config} to PYNQ.remote at {options.host}:{port}", flush=True)
-    signal.sigwait(_SIGNALS)
-    server.stop(0)
-
-
 def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
     """Inject the requested faults; hardware boards do not support any."""
     if faults is not None:
@@ -113,7 +85,7 @@ def _inject(options: argparse.Namespace, faults: Faults | None) -> None:
 def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m vtaops.board", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    serve, virtual, remote = (
+    serve, virtual = (
         commands.add_parser(
             name,
             help=purpose,
@@ -122,16 +94,11 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
             epilog=f"Example: {programs.get(name, PROGRAMS[name])} {example}",
         )
         for name, purpose, example in (
-            (
-                "serve",
-                "serve this board",
-                "--host 0.0.0.0 --secret-file secret.txt",
-            ),
+            ("serve", "serve this board", "--host 0.0.0.0 --secret-file secret.txt"),
             ("virtual", "serve a simulated board", "--programmed"),
-            ("virtual-remote", "serve a simulated board to PYNQ's own client", "--programmed"),
         )
     )
-    for command in (serve, virtual, remote):
+    for command in (serve, virtual):
         command.add_argument("--config", default="pynq", help="configuration (default: pynq)")
         command.add_argument(
             "--register-map",
@@ -141,9 +108,7 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         )
         command.add_argument("--bitstream", type=Path, help="a .bit file to program first")
         command.add_argument("--host", default="127.0.0.1", help="address to listen on")
-        port = PYNQ_REMOTE_PORT if command is remote else DEFAULT_PORT
-        command.add_argument("--port", type=int, default=port, help="0 picks a free port")
-    for command in (serve, virtual):
+        command.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 picks a free port")
         command.add_argument("--secret-file", type=Path, help="file that holds the shared secret")
         command.add_argument(
             "--idle-seconds",
@@ -161,20 +126,19 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         help="clock of the logic (default: 100)",
     )
     virtual.set_defaults(attach=False, clock_mhz=DEFAULT_CLOCK_MHZ)
-    for command in (virtual, remote):
-        command.add_argument("--simulator", choices=("fsim", "tsim", "tsim-axi"), default="fsim")
-        command.add_argument(
-            "--programmed", action="store_true", help="start as if a bitstream were in the logic"
-        )
-        command.add_argument(
-            "--fault",
-            action="append",
-            default=[],
-            type=_fault,
-            metavar="FAULT[:N]",
-            help=f"inject a fault once, after N occasions for it (default 0); may be given "
-            f"several times: {', '.join(fault.value for fault in Fault)}",
-        )
+    virtual.add_argument("--simulator", choices=("fsim", "tsim", "tsim-axi"), default="fsim")
+    virtual.add_argument(
+        "--programmed", action="store_true", help="start as if a bitstream were in the logic"
+    )
+    virtual.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        type=_fault,
+        metavar="FAULT[:N]",
+        help=f"inject a fault once, after N occasions for it (default 0); may be given "
+        f"several times: {', '.join(fault.value for fault in Fault)}",
+    )
     return parser
 
 

@@ -32,10 +32,6 @@ class Fault(str, Enum):
     """The code that serves the next request fails unexpectedly."""
 
 
-OF_THE_LOGIC = (Fault.HANG, Fault.LATE_DONE, Fault.REFUSE_PROGRAMMING)
-"""Faults of the virtual board itself; the others affect the connection and the server."""
-
-
 class Faults:
     """Pending faults; thread-safe."""
 

@@ -159,7 +159,7 @@ def tune_on(
     Parameters
     ----------
     measure : callable
-        Measures all candidates of all operators, in whatever order; `BoardFarm` can.
+        Measures all candidates of all operators, in whatever order.
     ops, config, effort
         As `tune`.
 

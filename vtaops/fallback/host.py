@@ -15,10 +15,10 @@ from typing import Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from vtaops import cpu, cuda
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
 from vtaops.fallback.plain import ONE_LANE, PlainOp, schedule_on_cpu, schedule_on_cuda
+from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec

@@ -14,13 +14,13 @@ from typing import Any
 
 from tvm.tirx import IterVar
 
-from vtaops.cpu.schedule.tiles import PARALLEL_ELEMENTS, parallel_if
-from vtaops.cpu.target import CpuTarget
-from vtaops.cuda.schedule.binding import bind
-from vtaops.cuda.schedule.binding import create_schedule as cuda_schedule
-from vtaops.cuda.target import CudaTarget
 from vtaops.kernels.build import block_names
 from vtaops.kernels.build import create_schedule as cpu_schedule
+from vtaops.kernels.cpu.schedule.tiles import PARALLEL_ELEMENTS, parallel_if
+from vtaops.kernels.cpu.target import CpuTarget
+from vtaops.kernels.cuda.schedule.binding import bind
+from vtaops.kernels.cuda.schedule.binding import create_schedule as cuda_schedule
+from vtaops.kernels.cuda.target import CudaTarget
 from vtaops.kernels.ops.common import Tensor, TensorOp, TensorSpec
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import AvgPool2d, MaxPool2d, Operator

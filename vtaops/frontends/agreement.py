@@ -242,8 +242,8 @@ class _OnnxFile:
         found = {}
         for node in graph.nodes:
             for tensor in node.outputs:
-                given = isinstance(node.op, Quantize) and inputs.get(node.inputs[0].name)
-                names = integers.get(given or tensor.name, [tensor.name])
+                rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
+                names = integers.get(inputs.get(rounded.name, rounded.name), [tensor.name])
                 if tensor.dtype == "int8":
                     found[tensor.name] = self._choice(tensor, names)
         outputs = zip(graph.outputs, model.graph.output, strict=True)

@@ -23,7 +23,7 @@ from vtaops.base import cache as disk
 from vtaops.base.forks import ForkLock
 from vtaops.base.temporary import LINK_HERE, TemporaryFolder
 
-_PACKAGE = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parents[1]
 
 MOST_KERNELS = 4096
 """Maximum number of kernels in memory, and of files on disk: some 100 MB."""

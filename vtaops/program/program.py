@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -541,6 +542,10 @@ class Program:
         DeviceError
             If the device fails.
         """
-        from vtaops.runtime import run
+        from vtaops.runtime import LoadedProgram, open_device
 
-        return run(self, device, *arrays)
+        if isinstance(device, str):
+            with closing(open_device(device, self.config)) as opened:
+                return self.run(opened, *arrays)
+        with LoadedProgram(self, device) as loaded:
+            return loaded.run(*arrays)

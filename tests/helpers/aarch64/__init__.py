@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vtaops.cpu.schedule import schedule
-from vtaops.cpu.target import CpuTarget
 from vtaops.kernels.build import compile_schedule
 from vtaops.kernels.calls import OperatorCalls
+from vtaops.kernels.cpu.schedule import schedule
+from vtaops.kernels.cpu.target import CpuTarget
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 

@@ -1,7 +1,7 @@
 """Descriptions of the CPU and GPU operators: static shapes and te declarations.
 
-`vtaops.cpu.schedule` and `vtaops.cuda.schedule` schedule them. These operators accept tensors of
-any layout and dtype; the VTA's own operators are in `vtaops.ops`.
+The folders `schedule` of `cpu` and `cuda` schedule them. They accept tensors of any layout and
+dtype; the VTA's own operators are in `vtaops.ops`.
 """
 
 from vtaops.kernels.ops.common import TensorOp, TensorSpec, Window

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError, ProgramError
-from vtaops.base.files import write_file
+from vtaops.base.errors import ConfigError, ProgramError, raising
+from vtaops.base.files import write_folder
 from vtaops.graph import Tensor
 from vtaops.hardware.build import VERILATOR_OPTIONS, model_defines
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
@@ -52,15 +52,11 @@ class Bundle:
     launches: int
 
 
-def export_c(model: Model, folder: str | Path) -> Bundle:
+def export_c(model: Model, folder: str | Path, *, force: bool = False) -> Bundle:
     """Write a model as a folder of C; see `vtaops.Model.export_c`."""
     bundle, files = bundle_files(model, Path(folder))
-    try:
-        for name, content in files.items():
-            (bundle.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            write_file(bundle.folder / name, content)
-    except OSError as error:
-        raise ProgramError(f"cannot write a bundle to {folder}: {error}") from error
+    with raising(ProgramError, f"cannot write a bundle to {folder}", OSError):
+        write_folder(bundle.folder, files, force=force)
     return bundle
 
 

@@ -1,0 +1,1 @@
+"""Measurements of the kernels of CPUs and GPUs."""

@@ -1,0 +1,279 @@
+"""The report of course assignment A3, regenerated: primitives on CPU and GPU, step by step.
+
+For each primitive: a table of the unoptimised, optimised and tuned times and their speed-ups, what
+each step does, the IR before and after, and space-time diagrams of the memory accesses. The GPU's
+times are those that `cuda_operators.py` measured, on whatever machine; what the kernels occupy is
+the assembler's word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.options import machine
+
+NOTABLE = 1.05
+"""A ratio of times below which nothing is called faster."""
+
+
+def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
+    """Return the times of an operator on the CPU: unoptimised, optimised, tuned, NumPy."""
+    import numpy as np
+
+    from vtaops.kernels.build import compile_schedule
+    from vtaops.kernels.cpu.schedule import schedule
+    from vtaops.kernels.cpu.search import search
+    from vtaops.kernels.cpu.target import CpuTarget
+    from vtaops.kernels.stages import schedule_default
+    from vtaops.kernels.timing import median_seconds, random_arrays
+
+    target = CpuTarget.detect()
+
+    def timed(scheduled: Any) -> float:
+        function = compile_schedule(scheduled, target.tvm)["main"]
+        return median_seconds(lambda: function(*arrays), budget, target.cores)
+
+    arrays = random_arrays(op)
+    times = {
+        "unoptimised": timed(schedule_default(op, target)),
+        "optimised": timed(schedule(op, target)),
+        "tuned": search(op, target, budget / 5)[0].seconds,
+    }
+    references = {
+        "conv1d": lambda: np.correlate(*arrays[:2], "same"),
+        "matmul": lambda: arrays[0] @ arrays[1],
+    }
+    if name in references:
+        times["NumPy"] = median_seconds(references[name], budget, target.cores)
+    return times
+
+
+def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]:
+    """Return the table of the steps on the GPU: times where there are any, and what they occupy.
+
+    Parameters
+    ----------
+    lesson : str
+        Whose steps.
+    op : TensorOp
+        What is computed.
+    results : dict, optional
+        Of `cuda_operators.py --json`.
+    """
+    from vtaops import cuda
+    from vtaops.base.errors import UnsupportedError
+    from vtaops.kernels.cuda import emulate
+    from vtaops.kernels.lessons import COUNTS, LessonRow, count_cells, lessons
+
+    name = f"stages_{lesson}"
+    rows = [row for row in (results or {}).get("rows", []) if row["operator"] == name]
+    times = {entry["tile"]: entry["seconds"] for row in rows for entry in row.get("times", [])}
+    card = emulate.card("T4")
+    headings = [heading for _, heading, _ in COUNTS[1:-1]]
+    lines = [
+        f"| step | time | speed-up | block | registers | shared | spills | occupancy "
+        f"| {' | '.join(headings)} | bound on {card.name} |",
+        "|---|--:|--:|---|" + "--:|" * (5 + len(headings)),
+    ]
+    least: dict[str, float] = {}
+    first = None
+    for stage in lessons("cuda")[lesson].stages:
+        kernel = cuda.CudaKernel(op, schedule=stage.schedule)
+        block = kernel.launch
+        seconds = times.get(stage.name)
+        first = first or seconds
+        time = f"{seconds * 1e6:.1f} us | {first / seconds:.2f}" if seconds and first else "- | -"
+        try:
+            used = cuda.resources(kernel.source())
+        except UnsupportedError:
+            occupied = "- | - | - | -"
+        else:
+            share = cuda.occupancy(used, block.threads)
+            occupied = f"{used.registers} | {used.shared} B | {used.spills} B | {share:.0%}"
+        size = " x ".join(map(str, block.block))
+        counted = "- |" * len(headings) + " -"
+        if emulate.compiler():
+            counts = emulate.profile(cuda.CudaKernel(op, card.target, stage.schedule)).summary(card)
+            row = LessonRow(stage.name, "", "", "", None, None, None, counts)
+            counted = " | ".join([*count_cells(row)[1:-2], count_cells(row)[-1]])
+            least[stage.name] = counts[f"least us, {counts['limit']}"]
+        lines.append(f"| {stage.name} | {time} | {size} | {occupied} | {counted} |")
+    for row in rows:
+        if "torch_warm" in row:
+            blank = " |" * (6 + len(headings))
+            lines.append(f"| PyTorch | {row['torch_warm'] * 1e6:.1f} us |{blank}")
+    if results and rows:
+        return [*lines, "", f"Times: {results['card']['card']}, {results['date']}."]
+    said = (
+        "No GPU was there to time; `--gpu` adds times. The columns from block to occupancy come "
+        f"from the assembler, for {cuda.CudaTarget().arch}; those after them are counted for a "
+        f"{card.name}."
+    )
+    if least:
+        (first_step, before), *_, (last_step, after) = least.items()
+        said += f" The lower bound of *{last_step}* is {after / before:.2f} times that of "
+        said += f"*{first_step}*."
+    return [*lines, "", said]
+
+
+def cpu_table(name: str, op: Any, budget: float) -> list[str]:
+    """Return the table of the versions on the CPU, and what its figures say."""
+    times = cpu_times(name, op, budget)
+    lines = ["| version | time | speed-up | GFLOPS |", "|---|--:|--:|--:|"]
+    first = times["unoptimised"]
+    lines += [
+        f"| {v} | {t * 1e6:.1f} us | {first / t:.2f} | {op.flops / t / 1e9:.1f} |"
+        for v, t in times.items()
+    ]
+    gain, found = first / times["optimised"], times["optimised"] / times["tuned"]
+    said = f"The schedule is {gain:.1f} times as fast as the plain loops"
+    if gain < NOTABLE:
+        said = f"The schedule gains nothing over the plain loops ({gain:.2f}): LLVM vectorises them"
+    said += f"; the tile search reaches {found:.2f} times its speed."
+    return [*lines, "", said]
+
+
+def brief(op: Any) -> str:
+    """Return an operator without the fields that have their usual values."""
+    shown = [
+        f"{field.name}={getattr(op, field.name)!r}"
+        for field in fields(op)
+        if getattr(op, field.name) != field.default
+    ]
+    return f"{type(op).__name__}({', '.join(shown)})"
+
+
+def section(
+    title: str,
+    lesson: str,
+    kind: str,
+    out: Path,
+    budget: float,
+    results: dict[str, Any] | None,
+) -> list[str]:
+    """Return the section of one primitive on one kind of device."""
+    from benchmarks.kernels.cuda_operators import report_operators
+    from vtaops.kernels.cuda.emulate import compiler
+    from vtaops.kernels.lessons import lessons, run_lesson
+
+    op, small = report_operators()[lesson]
+    lines = [f"## {title}", "", f"`{brief(op)}`", ""]
+    lines += gpu_table(lesson, op, results) if kind == "cuda" else cpu_table(lesson, op, budget)
+    steps = lessons(kind)[lesson].stages
+    remarks = {}
+    if kind == "cpu":
+        remarks = {row.stage: row.remark for row in run_lesson(lesson, budget=budget)}
+    lines += ["", "Steps:", ""]
+    for number, step in enumerate(steps, 1):
+        told = f"{step.explanation} {remarks.get(step.name, '')}".strip()
+        lines.append(f"{number}. **{step.name}**: {told}")
+    shown = (steps[0], steps[-1])
+    lines += ["", _scripts(small, lesson, kind, shown, out)]
+    if kind == "cpu" or compiler():
+        lines += ["", *_diagram(small, lesson, kind, shown, out)]
+    return [*lines, ""]
+
+
+def _target(kind: str) -> Any:
+    from vtaops.kernels.cpu.target import CpuTarget
+    from vtaops.kernels.cuda.target import CudaTarget
+
+    return CpuTarget.detect() if kind == "cpu" else CudaTarget()
+
+
+def _scripts(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path) -> str:
+    """Write the IR of some stages to files beside the report; return the line that links them."""
+    folder = out / "a3"
+    folder.mkdir(parents=True, exist_ok=True)
+    links = []
+    for stage in stages:
+        path = folder / f"{lesson}_{kind}_{stage.name}.txt"
+        path.write_text(str(stage.schedule(op, _target(kind)).mod.script()).rstrip() + "\n")
+        links.append(f"[{stage.name}](a3/{path.name})")
+    return f"IR of `{brief(op)}`: {', '.join(links)}."
+
+
+def _diagram(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path) -> list[str]:
+    """Draw the accesses of some stages over one time axis; return the link and what they show."""
+    from vtaops.kernels.access import plot_accesses, trace
+    from vtaops.kernels.cuda import CudaKernel, emulate
+
+    traces = {}
+    for stage in stages:
+        if kind == "cpu":
+            traces[stage.name] = trace(stage.schedule(op, _target(kind)))
+        else:
+            traces[stage.name] = emulate.trace(CudaKernel(op, schedule=stage.schedule))
+    touched = {access.array for accesses in traces.values() for access in accesses}
+    order = [spec.name for spec in op.arguments]
+    arrays = [*order[:1], *(["padded"] if "padded" in touched else []), *order[1:]]
+    images = out / "images" / "kernels"
+    images.mkdir(parents=True, exist_ok=True)
+    path = images / f"a3_{lesson}_{kind}.png"
+    who = "the first warp" if kind == "cuda" else "one thread"
+    plot_accesses(traces, arrays, path, f"{lesson} on {kind}, {who}")
+    return [
+        f"![accesses of {lesson} on {kind}](images/{path.name})",
+        "",
+        f"`{brief(op)}`, {who}: "
+        + "; ".join(_counted(name, accesses, arrays) for name, accesses in traces.items())
+        + ".",
+    ]
+
+
+def _counted(stage: str, accesses: list[Any], arrays: list[str]) -> str:
+    """Return how many steps a trace takes, and how often each array is read and written."""
+    parts = []
+    for array in arrays:
+        mine = [access.write for access in accesses if access.array == array]
+        reads, writes = mine.count(False), mine.count(True)
+        said = [
+            f"{number} {verb}" for number, verb in ((reads, "read"), (writes, "written")) if number
+        ]
+        parts.append(f"{array} {' and '.join(said)}" if said else f"{array} untouched")
+    steps = len({access.step for access in accesses})
+    return f"*{stage}* takes {steps} steps (accesses: {', '.join(parts)})"
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="Folder for a3_report.md and its images.")] = Path(
+        "docs/kernels"
+    ),
+    budget: Annotated[float, typer.Option(help="Seconds of measurement per version.")] = 0.3,
+    gpu: Annotated[
+        Path | None, typer.Option(help="Results of cuda_operators.py --json, for the GPU's times.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the CPU kernels.")] = 1,
+) -> None:
+    """Write the report.
+
+    Example: python -m benchmarks a3_report --out docs/kernels --gpu gpu.json
+    """
+    os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
+    os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
+
+    lines = [
+        "# Report A3: compiling DNN primitives with TVM",
+        "",
+        f"Made by `python -m benchmarks a3_report` on {machine(threads)}, "
+        "CPU time on a busy machine: trust the ratios more than the times.",
+        "",
+    ]
+    results = json.loads(gpu.read_text()) if gpu else None
+    primitives = (
+        ("1-D convolution", "conv1d"),
+        ("GEMM", "matmul"),
+        ("Depthwise convolution", "depthwise"),
+    )
+    for title, lesson in primitives:
+        lines += section(f"{title} on the CPU", lesson, "cpu", out, budget, None)
+    for title, lesson in (*primitives, ("Depthwise-separable convolution", "separable")):
+        lines += section(f"{title} on the GPU", lesson, "cuda", out, budget, results)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "a3_report.md").write_text("\n".join(lines))

@@ -1,0 +1,134 @@
+"""The optimisation stages of all lessons: one table and one plot each.
+
+On the CPU they are timed; those of a GPU are counted by the emulator where there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.options import RESULTS
+
+
+def section(rows: list[Any]) -> list[str]:
+    """Return the table of a lesson, with times or with counts."""
+    from vtaops.kernels.lessons import COUNTS, count_cells
+
+    counts = rows[0].counts
+    if counts:
+        headings = [*(heading for _, heading, _ in COUNTS), f"bound on {counts['card']}"]
+    else:
+        headings = ["us", "GFLOPS", "speed-up"]
+    lines = [f"| stage | {' | '.join(headings)} | what it does |"]
+    lines.append("|---|" + "--:|" * len(headings) + "---|")
+    for row in rows:
+        cells = count_cells(row)
+        if row.seconds is not None:
+            cells = [f"{row.seconds * 1e6:.1f}", f"{row.gflops:.1f}", f"{row.speedup:.3g}"]
+        told = f"{row.explanation} {row.remark}".strip()
+        lines.append(f"| {row.stage} | {' | '.join(cells)} | {told} |")
+    return lines
+
+
+def figures(row: Any) -> dict[str, Any]:
+    """Return what the plots show of a stage: its time, or its counts."""
+    return {"seconds": row.seconds, "gflops": row.gflops} if row.seconds else row.counts
+
+
+TITLES = {
+    "cpu": "# Lessons: what each optimisation gains on the CPU",
+    "cuda": "# Lessons: what each optimisation demands of a GPU (counted, not measured)",
+}
+
+
+def main(
+    out: Annotated[Path | None, typer.Option(help="Write page, plots and data here.")] = None,
+    target: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    budget: Annotated[float, typer.Option(help="Seconds of measurement per stage.")] = 0.5,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the CPU kernels.")] = 1,
+    card: Annotated[str, typer.Option(help="Whose bounds, without a GPU.")] = "T4",
+) -> None:
+    """Run all lessons for a target.
+
+    Example: python -m benchmarks lessons --out docs/kernels --target cuda
+    """
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    from rich.console import Console
+
+    from vtaops.kernels.lessons import (
+        curves_plot,
+        lesson_plot,
+        lesson_table,
+        lessons,
+        limits,
+        run_lesson,
+        where,
+    )
+
+    console = Console(width=140)
+    page, prefix = ("lessons.md", "lesson")
+    if target == "cuda":
+        page, prefix = ("lessons_cuda.md", "lesson_cuda")
+    machine = made = where(target, card)
+    if target == "cpu":
+        from vtaops.kernels.cpu.peaks import measured_peaks
+
+        peaks = measured_peaks()
+        made += (
+            " (medians; all stages are measured in turn, since other load changes times more than "
+            "ratios). "
+            "The lines in the plots are the measured peaks: "
+            f"{peaks.gflops:.0f} GFLOPS of multiply-adds in registers and "
+            f"{peaks.gigabytes_per_second:.1f} GB/s of memory (arrays that fit a cache exceed it)"
+        )
+    text = [
+        TITLES[target],
+        "",
+        f"Made by `python -m benchmarks lessons --out docs/kernels --target {target}"
+        f"{f' --threads {threads}' if threads > 1 else ''}` on {date.today()}: "
+        f"{made}. `vtaops course lesson NAME --target {target}` runs one of them.",
+        "",
+    ]
+    if target == "cuda":
+        text += [
+            "The emulator runs some blocks of the source that TVM generates, counts what they do, "
+            "and scales the counts to the whole grid. *Sectors / minimum* is 1 if accesses to "
+            "global memory are coalesced, *wavefronts / minimum* is 1 if accesses to shared memory "
+            "have no bank conflicts. The last figure is a lower bound of the time, never a "
+            "prediction: the longest of the times for the arithmetic at the card's peak, for "
+            "moving each byte of the arguments once (memory), for all sectors through the L2 "
+            "cache, and for all wavefronts of shared memory.",
+            "",
+        ]
+    records: dict[str, Any] = {}
+    for name, lesson in lessons(target).items():
+        curves = {}
+        for size in (lesson.size // 4, lesson.size // 2, lesson.size):
+            spent = budget if size == lesson.size else budget / 5
+            curves[size] = rows = run_lesson(name, target, size, budget=spent, card=card)
+        most = {size: limits(lesson, size, card) for size in curves}
+        title = f"{name}, {lesson.size} {lesson.meaning}"
+        console.print(lesson_table(rows, title))
+        records[name] = {
+            size: {"limits": most[size], "stages": {r.stage: figures(r) for r in curves[size]}}
+            for size in curves
+        }
+        text += [f"## {title}", "", *section(rows)]
+        if out:
+            images = out / "images" / "kernels"
+            images.mkdir(parents=True, exist_ok=True)
+            bars, lines = (images / f"{prefix}_{name}{suffix}.svg" for suffix in ("", "_sizes"))
+            lesson_plot(rows, f"{title}\n{machine}", bars, most[lesson.size])
+            curves_plot(curves, most, f"{name}, size in {lesson.meaning}\n{machine}", lines)
+            text += ["", f"![the stages](images/{bars.name})"]
+            text += [f"![over sizes](images/{lines.name})", ""]
+    if out:
+        (out / page).write_text("\n".join(text) + "\n")
+        data = RESULTS / page.replace(".md", ".json")
+        data.write_text(json.dumps({"machine": machine, "lessons": records}, indent=1) + "\n")

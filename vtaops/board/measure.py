@@ -1,0 +1,58 @@
+"""Measure a program on a device; its outputs must be those of the functional simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vtaops.base.errors import DeviceError
+from vtaops.hardware.performance import TsimPerformance, launch_seconds
+from vtaops.program import Program
+from vtaops.program.random_programs import random_inputs
+from vtaops.runtime import Device, LoadedProgram
+from vtaops.runtime.arguments import as_tuple
+from vtaops.runtime.device import performance_of
+from vtaops.runtime.fsim import Fsim
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one launch of a program takes.
+
+    Attributes
+    ----------
+    seconds : float
+        Median time on the host, including a message in each direction.
+    performance : TsimPerformance or None
+        The counters of the logic; None if it has none.
+    """
+
+    seconds: float
+    performance: TsimPerformance | None
+
+
+def measure(
+    program: Program, device: Device, *, repeats: int = 5, timeout: float = 60.0, seed: int = 0
+) -> Measurement:
+    """Measure a program on random inputs; timed launches transfer no arrays.
+
+    Raises
+    ------
+    DeviceError
+        If an output differs from the simulator's, or the device fails.
+    """
+    arrays = random_inputs(program, np.random.default_rng(seed))
+    with Fsim(program.config) as simulator:
+        expected = as_tuple(program.run(simulator, *arrays))
+    with LoadedProgram(program, device) as loaded:
+        device.reset_stats()
+        outputs = as_tuple(loaded.run(*arrays, timeout=timeout))
+        performance = performance_of(device)
+        for buffer, output, right in zip(program.outputs, outputs, expected, strict=True):
+            if wrong := int(np.count_nonzero(output != right)):
+                raise DeviceError(
+                    f"{wrong} of {right.size} values of {buffer.name} differ from the simulator's"
+                )
+        seconds = launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
+    return Measurement(seconds, performance)
