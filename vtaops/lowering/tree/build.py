@@ -12,9 +12,9 @@ from functools import singledispatch
 from vtaops import ops
 from vtaops.base.errors import ScheduleError, UnsupportedError
 from vtaops.base.shapes import ceil_div
-from vtaops.lowering.tree.indices import ZERO, Axis, Index, Span, Tensor, within
+from vtaops.lowering.tree.builder import Computed, TreeBuilder, call, nested
+from vtaops.lowering.tree.indices import ZERO, Index, Span, TiledAxis, TileTensor, within
 from vtaops.lowering.tree.nodes import CopyNest, Loop, Node, TileOperand, Tree
-from vtaops.lowering.tree.tiles import Computed, Tiles, call, nested
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
@@ -58,7 +58,7 @@ def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Tree:
     return tiles.tree(sums, operands, late=tiles.loaded)
 
 
-class _Matrix(Tiles):
+class _Matrix(TreeBuilder):
     """The product of two matrices, or of pairs of them."""
 
     def __init__(
@@ -93,7 +93,7 @@ class _Matrix(Tiles):
 
     def _loads(
         self, data: str, other: str, k: Span, weights: str = ""
-    ) -> list[tuple[CopyNest, Tensor]]:
+    ) -> list[tuple[CopyNest, TileTensor]]:
         return [
             self.load(
                 name,
@@ -112,7 +112,7 @@ class _Matrix(Tiles):
 # ------------------------------------------------------------------------------- images
 
 
-class _Image(Tiles):
+class _Image(TreeBuilder):
     """An image, in tiles of channel blocks, rows and columns."""
 
     def __init__(
@@ -127,7 +127,7 @@ class _Image(Tiles):
         height, width = op.out_size
         self.oc = self.channels = self.cut_channels("oc", blocks)
         self.y = self.cut_rows("y", height, tiling.h * phases[0])
-        self.x = Axis.cut("x", width, tiling.w * phases[1])
+        self.x = TiledAxis.cut("x", width, tiling.w * phases[1])
         self.batch = Loop("image", ceil_div(op.batch, config.batch))
         self.pixels = [self.batch, self.y.tiles, self.x.tiles]
         self.spans = self.oc, self.y, self.x
@@ -135,7 +135,7 @@ class _Image(Tiles):
 
     def load_image(
         self, channels: Span, rows: _Pixels, columns: _Pixels, padding: int = 0
-    ) -> tuple[CopyNest, Tensor]:
+    ) -> tuple[CopyNest, TileTensor]:
         """Load the pixels that a step reads, with the padding around the image."""
         *_, blocks, height, width = (span.extent for span in self.dram("data").spans)
         place = [channels.position, rows.pixel, columns.pixel]
@@ -168,7 +168,7 @@ class _Pixels:
     read: Index
 
 
-def _sliding(op: WindowOperator, number: int, axis: Axis, tap: Loop, apart: bool) -> _Pixels:
+def _sliding(op: WindowOperator, number: int, axis: TiledAxis, tap: Loop, apart: bool) -> _Pixels:
     """Return the pixels under a sliding window; `apart`, a step reads those of one tap."""
     window, before = op.window, op.pads[number]
     step, distance = window.strides[number], window.dilation[number]
@@ -286,7 +286,7 @@ class _Convolution(_Image):
         (high, value), low = both
         return ([load, *high], value), low
 
-    def _load_residual(self) -> tuple[CopyNest, Tensor]:
+    def _load_residual(self) -> tuple[CopyNest, TileTensor]:
         return self.load("residual", "inp", self.spans, self.place)
 
 
@@ -303,7 +303,7 @@ class _Phased:
     ----------
     name : str
         Prefix of its loops.
-    axis : Axis
+    axis : TiledAxis
         The pixels of the result.
     phases : Phases
         How they read those of the image.
@@ -324,7 +324,7 @@ class _Phased:
         What a step loads of the image, and of the kernel.
     """
 
-    def __init__(self, name: str, axis: Axis, phases: Phases, count: int, apart: bool) -> None:
+    def __init__(self, name: str, axis: TiledAxis, phases: Phases, count: int, apart: bool) -> None:
         stride, before = phases.stride, phases.before
         self.phase, self.tap = Span(f"{name}_phase", count), Span(f"{name}_tap", phases.taps)
         self.step = Span(f"{name}_step", ceil_div(axis.extent, count))
@@ -407,7 +407,7 @@ def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Tree:
     return tiles.tree(found[first], found, late=tiles.buffers)
 
 
-class _Elementwise(Tiles):
+class _Elementwise(TreeBuilder):
     """Pieces of a row of tiles, or of each block of channels."""
 
     def __init__(self, op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> None:
@@ -420,8 +420,8 @@ class _Elementwise(Tiles):
         self.spans, self.place = (piece,), [*block_place, piece.position]
         self._other = ((), block_place) if op.by_channel else (self.spans, self.place)
         self._offsets = op.offset_stages
-        self._loaded: dict[str, Tensor] = {}
-        self.buffers: list[Tensor] = []
+        self._loaded: dict[str, TileTensor] = {}
+        self.buffers: list[TileTensor] = []
 
     def product_of(self, name: str, operand: str) -> Computed:
         """Return the scaled tiles of a tensor, with its offset."""
@@ -526,7 +526,7 @@ class _Pool(_Image):
         load_scale, scale = self.diagonal("data_scale")
         rows = _Taps("above", self.y, maxima.rows, maxima.stride[0])
         columns = _Taps("beside", self.x, maxima.columns, maxima.stride[1])
-        found: dict[tuple[bool, bool], Tensor] = {}
+        found: dict[tuple[bool, bool], TileTensor] = {}
         enter: dict[tuple[bool, bool], list[Node]] = {}
         for sides in ((False, False), (False, True), (True, False), (True, True)):
             if (sides[0] and not maxima.rows.sides) or (sides[1] and not maxima.columns.sides):
@@ -556,7 +556,9 @@ class _Pool(_Image):
                 nodes, value = self._maximum(nodes, value, other, f"y_{tap}")
         return self.finished([], [load, load_scale, *nodes, self.store(value)])
 
-    def _maximum(self, nodes: list[Node], value: Tensor, other: TileOperand, name: str) -> Computed:
+    def _maximum(
+        self, nodes: list[Node], value: TileTensor, other: TileOperand, name: str
+    ) -> Computed:
         """Append the maximum of accumulators and others."""
         result = self.accumulators(f"{value.name}_{name}", value.spans)
         nest = call(ALU_CALL, value.spans, result.here, value.here, other)
@@ -568,7 +570,7 @@ class _Taps:
     """The pixels along one axis that separated maxima read: in place, and to the sides."""
 
     name: str
-    axis: Axis
+    axis: TiledAxis
     taps: AxisTaps
     stride: int
 

@@ -153,23 +153,23 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Axis(Span):
+class TiledAxis(Span):
     """An axis cut into tiles: the positions of one tile, the loop over tiles, the tile's number."""
 
     tiles: Loop = ONCE
     tile: Index = ZERO
 
     @staticmethod
-    def cut(name: str, limit: int, size: int, threads: int = 1, thread: Index = ZERO) -> Axis:
+    def cut(name: str, limit: int, size: int, threads: int = 1, thread: Index = ZERO) -> TiledAxis:
         """Cut an axis into tiles; virtual threads take neighbouring ones."""
         size = min(size, limit)
         tiles = Loop(f"{name}_tile", ceil_div(limit, size * threads))
         tile = Index.of(tiles) * threads + thread
-        return Axis(name, size, tile * size, limit, tiles, tile)
+        return TiledAxis(name, size, tile * size, limit, tiles, tile)
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TileTensor:
     """A tensor on chip or in DRAM (scratchpad "").
 
     Attributes

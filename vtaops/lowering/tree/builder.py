@@ -1,4 +1,4 @@
-"""Tiles: what the trees of all operators are made of: loads, calls, the epilogue, loops."""
+"""TreeBuilder: what the trees of all operators are made of: loads, calls, the epilogue, loops."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from vtaops.lowering.tree.expressions import Expression
 from vtaops.lowering.tree.indices import (
-    Axis,
     Index,
     Span,
-    Tensor,
+    TiledAxis,
+    TileTensor,
     guards_of,
     loops_of,
 )
@@ -31,7 +31,7 @@ from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.schedule import Tiling
 from vtaops.schedule.calls import ALU_CALL, REQUANTIZE_CALL
 
-Computed = tuple[list[Node], Tensor]
+Computed = tuple[list[Node], TileTensor]
 """Statements, and the accumulators that they fill."""
 
 Operands = Mapping[str, Computed]
@@ -41,7 +41,7 @@ _POST = {"bias": "bias", "scales": "scale"}
 """The halves of the parameters of POST that hold the vectors of a `ScaleStage`."""
 
 
-class Tiles:
+class TreeBuilder:
     """The result of an operator in tiles, which one virtual thread after the other computes.
 
     Parameters
@@ -55,7 +55,7 @@ class Tiles:
         What a tile of the result spans.
     place : list of Index
         Where the tile lies in the result.
-    channels : Axis or None
+    channels : TiledAxis or None
         The channels of a tile, which its vectors have too.
     outer, pixels : list of Loop
         Loops around all tiles; loops over the tiles with the same channels.
@@ -70,35 +70,35 @@ class Tiles:
         self._row_thread = thread % tiling.h_threads
         self.spans: tuple[Span, ...] = ()
         self.place: list[Index] = []
-        self.channels: Axis | None = None
+        self.channels: TiledAxis | None = None
         self.outer: list[Loop] = []
         self.pixels: list[Loop] = []
 
-    def cut_channels(self, name: str, blocks: int) -> Axis:
+    def cut_channels(self, name: str, blocks: int) -> TiledAxis:
         """Cut the output channels, in blocks."""
         size, threads = self.tiling.oc // self.config.block_out, self.tiling.oc_threads
-        return Axis.cut(name, blocks, size, threads, self._channel_thread)
+        return TiledAxis.cut(name, blocks, size, threads, self._channel_thread)
 
-    def cut_rows(self, name: str, extent: int, size: int) -> Axis:
+    def cut_rows(self, name: str, extent: int, size: int) -> TiledAxis:
         """Cut the rows of the result."""
-        return Axis.cut(name, extent, size, self.tiling.h_threads, self._row_thread)
+        return TiledAxis.cut(name, extent, size, self.tiling.h_threads, self._row_thread)
 
-    def cut_sum(self, name: str, blocks: int) -> Axis:
+    def cut_sum(self, name: str, blocks: int) -> TiledAxis:
         """Cut the reduction over input channels, in blocks."""
-        return Axis.cut(name, blocks, self.tiling.ic // self.config.block_in)
+        return TiledAxis.cut(name, blocks, self.tiling.ic // self.config.block_in)
 
     # -------------------------------------------------------------------------- leaves
 
-    def accumulators(self, name: str, spans: Sequence[Span] | None = None) -> Tensor:
+    def accumulators(self, name: str, spans: Sequence[Span] | None = None) -> TileTensor:
         """Return accumulators, by default one for each element of a tile of the result."""
         spans = self.spans if spans is None else (*spans,)
-        return Tensor(name, "acc", "int32", spans, self.config.acc.lanes)
+        return TileTensor(name, "acc", "int32", spans, self.config.acc.lanes)
 
-    def dram(self, name: str) -> Tensor:
+    def dram(self, name: str) -> TileTensor:
         """Return a packed argument; its two innermost axes are lanes."""
         *outer, rows, lanes = self._shapes[name]
         spans = tuple(Span("", extent) for extent in outer)
-        return Tensor(name, "", "int32" if name in VECTORS else "int8", spans, rows * lanes)
+        return TileTensor(name, "", "int32" if name in VECTORS else "int8", spans, rows * lanes)
 
     def load(
         self,
@@ -110,39 +110,45 @@ class Tiles:
         buffer: str = "",
         inside: Expression | None = None,
         padding: int = 0,
-    ) -> tuple[CopyNest, Tensor]:
+    ) -> tuple[CopyNest, TileTensor]:
         """Load a tile from `place` of an argument; where not `inside`, it is padding."""
         source = self.dram(name)
-        tile = Tensor(f"{buffer or name}_buf", scratchpad, source.dtype, tuple(spans), source.lanes)
+        tile = TileTensor(
+            f"{buffer or name}_buf", scratchpad, source.dtype, tuple(spans), source.lanes
+        )
         return _copy(spans, tile, [s.inside for s in spans], source, place, inside, padding), tile
 
-    def diagonal(self, name: str, *, each: bool = False) -> tuple[CopyNest, Tensor]:
+    def diagonal(self, name: str, *, each: bool = False) -> tuple[CopyNest, TileTensor]:
         """Load the weight tile that scales all channels, or one for `each` block of them."""
         if not each:
             return self.load(name, "wgt", [], [])
         assert self.channels is not None
         return self.load(name, "wgt", [self.channels], [self.channels.position])
 
-    def store(self, value: Tensor) -> CopyNest:
+    def store(self, value: TileTensor) -> CopyNest:
         """Store a tile of the result."""
         here = [span.inside for span in self.spans]
         return _copy(self.spans, self.dram("res"), self.place, value, here)
 
-    def product(self, result: Tensor, scale: Tensor, data: Tensor | TileOperand) -> CallNest:
+    def product(
+        self, result: TileTensor, scale: TileTensor, data: TileTensor | TileOperand
+    ) -> CallNest:
         """Multiply input tiles by diagonal weight tiles, each to an accumulator."""
-        read = data.here if isinstance(data, Tensor) else data
+        read = data.here if isinstance(data, TileTensor) else data
         return call(PRODUCT_CALL, result.spans, result.here, read, scale.here)
 
-    def stage(self, stage: Stage, result: Tensor, *operands: Tensor | TileOperand) -> CallNest:
+    def stage(
+        self, stage: Stage, result: TileTensor, *operands: TileTensor | TileOperand
+    ) -> CallNest:
         """Return a stage from the accumulators before it, and its operands, to those behind it."""
-        read = (each.here if isinstance(each, Tensor) else each for each in operands)
+        read = (each.here if isinstance(each, TileTensor) else each for each in operands)
         if isinstance(stage, ScaleStage):
             nest = call(REQUANTIZE_CALL, result.spans, result.here, *read)
             return replace(nest, scaling=(stage.zero_point, *stage.clip, stage.fine))
         nest = call(ALU_CALL, result.spans, result.here, *read)
         return replace(nest, alu_op=int(stage.op), imm=stage.imm)
 
-    def _vector(self, name: str, scratchpad: str) -> tuple[CopyNest, Tensor]:
+    def _vector(self, name: str, scratchpad: str) -> tuple[CopyNest, TileTensor]:
         """Load what a tile needs of a vector: its channels, or the one block that all share."""
         blocks = self.dram(name).spans[0].extent
         channels = [self.channels] if self.channels and blocks > 1 else []
@@ -150,7 +156,7 @@ class Tiles:
 
     # ---------------------------------------------------------------------- statements
 
-    def tree(self, sums: Computed, operands: Operands, late: Iterable[Tensor] = ()) -> Tree:
+    def tree(self, sums: Computed, operands: Operands, late: Iterable[TileTensor] = ()) -> Tree:
         """Return the tree of an operator: its sums, the stages of its epilogue, and the store.
 
         What computes an operand stands before the stage that reads it. Vectors are loaded once for
@@ -162,14 +168,14 @@ class Tiles:
             What the first stage reads.
         operands : mapping of str to Computed
             What other operands of stages are.
-        late : iterable of Tensor
+        late : iterable of TileTensor
             The buffers that have their places behind all others.
         """
         first: list[Node] = []
         body, value = [*sums[0]], sums[1]
         vectors_first = self.tiling.keep == "wgt" and self.channels is not None
         for number, stage in enumerate(self.op.stages):
-            read: list[Tensor] = []
+            read: list[TileTensor] = []
             for name in stage.operands:
                 if name in VECTORS and isinstance(stage, ScaleStage):
                     load, tensor = self._vector(name, _POST[name])
@@ -186,7 +192,9 @@ class Tiles:
             value = result
         return self.finished(first, [*body, self.store(value)], late)
 
-    def finished(self, first: list[Node], body: list[Node], late: Iterable[Tensor] = ()) -> Tree:
+    def finished(
+        self, first: list[Node], body: list[Node], late: Iterable[TileTensor] = ()
+    ) -> Tree:
         """Return the tree of what happens first for tiles of the same channels, then for each."""
         channels = [self.channels.tiles] if self.channels else []
         if self.tiling.keep == "wgt" and channels:
@@ -215,9 +223,9 @@ def nested(loops: Sequence[Loop], body: list[Node]) -> list[Node]:
 
 def _copy(
     spans: Sequence[Span],
-    dst: Tensor,
+    dst: TileTensor,
     to: Sequence[Index],
-    src: Tensor,
+    src: TileTensor,
     of: Sequence[Index],
     inside: Expression | None = None,
     padding: int = 0,
