@@ -16,8 +16,9 @@ from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, ke
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import insert_tokens
-from vtaops.lowering.operation import Operation, Touch, distinct
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.tree.tir import parse
+from vtaops.machine.accesses import DRAM, distinct, listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.machine.layout import Layout
@@ -169,33 +170,39 @@ def test_equal_micro_ops_are_stored_once_and_memory_is_reused():
 # --------------------------------------------------------------------------------- tokens
 
 
+def stub(instruction, *accesses):
+    """An operation that accesses what a test says."""
+    dram = tuple(access for access in accesses if access.memory >= DRAM)
+    own = tuple(access for access in accesses if access.memory < DRAM)
+    return Operation(instruction).elsewhere(scratchpads=own, dram=dram)
+
+
 def random_operations(rng, length):
     """Operations of the three units on a few elements of each memory, and of one DRAM buffer."""
     operations = []
     for _ in range(length):
         kind = rng.choice(["inp", "wgt", "gemm", "gemm", "alu", "acc", "store", "dram"])
 
-        def some(space, write):
+        def some(memory, writes):
             elements = np.array(sorted(rng.sample(range(4), rng.randint(1, 2))))
-            return Touch(space, elements, write)
+            return listed(memory, elements, writes=writes)
 
         if kind in ("inp", "wgt"):
             memory = Memory.INP if kind == "inp" else Memory.WGT
-            operations.append(Operation(Load(memory=memory), touches=(some(kind, True),)))
+            operations.append(stub(Load(memory=memory), some(memory, True)))
         elif kind == "dram":
-            touches = some("dram:0", False), some("inp", True)
-            operations.append(Operation(Load(memory=Memory.INP), touches=touches))
+            accesses = some(DRAM, False), some(Memory.INP, True)
+            operations.append(stub(Load(memory=Memory.INP), *accesses))
         elif kind == "acc":
-            operations.append(Operation(Load(memory=Memory.ACC), touches=(some("acc", True),)))
+            operations.append(stub(Load(memory=Memory.ACC), some(Memory.ACC, True)))
         elif kind == "gemm":
-            touches = some("acc", True), some("inp", False), some("wgt", False)
-            operations.append(Operation(Gemm(), touches=touches))
+            accesses = some(Memory.ACC, True), some(Memory.INP, False), some(Memory.WGT, False)
+            operations.append(stub(Gemm(), *accesses))
         elif kind == "alu":
-            touches = some("acc", True), some("acc", False)
-            operations.append(Operation(Alu(), touches=touches))
+            operations.append(stub(Alu(), some(Memory.ACC, True), some(Memory.ACC, False)))
         else:
-            touches = some("acc", False), some("dram:0", True)
-            operations.append(Operation(Store(memory=Memory.OUT), touches=touches))
+            accesses = some(Memory.ACC, False), some(DRAM, True)
+            operations.append(stub(Store(memory=Memory.OUT), *accesses))
     return operations
 
 
@@ -224,9 +231,11 @@ def happens_before(operations):
 
 def conflict(a, b):
     return a.instruction.unit != b.instruction.unit and any(
-        x.space == y.space and (x.write or y.write) and np.intersect1d(x.elements, y.elements).size
-        for x in a.touches
-        for y in b.touches
+        x.memory == y.memory
+        and (x.writes or y.writes)
+        and np.intersect1d(x.elements, y.elements).size
+        for x in a.accesses
+        for y in b.accesses
     )
 
 
@@ -262,7 +271,7 @@ def without_token(operations, pusher):
         changed = list(operations)
         for index, flag in ((pusher, push), (poppers[earlier], pop)):
             instruction = replace(changed[index].instruction, **{flag: 0})
-            changed[index] = Operation(instruction, touches=changed[index].touches)
+            changed[index] = changed[index].elsewhere(instruction=instruction)
         yield changed
 
 
@@ -278,8 +287,8 @@ def test_tokens_are_exact_and_minimal(seed):
 
 
 def test_store_to_load_hazard_travels_through_compute():
-    store = Operation(Store(memory=Memory.OUT), touches=(Touch("dram:0", np.array([3]), True),))
-    load = Operation(Load(memory=Memory.INP), touches=(Touch("dram:0", np.array([3]), False),))
+    store = stub(Store(memory=Memory.OUT), listed(DRAM, np.array([3]), writes=True))
+    load = stub(Load(memory=Memory.INP), listed(DRAM, np.array([3])))
     units = [o.instruction.unit for o in insert_tokens([store, load])[0]]
     assert units == [Unit.STORE, Unit.COMPUTE, Unit.LOAD, Unit.COMPUTE]
 

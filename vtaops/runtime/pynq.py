@@ -34,7 +34,7 @@ from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
 from vtaops.machine.config import DRAM_BYTES, PAGE_BYTES, HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Load, words_to_array
+from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
 from vtaops.runtime.instruction_check import BoardDevice, instruction_bytes
@@ -324,8 +324,8 @@ class Accelerator:
         Otherwise the flag of the previous run could be mistaken for that of the next.
         """
         if self._clearing is None:
-            word = Encoding.of(self.config).encode(Load(memory=Memory.UOP))
-            image = words_to_array([word]).view(np.uint8).reshape(-1)
+            words = Encoding.of(self.config).encode_all([Load(memory=Memory.UOP)])
+            image = words.view(np.uint8).reshape(-1)
             self._clearing = self.allocate(PAGE_BYTES)
             self._clearing[: image.size] = image
             self._clearing.flush()

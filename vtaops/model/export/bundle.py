@@ -18,7 +18,7 @@ from vtaops.hardware.rtl import RtlParameters, harness, rtl_design
 from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Load, words_to_array
+from vtaops.machine.isa import Encoding, Load
 from vtaops.model.export.blob import BufferKind
 from vtaops.model.export.regions import add_region, dram_field
 from vtaops.model.export.steps import add_node
@@ -206,7 +206,7 @@ def _quoted(text: str) -> str:
 
 def _hardware_header(config: HardwareConfig) -> str:
     """Return ``hardware.h``: the configuration, and the control registers of both designs."""
-    nothing = words_to_array([Encoding.of(config).encode(Load(memory=Memory.UOP))])
+    nothing = Encoding.of(config).encode_all([Load(memory=Memory.UOP)])
     words = ", ".join(f"0x{word:x}u" for word in nothing.view("<u4").reshape(-1).tolist())
     lines = [
         f"#define VTA_CONFIG 0x{config_word(config):08x}u /* of the configuration {config.name} */",
