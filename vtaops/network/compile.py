@@ -181,16 +181,16 @@ def plan_model(
 
 
 def target_of(
-    config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
+    config: HardwareConfig | str | Path | None, capabilities: Capabilities | str | None
 ) -> Target:
-    """Return the hardware described by configuration and capabilities.
+    """Return the hardware described by configuration and capabilities, by default of networks.
 
     Raises
     ------
     ConfigError
         If the configuration or the capabilities do not exist.
     """
-    hardware = HardwareConfig.of(config)
+    hardware = HardwareConfig.of(NETWORK_CONFIG if config is None else config)
     return Target(hardware, of_target(hardware, capabilities))
 
 

@@ -28,7 +28,6 @@ from vtaops.graph.onnx_files import (
     read,
     require,
 )
-from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.quantization import sources
 from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
 from vtaops.quantization.correction import correct_biases, correctable
@@ -56,8 +55,8 @@ if TYPE_CHECKING:
 
 Scales = Literal["pow2", "free"]
 
-DEVICES: dict[Scales, str] = {"pow2": "pynq", "free": NETWORK_CONFIG}
-"""The configuration whose rules say what needs rounding where none is given."""
+DEVICES: dict[Scales | None, str] = {"pow2": "pynq"}
+"""The configuration whose rules say what needs rounding where none is given, if not the default."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ def run_quantization(
     """
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    device = _device(config if config is not None else DEVICES[scales or "free"])
+    device = _device(config if config is not None else DEVICES.get(scales))
     scales = scales or device.scales
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))
