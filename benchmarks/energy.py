@@ -1,19 +1,16 @@
 """What a run costs in energy, by memory: counted accesses times published energies. An estimate.
 
-    python -m benchmarks energy --json benchmarks/results/energy.json \
-        --picture docs/images/energy.png
+    python -m benchmarks energy --json benchmarks/results/energy.json
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
 programs (`vtaops.program.accesses`, which a test compares with the RTL); the energies are those of
 `vtaops.program.energy`. Each layer as the RTL reads its memories today, and compiled with
 ``keep_weights``; the networks once: so that weights stay is an option of single operators. Networks
-take minutes; what is in the JSON file already is not computed again. The rows "before" in that file
-are of an RTL that read every operand in each step; nothing computes them any more.
+take minutes; what is in the state file already is not computed again.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -24,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 import vtaops
-from benchmarks import networks
-from benchmarks.options import Json, Picture, write_json
+from benchmarks.options import Json, State, read_json, write_json
+from trials import networks
 from vtaops import HardwareConfig, Program, compile_model
 from vtaops.machine.config import Extension
 from vtaops.program.accesses import count_accesses
@@ -37,7 +34,6 @@ LAYERS = [f"C{number}" for number in range(1, 12)]
 NETWORKS = ("resnet18", "mobilenet_v1", "mobilenet_v2")
 PARTS = ("arithmetic", "wgt", "inp", "acc", "out", "uop", "post", "dram")
 VARIANTS = {
-    "before": "every operand is read in each step",
     "today": "what is there is not read again",
     "weights kept": "and products with equal weights follow each other",
 }
@@ -106,11 +102,11 @@ def report(rows: dict[str, Row]) -> Table:
     return table
 
 
-def markdown(rows: dict[str, Row]) -> str:
+def markdown(sums: dict[str, Row]) -> str:
     """Return the table of the documents, in millijoules: ResNet-18's layers, the networks."""
     lines = ["| | cycles | weight reads | " + " | ".join(PARTS) + " | all |"]
     lines.append("|---|" + "--:|" * (len(PARTS) + 3))
-    for label, _, row in groups(rows):
+    for label, row in sums.items():
         parts = [row["pj"][part] / 1e9 for part in PARTS]
         cells = [f"{row['cycles']:,}", f"{row['wgt_reads']:,}"]
         cells += [f"{part:.2f}" for part in parts] + [f"{sum(parts):.2f}"]
@@ -118,74 +114,34 @@ def markdown(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def groups(rows: dict[str, Row]) -> list[tuple[str, str, Row]]:
-    """Return what is drawn: label, name of the group, sums."""
-    found = []
+def sums(rows: dict[str, Row]) -> dict[str, Row]:
+    """Return the sums of layers, and the networks, by a label."""
+    found = {}
     for config in ("pynq", "pynq_ext"):
         for variant in VARIANTS:
             if all(f"{config}/{name}/{variant}" in rows for name in LAYERS):
                 row = weighted(rows, config, LAYERS[1:], variant)
-                found.append((f"C2 to C11, {config}, {variant}", f"C2 to C11\n{config}", row))
+                found[f"C2 to C11, {config}, {variant}"] = row
         for name in NETWORKS:
             for variant in VARIANTS:
                 if f"{config}/{name}/{variant}" in rows:
                     row = weighted(rows, config, [name], variant)
-                    found.append((f"{name}, {config}, {variant}", f"{name}\n{config}", row))
+                    found[f"{name}, {config}, {variant}"] = row
     return found
-
-
-def picture(rows: dict[str, Row], path: Path) -> None:
-    """Draw a stacked bar for each variant of each group."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5.5), layout="constrained")
-    axes = figure.add_subplot()
-    colours = (
-        "#7f7f7f",
-        "#d62728",
-        "#1f77b4",
-        "#2ca02c",
-        "#98df8a",
-        "#9467bd",
-        "#c5b0d5",
-        "#ff7f0e",
-    )
-    place, last, ticks = 0.0, "", []
-    for label, group, row in groups(rows):
-        place += 0.9 if group == last else 1.6
-        bottom = 0.0
-        for part, colour in zip(PARTS, colours, strict=True):
-            value = row["pj"][part] / 1e9
-            axes.bar(place, value, 0.8, bottom=bottom, color=colour,
-                     label=part if not ticks else None)  # fmt: skip
-            bottom += value
-        axes.text(place, bottom, f"{bottom:.1f}", ha="center", va="bottom", fontsize=8)
-        ticks.append((place, f"{group}\n{label.rsplit(', ', 1)[1]}"))
-        last = group
-    axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks], fontsize=7, rotation=90)
-    axes.set_ylabel("millijoules a run (estimate)")
-    axes.set_title("Energy by memory: exact counts, energies of a 45 nm process (Horowitz 2014)")
-    axes.legend(fontsize=8, ncols=4)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
 
 
 def main(
     configs: Annotated[list[str] | None, typer.Option()] = None,
     layers_only: Annotated[bool, typer.Option("--layers-only", help="No networks.")] = False,
-    markdown_file: Annotated[
-        bool, typer.Option("--markdown", help="Print the table of the documents.")
-    ] = False,
+    state_file: State = Path("build/energy.json"),
     json_file: Json = None,
-    picture_file: Picture = None,
 ) -> None:
     """Run from the command line."""
-    kept = json_file and json_file.exists()
-    rows: dict[str, Row] = json.loads(json_file.read_text()) if kept else {}
+    rows: dict[str, Row] = read_json(state_file, {})
 
     def keep(found: dict[str, Row]) -> None:
         rows.update(found)
-        write_json(json_file, rows)
+        write_json(state_file, rows)
 
     for name in configs or ["pynq", "pynq_ext"]:
         config = HardwareConfig.load(name)
@@ -198,7 +154,5 @@ def main(
                 found = network_rows(network, config)
                 keep({f"{name}/{network}/{variant}": row for variant, row in found.items()})
     Console(width=max(Console().width, 150)).print(report(rows))
-    if markdown_file:
-        print(markdown(rows))
-    if picture_file:
-        picture(rows, picture_file)
+    print(markdown(sums(rows)))
+    write_json(json_file, sums(rows))
