@@ -4,9 +4,8 @@
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
 programs (`vtaops.program.accesses`, which a test compares with the RTL); the energies are those of
-`vtaops.program.energy`. Each layer as the RTL reads its memories today, and compiled with
-``keep_weights``; the networks once: so that weights stay is an option of single operators. Networks
-take minutes; what is in the state file already is not computed again.
+`vtaops.program.energy`. Networks take minutes; what is in the state file already is not computed
+again.
 """
 
 from __future__ import annotations
@@ -33,28 +32,22 @@ from vtaops.schedule.workloads import WORKLOADS
 LAYERS = [f"C{number}" for number in range(1, 12)]
 NETWORKS = ("resnet18", "mobilenet_v1", "mobilenet_v2")
 PARTS = ("arithmetic", "wgt", "inp", "acc", "out", "uop", "post", "dram")
-VARIANTS = {
-    "today": "what is there is not read again",
-    "weights kept": "and products with equal weights follow each other",
-}
 
 Row = dict[str, Any]
 
 
-def layer_row(name: str, config: HardwareConfig, variant: str) -> Row:
+def layer_row(name: str, config: HardwareConfig) -> Row:
     """Return the figures of a layer of ResNet-18."""
     workload = WORKLOADS[f"resnet18.{name}"]
-    keep = variant == "weights kept"
     tiling = workload.tiling or default_tiling(workload.op, config)
-    program = vtaops.compile(workload.op, config, tiling, keep_weights=keep, verify=False)
-    row = figures([program])
-    return {**row, "occurrences": workload.occurrences}
+    program = vtaops.compile(workload.op, config, tiling, verify=False)
+    return {**figures([program]), "occurrences": workload.occurrences}
 
 
-def network_rows(name: str, config: HardwareConfig) -> dict[str, Row]:
+def network_row(name: str, config: HardwareConfig) -> Row:
     """Return the figures of a quantised network; scales are any where the hardware has them."""
     model = compile_model(getattr(networks, name)(config.has(Extension.POST)), config)
-    return {"today": {**figures(model.programs), "occurrences": 1}}
+    return {**figures(model.programs), "occurrences": 1}
 
 
 def figures(programs: Iterable[Program]) -> Row:
@@ -77,11 +70,11 @@ def figures(programs: Iterable[Program]) -> Row:
     return row
 
 
-def weighted(rows: dict[str, Row], prefix: str, names: Iterable[str], variant: str) -> Row:
-    """Return the sum of layers, each as often as it occurs."""
+def weighted(rows: dict[str, Row], config: str, names: Iterable[str]) -> Row:
+    """Return the sum of layers or networks, each as often as it occurs."""
     total: Row = {"cycles": 0, "pj": dict.fromkeys(PARTS, 0.0), "wgt_reads": 0}
     for name in names:
-        row = rows[f"{prefix}/{name}/{variant}"]
+        row = rows[f"{config}/{name}"]
         total["cycles"] += row["occurrences"] * row["cycles"]
         total["wgt_reads"] += row["occurrences"] * row["counts"]["wgt_reads"]
         for part in PARTS:
@@ -118,15 +111,11 @@ def sums(rows: dict[str, Row]) -> dict[str, Row]:
     """Return the sums of layers, and the networks, by a label."""
     found = {}
     for config in ("pynq", "pynq_ext"):
-        for variant in VARIANTS:
-            if all(f"{config}/{name}/{variant}" in rows for name in LAYERS):
-                row = weighted(rows, config, LAYERS[1:], variant)
-                found[f"C2 to C11, {config}, {variant}"] = row
+        if all(f"{config}/{name}" in rows for name in LAYERS):
+            found[f"C2 to C11, {config}"] = weighted(rows, config, LAYERS[1:])
         for name in NETWORKS:
-            for variant in VARIANTS:
-                if f"{config}/{name}/{variant}" in rows:
-                    row = weighted(rows, config, [name], variant)
-                    found[f"{name}, {config}, {variant}"] = row
+            if f"{config}/{name}" in rows:
+                found[f"{name}, {config}"] = weighted(rows, config, [name])
     return found
 
 
@@ -146,13 +135,11 @@ def main(
     for name in configs or ["pynq", "pynq_ext"]:
         config = HardwareConfig.load(name)
         for layer in LAYERS:
-            for variant in ("today", "weights kept"):
-                if (key := f"{name}/{layer}/{variant}") not in rows:
-                    keep({key: layer_row(layer, config, variant)})
+            if (key := f"{name}/{layer}") not in rows:
+                keep({key: layer_row(layer, config)})
         for network in () if layers_only else NETWORKS:
-            if f"{name}/{network}/today" not in rows:
-                found = network_rows(network, config)
-                keep({f"{name}/{network}/{variant}": row for variant, row in found.items()})
+            if (key := f"{name}/{network}") not in rows:
+                keep({key: network_row(network, config)})
     Console(width=max(Console().width, 150)).print(report(rows))
     print(markdown(sums(rows)))
     write_json(json_file, sums(rows))

@@ -1,6 +1,6 @@
 """MLPerf Tiny's own runner, unmodified, in performance mode: throughput of models on a device.
 
-    vtaops models fetch mlperf-tiny
+    vtaops fetch mlperf-tiny
     python -m benchmarks mlperf_runner --fetch --clock-mhz 100
 
 Starts ``vtaops board mlperf`` for each of four models, and mlcommons' runner on its pseudo-terminal

@@ -81,7 +81,7 @@ def commands() -> dict[str, list[str]]:
 def photograph_page() -> None:
     """Take a picture of the page of docs/diagrams.md, with an instruction clicked and explained."""
     text = re.sub(r"\\\n\s*", " ", (ROOT / "docs" / "diagrams.md").read_text())
-    words = re.search(r"^vtaops (trace .*) -o threads\.html(.*)$", text, re.MULTILINE)
+    words = re.search(r"^vtaops (report trace .*) -o threads\.html(.*)$", text, re.MULTILINE)
     # The middle of the upper timeline's compute lane.
     photograph(
         shlex.split(f"{words[1]} {words[2]} -o threads.html"), "threads.html", 160, PAGE, 1080
@@ -105,7 +105,7 @@ def photograph(words: list[str], page: str, height: int, name: str, window: int)
     options.binary_location = shutil.which("chromium") or ""
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "vtaops.cli", *words], cwd=folder, check=True)
+        subprocess.run([sys.executable, "-m", "vtaops", *words], cwd=folder, check=True)
         with webdriver.Chrome(options, service) as browser:
             browser.get((Path(folder) / page).as_uri())
             plot = browser.find_element(By.ID, "plot")
@@ -134,13 +134,13 @@ def main(
         words, data = commands()[name], None
         if words[-2] == ">":
             *words, _, data = words
-        arguments = [sys.executable, "-m", "vtaops.cli", *words[1:]]
+        arguments = [sys.executable, "-m", "vtaops", *words[1:]]
         done = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         if data:
             (ROOT / data).write_text(done.stdout)
         else:
             print(done.stdout, end="")
-        if words[1] == "trace":
+        if words[1:3] == ["report", "trace"]:
             cycles = re.findall(r"([\d,]+) cycles", done.stdout)
             figures[name] = [int(number.replace(",", "")) for number in cycles]
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")
