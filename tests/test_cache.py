@@ -283,7 +283,7 @@ def test_tilings_and_kernels_of_other_users_are_not_read(tmp_path, monkeypatch, 
     kernels.directory.mkdir(mode=0o777)
     kernels.directory.chmod(0o777)
     with pytest.raises(OSError, match="only this user can write"):
-        cache.keep(b"", kernels.path(op, config))
+        cache.store(b"", kernels.path(op, config))
     assert list(kernels.directory.iterdir()) == []
 
 

@@ -19,6 +19,7 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
+from vtaops.base.progress import report_progress
 from vtaops.cli.models import COLLECTIONS, MAX_BYTES
 from vtaops.cli.options import (
     AsJson,
