@@ -24,7 +24,8 @@ from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 from vtaops.kernels.ops.epilogue import Epilogue, reading_sums
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm, Operator
-from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, scale_meaning, wrapping_meaning
+from vtaops.ops.declarations import scale_meaning, wrapping_meaning
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.program import Buffer, Role
 
 Host = Literal["cpu", "cuda"]
