@@ -30,7 +30,7 @@ from vtaops.cli.demo import demo
 from vtaops.cli.exploration import store_app, sweep
 from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
 from vtaops.cli.models import models_app
-from vtaops.cli.networks import compile, export, mlperf, ops, profile, prove, quantize
+from vtaops.cli.networks import compile, export, ops, profile, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import compare, lesson, roofline, trace
 from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
@@ -86,7 +86,6 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
 """Commands and groups of commands, by heading."""
 
 board_app.command("build")(build_board)
-board_app.command("mlperf")(mlperf)
 
 for heading, commands in COMMANDS.items():
     for command in commands:
