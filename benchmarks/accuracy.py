@@ -135,7 +135,7 @@ def measure(model: ModelProto, count: int) -> list[dict[str, Any]]:
         found[way] = np.array([compiled.run(image[None]).argmax() for image in images])
         best = done.trials[0]
         facts[way] = {
-            "way": str(best.way),
+            "way": str(best.recipe),
             "sqnr_db": best.sqnr_db,
             "launches": best.figures.launches,
             "cycles": best.figures.cycles,

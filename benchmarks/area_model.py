@@ -33,6 +33,7 @@ from vtaops import HardwareConfig
 from vtaops.base.errors import ConfigError
 from vtaops.explore import Design, area
 from vtaops.explore.area import kind, quantities
+from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import (
     BLOCKS,
     FpgaResources,
@@ -41,7 +42,6 @@ from vtaops.hardware.synthesis import (
     resources,
     run_yosys,
 )
-from vtaops.runtime.tsim import RtlParameters
 
 SHIPPED = ("tiny", "pynq", "pynq_ext", "pynq_512")
 GEOMETRIES = (
@@ -86,9 +86,9 @@ def designs(count: int, seed: int) -> list[Design]:
 
 def elaborate(design: Design) -> dict[str, str]:
     """Return the RTLIL of a design's modules, by their names in the hierarchy."""
-    rtl = RtlParameters(port_bytes=design.port_bytes)
+    rtl = rtl_design(design.config, RtlParameters(port_bytes=design.port_bytes), axi=False)
     with tempfile.TemporaryDirectory() as name:
-        run_yosys(design.config, rtl, "write_rtlil design.il", Path(name))
+        run_yosys(rtl, "write_rtlil design.il", Path(name))
         text = (Path(name) / "design.il").read_text()
     pieces = re.split(r"^module (\S+)\n", text, flags=re.MULTILINE)[1:]
     bodies = (piece.split("\nend\n")[0] for piece in pieces[1::2])

@@ -42,7 +42,7 @@ from rich.table import Table
 from benchmarks.options import Config, Json, choice, write_json
 from vtaops import HardwareConfig
 from vtaops.hardware.netlist import Replication, align
-from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources
+from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources, rtl_design
 from vtaops.hardware.synthesis import run_yosys
 from vtaops.hardware.tools import execute_tool
 from vtaops.runtime.tsim import RtlParameters
@@ -102,7 +102,7 @@ def synthesise(
         f"{mapping} -run :map_luts; techmap -map +/lattice/latches_map.v; abc9 -W {NET_PS}; clean; "
         f"{mapping} -run map_cells:; write_json netlist.json"
     )
-    run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
+    run_yosys(rtl_design(config, parameters, axi=True), commands, folder, yosys=yosys)
 
 
 # ------------------------------------------------------------------------------ netlist

@@ -31,7 +31,8 @@ from benchmarks.clock import HARNESS, harness
 from benchmarks.options import Config, Json, write_json
 from trials.static_timing import PUBLISHED, Timing
 from vtaops import HardwareConfig
-from vtaops.hardware.zynq import CHIP, NEXTPNR, locate, map_design, place_and_route, rtl_parameters
+from vtaops.hardware.vivado import zynq_parameters
+from vtaops.hardware.zynq import CHIP, NEXTPNR, locate, map_design, place_and_route
 
 BUFFERS = ("IBUF", "BUFG")
 WHOLE = re.compile(r"_mem\.g_hold\.held\.D$")
@@ -55,7 +56,7 @@ def calibration() -> Table:
 def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
     """Write the netlist of the whole design to ``netlist.json``."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{HARNESS}.v").write_text(harness(rtl_parameters(config)))
+    (folder / f"{HARNESS}.v").write_text(harness(zynq_parameters(config)))
     map_design(config, HARNESS, [f"{HARNESS}.v"], folder, yosys=yosys)
 
 

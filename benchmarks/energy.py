@@ -5,10 +5,9 @@
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
 programs (`vtaops.program.accesses`, which a test compares with the RTL); the energies are those of
-`vtaops.program.energy`. Each layer as the RTL reads its memories today, and compiled with
-``keep_weights``; the networks once: so that weights stay is an option of single operators. Networks
-take minutes; what is in the JSON file already is not computed again. The rows "before" in that file
-are of an RTL that read every operand in each step; nothing computes them any more.
+`vtaops.program.energy`. Networks take minutes; what is in the JSON file already is not computed
+again. Nothing computes two kinds of rows in that file any more: "before", of an RTL that read every
+operand in each step, and "weights kept", with products of equal weights one after the other.
 """
 
 from __future__ import annotations
@@ -45,12 +44,11 @@ VARIANTS = {
 Row = dict[str, Any]
 
 
-def layer_row(name: str, config: HardwareConfig, variant: str) -> Row:
+def layer_row(name: str, config: HardwareConfig) -> Row:
     """Return the figures of a layer of ResNet-18."""
     workload = WORKLOADS[f"resnet18.{name}"]
-    keep = variant == "weights kept"
     tiling = workload.tiling or default_tiling(workload.op, config)
-    program = vtaops.compile(workload.op, config, tiling, keep_weights=keep, verify=False)
+    program = vtaops.compile(workload.op, config, tiling, verify=False)
     row = figures([program])
     return {**row, "occurrences": workload.occurrences}
 
@@ -190,9 +188,8 @@ def main(
     for name in configs or ["pynq", "pynq_ext"]:
         config = HardwareConfig.load(name)
         for layer in LAYERS:
-            for variant in ("today", "weights kept"):
-                if (key := f"{name}/{layer}/{variant}") not in rows:
-                    keep({key: layer_row(layer, config, variant)})
+            if (key := f"{name}/{layer}/today") not in rows:
+                keep({key: layer_row(layer, config)})
         for network in () if layers_only else NETWORKS:
             if f"{name}/{network}/today" not in rows:
                 found = network_rows(network, config)

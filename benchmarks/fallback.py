@@ -24,7 +24,6 @@ from vtaops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
-    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     fallback,
@@ -75,9 +74,6 @@ CASES: dict[str, Operator] = {
         shift=20,
         clip=(0, 127),
         multiplier=True,
-    ),
-    "depthwise on the ALU": DepthwiseConv2dAlu(
-        channels=64, height=56, width=56, kernel=3, padding=1, clip=(0, 127)
     ),
     "kernel beyond the scratchpad": Conv2d(
         in_channels=16,

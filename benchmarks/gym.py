@@ -16,8 +16,9 @@ from typing import Annotated
 import typer
 
 from benchmarks.options import Config, Json, write_json
+from examples.tiling_gym import SEARCHES, Problem
 from vtaops import Conv2d, HardwareConfig, VTAError
-from vtaops.explore import SEARCHES, Design, Engine, Problem, ResultStore
+from vtaops.explore import Design, Engine, ResultStore
 from vtaops.ops import Operator
 from vtaops.schedule.workloads import find
 

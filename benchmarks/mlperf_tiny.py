@@ -1,6 +1,6 @@
 """MLPerf Tiny's five int8 reference models: equal to LiteRT, cycles, times, energy, area, peers.
 
-    vtaops models fetch mlperf-tiny
+    vtaops fetch mlperf-tiny
     python -m benchmarks mlperf_tiny --inputs 1000 --rtl --json benchmarks/results/mlperf_tiny.json
 
 Each model is compiled for two configurations with the extension ``exact`` and one without. All
@@ -74,7 +74,7 @@ def main(
     for model in COLLECTIONS["mlperf-tiny"][1]:
         path = models / model.name
         if not path.is_file():
-            print(f"there is no {path}: vtaops models fetch mlperf-tiny, or --models FOLDER")
+            print(f"there is no {path}: vtaops fetch mlperf-tiny, or --models FOLDER")
             return 2
         for config in CONFIGS:
             rows.append({"task": model.task, **measure(path, config, inputs, rtl=rtl)})

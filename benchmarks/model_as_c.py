@@ -58,7 +58,7 @@ COMMON = "vta.o", "vta_steps.o", "vta_products.o"
 """The same for all models, built once."""
 RUNTIME = *COMMON, "vta_mapped.o", "vta_linux.o", "model.o"
 MLPERF_TINY = Path("mlperf-tiny")
-"""Where ``vtaops models fetch mlperf-tiny`` writes, from where this runs."""
+"""Where ``vtaops fetch mlperf-tiny`` writes, from where this runs."""
 
 
 def pyramid(free: bool = False) -> Graph:

@@ -111,7 +111,7 @@ def photograph(words: list[str], page: str, height: int, name: str, window: int)
     options.binary_location = shutil.which("chromium") or ""
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "vtaops.cli", *words], cwd=folder, check=True)
+        subprocess.run([sys.executable, "-m", "vtaops", *words], cwd=folder, check=True)
         with webdriver.Chrome(options, service) as browser:
             browser.get((Path(folder) / page).as_uri())
             plot = browser.find_element(By.ID, "plot")
@@ -140,7 +140,7 @@ def main(
         words, data = commands()[name], None
         if words[-2] == ">":
             *words, _, data = words
-        arguments = [sys.executable, "-m", "vtaops.cli", *words[1:]]
+        arguments = [sys.executable, "-m", "vtaops", *words[1:]]
         done = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         if data:
             (ROOT / data).write_text(done.stdout)

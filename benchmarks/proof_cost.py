@@ -8,7 +8,7 @@ memory, but with verification; "proof" is what the judge behind the compiler tak
 verification. Peaks are of resident memory during either, less what was resident when the process
 had imported the graph. Networks that have to be quantised are kept in `--models`, where the next
 run finds them. Needs torch, torchvision and timm for the architectures, and the files of
-`vtaops models fetch mlperf-tiny` for MLPerf Tiny; networks that cannot be built are listed. Exit
+`vtaops fetch mlperf-tiny` for MLPerf Tiny; networks that cannot be built are listed. Exit
 code: 1 if something is not proven, 2 if networks are left.
 """
 

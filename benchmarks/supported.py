@@ -162,16 +162,16 @@ def _ways(rows: Sequence[Supported]) -> list[str]:
 WAYS = {
     "is a table": "compile for hardware with the extension `table`, or train with Relu or Clip",
     "cannot multiply two tensors": "compile for hardware whose ALU multiplies, as `pynq_ext`",
-    "scales need a multiplier": "`vtaops quantize`, which makes all scales powers of two",
+    "need the extension": "`vtaops quantize`, which makes all scales powers of two",
     "is not quantised": "put a pair behind that operator; `vtaops quantize` does",
     "not between quantised tensors": "put pairs around it; `vtaops quantize` does",
     "not (N, C, H, W)": "join two of its axes before it: images have four",
-    "bytes move": "nothing: the host moves bytes; keep products beside each other",
+    "moves data": "nothing: the host moves bytes; keep products beside each other",
     "a table for each channel": "one constant for all channels",
     "are not quantised constants": "quantise these weights, too",
     "compares two tensors": "a sum, or a Concat and a convolution",
     "has the dilation": "a pool of adjacent pixels",
-    "VTA has no operator": "the host computes it; `vtaops profile` shows what that costs",
+    "VTA has no operator": "the host computes it; `vtaops report profile` shows what that costs",
 }
 """Parts of reasons, and what a user can do."""
 
@@ -225,7 +225,7 @@ place them. [Quantization](quantization.md) says which differences of a step the
 
 {legend}
 
-`vtaops ops --supported NAME` prints the rows of an operator, `vtaops ops MODEL` the reasons for a
+`vtaops plan --supported NAME` prints the rows of an operator, `vtaops plan MODEL` the reasons for a
 model of your own. `python -m benchmarks supported` measures the list again; the tests repeat a part
 of it and fail if a row gets worse.
 """

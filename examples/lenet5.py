@@ -24,9 +24,9 @@ with Session("fsim", config="pynq") as session:
     x = session.conv2d(x, weights(16, 6, 5, 5), shift=8, clip=(0, 127))
     x = session.avg_pool2d(x, 2)
     x = x.reshape(1, 400)
-    x = session.dense(x, weights(120, 400), shift=8, clip=(0, 127))
-    x = session.dense(x, weights(84, 120), shift=8, clip=(0, 127))
-    scores = session.dense(x, weights(10, 84), shift=8, clip=(-128, 127), rounding="half_up")
+    x = session.gemm(x, weights(120, 400), shift=8, clip=(0, 127))
+    x = session.gemm(x, weights(84, 120), shift=8, clip=(0, 127))
+    scores = session.gemm(x, weights(10, 84), shift=8, clip=(-128, 127), rounding="half_up")
 
     print("scores", scores[0])
     for placement in session.placements:

@@ -56,7 +56,7 @@ def resnet18(
             x = convolve(x, channels, 3, residual=shortcut, residual_shift=1)
     x = ops.global_avg_pool2d(x)
     weights = rng.integers(-64, 64, (classes, x.shape[1])).astype(np.int8)
-    return ops.dense(x.reshape(len(x), -1), weights, shift=8, clip=(-128, 127))
+    return ops.gemm(x.reshape(len(x), -1), weights, shift=8, clip=(-128, 127))
 
 
 class NumPy(OperatorMethods):

@@ -10,6 +10,7 @@ from tvm import te
 
 import vtaops
 from vtaops import schedule as vta
+from vtaops.compiler import metaschedule
 
 CONFIG = vtaops.HardwareConfig.load("pynq")
 
@@ -54,5 +55,5 @@ def schedule(s: tvm.s_tir.Schedule) -> None:
 
 if __name__ == "__main__":
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 16
-    best = vtaops.metaschedule.tune(declare(), schedule, CONFIG, trials=trials, seed=1)
+    best = metaschedule.tune(declare(), schedule, CONFIG, trials=trials, seed=1)
     print(best.script(), f"# {vtaops.build(best, CONFIG).cycles():,} cycles")

@@ -1,6 +1,6 @@
 """Wake words in a stream of sound: MLPerf Tiny's streaming network on VTA, a second at a time.
 
-    vtaops models fetch mlperf-tiny
+    vtaops fetch mlperf-tiny
     python examples/wake_words.py [sound.wav]
 
 The published network looks at 30 frames of 40 mel bands, about a second, and its convolutions slide
@@ -182,7 +182,7 @@ def read_sound(path):
 def main():
     """Listen to a file, or to sound that is made, second by second."""
     if not MODEL.is_file():
-        raise SystemExit(f"there is no {MODEL}: vtaops models fetch mlperf-tiny")
+        raise SystemExit(f"there is no {MODEL}: vtaops fetch mlperf-tiny")
     sound = read_sound(sys.argv[1]) if len(sys.argv) > 1 else made_sound(5)
     listener = Listener()
     one = vtaops.compile_model(MODEL, listener.model.config)

@@ -47,9 +47,14 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+FACE = {"__main__", "errors", "functional"}
+"""Files of the package itself, which belong to no room: no room imports them."""
+
+
 def room_of(module: str) -> str:
-    """Return the room of a module; that of the package itself, or its command, is empty."""
-    return (module + ".").split(".")[1].replace("__main__", "")
+    """Return the room of a module; that of the package itself is empty."""
+    name = (module + ".").split(".")[1]
+    return "" if name in FACE else name
 
 
 def imports(path: Path) -> Iterator[tuple[str, str, bool]]:

@@ -113,14 +113,14 @@ def test_where_nothing_can_be_kept_the_process_keeps_its_own(
         path.parent.write_text("no folder")
     else:
         code = {"full disk": errno.ENOSPC, "read-only": errno.EROFS}[fault]
-        write = cache.write_file
+        write = cache.replace_file
 
         def refuse(target: Path, content: bytes, mode: int) -> None:
             if tmp_path in target.parents:
                 raise OSError(code, os.strerror(code))
             write(target, content, mode)
 
-        monkeypatch.setattr(cache, "write_file", refuse)
+        monkeypatch.setattr(cache, "replace_file", refuse)
     first = obtain(path, make)
     assert first != path
     assert intact(first)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtaops import EncodingError, HardwareConfig
+from vtaops import HardwareConfig
+from vtaops.errors import EncodingError
 from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import (
     INSTRUCTIONS,

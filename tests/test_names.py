@@ -13,7 +13,6 @@ from vtaops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
-    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     HardwareConfig,
@@ -30,7 +29,6 @@ IMAGE = {"height": 5, "width": 6}
 DESCRIPTIONS = (
     Conv2d(in_channels=3, out_channels=4, **IMAGE, kernel=3),
     Conv2dTranspose(in_channels=3, out_channels=4, **IMAGE, kernel=3),
-    DepthwiseConv2dAlu(channels=3, **IMAGE, kernel=3),
     MaxPool2d(channels=3, **IMAGE, kernel=2),
     AvgPool2d(channels=3, **IMAGE, kernel=(2, 1)),
     Gemm(m=1, n=2, k=3),
@@ -77,18 +75,18 @@ def test_values_of_people_print_shortly():
 
 @pytest.mark.parametrize("op", DESCRIPTIONS, ids=lambda op: type(op).__name__)
 def test_descriptions_refuse_positions_and_ask_for_shapes(op):
-    with pytest.raises(errors.ArgumentError, match="takes keywords only, and 5 arguments came"):
+    with pytest.raises(errors.ArgumentError, match=r"too many positional arguments; it takes .*="):
         type(op)(256, 256, 14, 14, 3)
-    with pytest.raises(errors.ArgumentError, match=r" lacks .*; it takes "):
+    with pytest.raises(errors.ArgumentError, match=r" missing a required .*; it takes "):
         type(op)()
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: MaxPool2d(stride=2), "lacks channels, height, width, kernel; it takes batch"),
+        (lambda: MaxPool2d(stride=2), r"missing a required .*'channels'; it takes .*, kernel=, "),
         (lambda: Conv2d(in_chanels=3), r"no keyword 'in_chanels' \(did you mean 'in_channels'\?\)"),
-        (lambda: Gemm(m=1, n=1, k=1, colour=3), "no keyword 'colour'; it takes m, n, k"),
+        (lambda: Gemm(m=1, n=1, k=1, colour=3), "no keyword 'colour'; it takes m=, n=, k="),
         (lambda: MaxPool2d(channels=1, **IMAGE, kernel=2, kernel_size=2), "two spellings"),
         (lambda: vtaops.conv2d(int8(1, 1, 3, 3), int8(1, 1, 3, 3), pading=1), "mean 'padding'"),
         (lambda: vtaops.conv2d(int8(1, 1, 3, 3)), "missing a required argument: 'kernel'"),
@@ -120,8 +118,6 @@ def test_either_spelling_is_taken():
     np.testing.assert_array_equal(pooled, vtaops.max_pool2d(x, 3, strides=1))
     a, b = int8(3, 5), int8(5, 4)
     np.testing.assert_array_equal(vtaops.matmul(a, b), vtaops.gemm(a, b.T))
-    np.testing.assert_array_equal(vtaops.subtract(a, a[::-1]), vtaops.sub(a, a[::-1]))
-    assert Elementwise(function="subtract", shape=(3,)).function == "sub"
 
 
 def test_signatures_name_the_parameters():
@@ -174,11 +170,11 @@ def test_unknown_configurations_and_keys_are_told_their_neighbour():
 
 def test_the_package_lists_its_public_names_only():
     listed = {name for name in dir(vtaops) if not name.startswith("__")}
-    assert {"conv2d", "Conv2d", "matmul", "cpu", "runtime"} <= listed
+    assert {"conv2d", "Conv2d", "matmul", "errors", "runtime"} <= listed
     assert not {"Any", "ast", "Path", "annotations", "_EXPORTS"} & listed
 
 
 def test_a_logger_tells_of_compilations(caplog):
     with caplog.at_level(logging.INFO, logger="vtaops"):
-        vtaops.compile(DESCRIPTIONS[5], "tiny")
+        vtaops.compile(DESCRIPTIONS[4], "tiny")
     assert "compiled gemm 1x3 . 3x2: " in caplog.text

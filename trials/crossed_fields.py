@@ -63,7 +63,6 @@ BASES: dict[str, tuple[dict[str, Any], ...]] = {
         {**_FILTERS, "multiplier": True, "rounding": "half_up"},
     ),
     "Conv2dTranspose": (_FILTERS, {**_FILTERS, "strides": 2, **_CHANNELS}),
-    "DepthwiseConv2dAlu": ({**_IMAGE, "channels": 6, "kernel": 2},),
     "Elementwise": (
         *({"function": name, "shape": (2, 6, 3, 4)} for name in get_args(Function)),
         {"function": "add", "shape": (2, 6, 3, 4), **_SCALE},

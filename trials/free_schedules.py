@@ -30,7 +30,6 @@ from vtaops.base.errors import ShapeError
 from vtaops.lowering import Capacity
 from vtaops.machine.isa import AluOp
 from vtaops.ops import Operator
-from vtaops.ops.depthwise import MULTIPLY
 from vtaops.ops.epilogue import VECTORS
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
@@ -106,9 +105,6 @@ def of_operator(op: Operator, config: HardwareConfig, seed: int) -> Subject:
             loads, sums = {"data_buf": "inp", "other_buf": "wgt"}, {"res_gem": product}
         case ops.Conv2d() | ops.Conv2dTranspose():
             sums = {"res_conv": product}
-        case ops.DepthwiseConv2dAlu():
-            loads, stages = {"pixel_buf": "acc", "kernel_buf": "acc"}, [MULTIPLY, *stages]
-            sums = {"res_total": (vta.reset(config), vta.alu_reduction(config, AluOp.ADD))}
         case ops.MaxPool2d():
             loads, products = {"data_buf": "inp", "data_scale_buf": "wgt"}, {"res_data"}
             sums = {"res_max": (vta.reset(config, -128), vta.alu_reduction(config, AluOp.MAX))}
@@ -173,9 +169,6 @@ OPERATORS: dict[str, Callable[[random.Random], Operator]] = {
     ),
     "gemm": lambda rng: replace(random_gemm(rng), k=rng.randint(1, 90), n=rng.randint(1, 90)),
     "batch matmul": lambda rng: replace(random_batch_matmul(rng), coarse=0),
-    "depthwise alu": lambda rng: ops.DepthwiseConv2dAlu(
-        channels=rng.randint(1, 40), **_image(rng, _kernel(rng)), **_epilogue(rng)
-    ),
     "max pool of one": lambda rng: ops.MaxPool2d(
         channels=rng.randint(1, 40), apart=False, **_image(rng, _kernel(rng))
     ),

@@ -57,7 +57,7 @@ for m in (17, 33):
 open("result.txt", "w").write("done")
 """
 
-VTAOPS = (sys.executable, "-m", "vtaops.cli")
+VTAOPS = (sys.executable, "-m", "vtaops")
 DESIGNS = ("--config", "pynq", "--vary", "LOG_ACC_BUFF_SIZE=16,17", "--effort", "bound")
 SWEEP = ("sweep", "--layer", "resnet18.C11", *DESIGNS, "--store", "store.db", "-j", "1")
 COMMANDS = {

@@ -137,9 +137,9 @@ BUGS = (
     ),
     Bug(
         "slice begins at the first channel",
-        "network/mapping.py",
-        "by_axis.take(range(op.start, op.stop, op.step), op.axis)",
-        "by_axis.take(range(0, op.stop - op.start, op.step), op.axis)",
+        "network/lower.py",
+        "lanes.take(range(op.start, op.stop, op.step), op.axis)",
+        "lanes.take(range(0, op.stop - op.start, op.step), op.axis)",
     ),
     Bug(
         "results in the order of their lanes",
@@ -178,22 +178,22 @@ BUGS = (
         '"iter_out": max(1, kernel.outer.extent - 1),',
     ),
     Bug(
-        "touches without those of the outer loop",
-        "lowering/emission/instructions.py",
-        "for loop in (kernel.inner, kernel.outer):",
-        "for loop in (kernel.inner,):",
+        "accesses without those of the outer loop",
+        "machine/accesses.py",
+        "((tiles, 1), (inner, factor_in), (outer, factor_out))",
+        "((tiles, 1), (inner, factor_in))",
     ),
     Bug(
-        "touches of products without weights",
-        "lowering/emission/instructions.py",
-        'touches.append(Touch("wgt", _touched(kernel, 2), write=False))',
-        "pass",
+        "accesses of products without weights",
+        "machine/accesses.py",
+        "micro_ops.T, strict=False)",
+        "micro_ops.T[:2], strict=False)",
     ),
     Bug(
         "weights of a moved operation stay",
         "lowering/emission/instructions.py",
         "rows = operation.micro_ops + np.array(tiles, np.int64)",
-        "rows = operation.micro_ops + np.array((dst, src, 0), np.int64)",
+        "rows = operation.micro_ops + np.array((*tiles[:2], 0), np.int64)",
     ),
     Bug(
         "missing reset",
@@ -216,8 +216,8 @@ BUGS = (
     Bug(
         "overwriting product one micro-op too long",
         "lowering/passes/overwrite.py",
-        "rest = [_with(operation, i.with_fields(uop_begin=stop))] if stop < i.uop_end else []",
-        "rest = [_with(operation, i.with_fields(uop_begin=stop - 1))] if stop < i.uop_end else []",
+        "i.with_fields(uop_begin=stop)",
+        "i.with_fields(uop_begin=stop - 1)",
     ),
     Bug(
         "POST rounds never",
@@ -240,7 +240,7 @@ BUGS = (
     Bug(
         "POST: setting kept over operators",
         "lowering/passes/post.py",
-        "return result if now == Post() else [*result, set_to(Post())]",
+        "return result if now == OFF else [*result, Operation(OFF)]",
         "return result",
     ),
     Bug(
@@ -259,7 +259,7 @@ BUGS = (
         "tokens: reads need no wait for writes of later tiles",
         "lowering/linking/tokens.py",
         "_uses.tokens(every, units)",
-        "_uses.tokens([Operation(o.instruction, touches=o.touches[:1]) for o in every], units)",
+        "_uses.tokens([o.elsewhere(scratchpads=o.scratchpads[:1], dram=()) for o in every], units)",
     ),
     Bug(
         "parts of a concatenation at the first slot",
@@ -299,21 +299,21 @@ BUGS = (
     ),
     Bug(
         "channels of a concatenation in other lanes",
-        "network/places.py",
+        "network/region.py",
         "start += widths[name]",
         "start += image_of(tensor)[1]",
     ),
     Bug(
         "channel shuffle the other way round",
-        "network/mapping.py",
-        "lanes = lanes.reshape(op.groups, -1).T",
-        "lanes = lanes.reshape(-1, op.groups).T",
+        "network/lower.py",
+        ".lanes).reshape(op.groups, -1).T",
+        ".lanes).reshape(-1, op.groups).T",
     ),
     Bug(
         "factors of an addition exchanged",
-        "network/mapping.py",
-        "kernel = np.full((size, 1, 1, 1), first, np.int8)",
-        "kernel = np.full((size, 1, 1, 1), second, np.int8)",
+        "network/lower.py",
+        "kernel = np.full((size, 1, 1, 1), factor, np.int8)",
+        "kernel = np.full((size, 1, 1, 1), residual_scale, np.int8)",
     ),
     Bug(
         "mean without padding: constant of the whole window",

@@ -28,7 +28,8 @@ from trials.mutations import KINDS, mutate
 from trials.own_schedules import described_program
 from trials.random_graphs import random_graph, random_inputs
 from trials.tilings import random_config
-from vtaops import HardwareConfig, NotEquivalent, VTAError
+from vtaops import HardwareConfig, VTAError
+from vtaops.errors import NotEquivalent
 from vtaops.model import Model, Region
 from vtaops.ops import Operator
 from vtaops.ops.reference import random_arguments

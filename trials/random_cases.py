@@ -13,7 +13,6 @@ from vtaops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
-    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     HardwareConfig,
@@ -207,26 +206,6 @@ def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -
             continue
 
 
-def random_depthwise_alu(rng: random.Random) -> DepthwiseConv2dAlu:
-    while True:
-        try:
-            return DepthwiseConv2dAlu(
-                batch=rng.randint(1, 4),
-                channels=rng.randint(1, 40),
-                height=rng.randint(1, 9),
-                width=rng.randint(1, 9),
-                kernel=(rng.randint(1, 3), rng.randint(1, 3)),
-                strides=(rng.randint(1, 3), rng.randint(1, 3)),
-                padding=tuple(rng.randint(0, 2) for _ in range(4)),
-                bias=rng.random() < 0.5,
-                shift=random_shift(rng),
-                clip=random_clip(rng),
-                rounding=random_rounding(rng),
-            )
-        except ShapeError:
-            continue
-
-
 def random_conv2d_transpose(rng: random.Random) -> Conv2dTranspose:
     while True:
         strides = (rng.randint(1, 4), rng.randint(1, 4))
@@ -351,7 +330,6 @@ def at_the_ends(
 FAMILIES = {
     "elementwise": random_elementwise,
     "grouped_conv2d": random_grouped_conv2d,
-    "depthwise_alu": random_depthwise_alu,
     "max_pool2d": lambda rng: random_pool2d(rng, MaxPool2d),
     "avg_pool2d": lambda rng: random_pool2d(rng, AvgPool2d),
     "conv2d_transpose": random_conv2d_transpose,

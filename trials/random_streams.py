@@ -10,7 +10,8 @@ import numpy.typing as npt
 from trials.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
-from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.operation import Operation
+from vtaops.machine.accesses import DRAM, Access, accesses, listed, run
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import (
     Alu,
@@ -39,14 +40,6 @@ CONFIGS = {
 }
 REGION = 4096
 """Device address of the first buffer of a device."""
-
-SPACES = {
-    Memory.INP: "inp",
-    Memory.WGT: "wgt",
-    Memory.POST: "post",
-    Memory.TABLE: "table",
-}
-"""What the load unit writes, as tokens name it; all else are accumulators."""
 
 
 class RandomProgram:
@@ -382,61 +375,42 @@ class ConcurrentProgram(RandomProgram):
         super().__init__(config, seed)
 
     def emit(self, instruction: Instruction) -> None:
-        self.operations.append(Operation(instruction, touches=self._touches(instruction)))
+        self.operations.append(self._operation(instruction))
         super().emit(instruction)
 
-    def _touches(self, insn: Instruction) -> tuple[Touch, ...]:
-        match insn:
-            case Load() | Store():
-                touches = self._memory_touches(insn)
-            case Gemm() | Alu() | Pool():
-                dst, src, wgt = np.array([*self.reference.steps(insn)], np.int64).reshape(-1, 3).T
-                touches = [_touch("acc", dst, write=True)]
-                if self.reference.post.reads_row:
-                    touches += [_touch("post", [row, row + POST_ROWS])
-                                for row in set(self.reference.rows(insn))]  # fmt: skip
-                if self.reference.post.use_table:
-                    touches.append(_touch("table", [self.reference.post.table_index]))
-                tiles = {Depthwise: WINDOW_TILES, Pool: getattr(insn, "tiles", 0)}
-                if isinstance(insn, Alu):
-                    touches.append(_touch("acc", src))
-                elif not insn.reset:
-                    windows = [src + tile for tile in range(tiles.get(type(insn), 1))]
-                    touches += [_touch("inp", np.concatenate(windows)), _touch("wgt", wgt)]
-            case _:
-                touches = []
-        return tuple(touch for touch in touches if touch.elements.size)
+    def _operation(self, insn: Instruction) -> Operation:
+        """Return the operation of an instruction, with the micro-ops that lie there now."""
+        begin, end = getattr(insn, "uop_begin", 0), getattr(insn, "uop_end", 0)
+        micro_ops = np.array(self.reference.uop[begin:end], np.int64)
+        own = accesses(insn, micro_ops, self.reference.post)
+        dram = self._dram(insn) if isinstance(insn, Load | Store) else ()
+        return Operation(insn).elsewhere(scratchpads=own, dram=dram)
 
-    def _memory_touches(self, insn: Load | Store) -> list[Touch]:
-        memory, stores = Memory(insn.memory), isinstance(insn, Store)
-        unit = self.config.dram_element_bytes(memory)
+    def _dram(self, insn: Load | Store) -> tuple[Access, ...]:
+        """Return the words of DRAM that an instruction moves."""
+        unit = self.config.dram_element_bytes(Memory(insn.memory))
         rows = [insn.dram_base + y * insn.x_stride for y in range(insn.y_size)]
-        words = [word for row in rows for word in _words(row * unit, (row + insn.x_size) * unit)]
-        touches = [_touch("dram", words, write=stores)]
-        if isinstance(insn, Load) and insn.forward:
-            touches = [_touch("acc", [e for row in rows for e in range(row, row + insn.x_size)])]
-        if memory != Memory.UOP:
-            elements = range(insn.sram_base, insn.sram_base + insn.sram_size)
-            touches.append(_touch(SPACES.get(memory, "acc"), elements, write=not stores))
-        return touches
+        words = {word for row in rows for word in _words(row * unit, (row + insn.x_size) * unit)}
+        if not words or (isinstance(insn, Load) and insn.forward):
+            return ()
+        return (listed(DRAM, np.array(sorted(words)), writes=isinstance(insn, Store)),)
 
     def concurrent_stream(self) -> list[Instruction]:
         depth, unit = self.config.acc.depth, self.config.out.element_bytes
         uop = Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
         shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
         shift = replace(shift, alu_op=AluOp.SHR)
-        read, written = (_touch("acc", range(depth), write=write) for write in (False, True))
+        own = run(Memory.ACC, 0, depth, writes=True)
+        written = Operation(shift).elsewhere(scratchpads=(own,))
         tail = [Operation(uop)]
         if self.has(Extension.POST):
             same = replace(shift, alu_op=AluOp.ADD, imm=0)
-            tail += [Operation(Post()), Operation(same, touches=(written,))]
+            tail += [Operation(Post()), written.elsewhere(instruction=same)]
         for byte in range(4):
             first = self.dump // unit + byte * depth
-            if byte:
-                tail.append(Operation(shift, touches=(written,)))
+            tail += [written] if byte else []
             store = Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)
-            words = _words(first * unit, (first + depth) * unit)
-            tail.append(Operation(store, touches=(read, _touch("dram", words, write=True))))
+            tail.append(Operation(store, dram=self._dram(store)))
         return [operation.instruction for operation in with_tokens([*self.operations, *tail])]
 
 
@@ -518,21 +492,19 @@ class ReloadingProgram(ConcurrentProgram):
 class RacingProgram(ReloadingProgram):
     """The same without tokens between products and LOADs, whose order is that of the cycles."""
 
-    def _touches(self, insn: Instruction) -> tuple[Touch, ...]:
-        return tuple(t for t in super()._touches(insn) if t.space not in ("inp", "wgt"))
+    def _operation(self, insn: Instruction) -> Operation:
+        operation = super()._operation(insn)
+        kept = (a for a in operation.scratchpads if a.memory not in (Memory.INP, Memory.WGT))
+        return operation.elsewhere(scratchpads=tuple(kept))
 
 
 def with_tokens(operations: list[Operation]) -> list[Operation]:
     """Return the operations with relays, FINISH and the flags of their tokens."""
     ordered, _, flags = insert_tokens(operations)
     return [
-        replace(o, instruction=o.instruction.with_fields(**dict(zip(FLAGS, own, strict=True))))
+        o.elsewhere(instruction=o.instruction.with_fields(**dict(zip(FLAGS, own, strict=True))))
         for o, own in zip(ordered, flags.tolist(), strict=True)
     ]
-
-
-def _touch(space: str, elements, *, write: bool = False) -> Touch:
-    return Touch(space, np.unique(np.array([*elements], np.int64)), write)
 
 
 def _words(first: int, end: int) -> range:

@@ -27,7 +27,8 @@ from trials.random_streams import (
 )
 from trials.reference_isa import launch, launch_words, place, serialise
 from trials.waveforms import accesses_of
-from vtaops import DeviceTimeout, HardwareConfig, VTAError
+from vtaops import HardwareConfig, VTAError
+from vtaops.errors import DeviceTimeout
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import POST_ROWS, TARGETS, Extension, Memory
 from vtaops.machine.isa import (

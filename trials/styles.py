@@ -19,7 +19,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import vtaops
-from vtaops.graph.probe import Probe, quiet_runtime
+from vtaops.graph.probe import Probe
 
 Model = onnx.ModelProto
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -82,6 +82,7 @@ _RUNTIME: dict[str, dict[str, str]] = {
 def _by_runtime(
     model: Model, samples: list[dict[str, Floats]], kind: str, activations: str
 ) -> Model:
+    import onnxruntime as runtime
     from onnxruntime import quantization as tool
 
     logging.getLogger().setLevel(logging.ERROR)  # its hints, by the root logger
@@ -93,7 +94,8 @@ def _by_runtime(
         def get_next(self) -> dict[str, Floats] | None:
             return next(self.samples, None)
 
-    with tempfile.TemporaryDirectory() as folder, quiet_runtime():
+    runtime.set_default_logger_severity(3)  # its tools open sessions that warn
+    with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "q.onnx"
         tool.quantize_static(
             model,

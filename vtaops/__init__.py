@@ -40,8 +40,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'vtaops' has no attribute {name!r}")
     if name in _MODULES:
         return import_module(_MODULES[name])
-    home = import_module(_EXPORTS[name])
-    found = getattr(home, name, None) or import_module(f"{_EXPORTS[name]}.{name}")
+    found = getattr(import_module(_EXPORTS[name]), name)
     globals()[name] = found
     return found
 

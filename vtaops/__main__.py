@@ -1,5 +1,23 @@
-"""``python -m vtaops``: the `vtaops` command."""
+"""``python -m vtaops``: the `vtaops` command, which Ctrl-C ends without a traceback at any time."""
 
-from vtaops.cli import main
+import os
+import signal
+from typing import Any
 
-main()
+
+def main() -> None:
+    """Import the command line, which may be interrupted, and run it."""
+
+    def leave(*_: Any) -> None:
+        os.write(2, b"interrupted\n")
+        os._exit(130)
+
+    before = signal.signal(signal.SIGINT, leave)
+    from vtaops import cli
+
+    signal.signal(signal.SIGINT, before)
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

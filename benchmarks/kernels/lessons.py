@@ -92,7 +92,7 @@ def main(
         "",
         f"Made by `python -m benchmarks lessons --out docs/kernels --target {target}"
         f"{f' --threads {threads}' if threads > 1 else ''}` on {date.today()}: "
-        f"{made}. `vtaops lesson NAME --target {target}` runs one of them.",
+        f"{made}. `vtaops course lesson NAME --target {target}` runs one of them.",
         "",
     ]
     if target == "cuda":

@@ -5,7 +5,7 @@
 # what it says in this order, not that Vivado accepts every command and property name. Written for
 # Vivado 2020.2 or newer.
 #
-# Usage, in a folder that `vtaops rtl --config NAME -o FOLDER` has written:
+# Usage, in a folder that `vtaops hardware write NAME -o FOLDER` has written:
 #     vivado -mode batch -source build.tcl
 # Reads design.tcl (all parameters) and rtl/*. Writes NAME.bit, NAME.hwh, timing.rpt and
 # utilization.rpt; project files are in project/. Fails if timing is not met.
@@ -192,7 +192,7 @@ proc slack {which} {
     set value [get_property STATS.$which [get_runs impl_1]]
     if {![string is double -strict $value] || $value < 0} {
         error "timing is not met: $which is '$value' ns; see timing.rpt. A slower clock is\
-            --clock-mhz of vtaops rtl."
+            --clock-mhz of vtaops hardware write."
     }
     return $value
 }

@@ -10,7 +10,8 @@
 # `pop_prev=1`, `pop_next=1`; the units are in the order load, compute, store. Every token that is
 # sent is taken. Do not use more than needed: which pairs of instructions touch the same element?
 #
-# `vtaops check 1_tokens.py` judges the file. *Hint:* where does it say "race", and between whom?
+# `vtaops course check 1_tokens.py` judges the file. *Hint:* where does it say "race", and between
+# whom?
 
 # %%
 import vtaops

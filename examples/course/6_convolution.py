@@ -6,9 +6,9 @@
 #
 # **Your task:** within the cycles. Choose the tile, and hide the loads: by two virtual threads
 # (`s.bind(loop, vta.vthread)` before `decompose_reduction`), or with two places for each operand
-# (`vtaops.build(s, config, capacity=vtaops.lowering.Capacity(inp=2, wgt=2))`).
+# (`vtaops.build(s, config, capacity=Capacity(inp=2, wgt=2))`, from `vtaops.lowering`).
 #
-# *Then:* let TVM's MetaSchedule find the tile (`vtaops.metaschedule`).
+# *Then:* let TVM's MetaSchedule find the tile (`vtaops.compiler.metaschedule`).
 
 # %%
 import tvm

@@ -6,9 +6,9 @@
 #
 # **Your task:** within the cycles. Choose the tile, and hide the loads: by two virtual threads
 # (`s.bind(loop, vta.vthread)` before `decompose_reduction`), or with two places for each operand
-# (`vtaops.build(s, config, capacity=vtaops.lowering.Capacity(inp=2, wgt=2))`).
+# (`vtaops.build(s, config, capacity=Capacity(inp=2, wgt=2))`, from `vtaops.lowering`).
 #
-# *Then:* let TVM's MetaSchedule find the tile (`vtaops.metaschedule`).
+# *Then:* let TVM's MetaSchedule find the tile (`vtaops.compiler.metaschedule`).
 
 # %%
 import tvm
@@ -16,6 +16,7 @@ from tvm import te
 
 import vtaops
 from vtaops import schedule as vta
+from vtaops.lowering import Capacity
 
 TASK = vtaops.Conv2d(
     in_channels=64, out_channels=64, height=1, width=100, kernel=(1, 5), shift=8, clip=None
@@ -64,4 +65,4 @@ def program():
     vta.tensorize(s, "total_init", vta.reset(config))
     vta.tensorize(s, "total_update", vta.gemm(config))
     vta.tensorize(s, "shr", vta.alu(config, "shr", 8))
-    return vtaops.build(s, config, capacity=vtaops.lowering.Capacity(inp=2, wgt=2))
+    return vtaops.build(s, config, capacity=Capacity(inp=2, wgt=2))

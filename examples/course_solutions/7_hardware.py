@@ -8,8 +8,8 @@
 # describes them; a configuration with one of them is `dataclasses.replace(config,
 # extensions=("pool",))`.
 #
-# *Then:* what does it cost? `vtaops synth-report` and the page on exploration tell LUTs. Would a
-# wider tile (`vtaops configs`) be the better use of them?
+# *Then:* what does it cost? `vtaops hardware synth` and the page on exploration tell LUTs. Would a
+# wider tile (`vtaops list configs`) be the better use of them?
 
 # %%
 from dataclasses import replace

@@ -3,39 +3,39 @@
 
 #include <array>
 
-#include "touches.hpp"
+#include "accesses.hpp"
 
 // For each kind of operation, the last place at which each element was written and read.
 class Conflicts {
  public:
-  Conflicts(const Touches& touches, std::size_t kinds)
-      : touches_(touches),
-        writes_(kinds, touches.numbers<int32_t>(kNone)),
-        reads_(kinds, touches.numbers<int32_t>(kNone)) {}
+  Conflicts(const Accesses& accesses, std::size_t kinds)
+      : accesses_(accesses),
+        writes_(kinds, accesses.numbers<int32_t>(kNone)),
+        reads_(kinds, accesses.numbers<int32_t>(kNone)) {}
 
   // Writes to `found` the last place of each kind on which the next operation depends: one that
-  // touches a common element, if either of the two writes it. Notes its touches as of its kind.
+  // accesses a common element, if either of the two writes it. Notes its accesses as of its kind.
   void follow(std::size_t place, std::size_t kind, int64_t* found) {
     std::fill_n(found, writes_.size(), kNone);
-    const auto latest = [](const std::vector<int32_t>& last, const Touch& touch) {
+    const auto latest = [](const std::vector<int32_t>& last, const Access& access) {
       int32_t most = kNone;
-      touch.each([&](std::size_t element) { most = std::max(most, last[element]); });
+      access.each([&](std::size_t element) { most = std::max(most, last[element]); });
       return int64_t{most};
     };
-    for (const Touch& t : touches_.of(place)) {
+    for (const Access& t : accesses_.of(place)) {
       for (std::size_t k = 0; k < writes_.size(); ++k) {
         found[k] = std::max(found[k], latest(writes_[k][t.memory], t));
-        if (t.write) found[k] = std::max(found[k], latest(reads_[k][t.memory], t));
+        if (t.writes) found[k] = std::max(found[k], latest(reads_[k][t.memory], t));
       }
     }
-    for (const Touch& t : touches_.of(place)) {
-      std::vector<int32_t>& last = (t.write ? writes_ : reads_)[kind][t.memory];
+    for (const Access& t : accesses_.of(place)) {
+      std::vector<int32_t>& last = (t.writes ? writes_ : reads_)[kind][t.memory];
       t.each([&](std::size_t element) { last[element] = static_cast<int32_t>(place); });
     }
   }
 
  private:
-  const Touches& touches_;
+  const Accesses& accesses_;
   std::vector<PerElement<int32_t>> writes_, reads_;
 };
 

@@ -18,16 +18,15 @@ nb::object numpy_of(const Number* numbers, std::initializer_list<std::size_t> sh
 }
 
 // Refuses a column that has not one entry an operation.
-void check_length(const Column& column, const Touches& touches) {
-  if (column.size() != touches.operations()) throw nb::value_error("columns differ in length");
+void check_length(const Column& column, const Accesses& accesses) {
+  if (column.size() != accesses.operations()) throw nb::value_error("columns differ in length");
 }
 
-nb::object last_conflicts(const nb::list& operations, const Column& kinds, int64_t count,
-                          nb::handle ignored) {
-  const Touches touches(operations, ignored);
-  check_length(kinds, touches);
+nb::object last_conflicts(const nb::list& operations, const Column& kinds, int64_t count) {
+  const Accesses accesses(operations);
+  check_length(kinds, accesses);
   const std::size_t width = checked(count, kMost);
-  Conflicts conflicts(touches, width);
+  Conflicts conflicts(accesses, width);
   std::vector<int64_t> found(kinds.size() * width);
   for (std::size_t place = 0; place < kinds.size(); ++place) {
     conflicts.follow(place, checked(kinds(place), count), found.data() + place * width);
@@ -36,9 +35,9 @@ nb::object last_conflicts(const nb::list& operations, const Column& kinds, int64
 }
 
 nb::object tokens(const nb::list& operations, const Column& units) {
-  const Touches touches(operations);
-  check_length(units, touches);
-  Conflicts conflicts(touches, kUnits);
+  const Accesses accesses(operations);
+  check_length(units, accesses);
+  Conflicts conflicts(accesses, kUnits);
   Tokens tokens;
   std::vector<int64_t> positions;  // of the operations, behind relays
   for (std::size_t place = 0; place < units.size(); ++place) {
@@ -54,37 +53,37 @@ nb::object tokens(const nb::list& operations, const Column& units) {
   return numpy_of(rows, {tokens.rows().size(), width});
 }
 
-nb::dict sources(const nb::list& operations, const Column& stored, const Column& asked) {
-  const Touches touches(operations);
-  check_length(stored, touches);
-  check_length(asked, touches);
-  PerElement<int32_t> written = touches.numbers<int32_t>(kNone);  // where each element was last
-  PerElement<int64_t> copied = touches.numbers<int64_t>(kNone);   // from where, of DRAM
-  const std::size_t acc = touches.memory("acc");
+nb::dict sources(const nb::list& operations, const Column& stored, const Column& asked,
+                 std::size_t acc) {
+  const Accesses accesses(operations);
+  check_length(stored, accesses);
+  check_length(asked, accesses);
+  PerElement<int32_t> written = accesses.numbers<int32_t>(kNone);  // where each element was last
+  PerElement<int64_t> copied = accesses.numbers<int64_t>(kNone);   // from where, of DRAM
   const auto changed = [&](std::size_t source) {
     return acc < written.size() && source < written[acc].size() ? written[acc][source] : kNone;
   };
   nb::dict found;
-  for (std::size_t place = 0; place < touches.operations(); ++place) {
+  for (std::size_t place = 0; place < accesses.operations(); ++place) {
     if (asked(place)) {
-      const Touch& touch = touches.of(place).second();
+      const Access& access = accesses.of(place).of_dram();
       std::vector<int64_t> own;
-      touch.each([&](std::size_t element) {
-        const int64_t source = copied[touch.memory][element];
+      access.each([&](std::size_t element) {
+        const int64_t source = copied[access.memory][element];
         const bool intact = source != kNone && changed(static_cast<std::size_t>(source)) <
-                                                   written[touch.memory][element];
+                                                   written[access.memory][element];
         own.push_back(intact ? source : kNone);
       });
       if (std::any_of(own.begin(), own.end(), [](int64_t source) { return source != kNone; })) {
         found[nb::int_(place)] = numpy_of(own.data(), {own.size()});
       }
     }
-    for (const Touch& touch : touches.of(place)) {
-      if (!touch.write) continue;
+    for (const Access& access : accesses.of(place)) {
+      if (!access.writes) continue;
       int64_t source = stored(place);
-      touch.each([&](std::size_t element) {
-        written[touch.memory][element] = static_cast<int32_t>(place);
-        if (source != kNone) copied[touch.memory][element] = source++;
+      access.each([&](std::size_t element) {
+        written[access.memory][element] = static_cast<int32_t>(place);
+        if (source != kNone) copied[access.memory][element] = source++;
       });
     }
   }
@@ -92,24 +91,24 @@ nb::dict sources(const nb::list& operations, const Column& stored, const Column&
 }
 
 nb::dict needed(const nb::list& operations, const Column& asked) {
-  const Touches touches(operations);
-  check_length(asked, touches);
-  PerElement<char> live = touches.numbers<char>(false);
+  const Accesses accesses(operations);
+  check_length(asked, accesses);
+  PerElement<char> live = accesses.numbers<char>(false);
   nb::dict found;
-  for (std::size_t place = touches.operations(); place-- > 0;) {
+  for (std::size_t place = accesses.operations(); place-- > 0;) {
     if (asked(place)) {
-      const Touch& touch = touches.of(place).second();
-      const auto own = std::make_unique<bool[]>(touch.size());
+      const Access& access = accesses.of(place).of_dram();
+      const auto own = std::make_unique<bool[]>(access.size);
       std::size_t next = 0;
-      touch.each([&](std::size_t element) { own[next++] = live[touch.memory][element]; });
+      access.each([&](std::size_t element) { own[next++] = live[access.memory][element]; });
       if (!std::all_of(own.get(), own.get() + next, [](bool read) { return read; })) {
         found[nb::int_(place)] = numpy_of(own.get(), {next});
       }
     }
     for (const bool reads : {false, true}) {  // an operation reads before it writes
-      for (const Touch& touch : touches.of(place)) {
-        if (touch.write == reads) continue;
-        touch.each([&](std::size_t element) { live[touch.memory][element] = reads; });
+      for (const Access& access : accesses.of(place)) {
+        if (access.writes == reads) continue;
+        access.each([&](std::size_t element) { live[access.memory][element] = reads; });
       }
     }
   }
@@ -120,9 +119,8 @@ nb::dict needed(const nb::list& operations, const Column& asked) {
 
 NB_MODULE(_uses, m) {
   const auto operations = nb::arg("operations");
-  m.def("last_conflicts", &last_conflicts, operations, nb::arg("kinds"), nb::arg("count"),
-        nb::arg("ignored"));
+  m.def("last_conflicts", &last_conflicts, operations, nb::arg("kinds"), nb::arg("count"));
   m.def("tokens", &tokens, operations, nb::arg("units"));
-  m.def("sources", &sources, operations, nb::arg("stored"), nb::arg("asked"));
+  m.def("sources", &sources, operations, nb::arg("stored"), nb::arg("asked"), nb::arg("acc"));
   m.def("needed", &needed, operations, nb::arg("asked"));
 }

@@ -1,4 +1,4 @@
-"""`vtaops bitstream fetch`: against a server on this machine, and everything that can go wrong."""
+"""`vtaops fetch`: against a server on this machine, and everything that can go wrong."""
 
 import hashlib
 import threading
@@ -204,7 +204,9 @@ def test_without_a_network_the_message_asks_for_one(tmp_path):
 
 
 def test_what_is_not_published_says_how_it_is_built(tmp_path):
-    with refused(tmp_path, r"pynq-rtl-1x16 is not published .*vtaops rtl --config pynq.* --accept"):
+    with refused(
+        tmp_path, r"pynq-rtl-1x16 is not published .*vtaops hardware write pynq.* --accept"
+    ):
         Catalogue(tmp_path).fetch("pynq-rtl-1x16")
     with refused(tmp_path, "known ids: pynq-hls-1x16"):
         Catalogue(tmp_path).fetch("nothing")
@@ -229,8 +231,8 @@ def test_the_command(site, tmp_path, monkeypatch):
             self, name, schemes=LOOPBACK, **given
         )
     )  # fmt: skip
-    assert "no (fetch it)" in CliRunner().invoke(app, ["bitstream", "list"]).output
-    output = CliRunner().invoke(app, ["bitstream", "fetch", "own"]).output
+    assert "no (fetch it)" in CliRunner().invoke(app, ["list", "bitstreams"]).output
+    output = CliRunner().invoke(app, ["fetch", "own"]).output
     assert "own is in the cache, and intact" in output
     (path,) = (tmp_path / "vtaops" / "bitstreams").iterdir()
     assert path.name in output.replace("\n", "")

@@ -179,7 +179,7 @@ def test_other_hosts_need_the_secret(hosts, tmp_path, secret):
     (tmp_path / "other").write_text(SECRET[::-1])
     other = {"VTAOPS_BOARD_SECRET_FILE": str(tmp_path / "other")}
     with serving(board, *BOARD_COMMAND, "--programmed", environment=secret) as address:
-        info = (sys.executable, "-m", "vtaops.cli", "board", "info", "--json", "--board", address)
+        info = (sys.executable, "-m", "vtaops", "board", "info", "--json", address)
         assert "the board asks for its shared secret" in client.run(*info).stderr
         assert "the shared secret is wrong" in client.run(*info, environment=other).stderr
         facts = json.loads(client.run(*info, environment=secret).stdout)

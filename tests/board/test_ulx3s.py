@@ -143,7 +143,7 @@ def test_products_take_the_multipliers_that_the_rest_leaves(config, large, small
 
 def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatch, tmp_path):
     bitstream, run = tmp_path / "vta.bit", CliRunner().invoke
-    flash = ["flash", "--board", "ulx3s:/dev/ttyUSB0", "--bitstream", str(bitstream)]
+    flash = ["flash", "ulx3s:/dev/ttyUSB0", "--bitstream", str(bitstream)]
     assert "cannot read the bitstream" in str(run(app, flash).exception)
     bitstream.write_bytes(b"no bitstream")
     assert "not a bitstream for an ECP5" in str(run(app, flash).exception)

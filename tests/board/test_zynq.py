@@ -18,7 +18,6 @@ from vtaops.cli import app
 from vtaops.hardware import zynq
 from vtaops.hardware.build import build_library
 from vtaops.hardware.registers import RtlRegisters
-from vtaops.hardware.rtl import rtl_design
 from vtaops.machine.config import MICRO_OP_BYTES, PAGE_BYTES
 from vtaops.runtime.executor import relocate
 
@@ -45,7 +44,7 @@ class System:
 
     def __init__(self, nbytes):
         sources = [*data_directory("sim/tsim/zynq").iterdir(), *FOLDER.iterdir()]
-        files = dict(rtl_design(CONFIG, zynq.rtl_parameters(CONFIG), axi=True).files)
+        files = dict(zynq.zynq_rtl(CONFIG).files)
         files |= {path.name: path.read_bytes() for path in sources}
         self.native = ctypes.CDLL(str(build_library("bench", files, "bench.cpp")))
         for name in ("new", "memory"):
@@ -167,7 +166,7 @@ def tools(monkeypatch, tmp_path):
     (folder / "made.bit").write_bytes(bit_file().to_bytes())
     monkeypatch.setenv("PATH", str(folder), prepend=":")
 
-    def yosys(config, parameters, commands, folder, **_):
+    def yosys(design, commands, folder, **_):
         assert "read_verilog -sv axi3_control.sv vta_zynq.v;" in commands
         cells = {"LUT6": 70, "FDRE": 50, "RAMB36E1": 3, "RAMB18E1": 1, "DSP48E1": 9, "PS7": 1}
         text = json.dumps({"design": {"num_cells_by_type": cells}})
@@ -227,7 +226,7 @@ def test_every_missing_tool_is_named_with_its_origin(tools, monkeypatch, tmp_pat
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("pynq_512", {}, "'pynq_512' has the extension 'pairs'.*vtaops rtl"),
+        ("pynq_512", {}, "'pynq_512' has the extension 'pairs'.*vtaops hardware write"),
         ("ultra96", {}, "has target 'ultra96'; this flow builds for 'pynq'"),
         ("pynq", {"weight_port": 1}, "has WEIGHT_PORT 1"),
         ("pynq", {"port_bytes": 16}, "has a port of 16 bytes"),

@@ -134,7 +134,7 @@ def test_wrong_tiles_are_told_by_what_is_read_again_or_does_not_fit(tmp_path):
 )
 def test_what_is_no_exercise_is_refused(tmp_path, text, said):
     (tmp_path / "x.py").write_text(text)
-    found = CliRunner().invoke(app, ["check", str(tmp_path / "x.py")])
+    found = CliRunner().invoke(app, ["course", "check", str(tmp_path / "x.py")])
     assert found.exit_code == 1
     assert said in f"{found.exception} {found.output}"
 
@@ -151,17 +151,17 @@ def test_unknown_limits_and_files_are_refused(tmp_path):
 
 def test_the_command(tmp_path):
     folder = tmp_path / "course"
-    written = CliRunner().invoke(app, ["check", "--new", str(folder)])
+    written = CliRunner().invoke(app, ["course", "check", "--new", str(folder)])
     assert [Path(line).name for line in written.output.split()] == EXERCISES
     (folder / EXERCISES[0]).write_text((EXAMPLES / "course_solutions" / EXERCISES[0]).read_text())
-    CliRunner().invoke(app, ["check", "--new", str(folder)])  # what a student wrote stays
-    solved = CliRunner().invoke(app, ["check", str(folder / EXERCISES[0]), "--json"])
+    CliRunner().invoke(app, ["course", "check", "--new", str(folder)])  # what a student wrote stays
+    solved = CliRunner().invoke(app, ["course", "check", str(folder / EXERCISES[0]), "--json"])
     assert solved.exit_code == 0
     assert json.loads(solved.output)["solved"]
-    unsolved = CliRunner().invoke(app, ["check", str(folder / EXERCISES[1])])
+    unsolved = CliRunner().invoke(app, ["course", "check", str(folder / EXERCISES[1])])
     assert unsolved.exit_code == 1
     assert "not solved yet" in unsolved.output
-    assert CliRunner().invoke(app, ["check"]).exit_code == 1
+    assert CliRunner().invoke(app, ["course", "check"]).exit_code == 1
 
 
 @pytest.mark.parametrize(

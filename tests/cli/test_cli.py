@@ -1,8 +1,6 @@
 """The command line: output, exit codes, help with an example for every command."""
 
-import errno
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +13,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from vtaops import ShapeError, VTAError, cli
+from vtaops.cli.lists import Kind
 from vtaops.runtime import DEVICES
 from vtaops.schedule.workloads import WORKLOADS
 
@@ -33,16 +32,25 @@ def test_run_conv2d_prints_the_statistics_report():
 
 
 def test_run_as_json_with_explicit_shape_and_tiling():
-    shape = "--in-channels 8 --out-channels 16 --height 6 --width 5 --kernel 3,1 --strides 1,2"
-    post = "--padding 1,0,1,0 --bias --shift 4 --clip -9,9"
+    shape = "in_channels=8, out_channels=16, height=6, width=5, kernel=(3, 1), strides=(1, 2)"
+    post = "padding=(1, 0, 1, 0), bias=True, shift=4, clip=(-9, 9)"
     how = "--config tiny --tiling oc=8,ic=8,h=2,w=3,oc_threads=2 --json"
-    result = call(*f"run conv2d {shape} {post} {how}".split())
+    result = call("run", "op", f"Conv2d({shape}, {post})", *how.split())
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
     assert report["equals_numpy"] is True
     assert report["operators"][0]["tiling"]["oc_threads"] == 2
     assert report["operators"][0]["parameters"]["clip"] == [-9, 9]
     assert report["counters"]["gemm_counter"] == 2 * 6 * 3 * 3
+
+
+def test_run_conv2d_with_an_explicit_shape():
+    shape = "--in-channels 8 --out-channels 16 --height 6 --width 5 --kernel 3,1 --strides 1,2"
+    result = call(*f"run conv2d {shape} --padding 1,0,1,0 --config tiny --json".split())
+    assert result.exit_code == 0, result.output
+    (operator,) = json.loads(result.output)["operators"]
+    expected = {"kernel": [3, 1], "strides": [1, 2], "padding": [1, 0, 1, 0]}
+    assert {name: operator["parameters"][name] for name in expected} == expected
 
 
 def test_run_arrays_from_files(tmp_path):
@@ -53,20 +61,21 @@ def test_run_arrays_from_files(tmp_path):
     for name, array in arrays.items():
         np.save(files[name], array)
     given = "--input", files["x"], "--weights", files["w"], "--output", files["y"]
-    result = call("run", "conv2d", *given, "--padding", "same", "--clip", "0,127")
+    convolution = "Conv2d(padding='same', clip=(0, 127))"
+    result = call("run", "op", convolution, *given)
     assert result.exit_code == 0, result.output
     expected = vtaops.conv2d(arrays["x"], arrays["w"], padding=1, clip=(0, 127))
     np.testing.assert_array_equal(np.load(files["y"]), expected)
-    error = call("run", "gemm", "--input", files["x"], "--weights", files["w"]).exception
+    error = call("run", "op", "Gemm()", "--input", files["x"], "--weights", files["w"]).exception
     assert "data has rank 4" in str(error)
-    many = *given, "--weights", files["w"], "--weights", files["w"]
-    assert "takes kernel" in str(call("run", "conv2d", *many).exception)
-    missing = call("run", "gemm", "-m1", "-n1", "-k1", "--input", str(tmp_path)).exception
+    pool = "MaxPool2d(channels=5, height=6, width=7, kernel=2)"
+    assert "takes none" in str(call("run", "op", pool, *given).exception)
+    missing = call("run", "op", "Gemm(m=1, n=1, k=1)", "--input", str(tmp_path)).exception
     assert "as a .npy array" in str(missing)
 
 
 def test_run_gemm_of_the_tutorial():
-    result = call("run", "gemm", "--layer", "tutorial.matrix_multiply", "--json")
+    result = call("run", "op", "tutorial.matrix_multiply", "--json")
     assert json.loads(result.output)["counters"]["wgt_load_nbytes"] == 65536
 
 
@@ -81,14 +90,14 @@ def test_run_gemm_of_the_tutorial():
 )
 def test_every_stage_is_shown(stage, text):
     arguments = ["--tiling", "oc=128,ic=16,h=7,w=14,oc_threads=2"]
-    result = call("run", "conv2d", "--layer", "resnet18.C8", *arguments, "--show", stage)
+    result = call("run", "op", "resnet18.C8", *arguments, "--show", stage)
     assert result.exit_code == 0, result.output
     assert text in result.output
 
 
 def test_save_disassemble_verify(tmp_path):
     file = str(tmp_path / "gemm.vta")
-    assert call("run", "gemm", "-m", "3", "-n", "20", "-k", "20", "--save", file).exit_code == 0
+    assert call("run", "op", "Gemm(m=3, n=20, k=20)", "--save", file).exit_code == 0
     listing = call("disasm", file)
     assert listing.exit_code == 0
     assert "FINISH" in listing.output
@@ -98,10 +107,17 @@ def test_save_disassemble_verify(tmp_path):
 
 
 def test_lists():
-    assert "8192/2048/1024/2048" in call("configs").output
-    assert "1x16_i8w8a32_15_15_18_17" in call("configs", "zcu104").output
-    assert json.loads(call("configs", "--json").output)["tiny"]["LOG_BLOCK"] == 3
-    assert "resnet18.C11" in call("layers").output
+    assert "8192/2048/1024/2048" in call("list", "configs").output
+    assert "1x16_i8w8a32_15_15_18_17" in call("list", "configs", "zcu104").output
+    assert json.loads(call("list", "configs", "--json").output)["tiny"]["LOG_BLOCK"] == 3
+    assert "resnet18.C11" in call("list", "layers").output
+    assert "vww_96_int8.tflite" in call("list", "models").output
+    assert isinstance(call("list", "layers", "pynq").exception, VTAError)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_lists_as_json(kind):
+    assert len(json.loads(call("list", kind.value, "--json").output)) > 2
 
 
 @pytest.mark.parametrize(
@@ -112,12 +128,12 @@ def test_lists():
             "no layer 'resnet18.C99'; the nearest are resnet18.C9, ",
         ),
         ("run conv2d --height 8", "Conv2d lacks in_channels, out_channels, width, kernel"),
-        ("run gemm --layer resnet18.C2", "is a Conv2d, not a Gemm"),
+        ("run conv2d --layer lenet5.S4", "not a Conv2d; see vtaops run op"),
         ("run conv2d --layer resnet18.C8 --config pink", "no hardware configuration 'pink'"),
-        ("run conv2d --kernel three", "write integers separated by commas"),
-        ("run conv2d --layer resnet18.C8 --tiling oc=nine", "cannot read tiling 'oc=nine'"),
-        ("run conv2d --layer resnet18.C8 --tiling oc=16,ic=16,depth=3", "cannot read tiling"),
-        ("run gemm -m 1 -n 1 -k 1 --shift 40", "shift is 40"),
+        ("run conv2d --kernel three", "cannot read the operator 'Conv2d(kernel=(three))'"),
+        ("run op resnet18.C8 --tiling oc=nine", "cannot read tiling 'oc=nine'"),
+        ("run op resnet18.C8 --tiling oc=16,ic=16,depth=3", "cannot read tiling"),
+        ("run op Gemm(m=1,n=1,k=1,shift=40)", "shift is 40"),
         ("disasm /nonexistent.vta", "/nonexistent.vta"),
     ],
 )
@@ -136,12 +152,12 @@ def test_lesson(tmp_path):
     picture = tmp_path / "lesson.png"
     stages = ("--stage", "default", "--stage", "tuned")
     options = ("--size", "32", "--budget", "0.01", "--script", "--plot", str(picture))
-    result = call("lesson", "matmul", *stages, *options)
+    result = call("course", "lesson", "matmul", *stages, *options)
     assert result.exit_code == 0, result.output
     assert "# ==== tuned" in result.output
     assert "speed-up" in result.output
     assert shows_something(picture)
-    assert call("lesson", "pool").exception.args[0].startswith("unknown lesson 'pool'")
+    assert call("course", "lesson", "pool").exception.args[0].startswith("unknown lesson 'pool'")
 
 
 def test_wrong_usage_exits_with_2():
@@ -200,8 +216,8 @@ def test_operators_that_cannot_be_read(operator, message):
     [
         ("run conv2d --layer resnet18.C1", WORKLOADS, 3),
         ("tune --layer nothing", WORKLOADS, 0),
-        ("profile x.onnx --against pyn", vtaops.HardwareConfig.names(), 4),
-        ("isa --config ultra", vtaops.HardwareConfig.names(), 1),
+        ("report profile x.onnx --against pyn", vtaops.HardwareConfig.names(), 4),
+        ("hardware isa ultra", vtaops.HardwareConfig.names(), 1),
         ("run conv2d --device t", DEVICES, 2),
         ("tune --device f", DEVICES, 1),
     ],
@@ -223,56 +239,20 @@ def test_layers_configurations_and_devices_are_completed(
 
 
 def test_a_negative_seed_is_wrong_usage():
-    result = call("run", "gemm", "--layer", "tutorial.matrix_multiply", "--seed", "-1")
+    result = call("run", "op", "tutorial.matrix_multiply", "--seed", "-1")
     assert result.exit_code == 2
     assert "seed" in result.output
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-@pytest.mark.parametrize("arguments", [["configs"], ["configs", "--json"], ["--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["list", "configs"], ["list", "configs", "--json"], ["--help"]]
+)
 def test_an_output_that_cannot_be_written_is_one_line(arguments):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "vtaops.cli", *arguments],
+            [sys.executable, "-m", "vtaops", *arguments],
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "error: cannot write the output: No space left on device\n"
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["run", "gemm", "-m", "2", "-n", "2", "-k", "2", "--output"],
-        ["run", "gemm", "-m", "2", "-n", "2", "-k", "2", "--save"],
-        ["run", "gemm", "-m", "2", "-n", "2", "-k", "2", "--device", "tsim", "--trace"],
-        ["run", "model", "network.vtam", "--output"],
-        ["compile", "network.onnx", "--output"],
-        ["profile", "network.vtam", "--output"],
-        ["quantize", "network.onnx", "--calibration", "x.npy", "--output"],
-        ["trace", "--output"],
-        ["roofline", "--output"],
-        ["lesson", "matmul", "--plot"],
-        ["sweep", "--output"],
-        ["sweep", "--parallel"],
-        ["store", "export", "--output"],
-    ],
-    ids=" ".join,
-)
-def test_a_missing_folder_is_named_before_any_work(arguments):
-    """The files that would be read are not there either, and nothing complains of them."""
-    done = call(*arguments, "some/folder/file.npz")
-    assert isinstance(done.exception, VTAError)
-    message = "cannot write 'some/folder/file.npz': There is no folder 'some/folder'"
-    assert str(done.exception) == message
-
-
-def test_results_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    def full(descriptor):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    command = ["run", "gemm", "-m", "2", "-n", "2", "-k", "2", "-o", str(tmp_path / "y.npy")]
-    done = call(*command)
-    assert str(done.exception) == f"cannot write '{tmp_path}/y.npy': No space left on device"
-    assert list(tmp_path.iterdir()) == []

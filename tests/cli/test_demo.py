@@ -31,4 +31,4 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     (tmp_path / "file").write_text("")
     done = CliRunner().invoke(app, ["demo", "-o", str(tmp_path / "file" / "below")])
     assert isinstance(done.exception, vtaops.VTAError)
-    assert "cannot make the folder" in str(done.exception)
+    assert "cannot write to the folder" in str(done.exception)

@@ -98,22 +98,22 @@ def test_a_wrong_result_ends_with_1(compiled, monkeypatch):
 
 def test_the_plan_and_the_profile(compiled, tmp_path):
     model, path, _ = compiled
-    rows = json.loads(vta("ops", path, "--json").output)
+    rows = json.loads(vta("plan", path, "--json").output)
     assert [row["name"] for row in rows] == [row.name for row in model.plan]
-    assert f"of {len(rows)} operators on VTA" in vta("ops", path).output
-    data = json.loads(vta("profile", path, "--json").output)
+    assert f"of {len(rows)} operators on VTA" in vta("plan", path).output
+    data = json.loads(vta("report", "profile", path, "--json").output)
     assert data["cycles"] == model.cycles()
     for name, start in (("page.html", b"<!"), ("roof.png", b"\x89PNG")):
-        assert vta("profile", path, "-o", tmp_path / name).exit_code == 0
+        assert vta("report", "profile", path, "-o", tmp_path / name).exit_code == 0
         assert (tmp_path / name).read_bytes().startswith(start)
-    done = vta("profile", path, "-o", tmp_path / "memory.svg", "--picture", "memory")
+    done = vta("report", "profile", path, "-o", tmp_path / "memory.svg", "--picture", "memory")
     assert done.exit_code == 0, done.output
 
 
 def test_a_page_with_both_configurations(tmp_path):
     onnx.save(vtaops.quantize(small_network(), {"x": images()}), tmp_path / "q.onnx")
     options = "--config", "pynq", "--against", "pynq_ext", "-o", tmp_path / "both.html"
-    assert vta("profile", tmp_path / "q.onnx", *options).exit_code == 0
+    assert vta("report", "profile", tmp_path / "q.onnx", *options).exit_code == 0
     page = (tmp_path / "both.html").read_text()
     assert all(f"{name}: " in page for name in (" on pynq", " on pynq_ext"))
 
@@ -124,8 +124,8 @@ def test_mistakes_are_named(compiled, tmp_path):
         (("run", path, *inputs, *inputs), "inputs are given"),
         (("run", tmp_path / "nothing.vtam"), "cannot read"),
         (("run", tmp_path / "nothing.onnx"), "does not exist"),
-        (("ops", tmp_path / "nothing.onnx"), "does not exist"),
-        (("profile", path, "--against", "pynq"), "needs the model itself"),
+        (("plan", tmp_path / "nothing.onnx"), "does not exist"),
+        (("report", "profile", path, "--against", "pynq"), "needs the model itself"),
     ):
         done = vta(*arguments)
         assert done.exit_code == 1
@@ -134,9 +134,9 @@ def test_mistakes_are_named(compiled, tmp_path):
 
 
 def test_a_compiled_model_is_told_of_without_tvm(compiled):
-    """`ops`, `profile` and `run` of a file need no compiler, so they start at once."""
+    """`plan`, `report profile` and `run` of a file need no compiler, so they start at once."""
     _, path, inputs = compiled
-    for command in (("ops", path), ("profile", path), ("run", path, *inputs)):
+    for command in (("plan", path), ("report", "profile", path), ("run", path, *inputs)):
         code = f"""
 import sys
 sys.modules["tvm"] = sys.modules["tvm_ffi"] = sys.modules["torch"] = None
@@ -149,7 +149,7 @@ app({list(command)!r})
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("options", [(), (("--mean", "0.485,0.456,0.406"), ("--deviation", ".2"))])
+@pytest.mark.parametrize("options", [(), (("--mean", "0.485,0.456,0.406"), ("--std", ".2"))])
 def test_pictures_are_prepared_alike_for_calibration_and_runs(options, tmp_path):
     """The calibrated model has the words of one that was calibrated with what `run` reads."""
     image = pytest.importorskip("PIL.Image")
@@ -187,7 +187,7 @@ def test_pictures_that_do_not_suit(compiled, tmp_path):
         ((*quantized, tmp_path / "photos", "--mean", "gray"), "--mean is 'gray'"),
         ((*quantized, tmp_path / "photos", "--mean", "nan"), "mean is one number, or three"),
         ((*quantized, tmp_path / "photos", "--mean", "1,2"), "mean is one number, or three"),
-        ((*quantized, tmp_path / "photos", "--deviation", "1,0,1"), "greater than 0"),
+        ((*quantized, tmp_path / "photos", "--std", "1,0,1"), "greater than 0"),
         ((*quantized, tmp_path / "x.npy", "--mean", "0"), "hold none"),
         (("run", path, *inputs, "--mean", "0"), "none of the inputs is one"),
     ):
@@ -209,29 +209,29 @@ def test_the_noise_of_every_layer(tmp_path):
         layer["tensor"]: layer["sqnr_db"]
         for layer in json.loads((tmp_path / "quality.json").read_text())["layers"]
     }
-    found = vta("profile", model, "--quality", tmp_path / "quality.json", "--json")
+    found = vta("report", "profile", model, "--quality", tmp_path / "quality.json", "--json")
     shown = {row["name"]: row["sqnr"] for row in json.loads(found.stdout)["layers"]}
     known = {name: value for name, value in shown.items() if value is not None}
     assert len(known) > 4
     assert known == {name: quality[name] for name in known}
-    done = vta("profile", model, "--quality", tmp_path / "images.npz")
+    done = vta("report", "profile", model, "--quality", tmp_path / "images.npz")
     assert done.exit_code == 1
     assert "is not the output of vtaops quantize --json" in str(done.exception)
     (tmp_path / "quality.json").write_text(
         '{"layers": [{"tensor": "x", "sqnr_db": 1' + "0" * 400 + "}]}"
     )
-    done = vta("profile", model, "--quality", tmp_path / "quality.json")
+    done = vta("report", "profile", model, "--quality", tmp_path / "quality.json")
     assert "is not the output of vtaops quantize --json" in str(done.exception)
 
 
 def test_a_file_is_for_one_configuration(compiled, tmp_path):
     _, path, inputs = compiled
-    for command in (("run", path, *inputs), ("profile", path), ("ops", path)):
+    for command in (("run", path, *inputs), ("report", "profile", path), ("plan", path)):
         done = vta(*command, "--config", "pynq")
         assert done.exit_code == 1
         assert "is compiled for tiny, not for pynq" in str(done.exception)
         assert vta(*command, "--config", "tiny").exit_code == 0
-    assert "on tiny" in vta("ops", path).output
+    assert "on tiny" in vta("plan", path).output
     done = vta("compile", path, "-o", tmp_path / "again.vtam")
     assert done.exit_code == 1
     assert "is already compiled" in str(done.exception)
@@ -245,7 +245,7 @@ def test_compile_says_how_the_network_compares_with_its_file(tmp_path):
     assert "not compared with its file" in vta(*asked, "--no-check").output
 
 
-@pytest.mark.parametrize("command", ["ops", "profile", "run", "prove"])
+@pytest.mark.parametrize("command", ["plan", "report profile", "run", "prove"])
 def test_markup_in_names_is_text(tmp_path, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     names = "[red]net[/red]", "[link=https://example.com]pool[/link]", "end[/]"
@@ -253,10 +253,10 @@ def test_markup_in_names_is_text(tmp_path, command, monkeypatch):
     small = graph.add(pool, graph.input("x[/]", (1, 16, 8, 8)), name=names[1])
     graph.output(graph.add(pool, small, name=names[2]))
     vtaops.compile_model(graph, "pynq_ext").save(tmp_path / "m.vtam")
-    done = vta(command, tmp_path / "m.vtam")
+    done = vta(*command.split(), tmp_path / "m.vtam")
     assert done.exit_code == 0, done.output
     assert names[2] in done.output
-    if command in ("ops", "profile"):
+    if command in ("plan", "report profile"):
         assert names[1] in done.output
-    if command == "profile":
+    if command == "report profile":
         assert names[0] in done.output

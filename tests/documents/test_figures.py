@@ -52,7 +52,9 @@ def test_a_figure_changed_by_hand_is_found(document):
 def drawn():
     """Return the picture, workload, tilings and configurations of traces in docs/diagrams.md."""
     text = re.sub(r"\\\n\s*", " ", (DOCS / "diagrams.md").read_text())
-    for line, name in re.findall(r"^(vtaops trace .* -o docs/images/(\w+)\.png.*)$", text, re.M):
+    for line, name in re.findall(
+        r"^(vtaops report trace .* -o docs/images/(\w+)\.png.*)$", text, re.M
+    ):
         words = line.split()
         values = {
             key: [words[i + 1] for i, word in enumerate(words) if word == f"--{key}"]

@@ -40,10 +40,11 @@ from vtaops.explore import (
 )
 from vtaops.explore.area import area_by_block
 from vtaops.explore.store import LEASE_SECONDS
-from vtaops.explore.tables import table_bytes, verdict_rows
+from vtaops.explore.tables import verdict_rows
 from vtaops.machine.config import Extension
 from vtaops.program.accesses import count_accesses
 from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
+from vtaops.report.files import table_bytes
 from vtaops.schedule import default_tiling
 from vtaops.schedule.candidates import TilingList
 from vtaops.schedule.workloads import Workload

@@ -29,8 +29,7 @@ def call(*arguments):
 def test_sweep_shows_keeps_and_resumes(tmp_path):
     outputs = [tmp_path / name for name in ("front.svg", "front.html", "points.csv")]
     arguments = [part for path in outputs for part in ("-o", path)]
-    parallel = tmp_path / "parallel.svg"
-    done = call(*SWEEP, *VARY, *arguments, "--parallel", parallel, "--json")
+    done = call(*SWEEP, *VARY, *arguments, "--json")
     assert done.exit_code == 0, done.output
     assert "omitted: pynq LOG_ACC_BUFF_SIZE=22" in done.stderr
     rows = json.loads(done.stdout)
@@ -45,16 +44,15 @@ def test_sweep_shows_keeps_and_resumes(tmp_path):
     assert [row["cycles"] for row in data["rows"]] == [row["cycles"] for row in rows]
     assert data["layers"][0][0]["name"] == "resnet18.C10"
     assert not re.search(r"(src|href)=", page)
-    for path in (outputs[0], parallel):
-        ElementTree.parse(path)
+    ElementTree.parse(outputs[0])
 
     again = call(*SWEEP, *VARY, "--resume")
     assert again.exit_code == 0, again.output
     assert "1x16 15_15_18_15" in again.stdout
-    listed = json.loads(call("store", "ls", "--json").stdout)
+    listed = json.loads(call("report", "results", "--json").stdout)
     assert all(n["records"] == n["computed"] for n in listed["kinds"].values())
-    assert "verdict" in call("store", "ls").stdout
-    assert call("store", "export", "-o", "all.json").exit_code == 0
+    assert "verdict" in call("report", "results").stdout
+    assert call("report", "results", "-o", "all.json").exit_code == 0
     verdicts = json.loads((tmp_path / "all.json").read_text())
     assert {row["cycles"] for row in verdicts} == {row["cycles"] for row in rows}
     assert len(call(*SWEEP, "--fits", "xc7z020", "--effort", "bound", "--json").stdout) > 100
@@ -84,8 +82,8 @@ def test_sweep_searches(tmp_path):
         ("sweep -o no/folder.csv", "There is no folder 'no'"),
         ("sweep --resume", "does not exist"),
         ("sweep --store text", "cannot open the store"),
-        ("store ls", "does not exist"),
-        ("store export -o x.csv nowhere.db", "does not exist"),
+        ("report results", "does not exist"),
+        ("report results -o x.csv nowhere.db", "does not exist"),
     ],
 )
 def test_mistakes_have_a_message(arguments, message, tmp_path):

@@ -8,14 +8,13 @@ from dataclasses import replace
 import pytest
 
 import vtaops
+from examples.tiling_gym import SEARCHES, Problem
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
 from vtaops.base.errors import ConfigError, DeviceError, StoreError
 from vtaops.explore import (
-    SEARCHES,
     Design,
     Engine,
     Network,
-    Problem,
     ResultStore,
     Space,
     dask_executor,
@@ -130,7 +129,7 @@ def test_a_gym_may_ask_for_a_proof_of_each_candidate(monkeypatch):
     default = default_tiling(SMALL, PYNQ.config)
     assert proving.evaluate(default) == plain.evaluate(default)
     wrong = vtaops.compile(replace(SMALL, shift=SMALL.shift + 1), PYNQ.config, default)
-    monkeypatch.setattr("vtaops.explore.problem.compile", lambda *_: wrong)
+    monkeypatch.setattr("examples.tiling_gym.compile", lambda *_: wrong)
     refused = Problem(SMALL, PYNQ, prove=True).evaluate(default)
     assert not refused.legal
     assert "does not compute what it declares" in refused.reason

@@ -279,7 +279,7 @@ def test_a_picture_as_input(tmp_path):
 def test_the_command(model, tmp_path):
     model.save(tmp_path / "network.vtam")
     result = CliRunner().invoke(
-        app, ["export", str(tmp_path / "network.vtam"), "--c", str(tmp_path / "c")]
+        app, ["export", str(tmp_path / "network.vtam"), "-o", str(tmp_path / "c")]
     )
     assert result.exit_code == 0, result.output
     assert "bytes of constants" in result.output

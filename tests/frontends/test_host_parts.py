@@ -182,7 +182,7 @@ def test_a_file_whose_scales_are_computed_when_it_runs_is_the_hosts():
     product = b.add("Cast", b.add("MatMulInteger", data, weight, zero), to=TensorProto.FLOAT)
     b.output(b.add("Mul", product, scale))
     model = b.model()
-    with pytest.warns(vtaops.PlacementWarning):
+    with pytest.warns(vtaops.errors.PlacementWarning):
         compiled = vtaops.compile_model(model)
     array = images(1, (3, 8))[0]
     (expected,) = Probe(model).run({"x": array}).values()

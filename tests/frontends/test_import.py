@@ -14,7 +14,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
-from vtaops import ModelError, PlacementWarning, UnsupportedError
+from vtaops import ModelError, UnsupportedError
+from vtaops.errors import PlacementWarning
 from vtaops.frontends import import_model
 from vtaops.graph import Graph, evaluate, onnx_files
 from vtaops.graph.executor import evaluate_all

@@ -93,12 +93,12 @@ def test_rows_have_reasons_of_the_most_able_hardware_last():
 
 
 def test_the_command_shows_the_rows_of_a_name():
-    arguments = ["ops", "--supported", "convtranspose"]
+    arguments = ["plan", "--supported", "convtranspose"]
     shown = CliRunner().invoke(app, arguments, env={"COLUMNS": "160"})
     assert shown.exit_code == 0
     assert "ConvTranspose" in shown.output
     assert "GlobalAveragePool" not in shown.output
-    listed = json.loads(CliRunner().invoke(app, ["ops", "--supported", "gelu", "--json"]).output)
+    listed = json.loads(CliRunner().invoke(app, ["plan", "--supported", "gelu", "--json"]).output)
     assert len(listed) == len(matching("gelu"))
     assert {"operator", "form", "outcomes", "reasons"} <= {*listed[0]}
 
@@ -108,7 +108,7 @@ def test_the_command_shows_the_rows_of_a_name():
     [(["--supported", "Konv"], "no operator 'Konv'"), ([], "give a model file, or --supported")],
 )
 def test_the_command_says_what_is_missing(arguments, text):
-    failed = CliRunner().invoke(app, ["ops", *arguments])
+    failed = CliRunner().invoke(app, ["plan", *arguments])
     assert isinstance(failed.exception, vtaops.VTAError)
     assert text in str(failed.exception)
 

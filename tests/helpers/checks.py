@@ -3,7 +3,7 @@
 import numpy as np
 
 import vtaops
-from vtaops import VerificationError
+from vtaops.errors import VerificationError
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.verifier import Rule, verify
 from vtaops.runtime.fsim import Fsim

@@ -6,7 +6,8 @@ from helpers.tsim_support import needs_tools
 
 from trials.linked_resnet18 import linked_resnet18
 from trials.mutations import tokens
-from vtaops import HardwareConfig, VerificationError
+from vtaops import HardwareConfig
+from vtaops.errors import VerificationError
 from vtaops.lowering import link, whole
 from vtaops.machine.capabilities import HLS_2020
 from vtaops.runtime.fsim import Fsim

@@ -8,24 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import vtaops
 from trials.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 from trials.random_streams import with_tokens
-from vtaops import Conv2d, HardwareConfig, Program
+from vtaops import HardwareConfig, Program
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import insert_tokens
-from vtaops.lowering.operation import Operation, Touch, distinct
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.parsing.nests import parse
+from vtaops.machine.accesses import DRAM, distinct, listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.machine.layout import Layout
-from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Buffer, Role
-from vtaops.program.accesses import count_accesses
-from vtaops.program.interpreter import interpret
 from vtaops.schedule import blocked_shape
 
 
@@ -132,14 +129,13 @@ def executed(kernel):
     st.lists(loop_strategy, max_size=5),
     st.tuples(*[st.integers(0, 9)] * 3),
     st.integers(1, 64),
-    st.booleans(),
 )
-def test_kernels_execute_the_nest(loops, base, limit, keep_weights):
+def test_kernels_execute_the_nest(loops, base, limit):
     expected = np.array([base])
     for loop in loops:
         steps = np.arange(loop.extent)[:, None] * np.array(loop.strides)
         expected = (expected[:, None] + steps[None]).reshape(-1, 3)
-    found = list(kernels(base, loops, limit, keep_weights=keep_weights))
+    found = list(kernels(base, loops, limit))
     assert all(len(kernel.micro_ops) <= limit for kernel in found)
     rows = np.concatenate([executed(kernel) for kernel in found])
     assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, expected.tolist()))
@@ -154,14 +150,6 @@ def test_kernel_of_the_tutorial_is_small_and_keeps_its_distance():
     for step, dst in enumerate(order):
         assert step - last.get(dst, -PIPELINE_DISTANCE) >= PIPELINE_DISTANCE
         last[dst] = step
-
-
-def test_kept_weights_are_read_less_often_in_the_same_sums():
-    op = Conv2d(in_channels=32, out_channels=64, height=28, width=28, kernel=3, padding=1)
-    usual, kept = (vtaops.compile(op, "pynq", keep_weights=keep) for keep in (False, True))
-    assert 4 * count_accesses(kept).wgt_reads < count_accesses(usual).wgt_reads
-    arrays = random_arguments(op, np.random.default_rng(0))
-    assert np.array_equal(interpret(kept, *arrays), evaluate(op, arrays))
 
 
 def test_equal_micro_ops_are_stored_once_and_memory_is_reused():
@@ -182,33 +170,39 @@ def test_equal_micro_ops_are_stored_once_and_memory_is_reused():
 # --------------------------------------------------------------------------------- tokens
 
 
+def stub(instruction, *accesses):
+    """An operation that accesses what a test says."""
+    dram = tuple(access for access in accesses if access.memory >= DRAM)
+    own = tuple(access for access in accesses if access.memory < DRAM)
+    return Operation(instruction).elsewhere(scratchpads=own, dram=dram)
+
+
 def random_operations(rng, length):
     """Operations of the three units on a few elements of each memory, and of one DRAM buffer."""
     operations = []
     for _ in range(length):
         kind = rng.choice(["inp", "wgt", "gemm", "gemm", "alu", "acc", "store", "dram"])
 
-        def some(space, write):
+        def some(memory, writes):
             elements = np.array(sorted(rng.sample(range(4), rng.randint(1, 2))))
-            return Touch(space, elements, write)
+            return listed(memory, elements, writes=writes)
 
         if kind in ("inp", "wgt"):
             memory = Memory.INP if kind == "inp" else Memory.WGT
-            operations.append(Operation(Load(memory=memory), touches=(some(kind, True),)))
+            operations.append(stub(Load(memory=memory), some(memory, True)))
         elif kind == "dram":
-            touches = some("dram:0", False), some("inp", True)
-            operations.append(Operation(Load(memory=Memory.INP), touches=touches))
+            accesses = some(DRAM, False), some(Memory.INP, True)
+            operations.append(stub(Load(memory=Memory.INP), *accesses))
         elif kind == "acc":
-            operations.append(Operation(Load(memory=Memory.ACC), touches=(some("acc", True),)))
+            operations.append(stub(Load(memory=Memory.ACC), some(Memory.ACC, True)))
         elif kind == "gemm":
-            touches = some("acc", True), some("inp", False), some("wgt", False)
-            operations.append(Operation(Gemm(), touches=touches))
+            accesses = some(Memory.ACC, True), some(Memory.INP, False), some(Memory.WGT, False)
+            operations.append(stub(Gemm(), *accesses))
         elif kind == "alu":
-            touches = some("acc", True), some("acc", False)
-            operations.append(Operation(Alu(), touches=touches))
+            operations.append(stub(Alu(), some(Memory.ACC, True), some(Memory.ACC, False)))
         else:
-            touches = some("acc", False), some("dram:0", True)
-            operations.append(Operation(Store(memory=Memory.OUT), touches=touches))
+            accesses = some(Memory.ACC, False), some(DRAM, True)
+            operations.append(stub(Store(memory=Memory.OUT), *accesses))
     return operations
 
 
@@ -237,9 +231,11 @@ def happens_before(operations):
 
 def conflict(a, b):
     return a.instruction.unit != b.instruction.unit and any(
-        x.space == y.space and (x.write or y.write) and np.intersect1d(x.elements, y.elements).size
-        for x in a.touches
-        for y in b.touches
+        x.memory == y.memory
+        and (x.writes or y.writes)
+        and np.intersect1d(x.elements, y.elements).size
+        for x in a.accesses
+        for y in b.accesses
     )
 
 
@@ -275,7 +271,7 @@ def without_token(operations, pusher):
         changed = list(operations)
         for index, flag in ((pusher, push), (poppers[earlier], pop)):
             instruction = replace(changed[index].instruction, **{flag: 0})
-            changed[index] = Operation(instruction, touches=changed[index].touches)
+            changed[index] = changed[index].elsewhere(instruction=instruction)
         yield changed
 
 
@@ -291,8 +287,8 @@ def test_tokens_are_exact_and_minimal(seed):
 
 
 def test_store_to_load_hazard_travels_through_compute():
-    store = Operation(Store(memory=Memory.OUT), touches=(Touch("dram:0", np.array([3]), True),))
-    load = Operation(Load(memory=Memory.INP), touches=(Touch("dram:0", np.array([3]), False),))
+    store = stub(Store(memory=Memory.OUT), listed(DRAM, np.array([3]), writes=True))
+    load = stub(Load(memory=Memory.INP), listed(DRAM, np.array([3])))
     units = [o.instruction.unit for o in insert_tokens([store, load])[0]]
     assert units == [Unit.STORE, Unit.COMPUTE, Unit.LOAD, Unit.COMPUTE]
 

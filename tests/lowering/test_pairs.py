@@ -9,12 +9,12 @@ import vtaops
 from vtaops import Conv2d, HardwareConfig, Tiling
 from vtaops.graph import Add, Requantization
 from vtaops.lowering.emission.microcode import AffineLoop, kernels
+from vtaops.machine.accesses import joined
 from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.interpreter import Interpreter, interpret
 from vtaops.program.timing.work import GEMM, work_of
-from vtaops.program.traffic import joined
 from vtaops.runtime import Fsim
 
 TINY = HardwareConfig.load("tiny")

@@ -6,35 +6,42 @@ import numpy as np
 import pytest
 import vtaops._uses as _uses
 
-from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.passes.uses import LastWrites, Live, last_conflicts
+from vtaops.machine.accesses import DRAM, Access, listed, run
+from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
 
 
-def drawn_touches(seed):
+def drawn_accesses(seed):
     rng = random.Random(seed)
     for _ in range(60):
-        elements = rng.sample(range(rng.choice([4, 40])), k=rng.randint(1, 4))
-        yield Touch(rng.choice(["inp", "wgt"]), np.array(elements), rng.random() < 0.5)
+        elements = sorted(rng.sample(range(rng.choice([4, 40])), k=rng.randint(1, 4)))
+        memory, writes = rng.choice([Memory.INP, Memory.WGT]), rng.random() < 0.5
+        yield listed(memory, np.array(elements), writes=writes, reads=not writes)
 
 
-def depends(touch, earlier):
-    common = {*touch.elements.tolist()} & {*earlier.elements.tolist()}
-    return touch.space == earlier.space and (touch.write or earlier.write) and common
+def depends(access, earlier):
+    common = {*access.elements.tolist()} & {*earlier.elements.tolist()}
+    return access.memory == earlier.memory and (access.writes or earlier.writes) and common
 
 
-def operations_of(touches):
-    """Operations of no, one, two and three touches in turn."""
+def accessing(*accesses, dram=()):
+    """An operation that accesses what a test says."""
+    return Operation(Load()).elsewhere(scratchpads=accesses, dram=tuple(dram))
+
+
+def operations_of(accesses):
+    """Operations of no, one, two and three accesses in turn."""
     return [
-        Operation(Load(), touches=tuple(touches.pop() for _ in range(min(len(touches), k))))
+        accessing(*(accesses.pop() for _ in range(min(len(accesses), k))))
         for k in (0, 1, 2, 3) * 10
     ]
 
 
-@pytest.mark.parametrize("ignored", ["", "inp"])
 @pytest.mark.parametrize("seed", range(20))
-def test_the_last_conflicts_are_those_of_single_elements(seed, ignored):
-    rng, operations = random.Random(seed), operations_of([*drawn_touches(seed)])
+def test_the_last_conflicts_are_those_of_single_elements(seed):
+    rng, operations = random.Random(seed), operations_of([*drawn_accesses(seed)])
     kinds = [rng.randrange(3) for _ in operations]
     expected = [
         [
@@ -44,9 +51,9 @@ def test_the_last_conflicts_are_those_of_single_elements(seed, ignored):
                     for k in range(place)
                     if kinds[k] == kind
                     and any(
-                        depends(t, e) and t.space != ignored
-                        for t in operations[place].touches
-                        for e in operations[k].touches
+                        depends(a, e)
+                        for a in operations[place].accesses
+                        for e in operations[k].accesses
                     )
                 ),
                 default=-1,
@@ -55,64 +62,62 @@ def test_the_last_conflicts_are_those_of_single_elements(seed, ignored):
         ]
         for place in range(len(operations))
     ]
-    assert last_conflicts(operations, kinds, 3, ignored).tolist() == expected
+    assert last_conflicts(operations, kinds, 3).tolist() == expected
 
 
-def test_what_touches_nothing_depends_on_nothing():
+def test_what_accesses_nothing_depends_on_nothing():
     assert last_conflicts([], [], 2).shape == (0, 2)
     assert last_conflicts([Operation(Load())] * 2, [0, 1], 2).tolist() == [[-1, -1], [-1, -1]]
 
 
-def changed_touch(**changes):
-    """A touch of two elements apart with other attributes."""
-    touch = Touch("inp", np.array([1, 3]), write=True)
-    for name, value in changes.items():
-        setattr(touch, name, value)
-    return touch
+def changed(**changes):
+    """An access to two elements apart with other attributes."""
+    return Access(Memory.INP, 1, np.array([0, 2]), writes=True)._replace(**changes)
 
 
 @pytest.mark.parametrize(
-    ("touch", "kinds", "message"),
+    ("access", "kinds", "message"),
     [
-        (changed_touch(), [0, 1], "negative or too large"),
-        (changed_touch(), [-1, 0], "negative or too large"),
-        (changed_touch(), [0], "columns differ in length"),
-        (changed_touch(size=1), [0, 0], "another number of elements"),
-        (changed_touch(size=-1), [0, 0], "negative or too large"),
-        (changed_touch(begin=1 << 40), [0, 0], "negative or too large"),
-        (changed_touch(elements=np.array([-1, 3])), [0, 0], "negative or too large"),
-        (changed_touch(elements=np.array([1, 1 << 40])), [0, 0], "negative or too large"),
+        (changed(), [0, 1], "negative or too large"),
+        (changed(), [-1, 0], "negative or too large"),
+        (changed(), [0], "columns differ in length"),
+        (changed(memory=-1), [0, 0], "negative or too large"),
+        (changed(memory=1 << 40), [0, 0], "negative or too large"),
+        (changed(first=-1), [0, 0], "negative or too large"),
+        (changed(first=1 << 40), [0, 0], "negative or too large"),
+        (changed(offsets=np.array([-1, 3])), [0, 0], "negative or too large"),
+        (changed(offsets=np.array([1, 1 << 40])), [0, 0], "negative or too large"),
     ],
 )
-def test_what_does_not_match_is_refused(touch, kinds, message):
-    operations = [Operation(Load()), Operation(Load(), touches=(touch,))]
+def test_what_does_not_match_is_refused(access, kinds, message):
     with pytest.raises(ValueError, match=message):
-        last_conflicts(operations, kinds, 1)
+        last_conflicts([accessing(), accessing(access)], kinds, 1)
 
 
-def test_only_second_touches_can_be_asked_for():
-    operations, one = [Operation(Load(), touches=(changed_touch(),))], np.ones(1, np.int64)
-    with pytest.raises(ValueError, match="no second touch"):
+def test_only_accesses_to_dram_can_be_asked_for():
+    operations, one = [accessing(changed())], np.ones(1, np.int64)
+    with pytest.raises(ValueError, match="does not access DRAM"):
         _uses.needed(operations, one)
-    with pytest.raises(ValueError, match="no second touch"):
-        _uses.sources(operations, -one, one)
+    with pytest.raises(ValueError, match="does not access DRAM"):
+        _uses.sources(operations, -one, one, Memory.ACC)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_later_operations_need_is_what_they_read_first(seed):
-    operations = operations_of([*drawn_touches(seed)])
-    asked = np.array([len(o.touches) > 1 for o in operations], np.int64)
+    drawn = operations_of([*drawn_accesses(seed)])
+    operations = [accessing(*o.scratchpads[1:], dram=o.scratchpads[:1]) for o in drawn]
+    asked = np.array([bool(o.dram) for o in operations], np.int64)
     found, later = _uses.needed(operations, asked), []
     for place, operation in reversed([*enumerate(operations)]):
         if asked[place]:
-            touch = operation.touches[1]
-            same = [t for t in later if t.space == touch.space]
+            (access,) = operation.dram
+            same = [other for other in later if other.memory == access.memory]
             expected = [
-                next((not t.write for t in same if e in t.elements), False)
-                for e in (touch.elements if touch.begin < 0 else np.sort(touch.elements))
+                next((not other.writes for other in same if e in other.elements), False)
+                for e in access.elements
             ]
-            assert found.get(place, np.ones(touch.size, bool)).tolist() == expected
-        later = sorted(operation.touches, key=lambda touch: touch.write) + later
+            assert found.get(place, np.ones(access.size, bool)).tolist() == expected
+        later = sorted(operation.accesses, key=lambda access: access.writes) + later
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -123,9 +128,9 @@ def test_the_sources_are_stored_tiles_that_are_still_there(seed):
     for place in range(60):
         kind, base, size = rng.randrange(3), rng.randrange(8), rng.randint(1, 4)
         granules = np.array(sorted(rng.sample(range(8), size)))
-        memory = Touch.of_run("acc" if kind else "inp", base, size, write=kind == 1)
-        touches = memory, *([] if kind == 1 else [Touch("dram:0", granules, write=kind == 2)])
-        operations.append(Operation(Load(), touches=touches))
+        memory = run(Memory.ACC if kind else Memory.INP, base, size, writes=kind == 1)
+        moved = [] if kind == 1 else [listed(DRAM, granules, writes=kind == 2)]
+        operations.append(accessing(memory, dram=moved))
         stored.append(base if kind == 2 else -1)
         if kind == 0:
             # What a granule came from, if the output memory has the same value at that place.
@@ -137,32 +142,33 @@ def test_the_sources_are_stored_tiles_that_are_still_there(seed):
                 dram[granule] = base + k, out.get(base + k)
             elif kind == 1:
                 out[base + k] = place, k
-    asked = [len(o.touches) == 2 and not o.touches[1].write for o in operations]
-    found = _uses.sources(operations, np.array(stored), np.array(asked, np.int64))
+    asked = [bool(o.dram) and not o.dram[0].writes for o in operations]
+    found = _uses.sources(operations, np.array(stored), np.array(asked, np.int64), Memory.ACC)
     assert {place: own.tolist() for place, own in found.items()} == expected
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_last_writes_are_those_of_single_elements(seed):
     last, written = LastWrites(), {}
-    for place, touch in enumerate(drawn_touches(seed)):
-        expected = [written.get((touch.space, element), -1) for element in touch.elements.tolist()]
-        assert last.of(touch.space, touch.elements).tolist() == expected
-        assert last.writers(touch.space, touch.elements) == {*expected} - {-1}
-        last.note(Operation(Load(), touches=(touch,)), place)
-        if touch.write:
-            written.update({(touch.space, element): place for element in touch.elements.tolist()})
+    for place, access in enumerate(drawn_accesses(seed)):
+        elements = access.elements.tolist()
+        expected = [written.get((access.memory, element), -1) for element in elements]
+        assert last.of(access.memory, access.elements).tolist() == expected
+        assert last.writers(access.memory, access.elements) == {*expected} - {-1}
+        last.note(accessing(access), place)
+        if access.writes:
+            written.update({(access.memory, element): place for element in elements})
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_live_is_what_is_read_before_it_is_overwritten(seed):
-    live, behind = Live("inp"), []
-    for touch in drawn_touches(seed):
+    live, behind = Live(Memory.INP), []
+    for access in drawn_accesses(seed):
         expected = [
-            next((t.space == "inp" and not t.write for t in behind if element in t.elements), False)
-            for element in touch.elements
+            next((not other.writes for other in behind if element in other.elements), False)
+            for element in access.elements
         ]
-        if touch.space == "inp":
-            assert live.read(touch).tolist() == expected
-            behind.insert(0, touch)
-        live.pass_back(Operation(Load(), touches=(touch,)))
+        if access.memory == Memory.INP:
+            assert live.read(access).tolist() == expected
+            behind.insert(0, access)
+        live.pass_back(accessing(access))

@@ -56,7 +56,7 @@ def test_a_model_without_a_proof_says_so():
 
 
 def test_a_wrong_launch_does_not_leave_the_compiler(one_weight_off):
-    with pytest.raises(vtaops.NotEquivalent):
+    with pytest.raises(vtaops.errors.NotEquivalent):
         vtaops.compile_model(random_graph(SEED), "tiny")
 
 
@@ -72,6 +72,6 @@ def test_what_cannot_be_proven_is_tried(unknown, tmp_path):
 
 
 def test_a_trial_sees_a_wrong_launch(unknown, one_weight_off):
-    with pytest.raises(vtaops.NotEquivalent, match="fsim shows it") as caught:
+    with pytest.raises(vtaops.errors.NotEquivalent, match="fsim shows it") as caught:
         vtaops.compile_model(random_graph(SEED), "tiny")
     assert caught.value.counterexample

@@ -163,14 +163,17 @@ def test_what_vta_cannot_is_named_and_runs_on_the_host():
     y = graph.add(AveragePool(**window, exclude_padding=True), y, name="mean")
     y = graph.add(Slice(2, 1, 7), y, name="rows")
     graph.output(graph.add(Multiply(Requantization(1, 7)), y, x, name="product"))
-    reasons = {row.name: (row.where, row.reason) for row in plan_model(graph, "pynq").rows}
-    assert reasons["scaled"] == (
+    rows = {row.name: row for row in plan_model(graph, "pynq").rows}
+    assert (rows["scaled"].where, rows["scaled"].code, rows["scaled"].reason) == (
         "host",
-        "the convolution's scales need a multiplier or a shift for each channel; "
-        "this VTA shifts all channels alike",
+        "scale",
+        "the convolution's per-channel scales need the extension 'post'; this configuration has "
+        "one shift per tensor",
     )
-    assert "lie entirely in the padding" in reasons["mean"][1]
-    assert "cannot multiply two tensors" in reasons["product"][1]
+    assert rows["mean"].code == "window"
+    assert "lie entirely in the padding" in rows["mean"].reason
+    assert rows["product"].code == "extension"
+    assert "cannot multiply two tensors" in rows["product"].reason
     assert plan_model(graph, "pynq", capabilities="full").rows[3].where == "vta"
     assert compiled(graph).programs == ()
 
@@ -237,12 +240,13 @@ def test_what_no_image_lists_runs_on_the_host():
     assert row.reason == "x has an axis of 1,048,576; an image's are at most 262,144"
 
 
-def test_weights_that_only_move_channels_have_a_bound():
+def test_what_needs_too_many_zero_weights_runs_on_the_host():
     graph = Graph()
     x = graph.input("x", (1, 1 << 16, 2, 2))
     graph.output(graph.add(Upsample((2, 2)), x, name="large"))
-    with pytest.raises(vtaops.UnsupportedError, match="large takes 65,536 x 65,536 weights of 2 x"):
-        plan_model(graph, "tiny")
+    (row,) = plan_model(graph, "tiny").rows
+    assert (row.where, row.code) == ("host", "scratchpad")
+    assert row.reason.startswith("the upsample takes 65,536 x 65,536 weights of 2 x 2 on VTA")
 
 
 @pytest.mark.parametrize(("zero", "result"), [(0, 0), (-128, -128), (-37, 90)])

@@ -154,7 +154,7 @@ def test_a_file_keeps_them(tmp_path):
 @pytest.mark.parametrize(
     ("scaling", "zero", "reason"),
     [
-        (Requantization(40000, 24), 3, "need a multiplier"),
+        (Requantization(40000, 24), 3, "is not a power of two"),
         (Requantization(8, 0), 3, "shift to the left by 3"),
         (Requantization(1, 40), 0, "shift by 40"),
         (Requantization(1, 31, 127), 3, "could leave int32"),

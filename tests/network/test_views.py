@@ -133,7 +133,8 @@ def test_two_readers_of_one_tensor_agree_or_one_is_on_the_host():
     graph.output(graph.add(dense(8, 4), y), graph.add(convolution(3, 4), y))
     model = compiled(graph)
     (row,) = [row for row in model.plan if row.where == "host"]
-    assert "lies as 12 x 8 x 1 x 1, as others read it" in row.reason
+    assert row.code == "layout"
+    assert "is stored as 12 x 8 x 1 x 1 for its other readers" in row.reason
 
 
 def test_gates_flattenings_and_rows_are_stored_as_ever():

@@ -15,7 +15,6 @@ from vtaops import (
     BatchMatmul,
     Conv2d,
     Conv2dTranspose,
-    DepthwiseConv2dAlu,
     Elementwise,
     Gemm,
     HardwareConfig,
@@ -218,23 +217,6 @@ def test_products_with_padding_are_left_out_on_demand():
     check(op, config, replace(tiling, padding="skip"), 1)
 
 
-def test_the_gemm_core_is_the_cheaper_way_to_depthwise():
-    """Any size of tile: the ALU widens, multiplies and adds what the GEMM core does at once."""
-    for config in CONFIGS:
-        gemm = vtaops.compile(
-            Conv2d(
-                in_channels=64, out_channels=64, height=14, width=14, kernel=3, padding=1, groups=64
-            ),
-            config,
-        )
-        alu = vtaops.compile(
-            DepthwiseConv2dAlu(channels=64, height=14, width=14, kernel=3, padding=1),
-            config,
-            capabilities="full",
-        )
-        assert gemm.cycles() * 2 < alu.cycles()
-
-
 def test_residual_moves_only_the_residual():
     """No round trip of the convolution's result, one more product a tile, no more accumulators."""
     plain = stats(Conv2d(in_channels=32, out_channels=32, height=14, width=14, kernel=3, padding=1))
@@ -412,15 +394,6 @@ def test_convolution_calls(session):
     np.testing.assert_array_equal(
         session.depthwise_conv2d(x, depthwise, padding=1, shift=6), expected
     )
-    single = depthwise[:5]
-    np.testing.assert_array_equal(
-        session.depthwise_conv2d(x, single, padding=1, shift=6, unit="alu"),
-        session.depthwise_conv2d(x, single, padding=1, shift=6),
-    )
-    with pytest.raises(vtaops.ShapeError, match="one filter for each"):
-        session.depthwise_conv2d(x, depthwise, unit="alu")
-    with pytest.raises(vtaops.UnsupportedError, match="dilation is 2"):
-        session.depthwise_conv2d(x, single, dilation=2, unit="alu")
     kernel, residual = int8(4, 5, 3, 3), int8(1, 4, 6, 7)
     op = Conv2d(
         in_channels=5,
@@ -615,7 +588,7 @@ def test_a_fallback_on_no_gpu_says_so():
 def test_functions_take_a_session(session):
     x = int8(3, 4)
     before = session.stats
-    assert (vtaops.relu(x, session=session) == vtaops.relu(x)).all()
+    assert (session.relu(x) == vtaops.relu(x)).all()
     assert session.stats != before
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vtaops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, DeviceError, Gemm, Session
+from vtaops import Conv2d, Conv2dTranspose, DeviceError, Gemm, Session
 from vtaops.base.errors import ShapeError
 from vtaops.fallback import run as run_on_host
 from vtaops.ops import Operator
@@ -27,7 +27,6 @@ def operators(shift: int, clip: tuple[int, int] | None) -> dict[str, Operator]:
         "conv2d": Conv2d(**channels, **image, kernel=1, **post),
         "residual": Conv2d(**channels, **image, kernel=1, **post, residual=True),
         "transpose": Conv2dTranspose(**channels, **image, kernel=2, strides=2, **post),
-        "depthwise": DepthwiseConv2dAlu(channels=16, **image, kernel=1, **post),
     }
 
 

@@ -10,7 +10,8 @@ import pytest
 from helpers.program_builder import PROGRAMS, PYNQ, TINY
 
 from trials import mutations
-from vtaops import VerificationError, VTAError
+from vtaops import VTAError
+from vtaops.errors import VerificationError
 from vtaops.machine.config import Extension
 
 

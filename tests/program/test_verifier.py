@@ -32,7 +32,8 @@ from helpers.program_builder import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtaops import HardwareConfig, VerificationError
+from vtaops import HardwareConfig
+from vtaops.errors import VerificationError
 from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import (
     Alu,

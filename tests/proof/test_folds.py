@@ -21,10 +21,9 @@ from vtaops.graph import (
     TransposedConvolution,
 )
 from vtaops.machine.isa import Gemm
-from vtaops.program.traffic import elements
 from vtaops.proof import prover, terms
 from vtaops.proof.folds import Folds, folded_sums
-from vtaops.proof.names import Iterations
+from vtaops.proof.names import Iterations, elements
 from vtaops.proof.prover import _differences, _executed
 from vtaops.proof.sums import convolve
 from vtaops.proof.tasks import launch_task

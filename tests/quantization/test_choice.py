@@ -9,10 +9,11 @@ import vtaops
 from trials.onnx_models import Builder, images, small_network
 from vtaops.frontends import import_model
 from vtaops.graph import LookupTable, onnx_files
-from vtaops.quantization import choice, run_quantization
-from vtaops.quantization.choice import Way, split, try_ways
-from vtaops.quantization.correction import constant_scales
+from vtaops.graph.grid import Grid
+from vtaops.quantization import choice, compare, equalize, pipeline, run_quantization
+from vtaops.quantization.choice import Recipe, search_recipes, split
 from vtaops.quantization.devices import Figures
+from vtaops.quantization.observers import Histogram, observe
 from vtaops.quantization.rounding import rounded
 
 
@@ -26,7 +27,7 @@ def test_the_best_way_is_taken(config):
     best = done.trials[0].figures
     assert (best.cycles, best.launches) == (compiled.cycles(), len(compiled.regions))
     assert best.host_macs == 0
-    tried = {str(trial.way) for trial in done.trials}
+    tried = {str(trial.recipe) for trial in done.trials}
     assert any("learned rounding" in way for way in tried)
     assert "plain" in tried or config == "pynq_ext"
 
@@ -34,7 +35,7 @@ def test_the_best_way_is_taken(config):
 def test_what_is_given_is_not_tried():
     options = {"zero_points": False, "equalization": False, "learned_rounding": False}
     done = run_quantization(small_network(), {"x": images(8)}, config="pynq", **options)
-    ways = {str(trial.way) for trial in done.trials}
+    ways = {str(trial.recipe) for trial in done.trials}
     assert ways == {"plain", "biases corrected"}
 
 
@@ -42,21 +43,22 @@ def test_what_is_given_is_not_tried():
 def test_a_way_of_twice_the_time_must_win_a_bit(gain, taken, monkeypatch):
     noise = {False: 20.0, True: 20.0 + gain}
 
-    def compare(_, model, __):
-        return SimpleNamespace(outputs=[SimpleNamespace(sqnr_db=noise[model])])
+    def mean_sqnr(_, found, __):
+        return noise[found[0]]
 
     def figures(model):
         host = 1_020_000 if model else 0
         return Figures(cycles=1_000_000, launches=1, host_values=host, host_macs=0)
 
-    def quantized(way):
-        return SimpleNamespace(model=way.equalization, prepared=None)
+    def quantized(recipe):
+        return SimpleNamespace(model=recipe.equalization, prepared=None)
 
-    monkeypatch.setattr(choice, "compare", compare)
+    monkeypatch.setattr(choice, "outputs", lambda model, *_, **__: [model])
+    monkeypatch.setattr(choice, "mean_sqnr", mean_sqnr)
     device = SimpleNamespace(figures=figures)
-    best, trials = try_ways(quantized, device, [], Way(False), ["equalization"])
-    assert str(trials[0].way) == taken
-    assert best.model == trials[0].way.equalization
+    best, trials = search_recipes(quantized, device, [], Recipe(False), ["equalization"])
+    assert str(trials[0].recipe) == taken
+    assert best.model == trials[0].recipe.equalization
 
 
 def test_every_fourth_sample_judges():
@@ -119,14 +121,14 @@ def test_learned_rounding_changes_no_scale_and_lowers_the_noise(scales):
         run_quantization(small_network(), data, scales=scales, learned_rounding=wanted)
         for wanted in (False, True)
     )
-    before, after = (constant_scales(done.prepared, done.model) for done in (plain, learned))
+    before, after = (onnx_files.initializers(done.model) for done in (plain, learned))
     assert before.keys() == after.keys()
-    weights = [name for name in before if before[name].ndim or scales == "pow2"]
-    for name in weights:
-        np.testing.assert_allclose(before[name], after[name], rtol=1e-6)
+    stated = [name for name in before if name.endswith("quantized_scale")]
+    assert len(stated) > 10
+    for name in stated:
+        assert np.array_equal(before[name], after[name])
     noise = [
-        choice.compare(done.prepared, done.model, others).outputs[0].sqnr_db
-        for done in (plain, learned)
+        compare(done.prepared, done.model, others).outputs[0].sqnr_db for done in (plain, learned)
     ]
     assert noise[1] > noise[0]
 
@@ -140,3 +142,42 @@ def test_the_quality_of_corrected_biases_is_that_against_the_float_model():
         for done in (plain, corrected)
     ]
     assert all(map(np.array_equal, *biases))
+
+
+@pytest.mark.parametrize(
+    ("options", "runs"),
+    [
+        ({}, 8),
+        ({"scales": "free"}, 8),
+        ({"learned_rounding": True, "bias_correction": True}, 8),
+        ({"equalization": True, "learned_rounding": True, "bias_correction": True}, 16),
+        ({"config": "pynq"}, 18),  # two are held out; both networks are observed
+    ],
+)
+def test_calibration_data_run_once(options, runs, monkeypatch):
+    """For each float network, of which equalisation makes another, whatever is observed."""
+    seen = []
+
+    def noted(model, samples, observers, what):
+        seen.append(len(samples) * bool([name for each in observers for name in each.names]))
+        observe(model, samples, observers, what)
+
+    monkeypatch.setattr(pipeline, "observe", noted)
+    monkeypatch.setattr(equalize, "observe", noted)
+    run_quantization(small_network(), {"x": images(8)}, **options)
+    assert sum(seen) == runs
+
+
+@pytest.mark.parametrize("zero", [None, -128, 7])
+def test_a_histogram_gives_the_exact_error_of_powers_of_two(zero):
+    """Whatever the order in which the range grows."""
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(0, width, 500).astype(np.float64) for width in (0.01, 1.0, 0.3, 40.0)]
+    histogram = Histogram()
+    for values in (np.zeros(3), *parts):
+        histogram.add(values)
+    values = np.concatenate(parts)
+    for scale in (0.25, 0.5, 1.0, 2.0):
+        grid = Grid(scale) if zero is None else Grid(scale, zero, symmetric=False)
+        expected = np.square(values - grid.rounded(values)).sum()
+        assert histogram.squared_error(grid) == pytest.approx(expected, rel=1e-9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from trials.onnx_models import Builder, images, small_network
-from vtaops import AccuracyWarning
+from vtaops.errors import AccuracyWarning
 from vtaops.graph import onnx_files
 from vtaops.quantization import insert, pairs, run_quantization
 from vtaops.quantization.departures import departures

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vtaops
-from vtaops import ArgumentError, PlacementWarning
+from vtaops.errors import ArgumentError, PlacementWarning
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 nn = torch.nn

@@ -386,7 +386,7 @@ def file(tmp_path_factory):
 @pytest.mark.parametrize("suffix", ["png", "svg", "html", "json"])
 def test_trace_writes_what_the_suffix_says(file, tmp_path, suffix):
     path = tmp_path / f"x.{suffix}"
-    result = call("trace", file, "-o", path, "--window", "0:1000")
+    result = call("report", "trace", file, "-o", path, "--window", "0:1000")
     assert result.exit_code == 0, result.output
     assert "small: " in result.output
     content = path.read_bytes()
@@ -402,34 +402,34 @@ def test_trace_writes_what_the_suffix_says(file, tmp_path, suffix):
 
 def test_trace_of_addresses(file, tmp_path):
     path = tmp_path / "x.svg"
-    assert call("trace", file, "--access", "-o", path).exit_code == 0
+    assert call("report", "trace", file, "--access", "-o", path).exit_code == 0
     assert "weight scratchpad, elements" in svg_texts(path)
 
 
 def test_files_of_one_name_are_told_apart(file, tmp_path):
     other = tmp_path / "small.vta"
     vtaops.compile(OP, "pynq", ONE).save(other)
-    reports = json.loads(call("compare", file, other, "--json").output)
+    reports = json.loads(call("report", "compare", file, other, "--json").output)
     assert list(reports) == [str(file), str(other)]
-    assert isinstance(call("compare", file, file).exception, ShapeError)
+    assert isinstance(call("report", "compare", file, file).exception, ShapeError)
 
 
 def test_compare_prints_all_forms():
     how = ("--tiling", "oc=64,ic=64,h=7,w=7", "--tiling", "oc=64,ic=64,h=7,w=7,oc_threads=2")
-    reports = json.loads(call("compare", *LAYER, *how, "--json").output)
+    reports = json.loads(call("report", "compare", *LAYER, *how, "--json").output)
     assert list(reports) == [how[1], how[3]]
-    slow = json.loads(call("compare", *LAYER, *how, "--json", "--bandwidth", 2).output)
+    slow = json.loads(call("report", "compare", *LAYER, *how, "--json", "--bandwidth", 2).output)
     for name, report in reports.items():
         assert slow[name]["timing"]["cycles"] > report["timing"]["cycles"]
         assert slow[name]["counters"] == report["counters"]
-    table = call("compare", *LAYER, *how).output
+    table = call("report", "compare", *LAYER, *how).output
     assert all(f"{report['timing']['cycles']:,}" in table for report in reports.values())
-    lines = call("compare", *LAYER, *how, "--csv").output.splitlines()
+    lines = call("report", "compare", *LAYER, *how, "--csv").output.splitlines()
     assert next(csv.reader(lines[:1])) == ["statistic", *reports]
 
 
 def test_compare_configurations():
-    result = call("compare", *LAYER, "--config", "pynq", "--config", "tiny", "--json")
+    result = call("report", "compare", *LAYER, "--config", "pynq", "--config", "tiny", "--json")
     assert result.exit_code == 0, result.output
     reports = json.loads(result.output)
     assert set(reports) == {"pynq", "tiny"}
@@ -439,16 +439,16 @@ def test_compare_configurations():
 def test_run_with_timing():
     report = json.loads(call("run", "conv2d", *LAYER, "--timing", "--json").output)
     assert report["timing"]["cycles"] > report["counters"]["gemm_counter"]
-    assert "timing.cycles" in call("run", "conv2d", *LAYER, "--timing", "--csv").output
+    assert "timing.cycles" in call("run", "op", LAYER[1], "--timing", "--csv").output
     assert "GEMM array" in call("run", "conv2d", *LAYER, "--timing").output
 
 
 def test_roofline(tmp_path):
     path = tmp_path / "roofline.svg"
-    result = call("roofline", *LAYER, "--layer", "resnet18.C4", "-o", path)
+    result = call("report", "roofline", *LAYER, "--layer", "resnet18.C4", "-o", path)
     assert result.exit_code == 0, result.output
     assert any(text.startswith("C10") for text in svg_texts(path))
-    result = call("roofline", "--layer", "resnet18.C4", "-o", path, "--json")
+    result = call("report", "roofline", "--layer", "resnet18.C4", "-o", path, "--json")
     drawn = json.loads(result.stdout)
     assert [point["name"] for point in drawn["points"]] == ["C4"]
     assert drawn["total"] is None
@@ -457,13 +457,16 @@ def test_roofline(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("trace -o x.png", "give a program file, or a named layer"),
-        ("trace --layer resnet18.C10 -o x.gif", "must end in .png"),
-        ("trace --layer resnet18.C10 --window now -o x.png", "write two cycles: 0:20000"),
-        ("trace --layer resnet18.C10 --access -o x.html", "--access draws pictures"),
-        ("trace --layer resnet18.C10 --layer resnet18.C4 -o x.json", "shows one program, not 2"),
-        ("compare --layer resnet18.C10", "at least two programs"),
-        ("roofline --layer resnet18.C10 -o x.png --bandwidth -1", "bandwidth is -1"),
+        ("report trace -o x.png", "give a program file, or a named layer"),
+        ("report trace --layer resnet18.C10 -o x.gif", "must end in .png"),
+        ("report trace --layer resnet18.C10 --window now -o x.png", "write two cycles: 0:20000"),
+        ("report trace --layer resnet18.C10 --access -o x.html", "--access draws pictures"),
+        (
+            "report trace --layer resnet18.C10 --layer resnet18.C4 -o x.json",
+            "shows one program, not 2",
+        ),
+        ("report compare --layer resnet18.C10", "at least two programs"),
+        ("report roofline --layer resnet18.C10 -o x.png --bandwidth -1", "bandwidth is -1"),
     ],
 )
 def test_mistakes_have_a_message(arguments, message, tmp_path, monkeypatch):

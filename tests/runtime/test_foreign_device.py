@@ -47,8 +47,8 @@ def test_sessions_and_commands_know_it_by_name():
     x = np.ones((2, 8), np.int8)
     with Session("own", "tiny") as session:
         assert (session.gemm(x, x, shift=0) == 8).all()
-    assert "own_device:OwnDevice" in call("device", "list").output
-    command = "run gemm -m 1 -n 8 -k 8 --config tiny --device own"
+    assert "own_device:OwnDevice" in call("list", "devices").output
+    command = "run op Gemm(m=1,n=8,k=8) --config tiny --device own"
     assert call(*command.split()).exit_code == 0
 
 

@@ -18,8 +18,9 @@ import pytest
 
 from trials.random_streams import CONFIGS, REGION, RandomProgram
 from trials.reference_isa import launch, launch_words, place, serialise
-from vtaops import ConfigError, DeadlockError, DeviceError, DeviceTimeout
+from vtaops import ConfigError, DeviceError
 from vtaops.base.errors import NoRoom
+from vtaops.errors import DeadlockError, DeviceTimeout
 from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (

@@ -9,8 +9,9 @@ import vtaops
 from trials.free_schedules import KINDS, of_operator, tried
 from trials.free_schedules import random_schedule as free_schedule
 from trials.random_cases import FAMILIES
-from vtaops import Conv2d, Gemm, HardwareConfig, NotEquivalent
+from vtaops import Conv2d, Gemm, HardwareConfig
 from vtaops.compiler import driver
+from vtaops.errors import NotEquivalent
 from vtaops.machine.capabilities import find
 from vtaops.machine.isa import Alu, Encoding, words_to_array
 from vtaops.program import verifier

@@ -55,6 +55,6 @@ END
 chmod +x emulated
 ./emulated -c 'import platform; print(platform.machine(), platform.python_version())'
 ./emulated "$here/first_result.py"
-./emulated -m vtaops.cli run conv2d --layer resnet18.C8 > report.txt
+./emulated -m vtaops run conv2d --layer resnet18.C8 > report.txt
 grep -q gemm_counter report.txt
 echo "$(ls wheel): the first result of the README, on an emulated aarch64"

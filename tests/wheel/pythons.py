@@ -35,13 +35,13 @@ COMMANDS = (
     "run op MaxPool2d(channels=16,height=8,width=8,kernel=2)",
     "demo -o demo",
     "quantize demo/glyphs.onnx --calibration demo/calibration.npz -o glyphs.q.onnx",
-    "ops glyphs.q.onnx",
+    "plan glyphs.q.onnx",
     "compile glyphs.q.onnx -o glyphs.vtam",
     "run glyphs.vtam --input demo/image.npy",
     "verify glyphs.vtam",
     "prove glyphs.vtam",
-    "profile glyphs.vtam",
-    "export glyphs.vtam --c bundle",
+    "report profile glyphs.vtam",
+    "export glyphs.vtam -o bundle",
 )
 
 

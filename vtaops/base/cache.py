@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from vtaops.base.files import write_file
+from vtaops.base.files import replace_file
 from vtaops.base.temporary import TemporaryFolder, sweep_once
 
 PATIENCE = 5.0
@@ -110,7 +110,7 @@ def keep(content: bytes, path: Path) -> None:
     """
     if not usable(path.parent):
         raise OSError(errno.EACCES, "No folder that only this user can write", str(path.parent))
-    write_file(path, content, 0o600)
+    replace_file(path, content, 0o600)
 
 
 def keep_code(file: Path, path: Path) -> None:

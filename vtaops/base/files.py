@@ -11,6 +11,8 @@ import errno
 import os
 import stat
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -81,8 +83,32 @@ def read_open(file: BinaryIO, most: int) -> bytes:
         raise OSError(errno.ENOMEM, f"No memory for {size} bytes", file.name) from error
 
 
-def write_file(path: str | Path, content: bytes, mode: int = 0o666) -> None:
-    """Write a file atomically: a reader never sees half of it.
+def write_file(path: str | Path, content: bytes) -> None:
+    """Write a file that the user named, in place of what is there.
+
+    Links are followed; devices and pipes are written to. A regular file is replaced atomically,
+    with the permissions of the old one, so a reader never sees half of it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, or its name is invalid.
+    """
+    with _named(path):
+        require_folder(path)
+        if is_special(path):
+            with Path(path).open("wb") as file:
+                file.write(content)
+            return
+        target = Path(os.path.realpath(path))
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+        if mode is not None and not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        _replace(target, content, 0o666, mode)
+
+
+def replace_file(path: str | Path, content: bytes, mode: int) -> None:
+    """Write a file of our own, such as one of a cache, atomically, in place of whatever is there.
 
     `mode` holds the permission bits, before the umask.
 
@@ -91,17 +117,80 @@ def write_file(path: str | Path, content: bytes, mode: int = 0o666) -> None:
     OSError
         If it cannot be written, or its name is invalid.
     """
-    require_folder(path)
+    with _named(path):
+        require_folder(path)
+        _replace(Path(path), content, mode)
+
+
+def _replace(path: Path, content: bytes, mode: int, exact_mode: int | None = None) -> None:
+    with temporary_file(path, mode) as (temporary, file):
+        if exact_mode is not None:
+            os.fchmod(file.fileno(), exact_mode)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+@contextmanager
+def _named(path: str | Path) -> Iterator[None]:
+    """Raise errors under the name of a path."""
     try:
-        with temporary_file(Path(path), mode) as (temporary, file):
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            temporary.replace(path)
+        yield
     except ValueError as error:  # a byte 0, or no name at all
         raise OSError(errno.EINVAL, f"Invalid file name: {error}", str(path)) from error
     except OSError as error:  # it may name the temporary file
         raise OSError(error.errno, reason_of(error), str(path)) from error
+
+
+def is_special(path: str | Path) -> bool:
+    """Whether a path is a device, a pipe or a socket; False for invalid names."""
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+
+
+def same_file(path: Path, other: Path) -> bool:
+    """Whether two paths name the same existing regular file; False for invalid names."""
+    try:
+        return path.is_file() and path.samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], *, force: bool = False) -> None:
+    """Write files, given by their paths within a folder, which is created if necessary.
+
+    Raises
+    ------
+    OSError
+        As `write_file` and `require_own`.
+    """
+    if not force:
+        require_own(folder, files)
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_file(folder / name, content)
+
+
+def require_own(folder: Path, names: Iterable[str]) -> None:
+    """Require that files can be written to a folder without a loss of what something else wrote.
+
+    The files of an earlier call are known by being complete.
+
+    Raises
+    ------
+    OSError
+        If some of the files exist, but not all.
+    """
+    there = {name: os.path.lexists(folder / name) for name in names}
+    if any(there.values()) and not all(there.values()):
+        found = ", ".join(name for name, exists in there.items() if exists)
+        raise FileExistsError(
+            errno.EEXIST, f"It has a {found} of something else; --force replaces it", str(folder)
+        )
 
 
 def reason_of(error: Exception) -> str:

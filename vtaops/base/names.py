@@ -1,16 +1,23 @@
 """User-supplied names: alternative spellings of parameters, and suggestions for typos.
 
-`settle` normalises the keywords of a call, or raises an error that explains the mistake;
+`checked_call` normalises the keywords of a call, or raises an error that explains the mistake;
 `suggestion` ends an error message about any unknown name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import Any
+from functools import wraps
+from inspect import Signature, signature
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from vtaops.base.errors import ArgumentError
+
+C = TypeVar("C", bound=type)
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 SPELLINGS = {"kernel_size": "kernel", "stride": "strides"}
 """PyTorch's parameter names mapped to ours; calls accept both."""
@@ -23,30 +30,61 @@ def suggestion(name: object, known: Iterable[str]) -> str:
     return f" (did you mean {names[close[0]]!r}?)" if close else ""
 
 
-def settle(what: str, known: Collection[str], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of a call in our spelling.
+def checked_call(
+    method: Callable[Concatenate[S, P], R], name: str = ""
+) -> Callable[Concatenate[S, P], R]:
+    """Let calls of a method use `SPELLINGS`, and explain those that do not fit its signature.
 
     Parameters
     ----------
-    what : str
-        Name of the called function.
-    known : collection of str
-        Its keywords.
-    given : dict
-        Keywords of the call.
+    method : callable
+        A method; its first parameter is the object.
+    name : str
+        Its name in messages; by default its own.
 
-    Raises
-    ------
-    ArgumentError
-        If a keyword is unknown (with a suggestion) or is given in two spellings.
+    Returns
+    -------
+    callable
+        The method, which raises an `ArgumentError` if an argument is missing, unknown (with a
+        suggestion), or given twice.
     """
-    settled: dict[str, Any] = {}
+    called, own = name or method.__name__, signature(method)
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **given: P.kwargs) -> R:
+        keywords = _our_spelling(called, own, given)
+        try:
+            own.bind(self, *args, **keywords)
+        except TypeError as error:
+            raise ArgumentError(f"{called}: {error}; it takes {_parameters(own)}") from None
+        return method(self, *args, **keywords)
+
+    return call
+
+
+def checked_init(cls: C) -> C:
+    """Decorate a class whose objects users make: `checked_call` of its ``__init__``."""
+    made: Any = cls
+    made.__init__ = checked_call(made.__init__, cls.__name__)
+    return cls
+
+
+def _our_spelling(called: str, own: Signature, given: dict[str, Any]) -> dict[str, Any]:
+    keywords: dict[str, Any] = {}
     for name, value in given.items():
         ours = SPELLINGS.get(name, name)
-        if ours not in known:
-            hint, every = suggestion(name, [*known, *SPELLINGS]), ", ".join(known)
-            raise ArgumentError(f"{what} has no keyword {name!r}{hint}; it takes {every}")
-        if ours in settled:
-            raise ArgumentError(f"{what} is given {ours!r} in two spellings; give one of them")
-        settled[ours] = value
-    return settled
+        if ours not in own.parameters:
+            hint = suggestion(name, [*own.parameters, *SPELLINGS])
+            raise ArgumentError(
+                f"{called} has no keyword {name!r}{hint}; it takes {_parameters(own)}"
+            )
+        if ours in keywords:
+            raise ArgumentError(f"{called} is given {ours!r} in two spellings; give one of them")
+        keywords[ours] = value
+    return keywords
+
+
+def _parameters(own: Signature) -> str:
+    """Return a method's parameters; those that only a keyword can give end in "="."""
+    _, *parameters = own.parameters.values()
+    return ", ".join(p.name + "=" * (p.kind is p.KEYWORD_ONLY) for p in parameters)

@@ -261,7 +261,7 @@ class Catalogue:
 
 def _how_to_get(entry: Entry) -> str:
     if entry.url and entry.sha256 != UNKNOWN:
-        return f"get it: vtaops bitstream fetch {entry.id}"
+        return f"get it: vtaops fetch {entry.id}"
     accept = " --accept" if entry.sha256 == UNKNOWN else ""
     return (
         f"get it yourself ({entry.source}), then: vtaops bitstream add FILE --id {entry.id}{accept}"

@@ -10,7 +10,7 @@ from vtaops.base.errors import DeviceError
 from vtaops.hardware.performance import TsimPerformance, launch_seconds
 from vtaops.program import Program
 from vtaops.program.random_programs import random_inputs
-from vtaops.runtime import Device, LoadedProgram, run
+from vtaops.runtime import Device, LoadedProgram
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.fsim import Fsim
@@ -44,7 +44,7 @@ def measure(
     """
     arrays = random_inputs(program, np.random.default_rng(seed))
     with Fsim(program.config) as simulator:
-        expected = as_tuple(run(program, simulator, *arrays))
+        expected = as_tuple(program.run(simulator, *arrays))
     with LoadedProgram(program, device) as loaded:
         device.reset_stats()
         outputs = as_tuple(loaded.run(*arrays, timeout=timeout))

@@ -28,7 +28,7 @@ from vtaops.board.faults import Fault, Faults
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RegisterMap, RtlRegisters
 from vtaops.machine.capabilities import FSIM, HLS_2020, Capabilities
 from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
-from vtaops.machine.isa import Encoding, Finish, rows_of, words_to_array
+from vtaops.machine.isa import Encoding, Finish, rows_of
 from vtaops.runtime import open_device
 from vtaops.runtime.device import performance_of
 
@@ -200,7 +200,7 @@ class VirtualBoard:
         if rows_of(words[-1:], Finish).size:
             self.dram.launch(address, count, RUN_SECONDS)
             return Outcome.FINISHED
-        finish = words_to_array([Encoding.of(self.config).encode(Finish())])
+        finish = Encoding.of(self.config).encode_all([Finish()])
         ended = np.concatenate([words, finish])  # the simulator requires FINISH
         block = self.dram.alloc(ended.nbytes)
         try:

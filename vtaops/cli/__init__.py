@@ -1,7 +1,8 @@
 """The `vtaops` command.
 
 Contains only argument parsing and printing; every command is a few calls into other rooms.
-Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage.
+Exit codes: 0 success, 1 a VTAError or a wrong result, 2 wrong usage, 130 interrupted, 141 nobody
+reads the output.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import os
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 try:
     import typer
@@ -24,16 +25,17 @@ except ModuleNotFoundError as error:  # on a board, which only has NumPy
 
 from vtaops import __version__
 from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError
+from vtaops.base.files import reason_of
 from vtaops.cli.board import bitstream_app, board_app, flash
-from vtaops.cli.check import check
+from vtaops.cli.course import course_app
 from vtaops.cli.demo import demo
-from vtaops.cli.exploration import store_app, sweep
-from vtaops.cli.hardware import build_tsim, device_app, isa, rtl, synth_report
-from vtaops.cli.models import models_app
-from vtaops.cli.networks import compile, export, ops, profile, prove, quantize
+from vtaops.cli.exploration import sweep
+from vtaops.cli.hardware import device_app, hardware_app
+from vtaops.cli.lists import fetch, list_
+from vtaops.cli.networks import compile, export, plan, prove, quantize
 from vtaops.cli.options import Commands
-from vtaops.cli.reports import compare, lesson, roofline, trace
-from vtaops.cli.run import configs, disasm, layers, run_app, tune, verify
+from vtaops.cli.reports import report_app
+from vtaops.cli.run import disasm, run_app, tune, verify
 from vtaops.cli.ulx3s import build_board
 
 
@@ -77,11 +79,11 @@ def common(
 
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Operators and programs": (run_app, disasm, verify, prove, tune, configs, layers),
-    "Networks": (demo, compile, export, ops, profile, quantize, models_app),
-    "Reports and lessons": (trace, compare, roofline, sweep, store_app, lesson, check),
-    "Hardware": (isa, build_tsim, synth_report, rtl, device_app),
-    "Boards": (flash, board_app, bitstream_app),
+    "Operators and programs": (run_app, disasm, verify, prove, tune),
+    "Networks": (demo, quantize, plan, compile, export),
+    "Reports and lessons": (report_app, sweep, course_app),
+    "Hardware": (hardware_app, device_app, flash, board_app, bitstream_app),
+    "What there is": (list_, fetch),
 }
 """Commands and groups of commands, by heading."""
 
@@ -92,7 +94,8 @@ for heading, commands in COMMANDS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, rich_help_panel=heading)
         else:
-            app.command(rich_help_panel=heading)(command)
+            name = command.__name__.rstrip("_")
+            app.command(name, rich_help_panel=heading)(command)
 
 
 def main() -> None:
@@ -110,16 +113,38 @@ def main() -> None:
             others(message, category, *place, **more)
 
     warnings.showwarning = tell
+    if sys.stdout is None:  # closed by the shell
+        _fail("cannot write the output: standard output is closed")
     try:
         try:
             app()
         finally:
             sys.stdout.flush()
-    except (VTAError, OSError) as error:
-        message = str(error)
-        if isinstance(error, OSError) and error.filename is None:
-            message = f"cannot write the output: {error.strerror}"
-            # Buffered output would fail again when Python exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        typer.secho(f"error: {message}", err=True, fg="red")
-        sys.exit(1)
+    except SystemExit as done:
+        if isinstance(done.__context__, BrokenPipeError):  # Typer's and rich's way to tell it
+            sys.exit(SIGPIPE_CODE)
+        raise
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(SIGPIPE_CODE)
+    except VTAError as error:
+        _fail(str(error))
+    except OSError as error:
+        if error.filename is not None:
+            _fail(f"{error.filename}: {reason_of(error)}")
+        _discard_output()
+        _fail(f"cannot write the output: {reason_of(error)}")
+
+
+SIGPIPE_CODE = 141
+"""Exit code of a program whose reader is gone, such as `head`."""
+
+
+def _fail(message: str) -> NoReturn:
+    typer.secho(f"error: {message}", err=True, fg="red")
+    sys.exit(1)
+
+
+def _discard_output() -> None:
+    """Send what is buffered nowhere, since writing it would fail again when Python exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

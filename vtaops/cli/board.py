@@ -10,11 +10,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table
+from typer import Argument, Option
 
 from vtaops.base.errors import DeviceError
-from vtaops.cli.options import Commands, list_table, progress_bar, show
+from vtaops.cli import options
+from vtaops.cli.options import (
+    AsJson,
+    Board,
+    Commands,
+    Timeout,
+    facts_table,
+    list_table,
+    progress_bar,
+    show,
+    written,
+)
+from vtaops.report.files import write_bytes
 
 if TYPE_CHECKING:
     from vtaops.runtime.remote import RemoteDevice
@@ -34,104 +46,24 @@ ULX3S = "ulx3s:"
 # --------------------------------------------------------------------------- bitstreams
 
 
-@bitstream_app.command("list")
-def list_bitstreams(*, as_json: bool = False) -> None:
-    """List the known bitstreams, and whether they are in the cache.
-
-    Example: vtaops bitstream list
-    """
-    from vtaops.board.catalogue import UNKNOWN, Catalogue
-
-    catalogue = Catalogue()
-    entries = catalogue.entries.values()
-    here = {entry.id: catalogue.path(entry).is_file() for entry in entries}
-    rows = [
-        (
-            e.id,
-            e.board,
-            e.hw_version,
-            e.register_map.value,
-            e.sha256 if e.sha256 == UNKNOWN else e.sha256[:12],
-            "yes" if here[e.id] else "no (fetch it)" if e.url else "no (build it)",
-        )
-        for e in entries
-    ]
-    columns = dict.fromkeys(("id", "board", "isa", "registers", "sha256", "in cache"), "")
-    data = [{**asdict(e), "in_cache": here[e.id]} for e in entries]
-    show(data, as_json, list_table("Bitstreams", columns, rows))
-
-
-@bitstream_app.command()
-def verify(name: str) -> None:
-    """Check the checksum and the part of a bitstream in the cache.
-
-    Example: vtaops bitstream verify pynq-hls-1x16
-
-    Parameters
-    ----------
-    name
-        Id of the bitstream (see: vtaops bitstream list).
-    """
-    from vtaops.board.catalogue import Catalogue
-
-    typer.echo(f"{name} is intact: {Catalogue().verify(name)}")
-
-
-@bitstream_app.command()
-def fetch(name: str, *, timeout: float = 600.0) -> None:
-    """Download a published bitstream into the cache; its checksum must match the manifest.
-
-    Example: vtaops bitstream fetch pynq-hls-1x16
-
-    Parameters
-    ----------
-    name
-        Id of the bitstream (see: vtaops bitstream list).
-    timeout
-        Time limit of the download in seconds.
-    """
-    from vtaops.board.catalogue import Catalogue
-
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, transient=True) as progress:
-        task = progress.add_task(f"download {name}", total=None)
-
-        def report(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total or None)
-
-        path = Catalogue().fetch(name, progress=report, timeout=timeout)
-    typer.echo(f"{name} is in the cache, and intact: {path}")
-
-
 @bitstream_app.command()
 def add(
-    file: Path,
+    file: Annotated[Path, Argument(help="A .bit file.")],
     *,
-    name: str,
-    board: str = "",
-    config: str = "",
-    register_map: str = "hls",
-    hw_version: str = "0.0.2",
-    accept: bool = False,
+    name: Annotated[str, Option("--id", help="Id of the bitstream, known or new.")],
+    board: Annotated[str, Option(help="For a new id: the board.")] = "",
+    config: Annotated[str, Option(help="For a new id: the configuration.")] = "",
+    register_map: Annotated[str, Option(help="For a new id: hls or rtl.")] = "hls",
+    hw_version: Annotated[
+        str, Option(help="For a new id: the version of its instruction set.")
+    ] = "0.0.2",
+    accept: Annotated[
+        bool, Option("--accept", help="Trust a file whose checksum is unknown.")
+    ] = False,
 ) -> None:
     """Put a bitstream into the cache; a known checksum must match.
 
     Example: vtaops bitstream add 1x16_i8w8a32_15_15_18_17.bit --id pynq-hls-1x16
-
-    Parameters
-    ----------
-    name : --id
-        Id of the bitstream, known or new.
-    board
-        For a new id: the board.
-    config
-        For a new id: the configuration.
-    register_map
-        For a new id: hls or rtl.
-    hw_version
-        For a new id: the version of its instruction set.
-    accept
-        Trust a file whose checksum is unknown.
     """
     from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
     from vtaops.hardware.registers import RegisterMap
@@ -153,22 +85,33 @@ def add(
 
 
 @bitstream_app.command()
-def info(file: Path, *, to_bin: Path | None = None, as_json: bool = False) -> None:
-    """Show the header of a .bit file.
+def info(
+    file: Annotated[
+        Path, Argument(help="A .bit file, or the id of a bitstream in the cache, to check it too.")
+    ],
+    *,
+    to_bin: Annotated[
+        Path | None,
+        Option(help="Also write the data for Linux's FPGA manager.", callback=written(".bin")),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the header of a bitstream; check the checksum and the part of one in the cache.
 
     Example: vtaops bitstream info vta.bit --to-bin vta.bin
 
-    Parameters
-    ----------
-    to_bin
-        Also write the data for Linux's FPGA manager.
+    Example: vtaops bitstream info pynq-hls-1x16
     """
     import hashlib
 
     from vtaops.board.bitfile import read_bit_file
+    from vtaops.board.catalogue import Catalogue
 
-    bit_file = read_bit_file(file)
-    facts = {
+    known = file.suffix != ".bit"
+    path = Catalogue().verify(str(file)) if known else file
+    bit_file = read_bit_file(path)
+    facts: dict[str, Any] = {"intact": str(path)} if known else {}
+    facts |= {
         "design": bit_file.design,
         "part": bit_file.part,
         "die": bit_file.die,
@@ -177,36 +120,30 @@ def info(file: Path, *, to_bin: Path | None = None, as_json: bool = False) -> No
         "sha256": hashlib.sha256(bit_file.to_bytes()).hexdigest(),
     }
     if to_bin is not None:
-        to_bin.write_bytes(bit_file.to_bin())
-    show(facts, as_json, _facts_table(f"Bitstream {file.name}", facts))
+        write_bytes(to_bin, bit_file.to_bin())
+    show(facts, as_json, facts_table(f"Bitstream {file.name}", facts))
 
 
 # ------------------------------------------------------------------------------- boards
 
 
 def flash(
+    board: Board,
     *,
-    board: str,
-    bitstream: str = "pynq-hls-1x16",
-    permanent: bool = False,
-    timeout: float = 10.0,
+    bitstream: Annotated[
+        str, Option(help="Id from the manifest, or a .bit file.")
+    ] = "pynq-hls-1x16",
+    permanent: Annotated[
+        bool, Option("--permanent", help="ULX3S: write the flash memory from which it starts.")
+    ] = False,
+    timeout: Timeout = 10.0,
 ) -> None:
     """Program the logic of a board.
 
     A file is assumed to be for the configuration and design that the server was started for; an id
     is compared with them.
 
-    Example: vtaops flash --board 192.168.2.99 --bitstream pynq-hls-1x16
-
-    Parameters
-    ----------
-    board
-        HOST of a board server; ulx3s:/dev/ttyUSB0 for the ULX3S at that port, ulx3s: for the first
-        one found.
-    bitstream
-        Id from the manifest, or a .bit file.
-    permanent
-        ULX3S: write the flash memory from which it starts.
+    Example: vtaops flash 192.168.2.99 --bitstream pynq-hls-1x16
     """
     if board.startswith(ULX3S):
         from vtaops.board.virtual_ulx3s import flash as flash_ulx3s
@@ -259,44 +196,38 @@ def _serve(command: str, context: typer.Context) -> None:
 
 
 @board_app.command("info")
-def board_info(*, board: str, timeout: float = 10.0, as_json: bool = False) -> None:
+def board_info(
+    board: Board,
+    *,
+    timeout: Timeout = 10.0,
+    as_json: AsJson = False,
+) -> None:
     """Show a board's description of itself.
 
-    Example: vtaops board info --board 192.168.2.99
+    Example: vtaops board info 192.168.2.99
     """
     with _open(board, timeout) as device:
         facts = device.info()
-    show(facts, as_json, _facts_table(f"Board {device.address}", facts))
+    show(facts, as_json, facts_table(f"Board {device.address}", facts))
 
 
 @board_app.command("test")
 def board_test(
+    board: Board,
     *,
-    board: str,
-    operators: int = 20,
-    programs: int = 50,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
-    speed: bool = True,
-    timeout: float = 10.0,
-    as_json: bool = False,
+    operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
+    programs: Annotated[int, Option(help="Number of programs with random instructions.")] = 50,
+    seed: options.Seed = 0,
+    speed: Annotated[bool, Option(help="Also measure the layers of ResNet-18, like bench.")] = True,
+    timeout: Timeout = 10.0,
+    as_json: AsJson = False,
 ) -> None:
     """Check memory, registers, every operation, layers, random operators and random programs.
 
     All results are compared with NumPy; the exit code is 1 if anything fails. Checks that the
     bitstream does not support are skipped.
 
-    Example: vtaops board test --board 192.168.2.99 --programs 1000 --seed 7
-
-    Parameters
-    ----------
-    operators
-        Number of operators with random shapes.
-    programs
-        Number of programs with random instructions.
-    seed
-        Seed of all random numbers.
-    speed
-        Also measure the layers of ResNet-18, like bench.
+    Example: vtaops board test 192.168.2.99 --programs 1000 --seed 7
     """
     from vtaops.session.selftest import planned_checks
 
@@ -347,16 +278,15 @@ def _made(
 
 @board_app.command("bench")
 def board_bench(
-    *, board: str, repeats: int = 5, timeout: float = 10.0, as_json: bool = False
+    board: Board,
+    *,
+    repeats: Annotated[int, Option(help="Launches per layer.")] = 5,
+    timeout: Timeout = 10.0,
+    as_json: AsJson = False,
 ) -> None:
     """Measure the layers of ResNet-18 and compare them with the figures published for a Pynq-Z1.
 
-    Example: vtaops board bench --board 192.168.2.99
-
-    Parameters
-    ----------
-    repeats
-        Launches per layer.
+    Example: vtaops board bench 192.168.2.99
     """
     with _open(board, timeout) as device:
         figures = _measure(device, repeats)
@@ -365,27 +295,24 @@ def board_bench(
 
 @board_app.command("calibrate")
 def board_calibrate(
+    board: Board,
     *,
-    board: str,
-    clock_mhz: float = 100.0,
-    repeats: int = 5,
-    timeout: float = 60.0,
-    as_json: bool = False,
+    clock_mhz: Annotated[
+        float,
+        Option(
+            help="Clock of the logic, for boards without cycle counters, where the host measures "
+            "time."
+        ),
+    ] = 100.0,
+    repeats: Annotated[int, Option(help="Launches timed on such boards.")] = 5,
+    timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
+    as_json: AsJson = False,
 ) -> None:
     """Fit the timing model's DRAM to a board by a dozen launches; print old and new error.
 
-    The last line printed has options for: vtaops trace, compare and roofline.
+    The last line printed has options for: vtaops report trace, compare and roofline.
 
-    Example: vtaops board calibrate --board 192.168.2.99
-
-    Parameters
-    ----------
-    clock_mhz
-        Clock of the logic, for boards without cycle counters, where the host measures time.
-    repeats
-        Launches timed on such boards.
-    timeout
-        Time limit of a launch in seconds.
+    Example: vtaops board calibrate 192.168.2.99
     """
     from vtaops.session.calibration import calibrate
 
@@ -483,17 +410,3 @@ def _answers(device: RemoteDevice | Ulx3s) -> bool:
     except DeviceError:
         return False
     return True
-
-
-def _facts_table(title: str, facts: dict[str, Any]) -> Table:
-    rows = [(name, _fact(value)) for name, value in facts.items()]
-    return list_table(title, dict.fromkeys(("property", "value"), ""), rows)
-
-
-def _fact(value: Any) -> str:
-    """Return a value as readable text."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
-    return str(value)

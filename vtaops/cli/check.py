@@ -1,14 +1,13 @@
-"""The command ``vtaops check``: judge an exercise of the course and explain what is wrong.
+"""The judge of the exercises of the course: what is wrong with one, and what would help.
 
 An exercise is a Python file, or the notebook that Jupyter makes of it, with an operator ``TASK``, a
 function ``program`` that returns a Program, and ``LIMITS`` for its figures. This file owns the
-order of the questions and the explanations; see `vtaops.cli`.
+order of the questions and the explanations.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import product
@@ -16,12 +15,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import typer
 
 from vtaops.base import errors
-from vtaops.base.data import data_directory
 from vtaops.base.files import read_file
-from vtaops.cli.options import show
 from vtaops.program import Program
 from vtaops.program.timing import WAITS
 
@@ -67,45 +63,6 @@ class Finding(NamedTuple):
     question: str
     answer: str
     advice: str = ""
-
-
-def check(exercise: Path | None = None, *, new: Path | None = None, as_json: bool = False) -> None:
-    """Judge an exercise: safe, correct for every input, and within its limits.
-
-    Explains what is wrong. The file is executed: check only files that you trust.
-
-    Example: vtaops check course/1_tokens.py
-
-    Parameters
-    ----------
-    exercise
-        A Python file or a notebook, with TASK, LIMITS and program().
-    new
-        Write all exercises to this folder instead; existing files are kept.
-    """
-    if (exercise is None) == (new is None):
-        raise errors.ArgumentError("give an exercise, or with --new a folder for all; one of both")
-    if exercise is None:
-        show({}, False, *map(str, _written(Path(str(new)))))
-        return
-    findings = list(judged(exercise))
-    marks = [f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}" for f in findings]
-    parts = [f"{m}\n     {f.advice}".rstrip() for m, f in zip(marks, findings, strict=True)]
-    solved = not any(f.advice for f in findings)
-    data = {"solved": solved, "findings": [f._asdict() for f in findings]}
-    show(data, as_json, *parts, "solved" if solved else "not solved yet")
-    raise typer.Exit(not solved)
-
-
-def _written(folder: Path) -> Iterator[Path]:
-    """Write the exercises that do not exist yet; yield the paths of all."""
-    with errors.raising(errors.ProgramError, f"cannot write exercises to {folder}", OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        for source in sorted(data_directory("examples/course").glob("*.py")):
-            path = folder / source.name
-            if not path.exists():
-                shutil.copyfile(source, path)
-            yield path
 
 
 def judged(exercise: Path) -> Iterator[Finding]:
@@ -224,4 +181,4 @@ def _slow(program: Program) -> str:
     what = f"waiting ({WAITS[name]})" if name in WAITS else f"work of the kind {name}"
     hints = {**WAITING, "alu": TOO_MUCH["alu_counter"]}
     share = f"the compute unit spends {spent[name] / program.cycles():.0%} of its cycles on {what}"
-    return f"{share}; {hints.get(name, 'vtaops trace shows when')}"
+    return f"{share}; {hints.get(name, 'vtaops report trace shows when')}"

@@ -11,19 +11,28 @@ import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import typer
+from typer import Option
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ProgramError, raising
-from vtaops.base.files import write_file
-from vtaops.cli.options import progress_bar
+from vtaops.cli.options import Config, Force, claim, progress_bar, write_arrays
 from vtaops.quantization.pictures import Preparation
+from vtaops.report.files import write_bytes, write_text
 
 
 def demo(
-    *, output: Path = Path("vtaops-demo"), config: str = "pynq", no_open: bool = False
+    *,
+    output: Annotated[
+        Path, Option("--output", "-o", help="Output folder, created if necessary.")
+    ] = Path("vtaops-demo"),
+    config: Config = "pynq",
+    force: Force = False,
+    no_open: Annotated[
+        bool, Option("--no-open", help="Do not open the page in a browser.")
+    ] = False,
 ) -> None:
     """Quantise, compile, prove and run a small trained network; draw where its cycles go.
 
@@ -31,16 +40,8 @@ def demo(
     outputs of each step stay in the folder, and the commands shown repeat each step.
 
     Example: vtaops demo -o demo --config pynq_ext
-
-    Parameters
-    ----------
-    output : --output, -o
-        Output folder, created if necessary.
-    no_open
-        Do not open the page in a browser.
     """
     from vtaops import compile_model, quantize
-    from vtaops.report import write_text
     from vtaops.report.network_pictures import network_page
 
     carried = data_directory("examples/glyphs")
@@ -49,14 +50,13 @@ def demo(
     calibration, images = (Preparation().apply(samples[name]) for name in ("calibration", "images"))
     names = "glyphs.onnx", "calibration.npz", "image.npy", "glyphs.q.onnx", "glyphs.vtam"
     network, inputs, image, quantized, compiled = (output / name for name in names)
-    with raising(ProgramError, f"cannot make the folder {output}", OSError):
-        output.mkdir(parents=True, exist_ok=True)
-    write_file(network, (carried / "glyphs.onnx").read_bytes())
-    np.savez_compressed(inputs, image=calibration)
-    np.save(image, images[:1])
+    claim(output, (*names, "glyphs.html"), force)
+    write_bytes(network, (carried / "glyphs.onnx").read_bytes())
+    write_arrays(inputs, np.savez_compressed, image=calibration)
+    write_arrays(image, np.save, images[:1])
 
     with _step(f"vtaops quantize {network} --calibration {inputs} -o {quantized}"):
-        write_file(quantized, quantize(network, {"image": calibration}).SerializeToString())
+        write_bytes(quantized, quantize(network, {"image": calibration}).SerializeToString())
     with _step(f"vtaops compile {quantized} --config {config} -o {compiled}"):
         model = compile_model(quantized, config)
         model.save(compiled)
@@ -84,6 +84,6 @@ def _step(command: str) -> Iterator[None]:
     """Print a command, run it, print the seconds."""
     typer.echo(f"$ {command}")
     begin = time.perf_counter()
-    with progress_bar():
+    with progress_bar(command.split()[1]):
         yield
     typer.echo(f"  {time.perf_counter() - begin:.1f} s")

@@ -1,4 +1,4 @@
-"""The commands of `vtaops` for exploration: sweep, store.
+"""The commands of `vtaops` for exploration: sweep, report results.
 
 Contains only argument parsing and printing; see `vtaops.cli`.
 """
@@ -13,12 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, raising
 from vtaops.base.files import is_file
-from vtaops.cli.options import DEFAULT_LATENCY, Commands, list_table, progress_bar, show
+from vtaops.cli import options
+from vtaops.cli.options import AsJson, list_table, progress_bar, show
+from vtaops.cli.reports import report_app
 from vtaops.machine.config import HardwareConfig
+from vtaops.report.files import (
+    FIGURE_SUFFIXES,
+    TABLE_SUFFIXES,
+    new_figure,
+    table_bytes,
+    write_bytes,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from vtaops.explore import Design, Point, Space
@@ -34,13 +45,6 @@ class EffortChoice(str, Enum):
     thorough = "thorough"
 
 
-store_app = Commands(
-    name="store",
-    help="List or export the results of sweeps.",
-    no_args_is_help=True,
-)
-
-
 def default_store() -> Path:
     """Return the default file for the results of sweeps."""
     return cache_directory("explore") / "results.db"
@@ -48,24 +52,71 @@ def default_store() -> Path:
 
 def sweep(
     *,
-    layer: list[str] | None = None,
-    model: str = "",
-    config: list[str] | None = None,
-    vary: list[str] | None = None,
-    effort: EffortChoice = EffortChoice.fast,
-    objective: list[str] | None = None,
-    part: str = "",
-    trials: Annotated[int, typer.Option(min=0)] = 0,
-    journal: Path | None = None,
-    store: Path | None = None,
-    resume: bool = False,
-    jobs: Annotated[int, typer.Option(min=0)] = 0,
-    dask: str = "",
-    output: list[Path] | None = None,
-    parallel: Path | None = None,
-    latency: int = DEFAULT_LATENCY,
-    bandwidth: float = 0.0,
-    as_json: bool = False,
+    layer: Annotated[
+        list[str] | None,
+        Option(
+            help="A named layer, or all layers of a network: resnet18 (default), mobilenet; "
+            "repeatable."
+        ),
+    ] = None,
+    model: Annotated[str, Option(help="A model file instead, as for vtaops run.")] = "",
+    config: options.Configs = None,
+    vary: Annotated[
+        list[str] | None,
+        Option(
+            help="An axis and its values: LOG_BLOCK=3,4,5, EXTENSIONS=,overwrite+post, "
+            "PORT_BYTES=8,16, DRAM_LATENCY, BANDWIDTH, CLOCK_MHZ; repeatable."
+        ),
+    ] = None,
+    effort: Annotated[
+        EffortChoice,
+        Option(
+            help="Tilings per layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), 48 "
+            "(thorough) compiled and timed."
+        ),
+    ] = EffortChoice.fast,
+    objective: Annotated[
+        list[str] | None,
+        Option(
+            help="Objectives to minimise: cycles, ms, dram, energy, sram, multipliers, lut, dsp, "
+            "bram; repeatable, by default cycles, sram and multipliers."
+        ),
+    ] = None,
+    part: Annotated[
+        str, Option("--fits", help="Omit designs that do not fit this FPGA: xc7z020 …")
+    ] = "",
+    trials: Annotated[
+        int,
+        Option(
+            "--search", help="Let NSGA-II propose this many designs instead of trying all.", min=0
+        ),
+    ] = 0,
+    journal: Annotated[
+        Path | None, Option(help="File in which that search stores its trials.")
+    ] = None,
+    store: Annotated[
+        Path | None, Option(help="Where results are stored; the cache by default.")
+    ] = None,
+    resume: Annotated[
+        bool, Option("--resume", help="Continue: the store must exist. Known results are reused.")
+    ] = False,
+    jobs: Annotated[
+        int, Option("--jobs", "-j", help="Number of processes; 0: one per core.", min=0)
+    ] = 0,
+    dask: Annotated[str, Option(help="Address of a Dask scheduler that computes instead.")] = "",
+    output: Annotated[
+        list[Path] | None,
+        Option(
+            "--output",
+            "-o",
+            help="Pareto plot (.png, .svg, .pdf), interactive page (.html), or table (.csv, "
+            ".json, .parquet); repeatable.",
+            callback=options.written(*FIGURE_SUFFIXES, ".html", *TABLE_SUFFIXES),
+        ),
+    ] = None,
+    latency: options.Latency = options.DEFAULT_LATENCY,
+    bandwidth: options.Bandwidth = 0.0,
+    as_json: AsJson = False,
 ) -> None:
     """Find the performance of many designs on a network, and the Pareto-optimal ones.
 
@@ -73,54 +124,15 @@ def sweep(
     Results are stored: an interrupted sweep continues where it stopped.
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
-
-    Parameters
-    ----------
-    layer
-        A named layer, or all layers of a network: resnet18 (default), mobilenet; repeatable.
-    model
-        A model file instead, as for vtaops run.
-    config
-        A configuration to start from (default pynq); repeatable.
-    vary
-        An axis and its values: LOG_BLOCK=3,4,5, EXTENSIONS=,overwrite+post, PORT_BYTES=8,16,
-        DRAM_LATENCY, BANDWIDTH, CLOCK_MHZ; repeatable.
-    effort
-        Tilings per layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), 48 (thorough)
-        compiled and timed.
-    objective
-        Objectives to minimise: cycles, ms, dram, energy, sram, multipliers, lut, dsp, bram;
-        repeatable, by default cycles, sram and multipliers.
-    part : --fits
-        Omit designs that do not fit this FPGA: xc7z020 …
-    trials : --search
-        Let NSGA-II propose this many designs instead of trying all.
-    journal
-        File in which that search stores its trials.
-    store
-        Where results are stored; the cache by default.
-    resume
-        Continue: the store must exist. Known results are reused.
-    jobs : --jobs, -j
-        Number of processes; 0: one per core.
-    dask
-        Address of a Dask scheduler that computes instead.
-    output : --output, -o
-        Pareto plot (.png, .svg, .pdf), interactive page (.html), or table (.csv, .json, .parquet);
-        repeatable.
-    parallel
-        Picture with parallel coordinates.
-    bandwidth
-        Bytes per cycle, both directions; 0: that of the port.
     """
     from vtaops.explore import Engine, Network, ResultStore, front, search
     from vtaops.explore import sweep as explore
     from vtaops.explore.front import check_objectives
-    from vtaops.report import exploration_table, parallel_plot, save_figure
+    from vtaops.report import exploration_table
 
     objectives, outputs = objective or ["cycles", "sram", "multipliers"], output or []
     check_objectives(objectives)
-    _check_outputs([*outputs, parallel] if parallel else outputs)
+    _check_outputs(outputs)
     network = Network.model(model) if model else Network.named(layer or ["resnet18"])
     spaces = _spaces(config or ["pynq"], vary or [], latency, bandwidth)
     space = _searchable(spaces, part) if trials else None
@@ -146,48 +158,45 @@ def sweep(
     show(rows, as_json, exploration_table(rows, title))
     for path in outputs:
         _write(path, rows, points, title, objectives)
-    if parallel:
-        save_figure(parallel_plot(rows, title), parallel)
 
 
-@store_app.command("ls")
-def store_ls(path: Path | None = None, *, as_json: bool = False) -> None:
-    """List the contents of a store: kinds of records, their number, how often each was computed.
+@report_app.command("results")
+def results(
+    path: Annotated[
+        Path | None, Argument(help="A store of results; the one that sweeps use by default.")
+    ] = None,
+    *,
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            help="A table of all operators, tilings and machines (.csv, .json, .parquet).",
+            callback=options.written(*TABLE_SUFFIXES),
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what sweeps have stored: kinds of records, their number, how often each was computed.
 
-    Example: vtaops store ls
+    Example: vtaops report results -o results.csv
     """
     from vtaops.explore import ResultStore, model_version
+    from vtaops.explore.tables import verdict_rows
 
     file = _existing(path)
     with ResultStore(file) as store:
         count, versions = store.count(), store.versions()
+        table = list(verdict_rows(store)) if output else []
+    if output:
+        write_bytes(output, table_bytes(table, output.suffix.lower()))
     columns = {"kind": "", "records": ",", "computed": ","}
     rows = [(kind, *numbers.values()) for kind, numbers in count.items()]
     current = versions.get(model_version(), 0)
     share = f"{current:,} of {sum(versions.values()):,} records are of this version"
     data = {"path": str(file), "kinds": count, "versions": versions}
-    show(data, as_json, list_table(str(file), columns, rows), share)
-
-
-@store_app.command("export")
-def store_export(path: Path | None = None, *, output: Path) -> None:
-    """Write all verdicts of a store to a table, one row per operator, tiling and machine.
-
-    Example: vtaops store export -o results.csv
-
-    Parameters
-    ----------
-    output : --output, -o
-        .csv, .json or .parquet.
-    """
-    from vtaops.explore import ResultStore
-    from vtaops.explore.tables import table_bytes, verdict_rows
-    from vtaops.report.files import write_bytes
-
-    with ResultStore(_existing(path)) as store:
-        rows = list(verdict_rows(store))
-    write_bytes(output, table_bytes(rows, output.suffix.lower()))
-    typer.echo(f"{len(rows):,} verdicts, written to {output}")
+    written = [f"{len(table):,} rows, written to {output}"] if output else []
+    show(data, as_json, list_table(str(file), columns, rows), share, *written)
 
 
 # ------------------------------------------------------------------------------ details
@@ -288,19 +297,12 @@ def _tell_failures(points: Sequence[Point]) -> None:
 
 
 def _check_outputs(paths: Sequence[Path]) -> None:
-    """Reject outputs that could not be written, before hours of work."""
-    from vtaops.explore.tables import SUFFIXES, check_suffix
-    from vtaops.report.files import FIGURE_SUFFIXES, new_figure
-
+    """Require the packages that write these files, before hours of work."""
     for path in paths:
-        suffix = path.suffix.lower()
-        if suffix in SUFFIXES:
-            check_suffix(path)
-        elif suffix in FIGURE_SUFFIXES:
+        if path.suffix.lower() in TABLE_SUFFIXES:
+            table_bytes([], path.suffix.lower())
+        elif path.suffix.lower() in FIGURE_SUFFIXES:
             new_figure(1, 1)
-        elif suffix != ".html":
-            known = ", ".join((*FIGURE_SUFFIXES, ".html", *SUFFIXES))
-            raise UnsupportedError(f"cannot write {str(path)!r}; its name must end in {known}")
 
 
 def _write(
@@ -310,12 +312,10 @@ def _write(
     title: str,
     objectives: Sequence[str],
 ) -> None:
-    from vtaops.explore.tables import SUFFIXES, table_bytes
-    from vtaops.report import exploration_page, front_plot, save_figure, write_text
-    from vtaops.report.files import write_bytes
+    from vtaops.report import exploration_page, front_plot, save_figure
 
     suffix = path.suffix.lower()
-    if suffix in SUFFIXES:
+    if suffix in TABLE_SUFFIXES:
         write_bytes(path, table_bytes(rows, suffix))
     elif suffix == ".html":
         write_text(path, exploration_page(rows, title, [point.layer_rows for point in points]))

@@ -1,46 +1,56 @@
-"""The commands of `vtaops` for hardware and devices.
+"""The commands ``vtaops hardware`` and ``vtaops device``.
 
-These are isa, build-tsim, synth-report, rtl, device list and device test; see `vtaops.cli`.
+Contains only argument parsing and printing; see `vtaops.cli`.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+from typer import Argument, Option
 
-from vtaops.base.errors import EncodingError
-from vtaops.cli.options import Commands, list_table, progress_bar, show
+from vtaops.base.cache import cache_directory
+from vtaops.base.errors import DeviceError, EncodingError
+from vtaops.cli import options
+from vtaops.cli.options import AsJson, Commands, list_table, minutes, progress_bar, show
 from vtaops.machine.config import HardwareConfig
 
 if TYPE_CHECKING:
     from vtaops.hardware.synthesis import FpgaResources
+    from vtaops.machine.isa import Slot
 
+hardware_app = Commands(
+    name="hardware", help="The RTL of a configuration, and its bits.", no_args_is_help=True
+)
 device_app = Commands(name="device", help="The devices that programs run on.", no_args_is_help=True)
 
 
-def isa(*, config: str = "pynq", decode: str = "") -> None:
+@hardware_app.command("isa")
+def isa(
+    config: options.ConfigName = "pynq",
+    *,
+    decode: Annotated[str, Option(help="An instruction in hexadecimal to decode instead.")] = "",
+    as_json: AsJson = False,
+) -> None:
     """Print the bits of every instruction as Markdown, or the fields of one instruction.
 
-    Example: vtaops isa --config pynq --decode 0x0000900200000862001c00400820022a
-
-    Parameters
-    ----------
-    decode
-        An instruction in hexadecimal to decode instead.
+    Example: vtaops hardware isa pynq --decode 0x0000900200000862001c00400820022a
     """
     from vtaops.machine.isa import Encoding, disassemble, layout_table, tokens_text
 
     hardware = HardwareConfig.load(config)
-    if not decode:
-        typer.echo(layout_table(hardware).rstrip())
-        return
     encoding = Encoding.of(hardware)
+    if not decode:
+        layout = {
+            kind.__name__: [_slot(slot) for slot in slots] for kind, slots in encoding.slots.items()
+        }
+        show(layout, as_json, layout_table(hardware).rstrip())
+        return
     instruction = encoding.decode(_instruction_word(decode))
     rows = [
         (slot.span, slot.name, getattr(instruction, slot.name), slot.doc)
@@ -48,7 +58,13 @@ def isa(*, config: str = "pynq", decode: str = "") -> None:
     ]
     title = f"{disassemble(instruction)} {tokens_text(instruction)}".rstrip()
     columns = {"bits": ">", "field": "", "value": ">", "meaning": ""}
-    show(None, False, list_table(title, columns, rows))
+    fields: dict[str, Any] = {name: value for _, name, value, _ in rows}
+    data = {"instruction": title, "fields": fields}
+    show(data, as_json, list_table(title, columns, rows))
+
+
+def _slot(slot: Slot) -> dict[str, Any]:
+    return {"name": slot.name, "bits": slot.span, "meaning": slot.doc}
 
 
 def _instruction_word(text: str) -> int:
@@ -61,50 +77,47 @@ def _instruction_word(text: str) -> int:
     return word
 
 
-def build_tsim(*, config: str = "pynq", port_bytes: int = 0, axi: bool = False) -> None:
+@hardware_app.command("build")
+def build(
+    config: options.ConfigName = "pynq",
+    *,
+    port_bytes: Annotated[
+        int, Option(help="Width of the DRAM port in bytes; 0: that of the board.")
+    ] = 0,
+    axi: Annotated[bool, Option("--axi", help="Include the AXI shell.")] = False,
+) -> None:
     """Build the model of the RTL for a configuration, like the first use of tsim.
 
-    Example: vtaops build-tsim --config tiny --port-bytes 16
-
-    Parameters
-    ----------
-    port_bytes
-        Width of the DRAM port in bytes; 0: that of the board.
-    axi
-        Include the AXI shell.
+    Example: vtaops hardware build tiny --port-bytes 16
     """
     from vtaops.hardware.build import build_model
     from vtaops.hardware.rtl import RtlParameters
 
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(port_bytes=port_bytes or hardware.port_width)
-    with Console(stderr=True).status("building"):
-        typer.echo(build_model(hardware, parameters, axi=axi))
+    with minutes("build the model of the RTL"):
+        model = build_model(hardware, parameters, axi=axi)
+    if not model.is_relative_to(cache_directory("tsim")):
+        raise DeviceError(f"the model is built, but cannot be kept in {cache_directory('tsim')}")
+    typer.echo(model)
 
 
-def synth_report(
+@hardware_app.command("synth")
+def synth(
+    config: options.ConfigName = "pynq",
     *,
-    config: str = "pynq",
-    dsp_multipliers: int = -1,
-    packed_multipliers: bool = True,
-    performance_counters: bool = True,
-    yosys: str | None = None,
-    as_json: bool = False,
+    dsp_multipliers: Annotated[
+        int,
+        Option(help="DSP blocks for the multipliers of the GEMM core; -1: as many as it can use."),
+    ] = -1,
+    packed_multipliers: Annotated[bool, Option(help="Compute two products per DSP block.")] = True,
+    performance_counters: Annotated[bool, Option(help="Include performance counters.")] = True,
+    yosys: Annotated[str | None, Option(help="A native Yosys, faster than PyPI's.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Estimate the FPGA resources of the RTL with Yosys; takes some minutes.
 
-    Example: vtaops synth-report --config pynq --dsp-multipliers 96
-
-    Parameters
-    ----------
-    dsp_multipliers
-        DSP blocks for the multipliers of the GEMM core; -1: as many as it can use.
-    packed_multipliers
-        Compute two products per DSP block.
-    performance_counters
-        Include performance counters.
-    yosys
-        A native Yosys, faster than PyPI's.
+    Example: vtaops hardware synth pynq --dsp-multipliers 96
     """
     from vtaops.hardware.rtl import RtlParameters
     from vtaops.hardware.synthesis import CAPACITY, FpgaResources, part_of, synthesize
@@ -119,7 +132,7 @@ def synth_report(
     )
     part = part_of(hardware)
     family, capacity = CAPACITY[part]
-    with Console(stderr=True).status("Running Yosys; this takes some minutes"):
+    with minutes("Yosys maps the RTL; this takes some minutes"):
         blocks = synthesize(hardware, parameters, family, yosys=yosys)
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     data = {"part": part, "resources": {name: asdict(row) for name, row in rows.items()}}
@@ -134,93 +147,58 @@ def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
     return table
 
 
-def rtl(
+@hardware_app.command("write")
+def write(
+    config: options.ConfigName = "pynq",
     *,
-    config: str = "pynq",
-    output: Path = Path("vta"),
-    port_bytes: int = 0,
-    dsp_multipliers: int = -1,
-    performance_counters: bool = True,
-    clock_mhz: int = 100,
-    jobs: int = 2,
+    output: Annotated[Path, Option("--output", "-o", help="Folder to write.")] = Path("vta"),
+    force: options.Force = False,
+    port_bytes: Annotated[
+        int, Option(help="Width of the DRAM port in bytes; 0: that of the board's bus.")
+    ] = 0,
+    dsp_multipliers: Annotated[
+        int, Option(help="DSP blocks for the GEMM core; -1: as many as fit.")
+    ] = -1,
+    performance_counters: Annotated[bool, Option(help="Include performance counters.")] = True,
+    clock_mhz: Annotated[int, Option(help="Frequency of the logic.")] = 100,
+    jobs: Annotated[int, Option(help="Number of parallel Vivado processes.")] = 2,
 ) -> None:
     """Write the RTL, its generated package and a Vivado script that builds a bitstream.
 
     The script has not been run yet, for lack of Vivado. See docs/tsim.md.
 
-    Example: vtaops rtl --config pynq -o vta && cd vta && vivado -mode batch -source build.tcl
-
-    Parameters
-    ----------
-    output : --output, -o
-        Folder to write.
-    port_bytes
-        Width of the DRAM port in bytes; 0: that of the board's bus.
-    dsp_multipliers
-        DSP blocks for the GEMM core; -1: as many as fit.
-    performance_counters
-        Include performance counters.
-    clock_mhz
-        Frequency of the logic.
-    jobs
-        Number of parallel Vivado processes.
+    Example: vtaops hardware write pynq -o vta && cd vta && vivado -mode batch -source build.tcl
     """
     from vtaops.hardware import vivado
-    from vtaops.hardware.rtl import RtlParameters
 
     hardware = HardwareConfig.load(config)
-    multipliers = vivado.dsp_multipliers(hardware) if dsp_multipliers < 0 else dsp_multipliers
-    parameters = RtlParameters(
-        port_bytes=port_bytes or hardware.port_width,
-        dsp_multipliers=multipliers,
+    usual = vivado.zynq_parameters(hardware)
+    parameters = replace(
+        usual,
+        port_bytes=port_bytes or usual.port_bytes,
+        dsp_multipliers=usual.dsp_multipliers if dsp_multipliers < 0 else dsp_multipliers,
         performance_counters=performance_counters,
     )
-    script = vivado.write_design(hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs)
+    script = vivado.write_design(
+        hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs, force=force
+    )
     typer.echo(f"{script.parent}: run Vivado there: vivado -mode batch -source {script.name}")
-
-
-@device_app.command("list")
-def list_devices(*, as_json: bool = False) -> None:
-    """List the devices by name: those of vtaops and those of other packages.
-
-    Example: vtaops device list
-    """
-    from importlib.metadata import entry_points
-
-    from vtaops.runtime import DEVICES, ENTRY_POINTS
-
-    found = dict.fromkeys(DEVICES, "vtaops")
-    found |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-    show(found, as_json, list_table("Devices", dict.fromkeys(("name", "from"), ""), found.items()))
 
 
 @device_app.command("test")
 def check_device(
-    name: str,
+    name: Annotated[str, Argument(help="A device (see: vtaops list devices).")],
     *,
-    config: str = "pynq",
-    operators: int = 20,
-    programs: int = 50,
-    seed: int = 0,
-    layers: bool = True,
-    as_json: bool = False,
+    config: options.Config = "pynq",
+    operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
+    programs: Annotated[int, Option(help="Number of random programs.")] = 50,
+    seed: options.Seed = 0,
+    layers: Annotated[bool, Option(help="Also run the layers of ResNet-18.")] = True,
+    as_json: AsJson = False,
 ) -> None:
     """Compare memory, every instruction, operators and random programs with NumPy.
 
     Example: vtaops device test fsim --config tiny
-
-    Parameters
-    ----------
-    name
-        A device (see: vtaops device list).
-    operators
-        Number of operators with random shapes.
-    programs
-        Number of random programs.
-    seed
-        Seed of all random numbers.
-    layers
-        Also run the layers of ResNet-18.
     """
     from vtaops.runtime import open_device
     from vtaops.session.selftest import make, planned_checks

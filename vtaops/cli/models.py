@@ -1,23 +1,11 @@
-"""The commands for published models: fetch them from their publisher.
-
-See `vtaops.cli`.
-"""
+"""Published models to try: where they are, and their checksums."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from pathlib import Path
-
-import typer
-
-from vtaops.base.errors import ModelError
-from vtaops.base.files import read_file
-from vtaops.cli.options import Commands
-
-models_app = Commands(name="models", help="Published models to try.", no_args_is_help=True)
 
 MAX_BYTES = 1 << 22
+"""Maximum size of a model, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -77,40 +65,3 @@ COLLECTIONS: dict[str, tuple[str, tuple[PublishedModel, ...]]] = {
     ),
 }
 """Collections: URL of the publisher, and the models."""
-
-
-@models_app.command()
-def fetch(collection: str, *, output: Path | None = None, timeout: float = 120.0) -> None:
-    """Download published models; each file must have its known checksum.
-
-    Example: vtaops models fetch mlperf-tiny
-
-    Parameters
-    ----------
-    collection
-        mlperf-tiny: the five int8 reference models of MLPerf Tiny, TFLite (Apache-2.0).
-    output : --output, -o
-        Output folder; default: the name of the collection. Existing correct files are kept.
-    timeout
-        Time limit per file in seconds.
-    """
-    from vtaops.board.download import download
-
-    if collection not in COLLECTIONS:
-        known = ", ".join(COLLECTIONS)
-        raise ModelError(f"unknown collection {collection!r} of models; known collections: {known}")
-    address, models = COLLECTIONS[collection]
-    folder = output or Path(collection)
-    for model in models:
-        path = folder / model.name
-        if not _is_right(path, model.sha256):
-            url = address + model.path
-            download(url, path, sha256=model.sha256, max_bytes=MAX_BYTES, timeout=timeout)
-        typer.echo(f"{path}: {model.task}")
-
-
-def _is_right(path: Path, sha256: str) -> bool:
-    try:
-        return hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest() == sha256
-    except OSError:  # missing, a pipe, or too large to be correct
-        return False

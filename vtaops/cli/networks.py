@@ -1,4 +1,4 @@
-"""The commands of `vtaops` for whole networks: compile, prove, ops, profile, quantize, `run MODEL`.
+"""The commands of `vtaops` for whole networks: quantize, plan, compile, prove, export, run.
 
 Contains only argument parsing and printing; see `vtaops.cli`.
 """
@@ -19,23 +19,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
 from vtaops.base.files import exists, read_array, read_file
 from vtaops.base.shapes import Array
 from vtaops.cli import options
+from vtaops.cli.reports import report_app
 from vtaops.cli.run import run_app
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.quantization.pictures import Preparation, read_picture
 from vtaops.quantization.samples import Sample, load_samples
+from vtaops.report.files import FIGURE_SUFFIXES, write_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from vtaops.graph import Tensor
     from vtaops.model import Model
-    from vtaops.quantization.choice import TriedWay
+    from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.quality import Quality
 
 
@@ -50,38 +53,44 @@ class ScaleKind(str, Enum):
 
 
 def compile(
-    model: Path,
+    model: options.ModelFile,
     *,
-    output: Path,
-    config: str | None = None,
-    search: str = "off",
-    host: bool = False,
-    no_prove: bool = False,
-    no_check: bool = False,
-    shapes: list[str] | None = None,
-    as_json: bool = False,
+    output: Annotated[
+        Path,
+        Option(
+            "--output", "-o", help="The compiled network: .vtam.", callback=options.written(".vtam")
+        ),
+    ],
+    config: options.ConfigOrOwn = None,
+    search: options.Search = "off",
+    host: Annotated[
+        bool,
+        Option(
+            "--host", help="Also compile a model that is not quantised; all of it runs on the host."
+        ),
+    ] = False,
+    no_prove: Annotated[
+        bool,
+        Option(
+            "--no-prove",
+            help="Do not prove that it computes its graph for every input; the file has no "
+            "certificate.",
+        ),
+    ] = False,
+    no_check: Annotated[
+        bool,
+        Option(
+            "--no-check",
+            help="Do not compare its graph with the file, tensor by tensor, in ONNX Runtime or "
+            "LiteRT.",
+        ),
+    ] = False,
+    shapes: options.Shapes = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
 
     Example: vtaops compile network.q.onnx -o network.vtam
-
-    Parameters
-    ----------
-    output : --output, -o
-        Output file: .vtam.
-    search
-        Search for tilings: off, fast or thorough.
-    host
-        Also compile a model that is not quantised; all of it runs on the host.
-    no_prove
-        Do not prove that it computes its graph for every input; the file has no certificate.
-    no_check
-        Do not compare its graph with the file, tensor by tensor, in ONNX Runtime or LiteRT.
-    shapes
-        Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
-    config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
-        .vtam file.
     """
     from vtaops.model.tables import summary
 
@@ -97,28 +106,24 @@ def compile(
 
 
 def prove(
-    file: Path | None = None,
+    file: Annotated[
+        Path | None,
+        Argument(
+            help="A program (.vta), a compiled network (.vtam), or a network to compile (.onnx)."
+        ),
+    ] = None,
     *,
-    layer: list[str] | None = None,
-    config: str | None = None,
-    rounds: Annotated[int | None, typer.Option(min=1)] = None,
-    as_json: bool = False,
+    layer: options.Layers = None,
+    config: options.ConfigOrOwn = None,
+    rounds: Annotated[
+        int | None,
+        Option(help="Independent repetitions; each multiplies the probability of an error.", min=1),
+    ] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Prove that a program or a network computes what it declares, for every input.
 
     Example: vtaops prove network.vtam
-
-    Parameters
-    ----------
-    file
-        A program (.vta), a compiled network (.vtam), or a network to compile (.onnx).
-    layer
-        A named layer, compiled for the configuration; may be repeated.
-    rounds
-        Independent repetitions; each multiplies the probability of an error.
-    config
-        Configuration for compiling: a name (see: vtaops configs) or a JSON file. Default: pynq, or
-        that of a .vtam file.
     """
     from vtaops.proof import prove
 
@@ -126,7 +131,7 @@ def prove(
         raise ArgumentError("give a file, or layers with --layer; one of both")
     proofs = []
     for name, subject in _to_prove(file, layer or [], config):
-        with options.progress_bar():
+        with options.progress_bar(f"prove {name}"):
             proof = prove(subject, rounds=rounds)
         proofs.append({"name": name, **asdict(proof)})
         options.show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
@@ -151,63 +156,53 @@ def _to_prove(
 
 
 def export(
-    model: Path,
+    model: options.ModelFile,
     *,
-    c: Path,
-    config: str | None = None,
-    search: str = "off",
-    as_json: bool = False,
+    output: Annotated[
+        Path,
+        Option("--output", "-o", help="Folder for the blob, the runtime, main.c and a Makefile."),
+    ],
+    force: options.Force = False,
+    config: options.ConfigOrOwn = None,
+    search: options.Search = "off",
+    as_json: options.AsJson = False,
 ) -> None:
     """Write a network as C99, which needs neither Python nor an operating system.
 
-    Example: vtaops export network.vtam --c network
-
-    Parameters
-    ----------
-    c
-        Output folder for the blob, the runtime, main.c and a Makefile.
-    search
-        Search for tilings: off, fast or thorough.
-    config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
-        .vtam file.
+    Example: vtaops export network.vtam -o network
     """
-    bundle = _compiled(model, config, search).export_c(c)
+    bundle = _compiled(model, config, search).export_c(output, force=force)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
     options.show(
         figures,
         as_json,
-        f"written to {c}: {bundle.blob_nbytes:,} bytes of constants, "
+        f"written to {output}: {bundle.blob_nbytes:,} bytes of constants, "
         f"{bundle.launches} launches of VTA",
         f"memory: {bundle.arena_nbytes:,} bytes on the processor, "
         f"{bundle.device_nbytes:,} bytes on the device",
-        f"next: make -C {c}",
+        f"next: make -C {output}",
     )
 
 
-def ops(
-    model: Annotated[str, typer.Argument(help="A model file; with --supported, a name.")] = "",
+def plan(
+    model: Annotated[str, Argument(help="A model file; with --supported, a name.")] = "",
     *,
-    supported: bool = False,
-    config: str | None = None,
-    shapes: list[str] | None = None,
-    as_json: bool = False,
+    supported: Annotated[
+        bool,
+        Option(
+            "--supported",
+            help="Show what is known of each operator whose name contains MODEL, or of all.",
+        ),
+    ] = False,
+    config: options.ConfigOrOwn = None,
+    shapes: options.Shapes = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show which operators of a network would run where, and why, without compiling it.
 
-    Example: vtaops ops network.q.onnx --config ultra96
+    Example: vtaops plan network.q.onnx --config ultra96
 
-    Example: vtaops ops --supported Conv
-
-    Parameters
-    ----------
-    supported
-        Show what is known of each operator whose name contains MODEL, or of all.
-    shapes
-        Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated.
-    config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
-        .vtam file.
+    Example: vtaops plan --supported Conv
     """
     if supported:
         _show_supported(model, as_json)
@@ -215,7 +210,7 @@ def ops(
         _show_placement(Path(model), config, shapes, as_json)
     else:
         raise ArgumentError(
-            "give a model file, or --supported and a name: vtaops ops --supported Conv"
+            "give a model file, or --supported and a name: vtaops plan --supported Conv"
         )
 
 
@@ -224,7 +219,7 @@ def _show_supported(name: str, as_json: bool) -> None:
 
     rows = matching(name)
     if not rows:
-        raise ArgumentError(f"the list has no operator {name!r}; vtaops ops --supported shows all")
+        raise ArgumentError(f"the list has no operator {name!r}; vtaops plan --supported shows all")
     legend = [f"{mark}: {meaning}" for mark, meaning in LEGEND.items()]
     options.show([row.as_dict() for row in rows], as_json, *supported_tables(rows), *legend)
 
@@ -241,11 +236,12 @@ def _show_placement(
         graph = compiled.graph
     else:
         name = config or DEFAULT_CONFIG
-        from vtaops.network import plan_model  # loads TVM, which takes seconds
+        with options.progress_bar(f"plan {model.name}"):
+            from vtaops.network import plan_model  # loads TVM, which takes seconds
 
-        plan = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
+            plan = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
         rows, graph = plan.rows, plan.graph
-        launches = sum(stage.where == "vta" for stage in plan.stages)
+        launches = len(plan.lowered)
     on_vta = sum(row.where == "vta" for row in rows)
     facts = [
         f"{on_vta} of {len(rows)} operators on VTA, launches of it: {launches}",
@@ -255,33 +251,36 @@ def _show_placement(
     options.show([vars(row) for row in rows], as_json, table, *facts)
 
 
+@report_app.command("profile")
 def profile(
-    model: Path,
+    model: options.ModelFile,
     *,
-    config: str | None = None,
-    against: str = "",
-    output: Path | None = None,
-    picture: str = "roofline",
-    quality: Path | None = None,
-    as_json: bool = False,
+    config: options.ConfigOrOwn = None,
+    against: Annotated[
+        str,
+        Option(
+            help="A second configuration, side by side in the table and below the first on a page.",
+            autocompletion=options.complete_configs,
+        ),
+    ] = "",
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            help="A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).",
+            callback=options.written(*FIGURE_SUFFIXES, ".html"),
+        ),
+    ] = None,
+    picture: Annotated[str, Option(help="What a picture shows: roofline or memory.")] = "roofline",
+    quality: Annotated[
+        Path | None, Option(help="Output of `vtaops quantize --json`: the SQNR of every layer.")
+    ] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show the cycles and bytes of a network, layer by layer.
 
-    Example: vtaops profile network.vtam -o network.html
-
-    Parameters
-    ----------
-    against
-        A second configuration, side by side in the table and below the first on a page.
-    output : --output, -o
-        A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).
-    picture
-        What a picture shows: roofline or memory.
-    quality
-        Output of `vtaops quantize --json`: the SQNR of every layer.
-    config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
-        .vtam file.
+    Example: vtaops report profile network.vtam -o network.html
     """
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
@@ -317,57 +316,55 @@ def profile(
 
 @run_app.command("model")
 def run_model(
-    model: Path,
+    model: options.ModelFile,
     *,
-    inputs: list[Path] | None = None,
-    mean: str | None = None,
-    deviation: str | None = None,
-    config: str | None = None,
-    device: str = "fsim",
-    output: Path | None = None,
-    check: bool = False,
-    profiled: bool = False,
-    as_json: bool = False,
+    inputs: Annotated[
+        list[Path] | None,
+        Option(
+            "--input",
+            help="An input: .npy, or a picture; repeat for several inputs. Or one .npz with an "
+            "array for each name of an input, as for `vtaops quantize`: each of its samples "
+            "is run.",
+        ),
+    ] = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    config: options.ConfigOrOwn = None,
+    device: options.Device = "fsim",
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", help="The results: .npz.", callback=options.written(".npz")),
+    ] = None,
+    check: Annotated[
+        bool, Option("--check", help="Compare with the integer reference, bit for bit.")
+    ] = False,
+    profiled: Annotated[
+        bool, Option("--profile", help="Show the device's counters and the time.")
+    ] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run a network on inputs.
 
     Pictures are scaled to the size of the network's input and to -1..1, or as --mean and
-    --deviation say, like in `vtaops quantize`. Without --input, the inputs are random.
+    --std say, like in `vtaops quantize`. Without --input, the inputs are random.
 
     Example: vtaops run network.vtam --input picture.png --mean 0.485,0.456,0.406
-    --deviation 0.229,0.224,0.225
+    --std 0.229,0.224,0.225
 
     Example: vtaops run network.vtam --input images.npz -o scores.npz
-
-    Parameters
-    ----------
-    inputs : --input
-        An input: .npy, or a picture; repeat for several inputs. Or one .npz with an array for each
-        name of an input, as for `vtaops quantize`: each of its samples is run.
-    device
-        Where to run: fsim, tsim, tsim-axi, pynq://HOST:PORT.
-    output : --output, -o
-        Write the results to this file: .npz.
-    check
-        Compare with the integer reference, bit for bit.
-    profiled : --profile
-        Show the device's counters and the time.
-    config
-        Configuration: a name (see: vtaops configs) or a JSON file. Default: pynq, or that of a
-        .vtam file.
     """
     from vtaops.runtime import ResidentPrograms, open_device
 
-    preparation = options.read_preparation(mean, deviation)
+    preparation = options.read_preparation(mean, std)
     if preparation and all(path.suffix in (".npy", ".npz") for path in inputs or []):
-        raise ModelError("--mean and --deviation are for pictures; none of the inputs is one")
+        raise ModelError("--mean and --std are for pictures; none of the inputs is one")
     compiled = _compiled(model, config)
     samples = _samples(compiled.graph.inputs, inputs or [], preparation)
     begin = time.perf_counter()
     with (
         closing(open_device(device, compiled.config)) as opened,
         ResidentPrograms(opened, timeout=600) as residents,
-        options.progress_bar(),
+        options.progress_bar(f"run {model.name}"),
     ):
         session = SimpleNamespace(residents=residents)
         results = [_named(compiled, compiled.run(one, session=session)) for one in samples]
@@ -396,7 +393,7 @@ def _show_results(
     found = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
     if output is not None:
         named = {name.replace("/", "_"): a for name, a in found.items()}
-        options.write_arrays(output, ".npz", np.savez, **named)
+        options.write_arrays(output, np.savez, **named)
     lines = [
         f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for one in results for name, a in one.items()
     ]
@@ -410,71 +407,99 @@ def _show_results(
 
 
 def quantize(
-    model: Path,
+    model: Annotated[Path, Argument(help="A float ONNX model.")],
     *,
-    calibration: Path,
-    output: Path,
-    config: str | None = None,
-    scales: ScaleKind | None = None,
-    zero_points: bool | None = None,
-    method: str = "minmax",
-    equalization: bool | None = None,
-    learned_rounding: bool | None = None,
-    bias_correction: bool | None = None,
-    mean: str | None = None,
-    deviation: str | None = None,
-    float_nodes: list[str] | None = None,
-    worst: bool = False,
-    rows: Annotated[int, typer.Option(min=0)] = 20,
-    as_json: bool = False,
+    calibration: Annotated[
+        Path,
+        Option(
+            help="Representative inputs: an .npz file with an array for each input (the first "
+            "axis counts images), or a folder of .npz or .npy files or of pictures, which "
+            "are scaled to the size of the input."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        Option("--output", "-o", help="The QDQ model: .onnx.", callback=options.written(".onnx")),
+    ],
+    config: Annotated[
+        str | None,
+        Option(
+            help="The device, a name or a JSON file. All options among scales, zero points, "
+            "equalization, learned rounding and bias correction that are not given are "
+            "tried; the best way is used."
+        ),
+    ] = None,
+    scales: Annotated[
+        ScaleKind | None,
+        Option(
+            help="pow2: shifts only, for every VTA. free: fixed-point multipliers. Default: what "
+            "the device supports; without --config pow2."
+        ),
+    ] = None,
+    zero_points: Annotated[
+        bool | None,
+        Option(help="Use asymmetric activations. Default without --config: only with free scales."),
+    ] = None,
+    method: Annotated[
+        str, Option(help="Ranges: minmax, entropy, percentile, distribution.")
+    ] = "minmax",
+    equalization: Annotated[
+        bool | None,
+        Option(
+            "--equalization/--no-equalization",
+            "--equalize",
+            help="First bring the channels of tensors to one range.",
+        ),
+    ] = None,
+    learned_rounding: Annotated[
+        bool | None,
+        Option(
+            "--learned-rounding/--no-learned-rounding",
+            "--learn-rounding",
+            help="Round weights up or down so that their errors cancel.",
+        ),
+    ] = None,
+    bias_correction: Annotated[
+        bool | None,
+        Option(
+            "--bias-correction/--no-bias-correction",
+            "--correct-bias",
+            help="Remove mean rounding errors from the biases.",
+        ),
+    ] = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    float_nodes: Annotated[
+        list[str] | None,
+        Option(
+            "--float", help="A node, or a tensor that it writes, that stays float; may be repeated."
+        ),
+    ] = None,
+    worst: Annotated[
+        bool,
+        Option(
+            "--worst",
+            help="Also list the ten tensors whose rounding costs the outputs most, and what would "
+            "help.",
+        ),
+    ] = False,
+    rows: Annotated[int, Option(help="Number of layers to list, worst first; 0: all.", min=0)] = 20,
+    as_json: Annotated[
+        bool,
+        Option("--json", help="Print the quality as JSON; see vtaops report profile --quality."),
+    ] = False,
 ) -> None:
     """Quantise a float ONNX model to int8 with calibration data, and report the loss.
 
     Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx --config pynq_ext
 
     Example: vtaops quantize model.onnx --calibration photos -o model.q.onnx
-    --mean 0.485,0.456,0.406 --deviation 0.229,0.224,0.225
-
-    Parameters
-    ----------
-    model
-        A float ONNX model.
-    calibration
-        Representative inputs: an .npz file with an array for each input (the first axis counts
-        images), or a folder of .npz or .npy files or of pictures, which are scaled to the size of
-        the input.
-    output : --output, -o
-        Output file: the QDQ model.
-    config
-        The device, a name or a JSON file. All options among scales, zero points, equalization,
-        learned rounding and bias correction that are not given are tried; the best way is used.
-    scales
-        pow2: shifts only, for every VTA. free: fixed-point multipliers. Default: what the device
-        supports; without --config pow2.
-    zero_points
-        Use asymmetric activations. Default without --config: only with free scales.
-    method
-        Ranges: minmax, entropy, percentile, distribution.
-    equalization : --equalization/--no-equalization, --equalize
-        First bring the channels of tensors to one range.
-    learned_rounding : --learned-rounding/--no-learned-rounding, --learn-rounding
-        Round weights up or down so that their errors cancel.
-    bias_correction : --bias-correction/--no-bias-correction, --correct-bias
-        Remove mean rounding errors from the biases.
-    float_nodes : --float
-        A node, or a tensor that it writes, that stays float; may be repeated.
-    worst
-        Also list the ten tensors whose rounding costs the outputs most, and what would help.
-    rows
-        Number of layers to list, worst first; 0: all.
-    as_json : --json
-        Print the quality as JSON; see vtaops profile --quality.
+    --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
     """
     from vtaops.quantization import run_quantization
-    from vtaops.report.files import write_bytes
 
-    preparation = options.read_preparation(mean, deviation)
-    with options.progress_bar():
+    preparation = options.read_preparation(mean, std)
+    with options.progress_bar(f"quantise {model.name}"):
         done = run_quantization(
             model,
             calibration,
@@ -491,7 +516,7 @@ def quantize(
         quality = done.quality()
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
-    tables = [_ways(done.trials, config)] if done.trials else []
+    tables = [_trials(done.trials, config)] if done.trials else []
     tables += _quality_tables(quality, rows)
     data = quality.as_dict()
     if worst:
@@ -525,14 +550,14 @@ def _quality_tables(quality: Quality, rows: int) -> list[Table]:
     return [layers, options.list_table("Outputs against float", columns, shown)]
 
 
-def _ways(trials: Sequence[TriedWay], config: str | None) -> Table:
-    """Return the table of the ways that were tried; the first one is used."""
-    columns = {"way": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
+def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
+    """Return the table of the recipes that were tried; the first one is used."""
+    columns = {"recipe": "", "SQNR dB": ".1f", "launches": ",", "cycles": ",", "host values": ","}
     rows = [
-        (t.way, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
+        (t.recipe, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
         for t in trials
     ]
-    return options.list_table(f"Ways to quantise for {config}, the best first", columns, rows)
+    return options.list_table(f"Recipes for {config}, the best first", columns, rows)
 
 
 def _samples(
@@ -625,9 +650,9 @@ def _compiled(
     source, chosen = _source(path), config or DEFAULT_CONFIG
     # TVM takes seconds to import, a fifth of them for back ends that have no part in this.
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
-    from vtaops.network import compile_model
+    with options.progress_bar(f"compile {path.name}"):
+        from vtaops.network import compile_model
 
-    with options.progress_bar():
         return compile_model(
             source,
             chosen,

@@ -1,65 +1,13 @@
-"""Options, tables, JSON and progress bars that several commands of `vtaops` share.
-
-A command decorated with `with_run_options` takes the fields of `RunOptions` as its own options.
-
-A parameter that a command's docstring does not describe has the same meaning in all commands:
-
-Parameters
-----------
-as_csv : --csv
-    Print the report as CSV.
-as_json : --json
-    Print the report as JSON.
-bandwidth
-    Bytes per cycle, both directions; 0: that of the port.
-bias
-    Add an int32 bias.
-board
-    Address of a board server: HOST or HOST:PORT.
-clip
-    Bounds of the result: 0,127 is a ReLU; 'none' keeps the low bits.
-config
-    Configuration: a name (see: vtaops configs) or a JSON file.
-deviation
-    Deviation by which pictures are then divided, like --mean. Default: 0.5.
-file
-    A .bit file.
-files
-    Program files (see: vtaops run ... --save).
-latency
-    Latency of the DRAM in cycles.
-layer
-    A named layer (see: vtaops layers); may be repeated.
-mean
-    Mean of pictures after scaling to 0..1: one number, or red,green,blue. Default: 0.5.
-model
-    A model: .onnx, .tflite, or the output of `vtaops compile` (.vtam).
-output : --output, -o
-    Output file.
-path
-    The store; the one that sweeps use by default.
-shift
-    Right shift of the accumulators, 0..31.
-tiling
-    A tiling, e.g. oc=128,ic=16,h=7,w=14, or 'default'; may be repeated.
-timeout
-    Time limit of a message to the board in seconds.
-"""
+"""Options, outputs, tables, JSON and progress bars that several commands of `vtaops` share."""
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from copy import copy
-from dataclasses import dataclass, field
-from enum import Enum
-from functools import cache, wraps
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich import box
@@ -74,7 +22,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
-from typer.core import TyperGroup
+from typer import Argument, Option
+from typer.core import TyperCommand
 
 from vtaops.base.cache import cache_directory, keep, trusted
 from vtaops.base.errors import (
@@ -85,198 +34,21 @@ from vtaops.base.errors import (
     VTAError,
     raising,
 )
-from vtaops.base.files import exists, reason_of, require_folder
+from vtaops.base.files import is_special, reason_of, require_folder, require_own, same_file
 from vtaops.base.progress import heard_by
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 from vtaops.quantization.pictures import Preparation
-
-if TYPE_CHECKING:
-    from vtaops.runtime import Device
+from vtaops.report.files import write_bytes
 
 DEFAULT_LATENCY = TimingParameters().dram_latency
 
 
-class ShownStage(str, Enum):
-    """Compiler stages that `--show` prints."""
-
-    tir = "tir"
-    schedule = "schedule"
-    lowered = "lowered"
-    program = "program"
+# ------------------------------------------------------------------------------ options
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How to compile an operator, where to run it, and what to print.
-
-    Attributes
-    ----------
-    tiling
-        Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2.
-    device
-        Where to run: fsim, tsim, pynq://HOST:PORT … (see: vtaops device list).
-    capabilities
-        Capabilities that the program may use: full, fsim, hls-2020, chisel, portable. Default:
-        those of the device.
-    inputs : --input
-        An input: .npy; repeat for further inputs. Default: random.
-    weights
-        Weights, then a bias: .npy, like --input. Default: random.
-    output : --output, -o
-        Write the result: .npy.
-    seed
-        Seed of the random arguments.
-    show
-        Print a compiler stage instead of running.
-    save
-        Write the compiled program to this file.
-    trace
-        Waveform file of tsim: .vcd or .fst.
-    trace_window
-        Cycles of the waveform, e.g. 1000:2000.
-    timing
-        Add the cycles of every unit by the timing model.
-    """
-
-    tiling: str = ""
-    config: str = "pynq"
-    device: str = "fsim"
-    capabilities: str = ""
-    inputs: list[Path] = field(default_factory=list)
-    weights: list[Path] = field(default_factory=list)
-    output: Path | None = None
-    seed: Annotated[int, typer.Option(min=0)] = 0
-    show: ShownStage | None = None
-    save: Path | None = None
-    trace: Path | None = None
-    trace_window: str = ""
-    timing: bool = False
-    as_json: bool = False
-    as_csv: bool = False
-
-    def open_device(self, config: HardwareConfig) -> Device:
-        """Open the device, recording a waveform if requested.
-
-        Raises
-        ------
-        DeviceError
-            If the device cannot be opened.
-        UnsupportedError
-            If a waveform is requested and the device does not record any.
-        """
-        from vtaops.runtime import TSIM_INTERFACES, open_device
-        from vtaops.runtime.tsim import Tsim
-
-        if self.trace is None:
-            return open_device(self.device, config)
-        if self.device not in TSIM_INTERFACES:
-            raise UnsupportedError(f"device {self.device!r} records no waveform; use --device tsim")
-        window = read_cycles("--trace-window", self.trace_window)
-        interface = TSIM_INTERFACES[self.device]
-        return Tsim(config, interface=interface, trace=self.trace, trace_window=window)
-
-
-DEFAULTS = RunOptions()
-
-
-class OperatorsOrModels(TyperGroup):
-    """Commands of `vtaops run`; a file in place of a command's name is a model."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name = args[0] if args else ""
-        if name not in self.commands and ("." in name or exists(name)):
-            args = ["model", *args]
-        return super().resolve_command(ctx, args)
-
-
-def with_run_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of `RunOptions` as options; it receives them as ``options``."""
-    fields = _described(RunOptions, "Attributes")[1]
-    shared = [p.replace(default=getattr(DEFAULTS, p.name)) for p in fields]
-    text, own = _described(command, "Parameters")
-
-    @wraps(command)
-    def with_options(**given: Any) -> None:
-        options = RunOptions(**{p.name: given.pop(p.name) for p in shared})
-        command(**given, options=options)
-
-    _declare(with_options, text, [*(p for p in own if p.name != "options"), *shared])
-    return with_options
-
-
-class Commands(typer.Typer):
-    """Commands described by their NumPy-style docstrings.
-
-    Positional parameters of the function become arguments, keyword-only ones options. The section
-    ``Parameters`` has the help of each. Flags follow the name if they differ from it:
-    ``output : --output, -o``.
-    """
-
-    def command(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
-        register = super().command(*args, **kwargs)
-
-        def described(function: Callable[..., None]) -> Callable[..., None]:
-            _declare(function, *_described(function, "Parameters"))
-            return register(function)
-
-        return described
-
-
-def _declare(function: Any, text: str, parameters: list[inspect.Parameter]) -> None:
-    """Set the docstring and parameters of a function in the form that Typer reads."""
-    function.__doc__ = text
-    function.__signature__ = inspect.Signature(parameters)
-    function.__annotations__ = {p.name: p.annotation for p in parameters}
-
-
-def _described(documented: Any, section: str) -> tuple[str, list[inspect.Parameter]]:
-    """Return a docstring up to a section, and the parameters that the section describes."""
-    text, own = _entries(inspect.getdoc(documented), section)
-    about = _entries(__doc__, "Parameters")[1] | own
-    hints = get_type_hints(documented, include_extras=True)
-    parameters = [
-        p.replace(annotation=hints[p.name])
-        for p in inspect.signature(documented).parameters.values()
-    ]
-    return text, [_option(p, *about[p.name]) if p.name in about else p for p in parameters]
-
-
-@cache
-def _entries(doc: str | None, section: str) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Return a docstring up to a section, and the flags and text of each entry of the section."""
-    text, _, entries = (doc or "").partition(f"\n{section}\n{'-' * len(section)}\n")
-    return text, {
-        name: (flags, " ".join(lines.split()))
-        for name, flags, lines in _ENTRY.findall(entries + "\n")
-    }
-
-
-_ENTRY = re.compile(r"^(\w+)(?: : (.+))?\n((?: +.+\n)+)", re.MULTILINE)
-
-
-def _option(parameter: inspect.Parameter, flags: str, about: str) -> inspect.Parameter:
-    """Return a parameter with its description for Typer."""
-    hint, keyword = parameter.annotation, parameter.kind is parameter.KEYWORD_ONLY
-    (found,) = getattr(hint, "__metadata__", None) or (None,)
-    info = copy(found) or (typer.Option() if keyword else typer.Argument())
-    if info.help:  # one of `RunOptions`
-        return parameter
-    info.help = about
-    # A default marks a folder.
-    if parameter.name in _WRITTEN and not isinstance(parameter.default, Path):
-        info.callback = _require_folders
-    if parameter.name in _COMPLETED:
-        info.autocompletion = _COMPLETED[parameter.name]
-    if flags:
-        info.param_decls = tuple(flags.split(", "))
-    elif hint is bool and not parameter.default:  # omit the flag --no-...
-        info.param_decls = (f"--{parameter.name.replace('_', '-')}",)
-    kind = get_args(hint)[0] if found else hint
-    return parameter.replace(annotation=Annotated[kind, info])
-
-
-def _layers(incomplete: str) -> list[str]:
+def complete_layers(incomplete: str) -> list[str]:
+    """Return the layers that a word may become."""
     source = Path(__file__).parents[1] / "schedule" / "workloads.py"
     path = cache_directory("layers") / f"{source.stat().st_mtime_ns}.txt"
     if not trusted(path):
@@ -289,68 +61,217 @@ def _layers(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _configs(incomplete: str) -> list[str]:
+def complete_configs(incomplete: str) -> list[str]:
+    """Return the configurations that a word may become."""
     return [name for name in HardwareConfig.names() if name.startswith(incomplete)]
 
 
-def _devices(incomplete: str) -> list[str]:
+def complete_devices(incomplete: str) -> list[str]:
+    """Return the devices that a word may become."""
     from vtaops.runtime import device_names
 
     found = (name.removesuffix("HOST:PORT") for name in device_names())
     return [name for name in found if name.startswith(incomplete)]
 
 
-_COMPLETED = {"layer": _layers, "config": _configs, "against": _configs, "device": _devices}
-"""Parameters whose values a shell completes, and the functions that do."""
+CONFIG_HELP = "Configuration: a name (see: vtaops list configs) or a JSON file."
 
-_WRITTEN = {"output", "save", "trace", "parallel", "plot"}
-"""Options that name output files."""
+Config = Annotated[str, Option(help=CONFIG_HELP, autocompletion=complete_configs)]
+ConfigName = Annotated[str, Argument(help=CONFIG_HELP, autocompletion=complete_configs)]
+ConfigOrOwn = Annotated[
+    str | None,
+    Option(
+        help=f"{CONFIG_HELP} Default: pynq, or that of a .vtam file.",
+        autocompletion=complete_configs,
+    ),
+]
+Configs = Annotated[
+    list[str] | None,
+    Option(
+        "--config",
+        help=f"{CONFIG_HELP} Default: pynq; may be repeated.",
+        autocompletion=complete_configs,
+    ),
+]
+Layers = Annotated[
+    list[str] | None,
+    Option(
+        "--layer",
+        help="A named layer (see: vtaops list layers); may be repeated.",
+        autocompletion=complete_layers,
+    ),
+]
+RequiredLayers = Annotated[
+    list[str],
+    Option(
+        "--layer",
+        help="A named layer (see: vtaops list layers); may be repeated.",
+        autocompletion=complete_layers,
+    ),
+]
+Layer = Annotated[
+    str,
+    Option(
+        help="A named layer (see: vtaops list layers), which has a shape.",
+        autocompletion=complete_layers,
+    ),
+]
+Tilings = Annotated[
+    list[str] | None,
+    Option("--tiling", help="A tiling: oc=128,ic=16,h=7,w=14, or 'default'; may be repeated."),
+]
+Device = Annotated[
+    str,
+    Option(
+        help="Where to run: fsim, tsim, pynq://HOST:PORT … (see: vtaops list devices).",
+        autocompletion=complete_devices,
+    ),
+]
+Board = Annotated[
+    str,
+    Argument(
+        help="HOST or HOST:PORT of a board server; ulx3s:/dev/ttyUSB0 for the ULX3S at that port, "
+        "ulx3s: for the first one found."
+    ),
+]
+Timeout = Annotated[float, Option(help="Time limit of a message to the board in seconds.")]
+ModelFile = Annotated[
+    Path, Argument(help="A model: .onnx, .tflite, or the output of vtaops compile (.vtam).")
+]
+ProgramFiles = Annotated[
+    list[Path] | None, Argument(help="Program files (see: vtaops run op ... --save).")
+]
+Shapes = Annotated[
+    list[str] | None,
+    Option(help="Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated."),
+]
+Search = Annotated[str, Option(help="Search for tilings: off, fast or thorough.")]
+Mean = Annotated[
+    str | None,
+    Option(
+        help="Mean of pictures after scaling to 0..1: one number, or red,green,blue. Default: 0.5."
+    ),
+]
+Std = Annotated[
+    str | None,
+    Option(
+        help="Standard deviation by which pictures are then divided, like --mean. Default: 0.5."
+    ),
+]
+Latency = Annotated[int, Option(help="Latency of the DRAM in cycles.")]
+Bandwidth = Annotated[float, Option(help="Bytes per cycle, both directions; 0: that of the port.")]
+Seed = Annotated[int, Option(help="Seed of all random numbers.", min=0)]
+Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
+AsJson = Annotated[bool, Option("--json", help="Print the report as JSON.")]
+AsCsv = Annotated[bool, Option("--csv", help="Print the report as CSV.")]
 
 
-def _require_folders(paths: Any) -> Any:
-    """Reject an output file that could not be written, before hours of work."""
-    for path in paths if isinstance(paths, list) else [paths]:
-        if path is not None:
+# ------------------------------------------------------------------------------ outputs
+
+
+class Command(TyperCommand):
+    """A command that refuses to write over what it reads, or two outputs to one file."""
+
+    def invoke(self, ctx: Any) -> Any:
+        names = ctx.meta.get(__name__, ())
+        known = [*_paths(value for name, value in ctx.params.items() if name not in names)]
+        for path in _paths(ctx.params[name] for name in names):
+            if other := next((other for other in known if same_file(path, other)), None):
+                raise ArgumentError(
+                    f"cannot write {str(path)!r}: the command reads or writes it already, as "
+                    f"{str(other)!r}"
+                )
+            known.append(path)
+        return super().invoke(ctx)
+
+
+def _paths(values: Iterable[Any]) -> Iterator[Path]:
+    """Yield all values that may name files."""
+    for value in values:
+        if isinstance(value, str | Path):
+            yield Path(value)
+        elif isinstance(value, list):
+            yield from _paths(value)
+
+
+_Function = TypeVar("_Function", bound=Callable[..., None])
+
+
+class Commands(typer.Typer):
+    """A group of such commands."""
+
+    def command(self, *args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
+        return super().command(*args, **{"cls": Command, **kwargs})
+
+
+def written(*suffixes: str) -> Callable[..., Any]:
+    """Return a callback of an option that names output files.
+
+    It rejects what could not be written before hours of work. A device or pipe may have any name if
+    there is one format.
+    """
+
+    def check(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+        context.meta.setdefault(__name__, []).append(option.name)
+        for path in _paths([value]):
+            if not (path.suffix.lower() in suffixes or (len(suffixes) == 1 and is_special(path))):
+                raise UnsupportedError(
+                    f"cannot write {str(path)!r}; its name must end in {' or '.join(suffixes)}"
+                )
             with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
                 require_folder(path)
-    return paths
+        return value
+
+    return check
 
 
-def write_arrays(
-    path: Path, suffix: str, save: Callable[..., None], *args: Any, **named: Any
-) -> None:
-    """Write the output of `numpy.save` or `numpy.savez` atomically.
+def claim(folder: Path, names: Iterable[str], force: bool) -> None:
+    """Create a folder to write these files to; refuse one that has some of something else.
+
+    Raises
+    ------
+    VTAError
+        If it cannot be created, or has files that the user may want to keep.
+    """
+    with raising(VTAError, f"cannot write to the folder {folder}", OSError, told=reason_of):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not force:
+            require_own(folder, names)
+
+
+def write_arrays(path: Path, save: Callable[..., None], *args: Any, **named: Any) -> None:
+    """Write the output of `numpy.save` or `numpy.savez`.
 
     Raises
     ------
     VTAError
         If it cannot be written.
     """
-    from vtaops.report.files import write_bytes
-
     content = BytesIO()
     save(content, *args, **named)
-    write_bytes(path if path.suffix == suffix else Path(f"{path}{suffix}"), content.getvalue())
+    write_bytes(path, content.getvalue())
 
 
-def read_preparation(mean: str | None, deviation: str | None) -> Preparation | None:
-    """Return the preparation that `--mean` and `--deviation` specify; None if neither is given.
+# ------------------------------------------------------------------------------ values
+
+
+def read_preparation(mean: str | None, std: str | None) -> Preparation | None:
+    """Return the preparation that `--mean` and `--std` specify; None if neither is given.
 
     Raises
     ------
     ModelError
         If the values are not numbers, or are not valid.
     """
-    given = {"mean": mean, "deviation": deviation}
     numbers = {}
-    for name, text in given.items():
+    for name, option, text in ("mean", "--mean", mean), ("deviation", "--std", std):
         if text is None:
             continue
         try:
             numbers[name] = tuple(float(number) for number in text.split(","))
         except ValueError as error:
             raise ModelError(
-                f"--{name} is {text!r}; it must be a number, or three as 0.485,0.456,0.406"
+                f"{option} is {text!r}; it must be a number, or three as 0.485,0.456,0.406"
             ) from error
     return Preparation(**numbers) if numbers else None
 
@@ -397,6 +318,9 @@ def read_cycles(option: str, text: str) -> tuple[int, int] | None:
     return first, end
 
 
+# ------------------------------------------------------------------------------ printing
+
+
 def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[Any]]) -> Table:
     """Return a table in the style of the command line.
 
@@ -416,6 +340,21 @@ def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[A
         cells = zip(row, columns.values(), strict=True)
         table.add_row(*("" if value is None else format(value, form) for value, form in cells))
     return table
+
+
+def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
+    """Return a table of properties and their values."""
+    rows = [(name, _fact(value)) for name, value in facts.items()]
+    return list_table(title, dict.fromkeys(("property", "value"), ""), rows)
+
+
+def _fact(value: Any) -> str:
+    """Return a value as readable text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
+    return str(value)
 
 
 def show(data: object, as_json: bool, *parts: Table | str) -> None:
@@ -454,7 +393,21 @@ class Bar(Progress):
 
 
 @contextmanager
-def progress_bar() -> Iterator[Bar]:
-    """Show the progress reported within the context (`vtaops.base.progress`)."""
+def progress_bar(work: str = "") -> Iterator[Bar]:
+    """Show the progress reported within the context (`vtaops.base.progress`).
+
+    `work` names what runs while nothing is reported.
+    """
     with Bar() as bar, heard_by(bar.tell):
+        if work:
+            bar.add_task(work, total=None)
         yield bar
+
+
+@contextmanager
+def minutes(work: str) -> Iterator[None]:
+    """Show the name of work that takes minutes, also where no terminal is."""
+    with progress_bar(work) as bar:
+        if bar.disable:
+            typer.echo(work, err=True)
+        yield

@@ -1,4 +1,4 @@
-"""The commands of `vtaops` for diagrams and comparisons: trace, compare, roofline, lesson.
+"""The commands ``vtaops report``: diagrams and comparisons.
 
 Contains only argument parsing and printing; see `vtaops.cli`.
 """
@@ -7,62 +7,57 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from typer import Option
 
 from vtaops.base.errors import ShapeError, UnsupportedError
-from vtaops.cli.options import DEFAULT_LATENCY, parse_tiling, progress_bar, read_cycles, show
+from vtaops.cli import options
+from vtaops.cli.options import Commands, parse_tiling, progress_bar, read_cycles, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.program.timing import TimingParameters
+from vtaops.report.files import FIGURE_SUFFIXES, write_text
 
-if TYPE_CHECKING:
-    from vtaops.kernels.lessons import Lesson, LessonRow
+report_app = Commands(name="report", help="Diagrams and comparisons.", no_args_is_help=True)
 
 
+@report_app.command("trace")
 def trace(
-    files: list[Path] | None = None,
+    files: options.ProgramFiles = None,
     *,
-    output: Path,
-    layer: list[str] | None = None,
-    tiling: list[str] | None = None,
-    config: list[str] | None = None,
-    window: str = "",
-    access: bool = False,
-    latency: int = DEFAULT_LATENCY,
-    bandwidth: float = 0.0,
+    output: Annotated[
+        Path,
+        Option(
+            "--output",
+            "-o",
+            help="A picture (.png .svg .pdf), an interactive page (.html), or a trace for "
+            "ui.perfetto.dev (.json).",
+            callback=options.written(*FIGURE_SUFFIXES, ".html", ".json"),
+        ),
+    ],
+    layer: options.Layers = None,
+    tiling: options.Tilings = None,
+    config: options.Configs = None,
+    window: Annotated[str, Option(help="Cycles to show, e.g. 0:20000; all by default.")] = "",
+    access: Annotated[
+        bool, Option("--access", help="Draw addresses over time instead of units.")
+    ] = False,
+    latency: options.Latency = options.DEFAULT_LATENCY,
+    bandwidth: options.Bandwidth = 0.0,
 ) -> None:
     """Draw the activity of every unit in every cycle; stack several programs.
 
-    The suffix of the output determines the format: .png .svg .pdf a picture, .html an interactive
-    page, .json a trace for ui.perfetto.dev.
-
-    Example: vtaops trace --layer tutorial.convolution_opt -o c8.html
-
-    Parameters
-    ----------
-    window
-        Cycles to show, e.g. 0:20000; all by default.
-    access
-        Draw addresses over time instead of units.
-    config
-        A configuration (default pynq); may be repeated.
+    Example: vtaops report trace --layer tutorial.convolution_opt -o c8.html
     """
     from vtaops.report import access as access_diagram
     from vtaops.report import chrome_trace, interactive, save_figure, spacetime
-    from vtaops.report.files import FIGURE_SUFFIXES, write_text
 
     suffix = output.suffix.lower()
-    if suffix not in (*FIGURE_SUFFIXES, ".html", ".json"):
-        raise UnsupportedError(
-            f"cannot write {str(output)!r}; its name must end in .png, .svg, .pdf, .html or .json"
-        )
     parameters = _parameters(latency, bandwidth)
     found = {
         name: program.timeline(parameters)
@@ -86,25 +81,21 @@ def trace(
         typer.echo(f"{name}: {timeline.cycles:,} cycles, written to {output}")
 
 
+@report_app.command("compare")
 def compare(
-    files: list[Path] | None = None,
+    files: options.ProgramFiles = None,
     *,
-    layer: list[str] | None = None,
-    tiling: list[str] | None = None,
-    config: list[str] | None = None,
-    latency: int = DEFAULT_LATENCY,
-    bandwidth: float = 0.0,
-    as_json: bool = False,
-    as_csv: bool = False,
+    layer: options.Layers = None,
+    tiling: options.Tilings = None,
+    config: options.Configs = None,
+    latency: options.Latency = options.DEFAULT_LATENCY,
+    bandwidth: options.Bandwidth = 0.0,
+    as_json: options.AsJson = False,
+    as_csv: options.AsCsv = False,
 ) -> None:
     """Compare schedules or configurations: all statistics side by side, with ratios to the first.
 
-    Example: vtaops compare --layer resnet18.C8 --tiling oc=128,ic=16,h=7,w=14 --tiling default
-
-    Parameters
-    ----------
-    config
-        A configuration (default pynq); may be repeated.
+    Example: vtaops report compare --layer resnet18.C8 --config pynq --config pynq_ext
     """
     from vtaops import report
 
@@ -125,23 +116,22 @@ def compare(
         show(reports, as_json, table)
 
 
+@report_app.command("roofline")
 def roofline(
     *,
-    output: Path,
-    layer: list[str] | None = None,
-    config: str = "pynq",
-    latency: int = DEFAULT_LATENCY,
-    bandwidth: float = 0.0,
-    as_json: bool = False,
+    output: Annotated[
+        Path,
+        Option("--output", "-o", help="A picture.", callback=options.written(*FIGURE_SUFFIXES)),
+    ],
+    layer: options.Layers = None,
+    config: options.Config = "pynq",
+    latency: options.Latency = options.DEFAULT_LATENCY,
+    bandwidth: options.Bandwidth = 0.0,
+    as_json: options.AsJson = False,
 ) -> None:
     """Draw the roofline of layers (by default ResNet-18) and of their network.
 
-    Example: vtaops roofline -o roofline.svg --json > roofline.json
-
-    Parameters
-    ----------
-    config
-        Configuration.
+    Example: vtaops report roofline -o roofline.svg --json > roofline.json
     """
     from vtaops.compiler.driver import compile
     from vtaops.report import RooflinePoint, save_figure
@@ -169,87 +159,7 @@ def roofline(
     show(drawn, as_json, f"{len(points)} layers, written to {output}")
 
 
-def lesson(
-    name: str,
-    *,
-    target: str = "cpu",
-    size: Annotated[list[int] | None, typer.Option(min=1)] = None,
-    stage: list[str] | None = None,
-    budget: float = 0.5,
-    threads: Annotated[int | None, typer.Option(min=1)] = None,
-    card: str = "T4",
-    script: bool = False,
-    plot: Path | None = None,
-    as_json: bool = False,
-) -> None:
-    """Run the optimisation stages of a kernel and print the gain of each.
-
-    For a GPU that is not present, the emulator counts each stage's accesses to memory and shared
-    memory and derives the minimum time on a card. The plot shows the limits of the processor or
-    card as lines.
-
-    Example: vtaops lesson matmul --size 64 --size 256 --threads 1 --plot matmul.png
-
-    Parameters
-    ----------
-    name
-        vector_add, broadcast_add, matmul, conv2d, depthwise, max_pool, avg_pool or batch_norm.
-    target
-        cpu or cuda.
-    size
-        Problem size; default: that of the lesson; several sizes give curves.
-    stage
-        Only this stage; may be repeated.
-    budget
-        Seconds of timing per stage.
-    threads
-        Number of threads of CPU kernels; default: all.
-    card
-        Card for the bounds without a GPU: GTX 1080, P100, V100, T4, A100, H100.
-    script
-        Print the TIR of each stage.
-    plot
-        Plot the speed of the stages: .png or .svg.
-    """
-    if threads is not None:
-        os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
-    from vtaops.kernels.lessons import find_lesson, lesson_table, run_lesson, where
-
-    chosen = find_lesson(name, target)
-    sizes = size or [chosen.size]
-    found = {n: run_lesson(chosen, n, tuple(stage or ()), budget, card) for n in sizes}
-    title, machine = f"{name} on {target}", where(target, card)
-    parts: list[Table | str] = []
-    for n, rows in found.items():
-        if script:
-            parts += [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]
-        parts.append(lesson_table(rows, f"{title}, {n} {chosen.meaning}: {machine}"))
-    records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
-    show(records, as_json, *parts)
-    if plot is not None:
-        _draw_lesson(chosen, found, title, machine, card, plot)
-
-
 # ------------------------------------------------------------------------------ details
-
-
-def _draw_lesson(
-    lesson: Lesson,
-    found: dict[int, list[LessonRow]],
-    title: str,
-    machine: str,
-    card: str,
-    path: Path,
-) -> None:
-    """Plot the speed of the stages: bars for one size, curves for several."""
-    from vtaops.kernels.lessons import curves_plot, lesson_plot, limits
-
-    bounds = {size: limits(lesson, size, card) for size in found}
-    if len(found) > 1:
-        curves_plot(found, bounds, f"{title}, size in {lesson.meaning}\n{machine}", path)
-        return
-    ((size, rows),) = found.items()
-    lesson_plot(rows, f"{title}, {size} {lesson.meaning}\n{machine}", path, bounds[size])
 
 
 def _programs(

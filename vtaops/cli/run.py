@@ -1,4 +1,4 @@
-"""The commands of `vtaops` for operators and programs: run, disasm, verify, tune, configs, layers.
+"""The commands of `vtaops` for operators and programs: run, disasm, verify, tune.
 
 Contains only argument parsing and printing; see `vtaops.cli`.
 """
@@ -7,37 +7,28 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import typer
 from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
+from typer import Argument, Option
+from typer.core import TyperGroup
 
 from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError, raising
-from vtaops.base.files import read_array
+from vtaops.base.files import exists, read_array
 from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
-from vtaops.cli.options import (
-    DEFAULTS,
-    Bar,
-    Commands,
-    OperatorsOrModels,
-    RunOptions,
-    ShownStage,
-    list_table,
-    parse_tiling,
-    progress_bar,
-    show,
-    with_run_options,
-    write_arrays,
-)
+from vtaops.base.shapes import Array
+from vtaops.cli import options
+from vtaops.cli.options import Bar, Commands, list_table, parse_tiling, progress_bar, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
 
@@ -45,7 +36,20 @@ if TYPE_CHECKING:
     from vtaops.board.measure import Measurement
     from vtaops.compiler.tuner import Effort, Tuned
     from vtaops.hardware.performance import TsimPerformance
-    from vtaops.ops import Conv2d, Gemm, Operator
+    from vtaops.ops import Operator
+    from vtaops.runtime import Device
+    from vtaops.session import Session
+
+
+class OperatorsOrModels(TyperGroup):
+    """Commands of `vtaops run`; a file in place of a command's name is a model."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0] if args else ""
+        if name not in self.commands and ("." in name or exists(name)):
+            args = ["model", *args]
+        return super().resolve_command(ctx, args)
+
 
 run_app = Commands(
     name="run",
@@ -55,168 +59,197 @@ run_app = Commands(
 )
 
 
-Extent = int | None
-"""A number of the shape; None if a named layer or the files determine it."""
+class ShownStage(str, Enum):
+    """Compiler stages that `--show` prints."""
+
+    tir = "tir"
+    schedule = "schedule"
+    lowered = "lowered"
+    program = "program"
+
+
+Show = Annotated[
+    ShownStage | None, Option("--show", help="Print a compiler stage instead of running.")
+]
+Timing = Annotated[
+    bool, Option("--timing", help="Add the cycles of every unit by the timing model.")
+]
 
 
 @run_app.command("conv2d")
-@with_run_options
 def run_conv2d(
     *,
-    layer: str = "",
-    batch: int = 1,
-    in_channels: Extent = None,
-    out_channels: Extent = None,
-    height: Extent = None,
-    width: Extent = None,
-    kernel: str = "",
-    strides: str = "1",
-    padding: str = "0",
-    dilation: str = "1",
-    groups: int = 1,
-    bias: bool = False,
-    shift: int = 8,
-    clip: str = "-128,127",
-    options: RunOptions = DEFAULTS,
+    layer: options.Layer = "",
+    in_channels: Annotated[int | None, Option(help="Input channels.")] = None,
+    out_channels: Annotated[int | None, Option(help="Output channels.")] = None,
+    height: Annotated[int | None, Option(help="Input height.")] = None,
+    width: Annotated[int | None, Option(help="Input width.")] = None,
+    kernel: Annotated[str, Option(help="Kernel: 3 or 3,5.")] = "",
+    strides: Annotated[str, Option(help="Strides: 1 or 1,2.")] = "",
+    padding: Annotated[str, Option(help="Padding: 1, 1,2 or top,left,bottom,right; or same.")] = "",
+    config: options.Config = "pynq",
+    device: options.Device = "fsim",
+    stage: Show = None,
+    timing: Timing = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Run a convolution, compare with NumPy, print the statistics report.
+    """Run a convolution on random data, compare with NumPy, print the statistics report.
 
-    Its shape is that of a named layer, of the options, or of the arrays of --input and --weights;
-    other arrays are random.
+    `vtaops run op` runs every operator, with all of its parameters.
 
     Example: vtaops run conv2d --layer resnet18.C8
-
-    Parameters
-    ----------
-    batch
-        Batch size.
-    in_channels
-        Input channels.
-    out_channels
-        Output channels.
-    height
-        Input height.
-    width
-        Input width.
-    kernel : --kernel, --kernel-size
-        Kernel: 3 or 3,5.
-    strides : --strides, --stride
-        Strides: 1 or 1,2.
-    padding
-        Padding: 1, 1,2 or top,left,bottom,right; or same.
-    dilation
-        Dilation: 1 or 1,2.
-    groups
-        Groups; as many as channels for a depthwise convolution.
-    layer
-        A named layer (see: vtaops layers); replaces the shape.
     """
     from vtaops.ops import Conv2d
+    from vtaops.schedule.workloads import find
 
-    steps: dict[str, Any] = {
-        "strides": _numbers("strides", strides),
-        "padding": padding if padding.isalpha() else _numbers("padding", padding),
-        "dilation": _numbers("dilation", dilation),
-        "groups": groups,
-        "shift": shift,
-        "clip": _clip(clip),
-    }
-    shape = {
-        "batch": batch,
+    if layer and not isinstance(op := find(layer).op, Conv2d):
+        raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a Conv2d; see vtaops run op")
+    ints = {
         "in_channels": in_channels,
         "out_channels": out_channels,
         "height": height,
         "width": width,
-        "kernel": _numbers("kernel", kernel) if kernel else None,
     }
-    _run(layer, options, Conv2d, bias, shape, steps)
-
-
-@run_app.command("gemm")
-@with_run_options
-def run_gemm(
-    *,
-    layer: str = "",
-    m: Extent = None,
-    n: Extent = None,
-    k: Extent = None,
-    bias: bool = False,
-    shift: int = 8,
-    clip: str = "-128,127",
-    options: RunOptions = DEFAULTS,
-) -> None:
-    """Run a matrix product, compare with NumPy, print the statistics report.
-
-    Its sizes are those of a named layer, of the options, or of the arrays of --input (m, k) and
-    --weights (n, k); other arrays are random.
-
-    Example: vtaops run gemm -m 16 -n 1000 -k 512
-
-    Parameters
-    ----------
-    m : -m
-        Rows of the left operand.
-    n : -n
-        Columns of the result.
-    k : -k
-        Reduction dimension.
-    layer
-        A named layer (see: vtaops layers); replaces the shape.
-    """
-    from vtaops.ops import Gemm
-
-    steps = {"shift": shift, "clip": _clip(clip)}
-    _run(layer, options, Gemm, bias, {"m": m, "n": n, "k": k}, steps)
+    lists = {"kernel": kernel, "strides": strides}
+    parameters = {name: str(value) for name, value in ints.items() if value is not None}
+    parameters |= {name: f"({text})" for name, text in lists.items() if text}
+    if padding:
+        parameters["padding"] = repr(padding) if padding.isalpha() else f"({padding})"
+    written = ", ".join(f"{name}={value}" for name, value in parameters.items())
+    run_op(
+        layer or f"Conv2d({written})",
+        config=config, device=device, stage=stage, timing=timing, as_json=as_json,
+    )  # fmt: skip
 
 
 @run_app.command("op")
-@with_run_options
-def run_op(operator: str, *, options: RunOptions = DEFAULTS) -> None:
-    """Run any operator on random data, compare with NumPy, print the statistics report.
+def run_op(
+    operator: Annotated[
+        str,
+        Argument(
+            help="A named layer (see: vtaops list layers), or an operator such as "
+            "'MaxPool2d(channels=64, height=56, width=56, kernel=3)'.",
+            autocompletion=options.complete_layers,
+        ),
+    ],
+    *,
+    config: options.Config = "pynq",
+    device: options.Device = "fsim",
+    capabilities: Annotated[
+        str,
+        Option(
+            help="Capabilities that the program may use: full, fsim, hls-2020, chisel, portable. "
+            "Default: those of the device."
+        ),
+    ] = "",
+    tiling: Annotated[
+        str, Option(help="Explicit tiling, e.g. oc=128,ic=16,h=7,w=14,oc_threads=2.")
+    ] = "",
+    inputs: Annotated[
+        list[Path] | None,
+        Option("--input", help="An input: .npy; repeat for further inputs. Default: random."),
+    ] = None,
+    weights: Annotated[
+        list[Path] | None,
+        Option(help="Weights, then a bias: .npy, like --input. Default: random."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", help="The result: .npy.", callback=options.written(".npy")),
+    ] = None,
+    seed: options.Seed = 0,
+    stage: Show = None,
+    save: Annotated[
+        Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        Option(help="Waveform of tsim: .vcd or .fst.", callback=options.written(".vcd", ".fst")),
+    ] = None,
+    trace_window: Annotated[str, Option(help="Cycles of the waveform, e.g. 1000:2000.")] = "",
+    timing: Timing = False,
+    as_json: options.AsJson = False,
+    as_csv: options.AsCsv = False,
+) -> None:
+    """Run any operator, compare with NumPy, print the statistics report.
+
+    The shape of a convolution or a matrix product may be left to the arrays of --input and
+    --weights.
 
     Example: vtaops run op 'Elementwise(function="add", shape=(1, 64, 56, 56), shift=1)'
 
-    Parameters
-    ----------
-    operator
-        A named layer (see: vtaops layers), or an operator such as 'MaxPool2d(channels=64,
-        height=56, width=56, kernel=3)'.
+    Example: vtaops run op 'Gemm(m=16, n=1000, k=512)' --save gemm.vta
     """
+    from vtaops.ops.reference import evaluate
+    from vtaops.report import as_csv as csv_text
+    from vtaops.report import statistics_data
+    from vtaops.runtime.device import performance_of
     from vtaops.schedule.workloads import find
+    from vtaops.session import Session
 
+    arrays = {
+        "--input": [*map(_load, inputs or [])],
+        "--weights": [*map(_load, weights or [])],
+    }
+    explicit = parse_tiling(tiling)
     if "(" in operator:
-        _run_operator(_operator(operator), None, options)
+        op = _operator(operator, arrays)
+        name = op.summary
     else:
         workload = find(operator)
-        _run_operator(workload.op, workload.tiling, options, operator)
+        op, explicit, name = workload.op, explicit or workload.tiling, operator
+    hardware = HardwareConfig.load(config)
+    if save is not None or stage:
+        _compile(op, hardware, explicit, capabilities, stage, save)
+        if stage:
+            return
+    given = _arguments(op, hardware, arrays, seed)
+    opened = _open(device, hardware, trace, trace_window)
+    with Session(opened, hardware, capabilities=capabilities or None) as session:
+        result = _execute(session, op, given, explicit, name)
+        program, performance = session.program(op, explicit), performance_of(session.device)
+        statistics, obstacle = session.stats, session.obstacle_on_target(op, explicit)
+    if output is not None:
+        options.write_arrays(output, np.save, result)
+    correct = bool(np.array_equal(result, evaluate(op, given)))
+    if as_csv and not as_json:
+        timeline = program.timeline() if timing else None
+        typer.echo(csv_text({name: statistics_data(program, statistics, timeline)}), nl=False)
+    else:
+        title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
+        data, tables = _report(program, statistics, performance, title, timing)
+        verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
+        facts = {"device": device, "equals_numpy": correct}
+        show(data | facts, as_json, *tables, verdict)
+    if obstacle:
+        typer.echo(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
+    raise typer.Exit(not correct)
 
 
-def disasm(file: Path, *, as_json: bool = False) -> None:
+def disasm(
+    file: Annotated[Path, Argument(help="A program file.")],
+    *,
+    as_json: options.AsJson = False,
+) -> None:
     """Print a program file as text.
 
-    Example: vtaops run conv2d --layer resnet18.C8 --save c8.vta && vtaops disasm c8.vta
-
-    Parameters
-    ----------
-    file
-        A program file.
+    Example: vtaops run op resnet18.C8 --save c8.vta && vtaops disasm c8.vta
     """
     program = Program.load(file)
     listed = [{"name": type(i).__name__, **asdict(i)} for i in program.decode()] if as_json else []
     show(listed, as_json, program.disassemble())
 
 
-def verify(file: Path, *, as_json: bool = False) -> None:
+def verify(
+    file: Annotated[Path, Argument(help="A program file, or a compiled network: .vtam.")],
+    *,
+    as_json: options.AsJson = False,
+) -> None:
     """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
 
     If there is a certificate (see: vtaops prove), prove its statement again.
 
     Example: vtaops verify c8.vta
-
-    Parameters
-    ----------
-    file
-        A program file, or a compiled network: .vtam.
     """
     from vtaops.model import load_model
     from vtaops.proof import rechecked
@@ -235,14 +268,20 @@ def verify(file: Path, *, as_json: bool = False) -> None:
 
 def tune(
     *,
-    layer: list[str],
-    config: str = "pynq",
-    device: str = "",
-    effort: str = "thorough",
-    fresh: bool = False,
-    repeats: int = 3,
-    timeout: float = 60.0,
-    as_json: bool = False,
+    layer: options.RequiredLayers,
+    config: options.Config = "pynq",
+    device: Annotated[
+        str,
+        Option(
+            help="Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0.",
+            autocompletion=options.complete_devices,
+        ),
+    ] = "",
+    effort: Annotated[str, Option(help="fast or thorough.")] = "thorough",
+    fresh: Annotated[bool, Option("--fresh", help="Ignore results of earlier searches.")] = False,
+    repeats: Annotated[int, Option(help="Timed launches per candidate.")] = 3,
+    timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
+    as_json: options.AsJson = False,
 ) -> None:
     """Search the tiling that takes the fewest cycles, and store it.
 
@@ -250,21 +289,6 @@ def tune(
     there, or computes wrong results, is reported; the exit code is 1 if a layer has no other.
 
     Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
-
-    Parameters
-    ----------
-    layer
-        A named layer; may be repeated.
-    device
-        Measure there: tsim, pynq://HOST:PORT, ulx3s:///dev/ttyUSB0.
-    effort
-        fast or thorough.
-    fresh
-        Ignore results of earlier searches.
-    repeats
-        Timed launches per candidate.
-    timeout
-        Time limit of a launch in seconds.
     """
     from vtaops.schedule.workloads import find
 
@@ -350,176 +374,95 @@ def _cost(cost: int | float | None) -> str:
     return f"{cost:,} cycles" if isinstance(cost, int) else f"{1e3 * cost:.3f} ms"
 
 
-def configs(config: str = "", *, as_json: bool = False) -> None:
-    """List the hardware configurations shipped with vtaops, or show one.
-
-    Example: vtaops configs pynq
-
-    Parameters
-    ----------
-    config
-        Show this one in detail: a name or a JSON file.
-    """
-    found = [HardwareConfig.load(n) for n in ([config] if config else HardwareConfig.names())]
-    if config:
-        title, facts = f"Configuration {found[0].name}", found[0].facts()
-        table = list_table(title, dict.fromkeys(("property", "value"), ""), facts.items())
-    else:
-        table = _configs_table(found)
-    show({c.name: c.to_dict() for c in found}, as_json, table)
-
-
-def _configs_table(found: list[HardwareConfig]) -> Table:
-    rows = [
-        (
-            c.name,
-            c.target,
-            f"{c.batch}x{c.block_in}x{c.block_out}",
-            "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc)),
-        )
-        for c in found
-    ]
-    columns = dict.fromkeys(("name", "target", "tile", "uop/inp/wgt/acc depth"), "")
-    return list_table("Hardware configurations", columns, rows)
-
-
-def layers(*, as_json: bool = False) -> None:
-    """List the named layers.
-
-    Example: vtaops layers
-    """
-    from vtaops.schedule.workloads import WORKLOADS
-
-    columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
-    rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]
-    data = [dict(zip(columns, row, strict=True)) for row in rows]
-    show(data, as_json, list_table("Named layers", columns, rows))
-
-
 # ------------------------------------------------------------------------------ details
 
 
-def _run(
-    layer: str,
-    options: RunOptions,
-    kind: type[Conv2d] | type[Gemm],
-    bias: bool,
-    shape: dict[str, Any],
-    steps: dict[str, Any],
+def _open(name: str, config: HardwareConfig, trace: Path | None, trace_window: str) -> Device:
+    """Open a device, recording a waveform if one is asked for."""
+    from vtaops.runtime import TSIM_INTERFACES, open_device
+    from vtaops.runtime.tsim import Tsim
+
+    if trace is None:
+        return open_device(name, config)
+    if name not in TSIM_INTERFACES:
+        raise UnsupportedError(f"device {name!r} records no waveform; use --device tsim")
+    window = options.read_cycles("--trace-window", trace_window)
+    return Tsim(config, interface=TSIM_INTERFACES[name], trace=trace, trace_window=window)
+
+
+def _compile(
+    op: Operator,
+    hardware: HardwareConfig,
+    tiling: Any,
+    capabilities: str,
+    stage: ShownStage | None,
+    save: Path | None,
 ) -> None:
-    """Run a named layer, or the operator with the given shape or that of the files."""
-    from vtaops.schedule.workloads import find
-
-    if layer:
-        workload = find(layer)
-        if not isinstance(workload.op, kind):
-            raise ShapeError(
-                f"layer {layer} is a {type(workload.op).__name__}, not a {kind.__name__}"
-            )
-        _run_operator(workload.op, workload.tiling, options, layer)
-    elif options.inputs and options.weights:
-        found, _ = kind.of(_load(options.inputs[0]), _load(options.weights[0]), **steps)
-        _run_operator(replace(found, bias=bias), None, options)
-    else:
-        stated = {name: value for name, value in shape.items() if value is not None}
-        _run_operator(kind(bias=bias, **stated, **steps), None, options)
-
-
-def _run_operator(op: Operator, tiling: Any, options: RunOptions, layer: str = "") -> None:
-    """Compile, save, show or run an operator, as the options request."""
+    """Print a stage of the compiler, and save the program."""
     from vtaops.compiler.driver import compile
 
-    tiling = parse_tiling(options.tiling) or tiling
-    hardware = HardwareConfig.load(options.config)
-    if options.show not in (None, ShownStage.program):
-        _show(op, hardware, tiling, options.show)
-        return
-    if options.show or options.save is not None:
-        program = compile(op, hardware, tiling, capabilities=options.capabilities or None)
-        if options.save is not None:
-            program.save(options.save)
-        if options.show:
+    if stage not in (None, ShownStage.program):
+        _show(op, hardware, tiling, stage)
+    if stage is ShownStage.program or save is not None:
+        program = compile(op, hardware, tiling, capabilities=capabilities or None)
+        if save is not None:
+            program.save(save)
+        if stage is ShownStage.program:
             typer.echo(program.disassemble())
-            return
-    _execute(op, hardware, tiling, options, layer or op.summary)
 
 
 def _execute(
-    op: Operator, hardware: HardwareConfig, tiling: Any, options: RunOptions, name: str
-) -> None:
-    """Run an operator, compare with NumPy and print the report; exit with code 1 if it differs."""
-    from vtaops.ops.reference import evaluate
-    from vtaops.runtime.device import performance_of
-    from vtaops.session import Session
-
-    arrays = _arguments(op, hardware, options)
-    able = options.capabilities or None
-    with Session(options.open_device(hardware), hardware, capabilities=able) as session:
-        cycles = session.program(op, tiling).cycles()
-        with progress_bar(), refined("simulate cycle", lambda done: (cycles, name)):
-            result = session.run(op, *arrays, tiling=tiling)
-        correct = bool(np.array_equal(result, evaluate(op, arrays)))
-        report = session.program(op, tiling), session.stats, performance_of(session.device)
-        reason = session.obstacle_on_target(op, tiling)
-    if options.output is not None:
-        write_arrays(options.output, ".npy", np.save, result)
-    _print_run(name, *report, correct, options)
-    if reason:
-        typer.echo(f"note: would not run on a {hardware.target}: {reason}", err=True)
-    if not correct:
-        raise typer.Exit(1)
+    session: Session, op: Operator, arrays: Sequence[Array], tiling: Any, name: str
+) -> Array:
+    """Run an operator, showing the progress of a simulator of cycles."""
+    cycles = session.program(op, tiling).cycles()
+    with progress_bar(), refined("simulate cycle", lambda done: (cycles, name)):
+        return np.asarray(session.run(op, *arrays, tiling=tiling))
 
 
-def _arguments(
-    op: Operator, config: HardwareConfig, options: RunOptions
-) -> tuple[npt.NDArray[Any], ...]:
-    """Return the arrays of an operator: those of the files, and random ones for the others."""
-    from vtaops.ops.reference import random_arguments
+def _report(
+    program: Program,
+    statistics: Statistics,
+    performance: TsimPerformance | None,
+    title: str,
+    timing: bool,
+) -> tuple[dict[str, Any], list[Table]]:
+    """Return the statistics report as data and as tables."""
+    from vtaops.report import performance_table, statistics_data, statistics_table
 
-    arrays = list(random_arguments(op, np.random.default_rng(options.seed)))
-    taken = [b for b in op.buffers(config) if b.role in (Role.INPUT, Role.PARAMETER)]
-    for role, files, option in (
-        (Role.INPUT, options.inputs, "--input"),
-        (Role.PARAMETER, options.weights, "--weights"),
-    ):
-        places = [place for place, buffer in enumerate(taken) if buffer.role is role]
-        if len(files) > len(places):
-            names = ", ".join(taken[place].name for place in places) or "none"
-            raise ShapeError(f"{option} is given {len(files)} times; {op.summary} takes {names}")
-        for place, file in zip(places, files, strict=False):
-            arrays[place] = _load(file)
-    return (*arrays,)
+    timeline = program.timeline()
+    data = statistics_data(program, statistics, timeline if timing else None)
+    data["cycles"] = timeline.cycles
+    tables = [statistics_table(program, statistics, title, timeline, units=timing)]
+    if performance:
+        data["performance"] = performance.as_dict()
+        tables.append(performance_table(performance, "Where the cycles went"))
+    return data, tables
 
 
-def _load(file: Path) -> npt.NDArray[Any]:
+def _load(file: Path) -> Array:
     with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
         return read_array(file)
 
 
-def _print_run(
-    name: str,
-    program: Program,
-    statistics: Statistics,
-    performance: TsimPerformance | None,
-    correct: bool,
-    options: RunOptions,
-) -> None:
-    from vtaops.report import as_csv, performance_table, statistics_data, statistics_table
+def _arguments(
+    op: Operator, config: HardwareConfig, given: Mapping[str, Sequence[Array]], seed: int
+) -> list[Array]:
+    """Return the arrays of an operator: those given for an option, and random ones."""
+    from vtaops.ops.reference import random_arguments
 
-    timeline, config = program.timeline(), program.config
-    data = statistics_data(program, statistics, timeline if options.timing else None)
-    data["cycles"] = timeline.cycles
-    if options.as_csv and not options.as_json:
-        typer.echo(as_csv({name: data}), nl=False)
-        return
-    title = f"{name} on {options.device}, {config.name} ({config.bitstream_id})"
-    tables = [statistics_table(program, statistics, title, timeline, units=options.timing)]
-    if performance:
-        data["performance"] = performance.as_dict()
-        tables.append(performance_table(performance, "Where the cycles went"))
-    verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
-    facts = {"device": options.device, "equals_numpy": correct}
-    show({**data, **facts}, options.as_json, *tables, verdict)
+    arrays = list(random_arguments(op, np.random.default_rng(seed)))
+    taken = [b for b in op.buffers(config) if b.role in (Role.INPUT, Role.PARAMETER)]
+    for role, option in (Role.INPUT, "--input"), (Role.PARAMETER, "--weights"):
+        places = [place for place, buffer in enumerate(taken) if buffer.role is role]
+        if len(given[option]) > len(places):
+            names = ", ".join(taken[place].name for place in places) or "none"
+            raise ShapeError(
+                f"{option} is given {len(given[option])} times; {op.summary} takes {names}"
+            )
+        for place, array in zip(places, given[option], strict=False):
+            arrays[place] = array
+    return arrays
 
 
 def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> None:
@@ -535,8 +478,15 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
         typer.echo(text)
 
 
-def _operator(text: str) -> Any:
-    """Parse an operator written in Python: a name, and keywords with literal values."""
+EXTENT = {"Conv2d": "height", "Conv2dTranspose": "height", "Gemm": "m"}
+"""Operators whose shape their arrays have, and a keyword that states it."""
+
+
+def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:
+    """Parse an operator written in Python: a name, and keywords with literal values.
+
+    An operator of data and weights takes its shape from arrays of both, if they are given.
+    """
     from vtaops import ops
 
     kinds = [name for name in ops.__all__ if name != "Operator"]
@@ -553,17 +503,8 @@ def _operator(text: str) -> Any:
             f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
             f"{', '.join(kinds)}"
         ) from error
-    return getattr(ops, call.func.id)(**values)
-
-
-def _numbers(name: str, text: str) -> Any:
-    """Parse ``3`` or ``3,5``."""
-    try:
-        values = tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise ShapeError(f"--{name} is {text!r}; write integers separated by commas") from error
-    return values[0] if len(values) == 1 else values
-
-
-def _clip(text: str) -> Any:
-    return None if text == "none" else _numbers("clip", text)
+    kind, (data, weights) = getattr(ops, call.func.id), given.values()
+    if data and weights and EXTENT.get(call.func.id, "") not in {"", *values}:
+        bias = values.pop("bias", len(weights) > 1)
+        return replace(kind.of(data[0], weights[0], **values)[0], bias=bias)
+    return kind(**values)

@@ -12,25 +12,55 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from typer import Argument, Option
 
 from vtaops.cli.board import virtual_app
-from vtaops.cli.options import list_table, show
+from vtaops.cli.options import AsJson, Config, Force, claim, list_table, minutes, show
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 
-Board = Annotated[str, typer.Argument(help="The board: ulx3s or pynq.", metavar="ulx3s|pynq")]
+Board = Annotated[str, Argument(help="The board: ulx3s or pynq.", metavar="ulx3s|pynq")]
 
 
 def build_board(
     board: Board,
     *,
-    config: str = "",
-    output: Path | None = None,
-    clock_mhz: float = 0,
-    fpga: str = "LFE5U-85F",
-    seed: int = 0,
-    multipliers: int = -1,
-    open_tools: bool = False,
-    as_json: bool = False,
+    config: Annotated[
+        str, Option(help="Configuration: a name or a JSON file. Default: that of the board's name.")
+    ] = "",
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", help="Folder to write. Default: that of the board's name."),
+    ] = None,
+    clock_mhz: Annotated[
+        float,
+        Option(
+            help="Clock of VTA, and of the SDRAM of a ULX3S. Default: 65 for a ULX3S, 100 for a "
+            "Pynq."
+        ),
+    ] = 0,
+    fpga: Annotated[
+        str, Option("--device", help="FPGA of a ULX3S: LFE5U-85F or LFE5U-45F.")
+    ] = "LFE5U-85F",
+    seed: Annotated[
+        int,
+        Option(
+            help="Seed of the placement; 0: 1 for a Pynq; for a ULX3S some in turn, until one "
+            "suffices."
+        ),
+    ] = 0,
+    multipliers: Annotated[
+        int, Option(help="ULX3S: DSP blocks for the GEMM core; -1: as many as it can use.")
+    ] = -1,
+    open_tools: Annotated[
+        bool,
+        Option(
+            "--open",
+            help="Pynq: Yosys, nextpnr-xilinx and Project X-Ray instead of Vivado (see: vtaops "
+            "hardware write).",
+        ),
+    ] = False,
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a bitstream with open tools: vta.bit and manifest.json; takes ten minutes or more.
 
@@ -38,29 +68,13 @@ def build_board(
     packages of PyPI; those for a Pynq (--open) must be installed, and are named if they are not.
 
     Example: vtaops board build ulx3s --config ulx3s -o board
-
-    Parameters
-    ----------
-    config
-        Configuration: a name or a JSON file. Default: that of the board's name.
-    output : --output, -o
-        Folder to write. Default: that of the board's name.
-    clock_mhz
-        Clock of VTA, and of the SDRAM of a ULX3S. Default: 65 for a ULX3S, 100 for a Pynq.
-    fpga : --device
-        FPGA of a ULX3S: LFE5U-85F or LFE5U-45F.
-    seed
-        Seed of the placement; 0: 1 for a Pynq; for a ULX3S some in turn, until one suffices.
-    multipliers
-        ULX3S: DSP blocks for the GEMM core; -1: as many as it can use.
-    open_tools : --open
-        Pynq: Yosys, nextpnr-xilinx and Project X-Ray instead of Vivado (see: vtaops rtl).
     """
     from vtaops.hardware import ulx3s, vivado, zynq
     from vtaops.machine.config import HardwareConfig
 
     _check_board(board, open_tools)
     hardware, folder = HardwareConfig.load(config or board), output or Path(board)
+    claim(folder, ("vta.bit", "manifest.json", "build"), force)
     console = Console(stderr=True)
     with console.status("building") as status:
 
@@ -92,38 +106,34 @@ def _check_board(board: str, open_tools: bool) -> None:
         raise typer.BadParameter(f"unknown board {board!r}; it must be ulx3s or pynq")
     if board == "pynq" and not open_tools:
         raise typer.BadParameter(
-            "Vivado builds for a Pynq (see: vtaops rtl); --open builds with open tools"
+            "Vivado builds for a Pynq (see: vtaops hardware write); --open builds with open tools"
         )
 
 
 @virtual_app.command("ulx3s")
 def virtual_ulx3s(
     *,
-    config: str = "ulx3s",
-    clock_mhz: float = DEFAULT_CLOCK_MHZ,
-    port: int = 3101,
-    terminal: bool = False,
+    config: Config = "ulx3s",
+    clock_mhz: Annotated[
+        float,
+        Option(
+            help="Clock for which the system is built; the SDRAM's latency in cycles depends on it."
+        ),
+    ] = DEFAULT_CLOCK_MHZ,
+    port: Annotated[int, Option(help="TCP port; 0 picks a free port.")] = 3101,
+    terminal: Annotated[
+        bool, Option("--terminal", help="Serve on a pseudo-terminal instead.")
+    ] = False,
 ) -> None:
     """Simulate a board at its pins, for hosts on a TCP port of this computer.
 
     Example: vtaops board virtual ulx3s --config ulx3s
-
-    Parameters
-    ----------
-    config
-        Configuration: a name or a JSON file.
-    clock_mhz
-        Clock for which the system is built; the SDRAM's latency in cycles depends on it.
-    port
-        TCP port; 0 picks a free port.
-    terminal
-        Serve on a pseudo-terminal instead.
     """
     from vtaops.board.virtual_ulx3s import VirtualUlx3s, listen, open_terminal
     from vtaops.machine.config import HardwareConfig
 
     hardware = HardwareConfig.load(config)
-    with Console(stderr=True).status("building the simulator"):
+    with minutes("build the simulator of the board"):
         made = VirtualUlx3s(hardware, clock_mhz)
     with made, suppress(KeyboardInterrupt):
         if terminal:

@@ -21,7 +21,7 @@ from vtaops.base.garbage import collection_paused
 from vtaops.lowering import Capacity, Fragment, LoweringOptions, Strides
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
-from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.ops import MaxPool2d, Operator
 from vtaops.ops.epilogue import ScaleStage
@@ -33,9 +33,6 @@ from vtaops.schedule.checks import check as check_schedule
 
 _log = logging.getLogger(__name__)
 
-ADDRESSES = 1 << 32
-"""Size of the DRAM address space of instructions, in bytes."""
-
 
 @collection_paused()
 def compile(
@@ -44,7 +41,6 @@ def compile(
     tiling: Tiling | None = None,
     *,
     capabilities: Capabilities | str | None = None,
-    keep_weights: bool = False,
     verify: bool = True,
     prove: bool | None = None,
 ) -> Program:
@@ -61,9 +57,6 @@ def compile(
     capabilities : Capabilities or str, optional
         Capabilities of the device, or their name: full, fsim, hls-2020, chisel, portable; by
         default those of the configuration's target.
-    keep_weights : bool
-        Whether products with one weight tile are consecutive, so that it is read once: saves
-        energy, at the cost of more micro-ops, whose load takes some cycles.
     verify : bool
         Whether to prove the program free of races, deadlocks and out-of-bounds accesses.
     prove : bool, optional
@@ -95,7 +88,7 @@ def compile(
     if tiling is None:
         _check_supported(op, config, able)
         tiling = timed_tiling(op, config, able)
-    fragment = emit(op, config, tiling, capabilities=able, keep_weights=keep_weights)
+    fragment = emit(op, config, tiling, capabilities=able)
     program = _judged(_linked(fragment, able), able, prove, verify)
     seconds = perf_counter() - begin
     level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
@@ -112,7 +105,6 @@ def emit(
     capabilities: Capabilities | str | None = None,
     strides: Mapping[str, Strides] | None = None,
     rows: int = POST_ROWS,
-    keep_weights: bool = False,
 ) -> Fragment:
     """Return the operations of an operator, for linking with others to a program.
 
@@ -124,8 +116,6 @@ def emit(
         Strides of buffers that are parts of larger images in DRAM, by buffer name.
     rows : int
         Maximum rows of post-processing parameters to use.
-    keep_weights : bool
-        As `compile`.
 
     Raises
     ------
@@ -147,7 +137,6 @@ def emit(
         options,
         strides=tuple(sorted((strides or {}).items(), key=lambda item: item[0])),
         capacity=replace(options.capacity, rows=rows),
-        keep_weights=keep_weights,
     )
     check_tiling(op, hardware, chosen)
     function = lowering.convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
@@ -431,10 +420,10 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
 def _check_sizes(op: Operator) -> None:
     """Reject tensors beyond VTA's address space; shapes do not depend on the configuration."""
     for buffer in op.buffers(HardwareConfig()):
-        if buffer.nbytes > ADDRESSES:
+        if buffer.nbytes > DRAM_BYTES:
             raise ShapeError(
                 f"{buffer.name} of {op.summary} has shape {buffer.shape} and takes {buffer.nbytes} "
-                f"bytes; VTA addresses {ADDRESSES}"
+                f"bytes; VTA addresses {DRAM_BYTES}"
             )
 
 

@@ -2,7 +2,7 @@
 
 `Space` defines the hardware, `Network` the workload; `sweep` evaluates each design and `front`
 returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps results in a
-`ResultStore`. `search` finds fronts of large spaces; `Problem` offers the same for research.
+`ResultStore`. `search` finds fronts of large spaces.
 """
 
 from vtaops.explore.area import area, share
@@ -10,7 +10,6 @@ from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.engine import Engine, InThisProcess, dask_executor, process_pool
 from vtaops.explore.front import OBJECTIVES, front, front_by_bound
 from vtaops.explore.network import Network
-from vtaops.explore.problem import SEARCHES, Problem, Worth
 from vtaops.explore.search import Found, search
 from vtaops.explore.shortlist import EFFORTS, Effort, Ranking, Shortlist, shortlist
 from vtaops.explore.store import ResultStore
@@ -22,7 +21,6 @@ __all__ = [
     "EFFORTS",
     "MACHINE_AXES",
     "OBJECTIVES",
-    "SEARCHES",
     "Design",
     "Effort",
     "Energy",
@@ -32,14 +30,12 @@ __all__ = [
     "LayerResult",
     "Network",
     "Point",
-    "Problem",
     "Question",
     "Ranking",
     "ResultStore",
     "Shortlist",
     "Space",
     "Verdict",
-    "Worth",
     "answer",
     "area",
     "dask_executor",

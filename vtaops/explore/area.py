@@ -1,7 +1,7 @@
 """Area: FPGA resource estimates of a design without synthesis.
 
 DSP blocks and block RAMs follow from the RTL's structure. LUTs and flip-flops of each block of
-`vtaops synth-report` are linear in a few `quantities` of the design, with coefficients fitted to
+`vtaops hardware synth` are linear in a few `quantities` of the design, with coefficients fitted to
 runs of Yosys 0.70 (``python -m benchmarks area_model`` makes runs and prints the error on each).
 All figures are for the 7 series, before place and route.
 """

@@ -18,8 +18,6 @@ from vtaops.base.errors import ShapeError
 from vtaops.explore.design import Design
 from vtaops.graph import Graph
 from vtaops.network import as_graph, plan_model
-from vtaops.network.compile import target_of
-from vtaops.network.plan import operators
 from vtaops.ops import Operator
 from vtaops.schedule.workloads import WORKLOADS, Workload, find
 
@@ -90,19 +88,19 @@ class Network:
             return self.layers
         layers = _layers(self.graph, design)
         if not layers:
-            raise ShapeError(f"nothing of {self.name} runs on {design.name}; `vtaops ops` says why")
+            raise ShapeError(
+                f"nothing of {self.name} runs on {design.name}; `vtaops plan` says why"
+            )
         return layers
 
 
 @lru_cache(maxsize=256)
 def _layers(graph: Graph, design: Design) -> tuple[Workload, ...]:
     """Return the operators of a graph on a design; equal ones are merged."""
-    target = target_of(design.config, None)
     count: Counter[Operator] = Counter()
     names: dict[Operator, str] = {}
-    for stage in plan_model(graph, design.config).stages:
-        if stage.where == "vta":
-            for name, op in operators(graph, stage.nodes, target):
-                count[op] += 1
-                names.setdefault(op, name)
+    for lowered in plan_model(graph, design.config).lowered:
+        for step in lowered.steps:
+            count[step.op] += 1
+            names.setdefault(step.op, step.node)
     return tuple(Workload(names[op], op, times) for op, times in count.items())

@@ -1,54 +1,16 @@
-"""Tables of rows as CSV, JSON and Parquet; a store's contents as rows."""
+"""A store's contents as rows of a table."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
-from vtaops.base.errors import StoreError, UnsupportedError, raising
-from vtaops.base.optional import optional
+from vtaops.base.errors import StoreError, raising
 from vtaops.explore.store import ResultStore
 from vtaops.explore.verdict import Verdict
 
-SUFFIXES = (".csv", ".json", ".parquet")
-
 Row = dict[str, Any]
-
-
-def table_bytes(rows: Sequence[Row], suffix: str) -> bytes:
-    """Serialize rows in the format of a suffix.
-
-    Raises
-    ------
-    UnsupportedError
-        If the format is unknown, or is Parquet and pyarrow is not installed.
-    """
-    if suffix == ".json":
-        return json.dumps(rows, indent=1).encode()
-    if suffix == ".csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        return text.getvalue().encode()
-    if suffix == ".parquet":
-        return _parquet(rows)
-    raise UnsupportedError(f"no table format {suffix!r}; give one of {', '.join(SUFFIXES)}")
-
-
-def check_suffix(path: Path) -> None:
-    """Check the format of a table before hours of work.
-
-    Raises
-    ------
-    UnsupportedError
-        As `table_bytes`.
-    """
-    table_bytes([{"": 0}], path.suffix.lower())
 
 
 def verdict_rows(store: ResultStore) -> Iterable[Row]:
@@ -84,18 +46,3 @@ def _row(found: Row, question: Row, verdict: Row, counters: Row) -> Row:
 
 def _flat(value: Any) -> Any:
     return "+".join(value) if isinstance(value, list) else value
-
-
-def _columns(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def _parquet(rows: Sequence[Row]) -> bytes:
-    pyarrow, parquet = (
-        optional(module, "pyarrow", "Parquet needs", "pyarrow")
-        for module in ("pyarrow", "pyarrow.parquet")
-    )
-    columns = {name: [row.get(name) for row in rows] for name in _columns(rows)}
-    buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), buffer)
-    return buffer.getvalue()

@@ -23,7 +23,7 @@ from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 from vtaops.kernels.ops.epilogue import Epilogue, reading_sums
-from vtaops.ops import Conv2d, Conv2dTranspose, DepthwiseConv2dAlu, Gemm, Operator
+from vtaops.ops import Conv2d, Conv2dTranspose, Gemm, Operator
 from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, scale_meaning, wrapping_meaning
 from vtaops.program import Buffer, Role
 
@@ -141,9 +141,6 @@ def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
                 multiplier = op.out_channels // op.groups
                 return DepthwiseOp(*image, op.window, multiplier, "int8", end)
             return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", end)
-        case DepthwiseConv2dAlu():
-            image = op.batch, op.channels, op.height, op.width
-            return DepthwiseOp(*image, op.window, 1, "int8", end)
     return PlainOp(op)
 
 

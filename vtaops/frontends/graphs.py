@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from vtaops.base.errors import ModelError, UnsupportedError
+from vtaops.base.reasons import Reason
 from vtaops.frontends.floats import float_operator
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
 from vtaops.frontends.inference import PAIRED
@@ -25,11 +26,15 @@ from vtaops.graph.grid import Grid
 from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.graph.tensor import DTYPES
 
-NO_OPERATOR = "VTA has no operator "
 DYNAMIC = frozenset({"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"})
 """Operators of files whose scales are computed when they run; the host runs them."""
 
-BETWEEN_FLOATS = ": not between quantised tensors"
+_NOT_QUANTIZED = Reason("not_quantized", NOT_QUANTIZED)
+_OF_OPERATORS = {
+    "no_operator": "VTA has no operator {}",
+    "between_floats": "{}: not between quantised tensors",
+}
+"""Reasons that name operators, by code."""
 
 
 def to_graph(network: OnnxNetwork, name: str = "network") -> Graph:
@@ -78,9 +83,9 @@ class ValuePlan:
         self.sources: dict[Value, Source] = {}
         self.quantized: dict[Value, Grid] = {}
         self.host: dict[Value, None] = {}
-        self.reasons: dict[Value, str] = {}
+        self.reasons: dict[Value, Reason] = {}
         self._phases: dict[Value, int] = {}
-        self._failed: dict[Value, str] = {}
+        self._failed: dict[Value, Reason] = {}
         integers = (value for value in network.values if value.op in PAIRED | DYNAMIC)
         self._quantised_model = not all(value.fixed for value in integers)
         self._visit(network.outputs)
@@ -123,7 +128,7 @@ class ValuePlan:
                 return list(_leaves(self.sources[value]))
             reason = self._why(value)
         except NotTranslated as error:
-            reason = str(error)
+            reason = error.reason
             if value.op == "QuantizeLinear" and (grid := _grid_or_none(value)) is not None:
                 self.quantized[value] = grid
                 self.reasons[value] = self._failed[first(value)] = reason
@@ -132,14 +137,12 @@ class ValuePlan:
         self.reasons[value] = reason
         return value.node.reads
 
-    def _why(self, value: Value) -> str:
+    def _why(self, value: Value) -> Reason:
         if not self._quantised_model:
-            return NOT_QUANTIZED
-        if value.op in RULES and value in self._failed:
-            return self._failed[value]
+            return _NOT_QUANTIZED
         if value.op in RULES:
-            return f"{value.kind}{BETWEEN_FLOATS}"
-        return f"{NO_OPERATOR}{value.kind}"
+            return self._failed.get(value) or Reason("between_floats", value.kind)
+        return Reason("no_operator", value.kind)
 
     def _phase(self, value: Value) -> int:
         if value in self.sources:
@@ -153,15 +156,14 @@ class ValuePlan:
         return max(phases, default=0)
 
 
-def _joined(reasons: Iterable[str]) -> str:
-    """Return reasons as one text, grouping operators with the same reason."""
+def _joined(reasons: Iterable[Reason]) -> Reason:
+    """Return several reasons as one, grouping operators with the same reason."""
     every = list(dict.fromkeys(reasons))
-    between = [r.removesuffix(BETWEEN_FLOATS) for r in every if r.endswith(BETWEEN_FLOATS)]
-    unknown = [r.removeprefix(NO_OPERATOR) for r in every if r.startswith(NO_OPERATOR)]
-    said = [r for r in every if not (r.endswith(BETWEEN_FLOATS) or r.startswith(NO_OPERATOR))]
-    said += [NO_OPERATOR + ", ".join(unknown)] * bool(unknown)
-    said += [", ".join(between) + BETWEEN_FLOATS] * bool(between)
-    return "; ".join(said)
+    found = [reason for reason in every if reason.code not in _OF_OPERATORS]
+    for code, text in _OF_OPERATORS.items():
+        if names := [reason.text for reason in every if reason.code == code]:
+            found.append(Reason(code, text.format(", ".join(names))))
+    return Reason(found[0].code, "; ".join(reason.text for reason in found))
 
 
 def _grid_or_none(value: Value) -> Grid | None:
@@ -272,11 +274,13 @@ class _Emitter:
         """Add a group as one function."""
         inputs, outputs = self._ends(group)
         grids = self._plan.grids
+        reason = _joined(self._plan.reasons[value] for value in group)
         op = Host(
             host_function(self._network, inputs, outputs),
             tuple(_tensor(value, grids.get(value)) for value in outputs),
             tuple(dict.fromkeys(value.kind for value in group)),
-            _joined(self._plan.reasons[value] for value in group),
+            reason.text,
+            reason.code,
         )
         names = list(map(self._name, outputs))
         tensors = self.graph.add_many(

@@ -2,7 +2,7 @@
 
 The integer executor computes each operator of the file from LiteRT's integers, so a difference is
 located where it arises. The graph of a file has none; the graph of a compiled network has those
-that its hardware cannot avoid (`vtaops ops` counts them).
+that its hardware cannot avoid (`vtaops plan` counts them).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.reasons import Reason
 from vtaops.base.window import Size
 from vtaops.frontends.constants import whole_numbers
 from vtaops.frontends.values import Value
@@ -22,7 +23,19 @@ from vtaops.graph.requantization import Rounding
 
 
 class NotTranslated(Exception):
-    """Why a part of the graph has no integer operator; becomes the reason of a host function."""
+    """Why a part of the graph has no integer operator; becomes the reason of a host function.
+
+    Parameters
+    ----------
+    text : str
+        The reason; for ``no_operator`` the name of the operator.
+    code : str
+        Its code (`vtaops.base.reasons`).
+    """
+
+    def __init__(self, text: str, code: str = "form") -> None:
+        super().__init__(text)
+        self.reason = Reason(code, text)
 
 
 @contextmanager

@@ -61,7 +61,7 @@ def translate(value: Value, target: ResultRange) -> Source:
         if value.fixed:
             return _constant(value, target)
         if natural_grid(value) is None:
-            raise NotTranslated(f"{value.name!r} (from {value.label}) is not quantised")
+            raise NotTranslated(f"{value.name!r} (from {value.label}) is not quantised", "float")
         return Leaf(value, target.grid)
     return translate_root(value, target)
 
@@ -82,9 +82,9 @@ def translate_root(value: Value, target: ResultRange) -> Source:
         rule = TFLITE_RULES.get(value.op, rule)
     try:
         if value.node is None:
-            raise NotTranslated(f"the {value.op} {value.name!r} is not quantised")
+            raise NotTranslated(f"the {value.op} {value.name!r} is not quantised", "float")
         if rule is None or (value.index and value.op != "Split"):
-            raise NotTranslated(f"VTA has no operator {value.kind}")
+            raise NotTranslated(value.kind, "no_operator")
         with shapes_translated():
             return rule(value, target)
     except NotTranslated:
@@ -113,10 +113,12 @@ def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
     """
     grid = None if data is None else natural_grid(data)
     if data is not None and grid is None and data.label == reader.label:
-        raise NotTranslated(f"VTA has no operator {reader.kind}")
+        raise NotTranslated(reader.kind, "no_operator")
     if data is None or grid is None:
         source = "nothing" if data is None else data.label
-        raise NotTranslated(f"the input of {reader.label} (from {source}) is not quantised")
+        raise NotTranslated(
+            f"the input of {reader.label} (from {source}) is not quantised", "float"
+        )
     return translate(data, ResultRange(grid)), grid.scale
 
 

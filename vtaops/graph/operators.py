@@ -1299,14 +1299,15 @@ class Host(GraphOperator):
         Its results: shapes, dtypes, scales (names are ignored).
     operators : tuple of str
         Display names of the model's operators that it computes.
-    reason : str
-        Why it does not run on VTA.
+    reason, code : str
+        Why it does not run on VTA (`vtaops.base.reasons`).
     """
 
     function: HostFunction
     outputs: tuple[Tensor, ...]
     operators: tuple[str, ...] = ()
-    reason: str = ""
+    reason: str = "it is not an integer operator"
+    code: str = "float"
     arity = None
     takes = DTYPES
 

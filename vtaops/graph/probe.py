@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from typing import Any
 
@@ -24,20 +24,6 @@ def runtime_errors() -> AbstractContextManager[None]:
         return " ".join(str(error).split()) or type(error).__name__
 
     return raising(ModelError, "ONNX Runtime refuses the model", Exception, told=told)
-
-
-@contextmanager
-def quiet_runtime() -> Iterator[None]:
-    """Suppress warnings of sessions that ONNX Runtime's own tools open."""
-    runtime = require("onnxruntime")
-    runtime.set_default_logger_severity(_ERROR)
-    try:
-        yield
-    finally:
-        runtime.set_default_logger_severity(_WARNING)  # the default
-
-
-_WARNING, _ERROR = 2, 3
 
 
 def runtime_session(model: ModelProto, level: str, **settings: Any) -> Any:

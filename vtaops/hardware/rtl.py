@@ -162,6 +162,11 @@ class RtlDesign:
     top: str
     values: dict[str, int]
 
+    def write(self, folder: Path) -> None:
+        """Write the files to a folder."""
+        for name, content in self.files.items():
+            (folder / name).write_bytes(content)
+
 
 def rtl_design(config: HardwareConfig, parameters: RtlParameters, axi: bool) -> RtlDesign:
     """Return the RTL of a configuration, with or without its AXI shell.

@@ -16,7 +16,7 @@ from pathlib import Path
 from vtaops.base.counts import Counts
 from vtaops.base.errors import DeviceError
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.hardware.rtl import TOP_MODULE, RtlParameters, rtl_design
+from vtaops.hardware.rtl import TOP_MODULE, RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 
@@ -108,31 +108,21 @@ def synthesize(
     synthesis = f"synth_xilinx -family {family} -top {TOP_MODULE}"
     commands = f"{synthesis}; tee -o statistics.json stat -json"
     with TemporaryFolder() as name:
-        run_yosys(config, parameters, commands, name, yosys=yosys)
+        run_yosys(rtl_design(config, parameters, axi=False), commands, name, yosys=yosys)
         return resources_by_block((name / "statistics.json").read_text())
 
 
-def run_yosys(
-    config: HardwareConfig,
-    parameters: RtlParameters,
-    commands: str,
-    folder: Path,
-    *,
-    axi: bool = False,
-    yosys: str | None = None,
-) -> None:
-    """Read the RTL with Yosys in `folder`, with or without its AXI shell, and execute commands.
+def run_yosys(design: RtlDesign, commands: str, folder: Path, *, yosys: str | None = None) -> None:
+    """Read RTL with Yosys in `folder`, and execute commands.
 
     Parameters
     ----------
-    config, parameters : HardwareConfig, RtlParameters
+    design : RtlDesign
         The RTL to read.
     commands : str
         Commands to execute on it.
     folder : Path
         Working directory; the sources are copied to it.
-    axi : bool
-        Include the AXI shell.
     yosys : str, optional
         A native Yosys, which executes `commands` several times as fast as PyPI's. PyPI's Yosys
         always reads the RTL, because of its front end.
@@ -142,19 +132,19 @@ def run_yosys(
     DeviceError
         If Yosys is missing or fails.
     """
-    design = rtl_design(config, parameters, axi)
-    for name, content in design.files.items():
-        (folder / name).write_bytes(content)
-    values = "".join(f" -G {name}={value}" for name, value in design.values.items())
-    read = (
-        f"{READ_SLANG} --keep-hierarchy --top {design.top}{values} {' '.join(design.files)}; "
-        f"hierarchy -check -top {design.top}"
-    )
+    read = f"{read_rtl(design, folder)}; hierarchy -check -top {design.top}"
     if yosys is None:
         execute_yosys(f"{read}; {commands}", folder)
     else:
         execute_yosys(f"{read}; clean; write_rtlil design.il", folder)
         execute_yosys(f"read_rtlil design.il; {commands}", folder, yosys)
+
+
+def read_rtl(design: RtlDesign, folder: Path) -> str:
+    """Write RTL to the folder of Yosys; return the command that reads it."""
+    design.write(folder)
+    values = "".join(f" -G {name}={value}" for name, value in design.values.items())
+    return f"{READ_SLANG} --keep-hierarchy --top {design.top}{values} {' '.join(design.files)}"
 
 
 # Yosys runs in WebAssembly, which allows one thread and only relative paths.

@@ -23,7 +23,7 @@ from vtaops.base.errors import ConfigError, DeviceError
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.netlist import Replication, align, as_text
 from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
-from vtaops.hardware.synthesis import READ_SLANG, execute_yosys
+from vtaops.hardware.synthesis import execute_yosys, read_rtl
 from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, write_bitstream
 from vtaops.machine.config import TARGETS, Extension, HardwareConfig
 from vtaops.program.timing import Sdram, TimingParameters
@@ -338,15 +338,11 @@ def build_bitstream(
 
 def _map(design: Ulx3sDesign, folder: Path) -> None:
     """Write ``netlist.json``: the system mapped to the cells of an ECP5."""
-    rtl = design.rtl()
-    for name, content in rtl.files.items():
-        (folder / name).write_bytes(content)
-    values = "".join(f" -G {name}={value}" for name, value in rtl.values.items())
     mapping = "synth_ecp5 -top soc"
     execute_yosys(
-        f"{READ_SLANG} --keep-hierarchy --top {rtl.top}{values} {' '.join(rtl.files)}; "
-        f"read_verilog soc.v; {mapping} -run :map_luts; techmap -map +/lattice/latches_map.v; "
-        f"abc9 -W {_NET_PS}; clean; {mapping} -run map_cells:; write_json mapped.json",
+        f"{read_rtl(design.rtl(), folder)}; read_verilog soc.v; {mapping} -run :map_luts; "
+        f"techmap -map +/lattice/latches_map.v; abc9 -W {_NET_PS}; clean; "
+        f"{mapping} -run map_cells:; write_json mapped.json",
         folder,
     )
     netlist = json.loads((folder / "mapped.json").read_text())

@@ -5,12 +5,12 @@ Determines what the script ``bitstreams/vivado/build.tcl`` needs of a configurat
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError
+from vtaops.base.errors import ConfigError, DeviceError, raising
+from vtaops.base.files import write_folder
 from vtaops.hardware.registers import REGISTER_PAGE
 from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, part_of
@@ -33,14 +33,18 @@ DSP_PER_ALU_LANE = 3
 DSP_RESERVE = 4
 
 
-def dsp_multipliers(config: HardwareConfig) -> int:
-    """Return the number of DSP blocks of the board's part for the GEMM core's multipliers.
+def zynq_parameters(config: HardwareConfig) -> RtlParameters:
+    """Return the parameters of the RTL on a Zynq: the board's bus, and as many DSPs as fit.
 
     The vector ALU also uses DSP blocks for its multipliers, and the tool gets a few.
     """
     _, capacity = CAPACITY[part_of(config)]
     free = capacity.dsp - DSP_PER_ALU_LANE * config.acc.lanes - DSP_RESERVE
-    return min(max(free, 0), config.macs_per_micro_op)
+    return RtlParameters(
+        port_bytes=config.port_width,
+        address_bits=ADDRESS_BITS,
+        dsp_multipliers=min(max(free, 0), config.macs_per_micro_op),
+    )
 
 
 def write_design(
@@ -50,6 +54,7 @@ def write_design(
     *,
     clock_mhz: int = CLOCK_MHZ,
     jobs: int = 2,
+    force: bool = False,
 ) -> Path:
     """Write all files that Vivado needs to a folder.
 
@@ -58,7 +63,7 @@ def write_design(
     config : HardwareConfig
         The configuration; its target must be a board.
     folder : Path
-        Output folder, created if necessary. Existing files of the same names are replaced.
+        Output folder, created if necessary. The files of an earlier call are replaced.
     parameters : RtlParameters, optional
         Parameters of the RTL. By default the port has the width of the board's bus, and as many
         multipliers use DSP blocks as fit. The address width is always `ADDRESS_BITS`.
@@ -66,6 +71,8 @@ def write_design(
         Frequency of the logic.
     jobs : int
         Number of parallel Vivado processes.
+    force : bool
+        Also replace files of the same names that something else wrote.
 
     Returns
     -------
@@ -76,6 +83,8 @@ def write_design(
     ------
     ConfigError
         If the target is a simulator, or the parameters are not supported.
+    DeviceError
+        If a file cannot be written, or would replace one that something else wrote.
     """
     if config.target not in PARTS:
         raise ConfigError(
@@ -84,16 +93,8 @@ def write_design(
         )
     if not 1 <= clock_mhz <= 1000:
         raise ConfigError(f"the clock is {clock_mhz} MHz; give 1..1000")
-    if parameters is None:
-        parameters = RtlParameters(
-            port_bytes=config.port_width, dsp_multipliers=dsp_multipliers(config)
-        )
-    parameters = replace(parameters, address_bits=ADDRESS_BITS)
+    parameters = replace(parameters or zynq_parameters(config), address_bits=ADDRESS_BITS)
     design = rtl_design(config, parameters, axi=True)
-    rtl = folder / "rtl"
-    rtl.mkdir(parents=True, exist_ok=True)
-    for name, content in design.files.items():
-        (rtl / name).write_bytes(content)
     family, part = PARTS[config.target]
     values: dict[str, object] = {
         "name": config.bitstream_id,
@@ -112,7 +113,9 @@ def write_design(
     }
     lines = [f"set {name} {{{value}}}" for name, value in values.items()]
     header = "# Parameters of build.tcl, written by vtaops.hardware.vivado."
-    (folder / "design.tcl").write_text("\n".join([header, *lines, ""]))
-    script = folder / "build.tcl"
-    shutil.copyfile(data_directory("bitstreams") / "vivado" / "build.tcl", script)
-    return script
+    files = {f"rtl/{name}": content for name, content in design.files.items()}
+    files["design.tcl"] = "\n".join([header, *lines, ""]).encode()
+    files["build.tcl"] = (data_directory("bitstreams") / "vivado" / "build.tcl").read_bytes()
+    with raising(DeviceError, f"cannot write the design to {folder}", OSError):
+        write_folder(folder, files, force=force)
+    return folder / "build.tcl"

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, DeviceError
-from vtaops.hardware.rtl import RtlParameters, rtl_design
+from vtaops.hardware.rtl import RtlDesign, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, FpgaResources, resources, run_yosys
 from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, write_bitstream
-from vtaops.hardware.vivado import ADDRESS_BITS, CLOCK_MHZ, PARTS, dsp_multipliers
+from vtaops.hardware.vivado import CLOCK_MHZ, PARTS, zynq_parameters
 from vtaops.machine.config import Extension, HardwareConfig
 
 TOP = "vta_zynq"
@@ -146,7 +146,6 @@ def map_design(
     DeviceError
         If Yosys is missing or fails.
     """
-    parameters = rtl_parameters(config)
     # As synth_xilinx maps with abc9, but for the delay of nets.
     commands = (
         f"read_verilog -sv {' '.join(files)}; "
@@ -157,18 +156,14 @@ def map_design(
         "opt_lut_ins -tech xilinx; clean; delete t:$scopeinfo; tee -o statistics.json stat -json; "
         "blackbox =A:whitebox; write_json netlist.json"  # models of cells have processes
     )
-    run_yosys(config, parameters, commands, folder, axi=True, yosys=yosys)
+    run_yosys(zynq_rtl(config), commands, folder, yosys=yosys)
     statistics = json.loads((folder / "statistics.json").read_text())
     return resources(Counter(statistics["design"]["num_cells_by_type"]))
 
 
-def rtl_parameters(config: HardwareConfig) -> RtlParameters:
-    """Return the parameters of the RTL on a Zynq."""
-    return RtlParameters(
-        port_bytes=config.port_width,
-        address_bits=ADDRESS_BITS,
-        dsp_multipliers=dsp_multipliers(config),
-    )
+def zynq_rtl(config: HardwareConfig) -> RtlDesign:
+    """Return the RTL in its AXI shell."""
+    return rtl_design(config, zynq_parameters(config), axi=True)
 
 
 def place_and_route(
@@ -259,11 +254,10 @@ def build_bitstream(
         {title: getattr(used, name) for name, title in titles.items()},
         {title: getattr(available, name) for name, title in titles.items()},
     )
-    rtl = rtl_design(config, rtl_parameters(config), axi=True).files
-    rtl |= {path.name: path.read_bytes() for path in sources}
+    rtl = zynq_rtl(config).files | {path.name: path.read_bytes() for path in sources}
     manifest = {
         "config": config.to_dict(),
-        "parameters": asdict(rtl_parameters(config)),
+        "parameters": asdict(zynq_parameters(config)),
         "part": PART,
         "clock_mhz": clock_mhz,
         "seed": seed,
@@ -283,7 +277,9 @@ def _check(config: HardwareConfig, clock_mhz: float) -> None:
     elif config.port_width != PORT_BYTES:
         reason = f"has a port of {config.port_width} bytes; that of the board has {PORT_BYTES}"
     if reason:
-        raise ConfigError(f"configuration {config.name!r} {reason}; Vivado builds it: vtaops rtl")
+        raise ConfigError(
+            f"configuration {config.name!r} {reason}; Vivado builds it: vtaops hardware write"
+        )
     if not 1 <= clock_mhz <= 1000:
         raise ConfigError(f"the clock is {clock_mhz} MHz; give 1..1000")
 

@@ -1,96 +1,28 @@
-"""Operation: an instruction under construction, with the elements it touches; Fragment: several.
+"""Operation: an instruction under construction, with what it accesses; Fragment: several.
 
-Emission creates operations, micro-op placement and token insertion refine them, and assembly
-encodes them.
+Emission creates operations, passes rewrite them, and `link` places their micro-ops, finds their
+tokens and encodes them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.lowering.options import LoweringOptions
-from vtaops.machine.config import HardwareConfig
-from vtaops.machine.isa import Gemm, Instruction, LoopInstruction, Pool, Post
+from vtaops.machine.accesses import OFF, Access, Ints, accesses, steps
+from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.isa import Instruction, LoopInstruction, Post
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 
 Elements = npt.NDArray[np.int64]
-"""Distinct element numbers."""
+"""Element numbers."""
 
 
-def distinct(elements: Elements) -> Elements:
-    """Return the distinct element numbers, in ascending order.
-
-    As `numpy.unique`, ten times as fast: the numbers are below the depth of a memory.
-    """
-    if not elements.size:
-        return elements.ravel()
-    present = np.zeros(largest(elements.ravel()) + 1, np.bool_)
-    present[elements] = True
-    return np.flatnonzero(present)
-
-
-def largest(elements: Elements) -> int:
-    """Return the largest of one or more numbers.
-
-    As `elements.max()`, in a third of the time for the few that an instruction touches.
-    """
-    return int(elements[elements.argmax()])
-
-
-class Touch:
-    """Elements of one memory that an operation reads or writes.
-
-    Parameters
-    ----------
-    space : str
-        ``"inp"``, ``"wgt"``, ``"acc"``, ``"post"``, ``"table"``; `link` adds DRAM spaces.
-    elements : ndarray of int64
-        Distinct element numbers.
-    write : bool
-        Whether they are written.
-
-    Attributes
-    ----------
-    size : int
-        Number of elements.
-    end : int
-        One past the last element; 0 if empty.
-    begin : int
-        The first element if they are contiguous, else -1.
-    index : ndarray of int64 or slice
-        Index of the elements in an array, in any order: a slice if they are contiguous.
-    """
-
-    __slots__ = ("begin", "elements", "end", "index", "size", "space", "write")
-
-    def __init__(self, space: str, elements: Elements, write: bool) -> None:
-        self.space, self.elements, self.write = space, elements, write
-        self.size = len(elements)
-        self.end = largest(elements) + 1 if self.size else 0
-        first = self.end - self.size
-        self.begin = first if self.size and elements[elements.argmin()] == first else -1
-        self.index: Elements | slice = elements if self.begin < 0 else slice(first, self.end)
-
-    @staticmethod
-    def of_run(space: str, begin: int, size: int, write: bool) -> Touch:
-        """Return a touch of `size` consecutive elements, whose end and index need no search."""
-        touch = Touch.__new__(Touch)
-        touch.space, touch.elements, touch.write = space, np.arange(begin, begin + size), write
-        touch.size, touch.begin, touch.end = size, begin, size and begin + size
-        touch.index = slice(begin, begin + size)
-        return touch
-
-    def moved(self, by: int) -> Touch:
-        """Return the same elements, `by` further."""
-        if self.begin >= 0:
-            return Touch.of_run(self.space, self.begin + by, self.size, self.write)
-        return Touch(self.space, self.elements + by, self.write)
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Operation:
     """One instruction without tokens and without micro-op addresses.
 
@@ -99,63 +31,73 @@ class Operation:
     instruction : Instruction
         Until micro-ops are placed, ``uop_begin`` and ``uop_end`` of GEMM and ALU instructions
         are a range of `micro_ops`.
-    relocation : int
-        Buffer that ``dram_base`` is relative to, as in `Program.relocations`.
-    touches : tuple of Touch
-        Elements read and written, except micro-op memory, which only the compute unit uses.
     micro_ops : ndarray of int64, shape (n, 3), or None
         Rows of (dst, src, wgt).
+    post : Post
+        The post-processing of its results. Before the pass `post`, a placeholder ALU instruction
+        stands for a requantization; its micro-ops' src are rows of parameters.
+    relocation : int
+        Buffer that ``dram_base`` is relative to, as in `Program.relocations`.
     operator : int
         Index of its operator in the program.
-    post : Post or None
-        The requantization that an ALU instruction represents until the pass `post` decides who
-        executes it, with the row of parameters as the source of each micro-op.
+    dram : tuple of Access
+        What it accesses of DRAM that the program both stores and loads; `link` adds it.
     """
 
     instruction: Instruction
+    micro_ops: Ints | None = None
+    post: Post = OFF
     relocation: int = NO_BUFFER
-    touches: tuple[Touch, ...] = ()
-    micro_ops: npt.NDArray[np.int64] | None = None
     operator: int = 0
-    post: Post | None = None
+    dram: tuple[Access, ...] = ()
+
+    @cached_property
+    def scratchpads(self) -> tuple[Access, ...]:
+        """What it accesses on chip, but for the micro-op memory, which one unit alone uses."""
+        return accesses(self.instruction, self.rows, self.post)
 
     @property
-    def writes(self) -> list[Touch]:
-        """The touches that write."""
-        return [touch for touch in self.touches if touch.write]
+    def accesses(self) -> tuple[Access, ...]:
+        """All that it accesses, DRAM last."""
+        return self.scratchpads + self.dram
 
     @property
-    def in_place(self) -> bool:
-        """Whether it depends on the previous values of the accumulators that it writes."""
+    def rows(self) -> Ints | None:
+        """The micro-ops that it executes."""
         i = self.instruction
-        begins = isinstance(i, Gemm | Pool) and (i.reset or i.overwrite)
-        return isinstance(i, LoopInstruction) and not begins
+        if self.micro_ops is None or not isinstance(i, LoopInstruction):
+            return None
+        return self.micro_ops[i.uop_begin : i.uop_end]
 
-    @property
-    def accumulators(self) -> list[Elements]:
-        """The accumulator elements that it touches."""
-        return [touch.elements for touch in self.touches if touch.space == "acc"]
+    @cached_property
+    def key(self) -> tuple[object, ...]:
+        """A key of all that its place in a program does not decide: equal tiles share work."""
+        rows = None if self.micro_ops is None else self.micro_ops.tobytes()
+        return self.instruction, rows, self.post
+
+    def elsewhere(self, **changes: object) -> Operation:
+        """Return the operation at another place in DRAM or in the program.
+
+        As `dataclasses.replace`, but keeps what is known of its scratchpads.
+        """
+        other = object.__new__(Operation)
+        vars(other).update(vars(self), **changes)
+        return other
+
+    def of(self, memory: Memory) -> list[Access]:
+        """Return what it accesses in one scratchpad."""
+        return [access for access in self.scratchpads if access.memory == memory]
 
     @property
     def written(self) -> Elements:
         """The accumulator elements that it writes."""
-        return next(t.elements for t in self.touches if t.space == "acc" and t.write)
+        return next(access.elements for access in self.of(Memory.ACC) if access.writes)
 
     def steps(self, operand: str) -> Elements:
         """Return the elements of ``"dst"`` or ``"src"``, shape (iter_out, iter_in, micro-ops)."""
-        i = self.instruction
-        assert isinstance(i, LoopInstruction)
-        assert self.micro_ops is not None
-        own = self.micro_ops[i.uop_begin : i.uop_end, ("dst", "src").index(operand)]
-        return loop_steps(i, operand)[:, :, None] + own
-
-
-def loop_steps(i: LoopInstruction, operand: str) -> Elements:
-    """Return an operand's offsets over the hardware loops, shape (iter_out, iter_in)."""
-    outer: int = getattr(i, f"{operand}_factor_out")
-    inner: int = getattr(i, f"{operand}_factor_in")
-    steps: Elements = np.arange(i.iter_out)[:, None] * outer + np.arange(i.iter_in) * inner
-    return steps
+        assert isinstance(self.instruction, LoopInstruction)
+        assert self.rows is not None
+        return steps(self.instruction, operand, self.rows)
 
 
 @dataclass(frozen=True)

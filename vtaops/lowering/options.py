@@ -79,8 +79,6 @@ class LoweringOptions:
     strides : tuple of (str, Strides)
         Buffers, by name, whose image is a part of a larger one in DRAM. Only the part is loaded
         and stored.
-    keep_weights : bool
-        Whether steps with equal weights are consecutive, even at the cost of more micro-ops.
     """
 
     capacity: Capacity = ONE_TILE_EACH
@@ -88,7 +86,6 @@ class LoweringOptions:
     skip_padding: bool = False
     alu_passes: bool = True
     strides: tuple[tuple[str, Strides], ...] = ()
-    keep_weights: bool = False
 
     @staticmethod
     def of(tiling: Tiling, *, alu_passes: bool, micro_op_depth: int | None) -> LoweringOptions:

@@ -27,6 +27,9 @@ ISA_VERSION = "0.0.2"
 
 INSTRUCTION_BYTES = 16
 MICRO_OP_BYTES = 4
+DRAM_BYTES = 1 << 32
+"""Bytes that instructions and registers address."""
+
 PAGE_BYTES = 4096
 """DRAM allocations are aligned to this; no tile may be larger."""
 

@@ -453,47 +453,12 @@ class Encoding:
         return Encoding(config)
 
     def encode(self, instruction: Instruction) -> int:
-        """Return the 128-bit word of an instruction.
-
-        Raises
-        ------
-        EncodingError
-            If a field is out of range; the message names it, its value and its range.
-        """
-        cls = type(instruction)
-        self._refuse_absent([instruction], cls)
-        word = int(instruction.opcode)
-        for slot in self.slots[cls]:
-            value = getattr(instruction, slot.name)
-            if value not in slot.range:
-                raise EncodingError(_out_of_range(cls.__name__.upper(), slot, value))
-            word |= (int(value) & ((1 << slot.width) - 1)) << slot.offset
-        return word
+        """Return the 128-bit word of an instruction; raises as `encode_all`."""
+        return array_to_words(self.encode_all([instruction]))[0]
 
     def decode(self, word: int) -> Instruction:
-        """Return the instruction of a 128-bit word; bits outside its fields are ignored.
-
-        Raises
-        ------
-        EncodingError
-            If the opcode, memory identifier or ALU operation is invalid.
-        """
-        opcode = word & ((1 << OPCODE_BITS) - 1)
-        if opcode not in self._by_opcode:
-            added = "".join(f", {known}" for known in self._by_opcode if known >= len(INSTRUCTIONS))
-            raise EncodingError(
-                f"word {word:032x} has opcode {opcode}; "
-                f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}{added}"
-            )
-        cls = self._by_opcode[opcode]
-        values = {slot.name: _extract(word, slot) for slot in self.slots[cls]}
-        for name, named in self._named.items():
-            if values.get(name, 0) >= len(named):
-                raise EncodingError(
-                    f"word {word:032x} has {name} {values[name]}; valid values are "
-                    + ", ".join(f"{member.name} {member.value}" for member in named)
-                )
-        return cls(**values)
+        """Return the instruction of a 128-bit word; raises as `decode_all`."""
+        return self.decode_all(words_to_array([word]))[0]
 
     def encode_all(
         self,
@@ -507,7 +472,7 @@ class Encoding:
         Raises
         ------
         EncodingError
-            As `encode`.
+            If a field is out of range; the message names it, its value and its range.
         """
         words = np.zeros((len(instructions), INSTRUCTION_WORDS), np.uint64)
         rows_of_class: dict[type[Instruction], list[int]] = {}
@@ -527,7 +492,7 @@ class Encoding:
         self._refuse_absent(instructions, cls)
         slots, places = self.slots[cls], self._places[cls]
         rows = [*map(attrgetter(*(s.name for s in slots)), instructions)]
-        values = self._integers(instructions, rows)
+        values = _integers(cls, slots, rows)
         for k, slot in enumerate(slots):
             if slot.name in added:
                 values[:, k] += added[slot.name]
@@ -539,19 +504,6 @@ class Encoding:
         words = [np.bitwise_or.reduce(bits[:, places.halves == half], axis=1) for half in (0, 1)]
         words[0] |= np.uint64(cls.opcode)
         return np.stack(words, axis=1)
-
-    def _integers(
-        self, instructions: list[Instruction], rows: list[tuple[Any, ...]]
-    ) -> npt.NDArray[np.int64]:
-        """Return field values as integers; `encode` reports any that do not fit int64."""
-        try:
-            values = np.array(rows)
-        except ValueError:  # a sequence in place of a number
-            values = np.array(None)
-        if values.dtype.kind not in "bi":
-            for instruction in instructions:
-                self.encode(instruction)
-        return values.astype(np.int64)
 
     def _refuse_absent(self, instructions: list[Instruction], cls: type[Instruction]) -> None:
         """Reject instructions and non-zero fields whose extension the configuration lacks."""
@@ -571,24 +523,33 @@ class Encoding:
                 )
 
     def decode_all(self, words: npt.NDArray[np.uint64]) -> list[Instruction]:
-        """Return the instructions of words, shape (n, 2); the inverse of `encode_all`.
+        """Return the instructions of words, shape (n, 2); bits outside their fields are ignored.
 
         Raises
         ------
         EncodingError
-            As `decode`.
+            If an opcode, memory identifier or ALU operation is invalid.
         """
         found: dict[int, Instruction] = {}
         opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
         for opcode in np.unique(opcodes).tolist():
             rows = np.flatnonzero(opcodes == opcode)
-            first = array_to_words(words[rows[:1]])[0]
-            cls = type(self.decode(first))
+            cls = self._by_opcode.get(opcode)
+            if cls is None:
+                added = "".join(f", {own}" for own in self._by_opcode if own >= len(INSTRUCTIONS))
+                raise EncodingError(
+                    f"word {_text(words[rows[0]])} has opcode {opcode}; "
+                    f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}{added}"
+                )
             columns = self.columns(words[rows], cls)
             for name in self._named.keys() & columns.keys():
                 bad = np.flatnonzero(columns[name] >= len(self._named[name]))
                 if bad.size:
-                    self.decode(array_to_words(words[rows[bad[:1]]])[0])  # raises
+                    raise EncodingError(
+                        f"word {_text(words[rows[bad[0]]])} has {name} {columns[name][bad[0]]}; "
+                        f"valid values are "
+                        + ", ".join(f"{m.name} {m.value}" for m in self._named[name])
+                    )
             # `map` sets one field of all instructions faster than `cls` sets all fields of one.
             decoded = [*map(object.__new__, [cls] * len(rows))]
             zeros = [0] * len(rows)
@@ -662,9 +623,23 @@ def _out_of_range(owner: str, slot: Slot, value: int) -> str:
     )
 
 
-def _extract(word: int, slot: Slot) -> int:
-    value = (word >> slot.offset) & ((1 << slot.width) - 1)
-    return value - (1 << slot.width) if slot.signed and value >> (slot.width - 1) else value
+def _integers(
+    cls: type[Instruction], slots: tuple[Slot, ...], rows: list[tuple[Any, ...]]
+) -> npt.NDArray[np.int64]:
+    """Return field values as integers, after checking any that may be none, or do not fit int64."""
+    try:
+        values = np.array(rows)
+    except ValueError:  # a sequence in place of a number
+        values = np.array(None)
+    if values.dtype.kind not in "bi":
+        for slot, value in (pair for row in rows for pair in zip(slots, row, strict=True)):
+            if value not in slot.range:
+                raise EncodingError(_out_of_range(cls.__name__.upper(), slot, value))
+    return values.astype(np.int64)
+
+
+def _text(word: npt.NDArray[np.uint64]) -> str:
+    return f"{array_to_words(word[None])[0]:032x}"
 
 
 def rows_of(words: npt.NDArray[np.uint64], cls: type[Instruction]) -> npt.NDArray[np.intp]:

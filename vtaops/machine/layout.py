@@ -221,39 +221,3 @@ def bias_layout(config: HardwareConfig, plus: int = 0) -> Layout:
 def vector_layout(config: HardwareConfig) -> Layout:
     """Layout of a vector (channels,) as rows of post-processing parameters."""
     return Layout(f"C1n{config.block_out}c")
-
-
-def pack_data(array: npt.ArrayLike, config: HardwareConfig) -> npt.NDArray[np.int8]:
-    """Pack an int8 NCHW tensor to NCHWnc: (N/batch, C/block, H, W, batch, block).
-
-    Raises
-    ------
-    ShapeError
-        If the array is not int8 of rank 4, or is empty.
-    """
-    return data_layout(config).pack(_require_int8(array, "data")).astype(np.int8, copy=False)
-
-
-def unpack_data(
-    array: npt.NDArray[np.int8], shape: tuple[int, int, int, int], config: HardwareConfig
-) -> npt.NDArray[np.int8]:
-    """Return the NCHW tensor of `shape` from its packed form; the inverse of `pack_data`."""
-    return data_layout(config).unpack(array, shape).astype(np.int8, copy=False)
-
-
-def pack_kernel(array: npt.ArrayLike, config: HardwareConfig) -> npt.NDArray[np.int8]:
-    """Pack an int8 OIHW tensor to OIHWoi: (O/block, I/block, H, W, block_out, block_in).
-
-    Raises
-    ------
-    ShapeError
-        If the array is not int8 of rank 4, or is empty.
-    """
-    return kernel_layout(config).pack(_require_int8(array, "kernel")).astype(np.int8, copy=False)
-
-
-def _require_int8(array: npt.ArrayLike, name: str) -> npt.NDArray[np.int8]:
-    data = np.asarray(array)
-    if data.dtype != np.int8:
-        raise ShapeError(f"{name} has dtype {data.dtype}; VTA computes on int8")
-    return data

@@ -44,7 +44,7 @@ from vtaops.program.file_format import loads as load_program
 from vtaops.program.region import Argument, HostStage, Region, Row, RowSums, Stage
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 _FILE = Envelope("model", MAGIC, FORMAT_VERSION, NETWORK)
 _ALIGNMENT = 64

@@ -298,7 +298,7 @@ class Model:
 
         save(self, path)
 
-    def export_c(self, folder: str | Path) -> Bundle:
+    def export_c(self, folder: str | Path, *, force: bool = False) -> Bundle:
         """Export the model as C99 that needs neither Python nor an operating system.
 
         The folder contains a blob (programs, packed weights, host steps), a runtime that interprets
@@ -308,7 +308,9 @@ class Model:
         Parameters
         ----------
         folder : str or Path
-            Created if missing; existing files of the same names are replaced.
+            Created if missing; the files of an earlier export are replaced.
+        force : bool
+            Also replace files of the same names that something else wrote.
 
         Returns
         -------
@@ -321,11 +323,11 @@ class Model:
             If a part of the model has no C implementation, such as a float function compiled by
             TVM; nothing is written then.
         ProgramError
-            If a file cannot be written.
+            If a file cannot be written, or would replace one that something else wrote.
         """
         from vtaops.model.export.bundle import export_c
 
-        return export_c(self, folder)
+        return export_c(self, folder, force=force)
 
 
 def describe(stage: Stage) -> str:

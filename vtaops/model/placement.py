@@ -25,13 +25,14 @@ class ArithmeticShare:
     ----------
     on_vta, products : int
         Number on VTA, and in total.
-    reason : str
+    reason, code : str
         Why the first of the others runs on the host; empty if all are on VTA.
     """
 
     on_vta: int
     products: int
     reason: str
+    code: str = ""
 
     @property
     def little(self) -> bool:
@@ -53,7 +54,7 @@ def placement(graph: Graph, rows: Sequence[Row]) -> ArithmeticShare:
     rows : sequence of Row
         The plan: one row per node, in graph order.
     """
-    on_vta, products, reason = 0, 0, ""
+    on_vta, products, first = 0, 0, ("", "")
     for node, row in zip(graph.nodes, rows, strict=True):
         if isinstance(node.op, Host):
             count = sum(map(_float_products, node.op.operators))
@@ -63,8 +64,8 @@ def placement(graph: Graph, rows: Sequence[Row]) -> ArithmeticShare:
         if row.where == "vta":
             on_vta += count
         elif count:
-            reason = reason or f"{row.name}: {row.reason}"
-    return ArithmeticShare(on_vta, products, reason)
+            first = first if any(first) else (f"{row.name}: {row.reason}", row.code)
+    return ArithmeticShare(on_vta, products, *first)
 
 
 def _float_products(name: str) -> int:

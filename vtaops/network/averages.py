@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Sides
 from vtaops.base.window import Window
 from vtaops.graph import Requantization, Tensor
 from vtaops.graph.operators import AveragePool
 from vtaops.network.epilogue import divided, uniform
+from vtaops.network.target import NotOnVta
 from vtaops.ops import AvgPool2d
 
 
@@ -95,12 +95,12 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
 
     Raises
     ------
-    ShapeError
+    NotOnVta
         If a part has no pixels, or needs a scale that the hardware lacks.
     """
     window, image, outputs = op.window(data), data.shape, result.shape
     if op.dilation != (1, 1):
-        raise ShapeError(f"its windows have the dilation {op.dilation}")
+        raise NotOnVta("window", f"its windows have the dilation {op.dilation}")
     along = [
         bands(window, axis, image[2 + axis], counts.tolist())
         for axis, counts in enumerate(op.counts(data))
@@ -108,7 +108,7 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
     for rows in along[0]:
         for columns in along[1]:
             if not rows.taps * columns.taps:
-                raise ShapeError("some windows lie entirely in the padding")
+                raise NotOnVta("window", "some windows lie entirely in the padding")
             factor, scaling = op.of_count(rows.count * columns.count, window.count)
             pool = AvgPool2d(
                 batch=image[0],
@@ -134,7 +134,7 @@ def scaled(
 
     Raises
     ------
-    ShapeError
+    NotOnVta
         If it needs a scale that the hardware lacks.
     """
     count = pool.window.count
@@ -143,10 +143,10 @@ def scaled(
     if scales:
         scale = uniform(scaling, factor)
         if scale is None:
-            raise ShapeError("its factor and its multiplier exceed 16 bits together")
+            raise NotOnVta("scale", "its factor and its multiplier exceed 16 bits together")
         return replace(pool, **scale, constant=-zero_point * count)
     shift = scaling.right_shift
     if shift is None:
-        raise ShapeError("its scales need a multiplier")
+        raise NotOnVta("scale", "its scales need a multiplier")
     offset = (scaling.zero_point << max(0, shift)) - zero_point * factor * count
     return replace(pool, division=(factor, shift), offset=offset)

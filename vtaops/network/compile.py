@@ -12,10 +12,10 @@ from typing import Any
 from vtaops.base.agreement import Agreement
 from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, ShapeError
 from vtaops.base.garbage import collection_paused
+from vtaops.base.reasons import HINTS
 from vtaops.base.shapes import Array
 from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
-from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
@@ -25,11 +25,11 @@ from vtaops.network.decomposition import decomposed
 from vtaops.network.fragments import Fragments, Search
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.plan import Plan, plan
-from vtaops.network.products import are_products, compile_products
+from vtaops.network.products import LoweredProducts, compile_products
 from vtaops.network.regions import compile_region
 from vtaops.network.rounding import Rounded, as_hardware_rounds
-from vtaops.network.rules import Target
 from vtaops.network.slopes import slopes_as_factors
+from vtaops.network.target import Target
 
 
 def compile_model(
@@ -144,33 +144,30 @@ def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
     """Return the unverified model of a graph for the hardware of its plan."""
     target = fragments.target
     stages: list[Stage] = []
-    for stage in decided.stages:
-        if stage.where == "host":
-            stages.append(HostStage(tuple(node.name for node in stage.nodes)))
+    for partition in decided.partitions:
+        if partition.lowered is None:
+            stages.append(HostStage(tuple(node.name for node in partition.nodes)))
+        elif isinstance(partition.lowered, LoweredProducts):
+            stages.append(compile_products(partition.lowered, fragments))
         else:
-            compile_nodes = compile_products if are_products(stage.nodes) else compile_region
-            stages.append(compile_nodes(graph, stage.nodes, fragments))
+            stages.append(compile_region(partition.lowered, fragments))
     return Model(graph, target.config, target.capabilities, decided.rows, stages)
 
 
 def _judge(source: Any, graph: Graph, decided: Plan) -> None:
     """Reject a float model, and warn about one that hardly uses the accelerator."""
     placed = placement(graph, decided.rows)
-    if not placed.on_vta and any(row.reason == NOT_QUANTIZED for row in decided.rows):
+    if not placed.on_vta and any(row.code == "not_quantized" for row in decided.rows):
         name = str(source) if isinstance(source, str | Path) else "MODEL.onnx"
         raise ModelError(
-            f"{graph.name} is not quantised, and VTA computes on int8. Quantise it with inputs as "
-            f"in real use: vtaops quantize {name} --calibration IMAGES.npz -o "
+            f"{graph.name} is not quantised, and VTA computes on int8. Quantise it with "
+            f"representative inputs: vtaops quantize {name} --calibration IMAGES.npz -o "
             f"{Path(name).with_suffix('.q.onnx')}, or vtaops.quantize. With --host, or "
             f"compile_model(..., host=True), all of it runs on the host"
         )
     if placed.little:
-        way = (
-            "; vtaops quantize takes the file and makes all scales powers of two, which every VTA "
-            "has, or compile for hardware with the extension 'post'"
-        )
-        out = way if "scales need" in placed.reason else ""
-        text = f"{graph.name}: {placed}{out}. vtaops ops lists every reason"
+        way = f"; {HINTS['scale']}" if placed.code == "scale" else ""
+        text = f"{graph.name}: {placed}{way}. vtaops plan lists every reason"
         warnings.warn(text, PlacementWarning, stacklevel=3)
 
 

@@ -23,7 +23,8 @@ from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator, spread
-from vtaops.network.rules import ON_HOST, Target, reason_for_host
+from vtaops.network.lower import ON_HOST, reason_for_host
+from vtaops.network.target import Target
 from vtaops.network.views import PIXELWISE, POINTWISE
 
 Recipe = tuple[tuple[GraphOperator, tuple[int, ...]], ...]

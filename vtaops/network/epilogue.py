@@ -13,19 +13,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS
+from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS, TWO_DIGITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
+from vtaops.graph.operators import ACCUMULATOR
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.network.storage import Lanes, on_lanes
+from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops.constants import digits
+
+LARGEST_WEIGHT = 127
 
 Sum = TypeVar("Sum", Conv2d, Conv2dTranspose, Gemm)
 
 
 @dataclass(frozen=True, eq=False)
-class MappedEpilogue:
+class SumEpilogue:
     """The epilogue of an operator's sums of products.
 
     Attributes
@@ -46,14 +50,15 @@ class MappedEpilogue:
     vectors: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
-    def shifted(
+    def of(
         weight: Array,
         bias: Array | None,
         scaling: Requantization,
         zero_points: tuple[int, ...],
-        factor: int = 0,
-    ) -> MappedEpilogue:
-        """Return the epilogue on plain hardware.
+        target: Target,
+        residual: Array | None = None,
+    ) -> SumEpilogue:
+        """Return the epilogue of sums on a target.
 
         Parameters
         ----------
@@ -61,60 +66,23 @@ class MappedEpilogue:
             Those of the graph's operator, with output channels first.
         zero_points : tuple of int
             Zero points of its inputs: the data, the residual.
-        factor : int
-            Factor of the residual; 0 if there is none.
+        target : Target
+            The hardware.
+        residual : ndarray of int, shape () or (channels,), optional
+            Factor of the residual.
+
+        Raises
+        ------
+        NotOnVta
+            If the hardware cannot requantise these sums in this way.
         """
-        shift = scaling.right_shift
-        assert shift is not None
-        left = max(0, -shift)
-        shift += left
-        given = None if bias is None else bias.astype(np.int64) << left
-        weights = weight.astype(np.int64) << left
-        # The zero point of the result and the half for rounding are added before the shift.
-        constant = sum_constant(weights, given, zero_points, factor) + scaling.constant
-        residual: dict[str, Any] = {}
-        if factor:
-            bits = common_shift(factor, shift)
-            scale, rest = factor >> bits, shift - bits
-            residual = {"residual": True, "residual_scale": scale, "residual_shift": rest}
-            shift = bits
-        return MappedEpilogue({"shift": shift, "clip": scaling.clip, **residual}, constant, left)
+        if target.scales:
+            return _scaled(weight, bias, scaling, zero_points, residual)
+        if scaling.right_shift is None and target.multiplies and residual is None:
+            return _multiplied(weight, bias, scaling, zero_points)
+        return _shifted(weight, bias, scaling, zero_points, residual)
 
-    @staticmethod
-    def scaled(
-        weight: Array,
-        bias: Array | None,
-        scaling: Requantization,
-        zero_points: tuple[int, ...],
-        factor: Array | None = None,
-    ) -> MappedEpilogue:
-        """Return the epilogue on hardware with ``post``; as `shifted`, with factors by channel."""
-        channels = len(weight)
-        fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
-        fields["zero_point"] = scaling.zero_point
-        fields |= {"fine": scaling.fine} if scaling.fine else {}
-        vectors = {"scales": np.broadcast_to(scaling.words, (channels,)).astype(np.int32)}
-        factors = np.zeros(1, np.int64)
-        if factor is not None:
-            fields["residual"] = True
-            factors = np.broadcast_to(factor, (channels,))
-            for name, digit in zip(("residual_high", "residual_low"), digits(factors), strict=True):
-                vectors[name] = digit.astype(np.int8).reshape(-1, 1, 1, 1)
-        constant = sum_constant(weight, bias, zero_points, factors)
-        return MappedEpilogue(fields, constant, vectors=vectors)
-
-    @staticmethod
-    def multiplied(
-        weight: Array, bias: Array | None, scaling: Requantization, zero_points: tuple[int, ...]
-    ) -> MappedEpilogue:
-        """Return the epilogue on plain hardware with MUL: a multiplier by channel, one shift."""
-        fields: dict[str, Any] = {"multiplier": True, "shift": int(scaling.shift.flat[0])}
-        fields |= {"rounding": "half_up", "clip": scaling.clip, "zero_point": scaling.zero_point}
-        factors = np.broadcast_to(scaling.multiplier, (len(weight),)).astype(np.int32)
-        constant = sum_constant(weight, bias, zero_points)
-        return MappedEpilogue(fields, constant, vectors={"multiplier": factors})
-
-    def on_lanes(self, lanes: Lanes, size: int) -> MappedEpilogue:
+    def on_lanes(self, lanes: Lanes, size: int) -> SumEpilogue:
         """Return the epilogue for lanes, some of which hold the channels."""
         vectors = {name: on_lanes(value, lanes, size) for name, value in self.vectors.items()}
         return replace(self, constant=on_lanes(self.constant, lanes, size), vectors=vectors)
@@ -124,6 +92,147 @@ class MappedEpilogue:
         if not self.constant.any():
             return op, None
         return replace(op, bias=True), self.constant.astype(np.int32)  # sums wrap as well
+
+
+def _scaled(
+    weight: Array,
+    bias: Array | None,
+    scaling: Requantization,
+    zero_points: tuple[int, ...],
+    residual: Array | None,
+) -> SumEpilogue:
+    """Return the epilogue on hardware with ``post``.
+
+    Its constants fit int32, as the sums do (`Graph.add`).
+    """
+    channels = len(weight)
+    fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
+    fields["zero_point"] = scaling.zero_point
+    fields |= {"fine": scaling.fine} if scaling.fine else {}
+    vectors = {"scales": np.broadcast_to(scaling.words, (channels,)).astype(np.int32)}
+    factors = np.zeros(1, np.int64)
+    if residual is not None:
+        require_digits("its residual has", residual)
+        fields["residual"] = True
+        factors = np.broadcast_to(residual, (channels,))
+        for name, digit in zip(("residual_high", "residual_low"), digits(factors), strict=True):
+            vectors[name] = digit.astype(np.int8).reshape(-1, 1, 1, 1)
+    constant = sum_constant(weight, bias, zero_points, factors)
+    return SumEpilogue(fields, constant, vectors=vectors)
+
+
+def _multiplied(
+    weight: Array, bias: Array | None, scaling: Requantization, zero_points: tuple[int, ...]
+) -> SumEpilogue:
+    """Return the epilogue on plain hardware with MUL: a multiplier by channel, one shift."""
+    shifts = np.unique(scaling.shift)
+    rounds = scaling.rounding == "half_up" and shifts.size == 1 and 1 <= shifts[0] <= MAX_SHIFT
+    largest = largest_sums(weight, bias, zero_points[0]) * scaling.multiplier
+    if not rounds or (largest + scaling.half >= ACCUMULATOR).any():
+        raise _no_shift(scaling)
+    fields: dict[str, Any] = {"multiplier": True, "shift": int(shifts[0])}
+    fields |= {"rounding": "half_up", "clip": scaling.clip, "zero_point": scaling.zero_point}
+    factors = np.broadcast_to(scaling.multiplier, (len(weight),)).astype(np.int32)
+    constant = sum_constant(weight, bias, zero_points)
+    return SumEpilogue(fields, constant, vectors={"multiplier": factors})
+
+
+def _shifted(
+    weight: Array,
+    bias: Array | None,
+    scaling: Requantization,
+    zero_points: tuple[int, ...],
+    residual: Array | None,
+) -> SumEpilogue:
+    """Return the epilogue on plain hardware: one shift, a factor of the residual by another one."""
+    shift = single_shift(scaling)
+    factor = 0 if residual is None else _residual_factor(residual, shift)
+    left = max(0, -shift)
+    shift += left
+    weight = weight.astype(np.int64) << left
+    if left and (factor or np.abs(weight).max() > LARGEST_WEIGHT):
+        raise NotOnVta("scale", f"its scales need a shift to the left by {left}")
+    bias = None if bias is None else bias.astype(np.int64) << left
+    # The zero point of the result and the half for rounding are added before the shift.
+    constant = sum_constant(weight, bias, zero_points, factor) + scaling.constant
+    reach = np.abs(weight).reshape(len(weight), -1).sum(axis=1) + factor
+    require_accumulator((128 * reach + np.abs(constant)).max())
+    residuals: dict[str, Any] = {}
+    if factor:
+        bits = common_shift(factor, shift)
+        scale, rest = factor >> bits, shift - bits
+        residuals = {"residual": True, "residual_scale": scale, "residual_shift": rest}
+        shift = bits
+    return SumEpilogue({"shift": shift, "clip": scaling.clip, **residuals}, constant, left)
+
+
+def _residual_factor(residual: Array, shift: int) -> int:
+    """Return the factor of a residual that an int8 and a shift before the last one apply."""
+    factors = np.unique(residual)
+    if factors.size > 1:
+        raise NotOnVta(
+            "channels", "its residual has a factor for each channel; VTA scales all channels alike"
+        )
+    factor = int(factors[0])
+    if factor >> common_shift(factor, max(shift, 0)) > LARGEST_WEIGHT:
+        text = f"its residual has the factor {factor}, which is not an int8 times 2**{shift}"
+        raise NotOnVta("scale", text)
+    return factor
+
+
+def _no_shift(scaling: Requantization) -> NotOnVta:
+    """Return why a requantization is no shift."""
+    if scaling.multiplier.ndim or scaling.shift.ndim:
+        return NotOnVta(
+            "scale",
+            "its per-channel scales need the extension 'post'; this configuration has one shift "
+            "per tensor",
+        )
+    return NotOnVta(
+        "scale",
+        "its scale is not a power of two, which needs the extension 'post'; this configuration "
+        "only shifts",
+    )
+
+
+def single_shift(scaling: Requantization) -> int:
+    """Return the shift of all channels, to the left if negative; raises NotOnVta if they differ."""
+    shift = scaling.right_shift
+    if shift is None:
+        raise _no_shift(scaling)
+    if shift > MAX_SHIFT:
+        text = f"its scales need a shift by {shift}; VTA shifts by at most {MAX_SHIFT}"
+        raise NotOnVta("scale", text)
+    return shift
+
+
+def right_shift(scaling: Requantization) -> int:
+    """Return the shift to the right of all channels.
+
+    Raises
+    ------
+    NotOnVta
+        If there is none.
+    """
+    shift = single_shift(scaling)
+    if shift < 0:
+        raise NotOnVta("scale", f"its scales need a shift to the left by {-shift}")
+    return shift
+
+
+def require_digits(what: str, factors: Any) -> None:
+    """Refuse factors that two int8 digits do not hold; raises NotOnVta."""
+    greatest = int(np.abs(factors).max())
+    if greatest > TWO_DIGITS:
+        text = f"{what} factors up to {greatest}; VTA's have two digits, at most {TWO_DIGITS}"
+        raise NotOnVta("scale", text)
+
+
+def require_accumulator(bound: int) -> None:
+    """Refuse sums that could leave int32; raises NotOnVta."""
+    if bound >= ACCUMULATOR:
+        text = "its sums with the constant of the zero points could leave int32"
+        raise NotOnVta("accumulator", text)
 
 
 def common_shift(factor: int, shift: int) -> int:
@@ -181,15 +290,6 @@ def one_shift(scaling: Requantization, largest: Array) -> Requantization | None:
         return None
     alike = len(np.unique(factors)) == 1
     return Requantization(factors[0] if alike else factors, shift, scaling.zero_point, scaling.clip)
-
-
-def products_fit(scaling: Requantization, largest: Array) -> bool:
-    """Whether it has one shift, which rounds, and int32 holds the products of such sums."""
-    shifts = np.unique(scaling.shift)
-    if scaling.rounding != "half_up" or shifts.size > 1 or not 1 <= shifts[0] <= MAX_SHIFT:
-        return False
-    half = 1 << int(shifts[0]) - 1
-    return bool((largest * scaling.multiplier + half < 1 << 31).all())
 
 
 def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:

@@ -22,8 +22,8 @@ from vtaops.lowering.passes.placement import beside
 from vtaops.lowering.passes.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.isa import Post
-from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
+from vtaops.network.target import Target
 from vtaops.ops import AvgPool2d, Conv2d, Gemm, Operator
 from vtaops.ops.epilogue import INT8
 from vtaops.ops.families import SumOfProducts

@@ -7,31 +7,36 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.reasons import Reason
 from vtaops.compiler.driver import settled
 from vtaops.graph import Graph, Node
+from vtaops.graph import operators as ops
 from vtaops.model import Row
-from vtaops.network.mapping import Mapper
-from vtaops.network.products import are_products, product
+from vtaops.network.lower import lower_region, reason_for_host
+from vtaops.network.products import LoweredProducts, lower_products
+from vtaops.network.region import LoweredRegion, is_free
 from vtaops.network.rounding import Rounded
-from vtaops.network.rules import Target, flattens, is_free, is_view, reason_for_host
-from vtaops.ops import Operator
+from vtaops.network.target import NotOnVta, Target
+from vtaops.network.views import joins_pixels, storages
 from vtaops.schedule import default_tiling
+
+Lowered = LoweredRegion | LoweredProducts
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Partition:
     """Consecutive nodes that run in one place.
 
     Attributes
     ----------
-    where : "vta" or "host"
-        The place.
     nodes : tuple of Node
-        In the order of computation; products of two tensors on VTA have separate stretches.
+        In the order of computation; products of two tensors on VTA have separate partitions.
+    lowered : LoweredRegion, LoweredProducts or None
+        What VTA executes; None if the nodes run on the host.
     """
 
-    where: str
     nodes: tuple[Node, ...]
+    lowered: Lowered | None = None
 
 
 @dataclass(frozen=True)
@@ -42,15 +47,20 @@ class Plan:
     ----------
     rows : tuple of Row
         One per node, in the order of the graph.
-    stages : tuple of Stretch
+    partitions : tuple of Partition
         All nodes in execution order, with as few changes between VTA and host as possible.
     graph : Graph
         The graph of the plan.
     """
 
     rows: tuple[Row, ...]
-    stages: tuple[Stretch, ...]
+    partitions: tuple[Partition, ...]
     graph: Graph
+
+    @property
+    def lowered(self) -> list[Lowered]:
+        """What VTA executes, by launch."""
+        return [part.lowered for part in self.partitions if part.lowered is not None]
 
 
 def plan(rounded: Rounded, target: Target) -> Plan:
@@ -58,101 +68,122 @@ def plan(rounded: Rounded, target: Target) -> Plan:
 
     Nodes that VTA supports but that do not fit its scratchpads also run on the host.
     """
-    graph, refused = rounded.graph, dict(rounded.refused)
-    while True:
-        decided = _plan(rounded, target, refused)
-        found = _without_room(graph, decided, target)
-        if not found:
-            return decided
-        refused |= found
-
-
-def _without_room(graph: Graph, decided: Plan, target: Target) -> dict[str, str]:
-    """Return the nodes of which no tile fits the scratchpads, with the reason."""
-    found = {}
-    for stage in decided.stages:
-        if stage.where == "vta":
-            for name, op in operators(graph, stage.nodes, target):
-                try:
-                    default_tiling(settled(op, target.config), target.config)
-                except ScheduleError:
-                    found[name] = f"no tile of {op.summary} fits the scratchpads"
-    return found
-
-
-def operators(
-    graph: Graph, nodes: Sequence[Node], target: Target
-) -> Iterator[tuple[str, Operator]]:
-    """Yield the operators that VTA executes for a stretch, each with the name of its node."""
-    if are_products(nodes):
-        yield from ((node.name, product(node, target).op) for node in nodes)
-    else:
-        yield from ((step.node, step.op) for step in Mapper(graph, nodes, target).steps)
-
-
-def _plan(rounded: Rounded, target: Target, refused: Mapping[str, str]) -> Plan:
     graph = rounded.graph
-    reasons = _reasons(graph, target, refused)
-    places, rows = {}, []
-    for node in graph.nodes:
-        reason = reasons[node.name]
-        places[node.name] = where = "host" if reason else "vta"
-        if not reason and is_view(node, graph):
-            reason = "moves nothing: another view of its input"
-        reason = reason or rounded.notes.get(node.name, "")
-        rows.append(Row(node.name, node.op.kind, where, reason))
-        if where == "vta" and are_products([node]):
-            places[node.name] = "products"
-    return Plan(tuple(rows), tuple(_stages(graph, places)), graph)
+    own = {node.name: reason_for_host(node, graph, target) for node in graph.nodes}
+    own |= rounded.refused
+    while True:
+        reasons = _with_neighbours(graph, own)
+        partitions, refused = _lowered(graph, reasons, target)
+        if not refused:
+            rows = tuple(_row(n, graph, reasons[n.name], rounded.notes) for n in graph.nodes)
+            return Plan(rows, tuple(partitions), graph)
+        own |= refused
 
 
-def _reasons(graph: Graph, target: Target, refused: Mapping[str, str]) -> dict[str, str]:
-    """Return why each node runs on the host; empty if it runs on VTA."""
-    reasons = {
-        node.name: refused.get(node.name) or reason_for_host(node, graph, target)
-        for node in graph.nodes
-    }
-    makers = {tensor.name: node.name for node in graph.nodes for tensor in node.outputs}
+def _lowered(
+    graph: Graph, reasons: Mapping[str, Reason | None], target: Target
+) -> tuple[list[Partition], dict[str, Reason]]:
+    """Return the partitions, and the nodes that fit only alone, or no tile of which fits."""
+    partitions, refused = [], {}
+    for where, nodes in _partitions(graph, reasons):
+        if where == "host":
+            partitions.append(Partition(nodes))
+            continue
+        try:
+            lower = lower_products if where == "products" else lower_region
+            lowered = lower(graph, nodes, target)
+        except NotOnVta as error:
+            refused[error.node] = error.reason
+            continue
+        partitions.append(Partition(nodes, lowered))
+        for step in lowered.steps:
+            try:
+                default_tiling(settled(step.op, target.config), target.config)
+            except ScheduleError:
+                text = f"no tile of {step.op.summary} fits the scratchpads"
+                refused[step.node] = Reason("scratchpad", text)
+    return partitions, refused
+
+
+def _row(node: Node, graph: Graph, reason: Reason | None, notes: Mapping[str, str]) -> Row:
+    if reason is not None:
+        return Row(node.name, node.op.kind, "host", reason.text, reason.code)
+    remark = "free: a view of its input" if _is_view(node, graph) else notes.get(node.name, "")
+    return Row(node.name, node.op.kind, "vta", remark)
+
+
+def _is_view(node: Node, graph: Graph) -> bool:
+    """Return whether the result of a node on VTA is another view of its input."""
+    if isinstance(node.op, ops.Slice):
+        return not joins_pixels(node, storages(graph)[node.inputs[0].name])
+    return is_free(node.op) and not isinstance(node.op, ops.Concat)
+
+
+def _with_neighbours(graph: Graph, own: Mapping[str, Reason | None]) -> Mapping[str, Reason | None]:
+    """Return why each node runs on the host, those included that follow their neighbours there."""
+    reasons = dict(own)
     for node in graph.nodes:
-        before = [reasons[makers[t.name]] for t in node.inputs if t.name in makers]
-        reasons[node.name] = reasons[node.name] or _reason_beside(node, before, graph, reasons)
+        reasons[node.name] = reasons[node.name] or _reason_of_neighbours(node, graph, reasons)
     return reasons
 
 
-def _reason_beside(
-    node: Node, before: Sequence[str], graph: Graph, reasons: Mapping[str, str]
-) -> str:
-    """Return why a node runs on the host with its neighbours, given their reasons; else empty."""
-    beside = is_free(node.op) and all(before)
-    behind = [] if beside or not flattens(node, graph) else graph.consumers(node.outputs[0])
-    if any(reasons[reader.name] for reader in behind):
-        return "its bytes move, and what reads it is on the host"
-    if beside:
-        return "its inputs are on the host, where it costs nothing"
-    return ""
+def _reason_of_neighbours(
+    node: Node, graph: Graph, reasons: Mapping[str, Reason | None]
+) -> Reason | None:
+    """Return why a node that VTA can execute follows its neighbours to the host."""
+    makers = filter(None, map(graph.maker, node.inputs))
+    beside = is_free(node.op) and all(reasons[maker.name] for maker in makers)
+    readers = [] if beside or not _flattens(node, graph) else graph.consumers(node.outputs[0])
+    if any(reasons[reader.name] for reader in readers):
+        text = "this reshape copies data, and its consumer runs on the host"
+        return Reason("neighbours", text)
+    return Reason("neighbours", "its inputs are on the host, where it is free") if beside else None
 
 
-def _stages(graph: Graph, where: Mapping[str, str]) -> Iterator[Stretch]:
-    """Yield stretches: all nodes that can run in one place, then all that can run in the other."""
-    known = {tensor.name for tensor in graph.inputs}
-    left = list(graph.nodes)
-    for place in cycle(("host", "vta", "products")):
-        here = [node for node in left if where[node.name] == place]
-        taken = _ready(here, known, apart=place == "products")
-        if taken:
-            yield Stretch("host" if place == "host" else "vta", tuple(taken))
-            known |= {tensor.name for node in taken for tensor in node.outputs}
-            left = [node for node in left if node not in taken]
-        if not left:
+def _flattens(node: Node, graph: Graph) -> bool:
+    """Return whether a reshape flattens images for dense layers, which can also read images."""
+    if not isinstance(node.op, ops.Reshape):
+        return False
+    storage = storages(graph)[node.outputs[0].name]
+    readers = graph.consumers(node.outputs[0])
+    return storage.pixels > 1 and all(
+        isinstance(n.op, ops.Dense) and not storage.ends_in(n.op.weight.shape[1]) for n in readers
+    )
+
+
+def _partitions(
+    graph: Graph, reasons: Mapping[str, Reason | None]
+) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    """Yield all nodes that can run in one place, then all that can run in the next one."""
+    places = {node: _place(node, reasons[node.name]) for node in graph.nodes}
+    available = {tensor.name for tensor in graph.inputs}
+    waiting = list(graph.nodes)
+    for where in cycle(("host", "vta", "products")):
+        here = [node for node in waiting if places[node] == where]
+        ready = _ready(here, available, independent=where == "products")
+        if ready:
+            yield where, tuple(ready)
+            available |= {tensor.name for node in ready for tensor in node.outputs}
+            waiting = [node for node in waiting if node not in ready]
+        if not waiting:
             return
 
 
-def _ready(nodes: Sequence[Node], known: set[str], *, apart: bool) -> list[Node]:
-    """Return the nodes that need only known tensors and, unless `apart`, each other's results."""
-    ready, taken = set(known), []
+def _place(node: Node, reason: Reason | None) -> str:
+    if reason is not None:
+        return "host"
+    return "products" if isinstance(node.op, ops.Matmul) else "vta"
+
+
+def _ready(nodes: Sequence[Node], available: set[str], *, independent: bool) -> list[Node]:
+    """Return the nodes whose inputs are available.
+
+    Results of nodes already chosen count, unless the nodes must be `independent`.
+    """
+    known, ready = set(available), []
     for node in nodes:
-        if ready.issuperset(tensor.name for tensor in node.inputs):
-            taken.append(node)
-            if not apart:
-                ready |= {tensor.name for tensor in node.outputs}
-    return taken
+        if known.issuperset(tensor.name for tensor in node.inputs):
+            ready.append(node)
+            if not independent:
+                known |= {tensor.name for tensor in node.outputs}
+    return ready

@@ -25,74 +25,93 @@ from vtaops.graph import Graph, Node
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
 from vtaops.machine.views import lanes_for
-from vtaops.network.epilogue import uniform
+from vtaops.network.epilogue import require_accumulator, right_shift, uniform
 from vtaops.network.fragments import Fragments, finished
-from vtaops.network.rules import Target
 from vtaops.network.storage import MappedOperator
+from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul
 from vtaops.program import Buffer
 from vtaops.program.region import Argument, Region, RowSums
 
+Product = tuple[BatchMatmul, dict[str, RowSums]]
+"""An operator, and the numbers that the host appends to its operands, by buffer name."""
+
 
 @dataclass(frozen=True)
-class MappedProduct:
-    """VTA's operator for a product of two tensors.
+class LoweredProducts:
+    """Products of two tensors that share a launch.
 
     Attributes
     ----------
-    op : BatchMatmul
-        The operator; its second operand is transposed.
-    sums : dict of str to RowSums
-        Numbers that the host appends to its operands, by buffer name.
+    graph : Graph
+        The network.
+    nodes : sequence of Node
+        The products.
+    steps : list of MappedOperator
+        VTA's operators for them; the second operand of each is transposed.
+    sums : list of dict of str to RowSums
+        Numbers that the host appends to the operands of each, by buffer name.
     """
 
-    op: BatchMatmul
-    sums: dict[str, RowSums]
+    graph: Graph
+    nodes: Sequence[Node]
+    steps: list[MappedOperator]
+    sums: list[dict[str, RowSums]]
 
 
-def are_products(nodes: Sequence[Node]) -> bool:
-    """Return whether nodes on VTA are products of two tensors, which no image holds."""
-    return any(isinstance(node.op, Matmul) for node in nodes)
+def lower_products(graph: Graph, nodes: Sequence[Node], target: Target) -> LoweredProducts:
+    """Return what VTA executes for products that do not read each other's results."""
+    found = [lower_matmul(node, target) for node in nodes]
+    steps = [MappedOperator(n.name, op, {}) for n, (op, _) in zip(nodes, found, strict=True)]
+    return LoweredProducts(graph, nodes, steps, [sums for _, sums in found])
 
 
-def product(node: Node, target: Target) -> MappedProduct:
-    """Return VTA's operator for a product of two tensors that VTA can execute."""
-    assert isinstance(node.op, Matmul)
-    (a, b), (result,) = node.inputs, node.outputs
+def lower_matmul(node: Node, target: Target) -> Product:
+    """Return VTA's operator for a product of two tensors; raises NotOnVta if there is none."""
+    (a, b), (result,), op = node.inputs, node.outputs, node.op
+    assert isinstance(op, Matmul)
+    if op.requantization.fine:
+        text = "it has a fine scale; VTA multiplies two tensors with coarse ones"
+        raise NotOnVta("rounding", text)
+    first, second = (tensor.shape[:-2] for tensor in node.inputs)
+    if math.prod(second) > 1 and first != second:
+        text = f"it multiplies {first} by {second} matrices; VTA by as many, or by one"
+        raise NotOnVta("shape", text)
     batch, rows, inner = _matrices(node, 0)
-    constant = inner * a.zero_point * b.zero_point
-    fields, added = _epilogue(node.op, target, bool(a.zero_point or b.zero_point))
-    op = BatchMatmul(
+    fields, added = _epilogue(op, node, target)
+    product = BatchMatmul(
         batch=batch,
         m=rows,
         n=result.shape[-1],
         k=inner,
-        clip=node.op.requantization.clip,
+        clip=op.requantization.clip,
         **fields,
     )
-    first, second = RowSums(-b.zero_point, 0, 0, 0, 0), RowSums(-a.zero_point, 0, 0, 0, 0)
-    if second.factor or not first.factor:
-        second = replace(second, constant=constant + added)
+    rest = inner * a.zero_point * b.zero_point + added
+    own, other = RowSums(-b.zero_point, 0, 0, 0, 0), RowSums(-a.zero_point, 0, 0, 0, 0)
+    if other.factor or not own.factor:
+        other = replace(other, constant=rest)
     else:
-        first = replace(first, constant=constant + added)
-    return _with_sums(op, first, second, target.config.block_in)
+        own = replace(own, constant=rest)
+    return _with_sums(product, own, other, target.config.block_in)
 
 
-def _epilogue(op: Matmul, target: Target, zeros: bool) -> tuple[dict[str, Any], int]:
+def _epilogue(op: Matmul, node: Node, target: Target) -> tuple[dict[str, Any], int]:
     """Return the parameters of the requantisation, and the constant that it adds to the sums."""
     scaling = op.requantization
     if target.scales:
         scale = uniform(scaling)
         assert scale is not None
         return scale, 0
-    shift = scaling.right_shift
-    assert shift is not None
-    if not (zeros or scaling.zero_point):
+    shift = right_shift(scaling)
+    constant = (abs(scaling.zero_point) << shift) + (1 << shift >> 1)
+    require_accumulator(255 * 255 * node.inputs[0].shape[-1] + constant)
+    if not (scaling.zero_point or any(tensor.zero_point for tensor in node.inputs)):
         return {"shift": shift, "rounding": "half_up"}, 0
     return {"shift": shift}, scaling.constant
 
 
-def _with_sums(op: BatchMatmul, first: RowSums, second: RowSums, block: int) -> MappedProduct:
+def _with_sums(op: BatchMatmul, first: RowSums, second: RowSums, block: int) -> Product:
     """Return a product that adds the numbers for the rows of both operands.
 
     Either all digits are columns of the operands, or units of 128 are separate products that one
@@ -107,17 +126,17 @@ def _with_sums(op: BatchMatmul, first: RowSums, second: RowSums, block: int) -> 
         for sums, lanes in zip((first, second), needed, strict=True)
     ]
     if not sum(needed):
-        return MappedProduct(op, {})
+        return op, {}
     single = [min(1, lanes) for lanes in needed]
     together = ceil_div(op.k + sum(needed), block)
     separate = ceil_div(op.k + sum(single), block) + ceil_div(sum(units), block) + 1
     if together <= separate:
         left, right = _joined(first, second, needed)
-        return MappedProduct(replace(op, k=op.k + sum(needed)), {"data": left, "other": right})
+        return replace(op, k=op.k + sum(needed)), {"data": left, "other": right}
     left, right = _joined(replace(first, part="rest"), replace(second, part="rest"), single)
     coarse = _joined(replace(first, part="units"), replace(second, part="units"), units)
     sums = {"data": left, "other": right, "data_coarse": coarse[0], "other_coarse": coarse[1]}
-    return MappedProduct(replace(op, k=op.k + sum(single), coarse=sum(units)), sums)
+    return replace(op, k=op.k + sum(single), coarse=sum(units)), sums
 
 
 def _joined(first: RowSums, second: RowSums, lanes: Sequence[int]) -> tuple[RowSums, RowSums]:
@@ -126,27 +145,26 @@ def _joined(first: RowSums, second: RowSums, lanes: Sequence[int]) -> tuple[RowS
     return replace(first, digits=own, behind=other), replace(second, before=own, digits=other)
 
 
-def compile_products(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
-    """Return the program of products that do not read each other's results."""
+def compile_products(products: LoweredProducts, fragments: Fragments) -> Region:
+    """Return the program of products."""
     buffers: list[Buffer] = []
     parts, inputs, outputs = [], [], []
-    for node in nodes:
-        found = product(node, fragments.target)
-        fragment = finished(fragments.of(MappedOperator(node.name, found.op, {})), found.op)
+    for node, step, sums in zip(products.nodes, products.steps, products.sums, strict=True):
+        fragment = finished(fragments.of(step), step.op)
         places: list[Place | int] = []
         for buffer in fragment.buffers:
             name = f"{node.name}:{buffer.name}"
             places.append(len(buffers))
             buffers.append(replace(buffer, name=name))
             if buffer.name.startswith(("data", "other")):
-                inputs.append(_operand(node, name, found.sums.get(buffer.name)))
+                inputs.append(_operand(node, name, sums.get(buffer.name)))
             elif buffer.name == "res":
-                result, lanes = node.outputs[0], tuple(range(found.op.m))
+                result, lanes = node.outputs[0], tuple(range(_matrices(node, 0)[1]))
                 outputs.append(Argument(result.name, name, result.shape, lanes=lanes))
         parts.append(Part(fragment, tuple(places), node.name))
-    metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
+    metadata = {"network": products.graph.name, "capabilities": fragments.target.capabilities.name}
     return Region(
-        nodes=tuple(node.name for node in nodes),
+        nodes=tuple(node.name for node in products.nodes),
         program=link(parts, buffers, metadata),
         inputs=tuple(inputs),
         outputs=tuple(outputs),

@@ -7,47 +7,46 @@ from dataclasses import replace
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph, Node, Tensor
+from vtaops.graph import Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.passes.placement import alternating
 from vtaops.network.fragments import Fragments, find_groups, finished
-from vtaops.network.mapping import Mapper
-from vtaops.network.rules import Target
+from vtaops.network.region import LoweredRegion
 from vtaops.network.storage import MappedOperator
+from vtaops.network.target import Target
 from vtaops.program import Buffer, Role
 from vtaops.program.memory import Lifetime, place
 from vtaops.program.region import Argument, Region
 
 
-def compile_region(graph: Graph, nodes: Sequence[Node], fragments: Fragments) -> Region:
+def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     """Return the program of nodes that VTA executes in sequence."""
-    mapper = Mapper(graph, nodes, fragments.target)
-    groups = find_groups(mapper.steps, fragments)
-    buffers = _Buffers(mapper, fragments.target, groups)
+    groups = find_groups(region.steps, fragments)
+    buffers = _Buffers(region, fragments.target, groups)
     shared = {
         number: fragment
         for numbers, turns in groups.items()
         for number, fragment in zip(numbers, turns.fragments, strict=True)
     }
-    told = enumerate(tracked("compile layer", mapper.steps, lambda step: step.node))
+    told = enumerate(tracked("compile layer", region.steps, lambda step: step.node))
     found = [shared.get(number) or fragments.of(step) for number, step in told]
-    pairs = zip(mapper.steps, alternating(found, groups), strict=True)
+    pairs = zip(region.steps, alternating(found, groups), strict=True)
     parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in pairs]
-    metadata = {"network": graph.name, "capabilities": fragments.target.capabilities.name}
+    metadata = {"network": region.graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
     program = link(parts, buffers.all, metadata, together=lags)
     return Region(
-        nodes=tuple(node.name for node in nodes),
+        nodes=region.names,
         program=program,
         parameters=buffers.parameters,
-        inputs=tuple(_input(tensor, mapper) for tensor in mapper.inputs),
-        outputs=tuple(_output(tensor, mapper) for tensor in mapper.outputs),
+        inputs=tuple(_input(tensor, region) for tensor in region.inputs),
+        outputs=tuple(_output(tensor, region) for tensor in region.outputs),
     )
 
 
-def _input(tensor: Tensor, mapper: Mapper) -> Argument:
-    memory = mapper.places[tensor.name].memory
-    order = mapper.storages[tensor.name].order
+def _input(tensor: Tensor, region: LoweredRegion) -> Argument:
+    memory = region.places[tensor.name].memory
+    order = region.storages[tensor.name].order
     return Argument(
         tensor.name,
         memory.name,
@@ -59,8 +58,8 @@ def _input(tensor: Tensor, mapper: Mapper) -> Argument:
     )
 
 
-def _output(tensor: Tensor, mapper: Mapper) -> Argument:
-    place, storage = mapper.places[tensor.name], mapper.storages[tensor.name]
+def _output(tensor: Tensor, region: LoweredRegion) -> Argument:
+    place, storage = region.places[tensor.name], region.storages[tensor.name]
     name = place.memory.name
     return Argument(tensor.name, name, tensor.shape, lanes=place.lanes, axes=storage.order)
 
@@ -68,19 +67,19 @@ def _output(tensor: Tensor, mapper: Mapper) -> Argument:
 class _Buffers:
     """The buffers of a region's program."""
 
-    def __init__(self, mapper: Mapper, target: Target, groups: Collection[range]) -> None:
+    def __init__(self, region: LoweredRegion, target: Target, groups: Collection[range]) -> None:
         self.all: list[Buffer] = []
         self.parameters: dict[str, Array] = {}
         self._index: dict[str, int] = {}
         self._constants: dict[Buffer, int] = {}
         self._config = target.config
-        made = [memory.buffer(target.config) for memory in mapper.memories.values()]
+        made = [memory.buffer(target.config) for memory in region.memories.values()]
         alignment = max(
             memory.element_bytes
             for memory in (target.config.inp, target.config.wgt, target.config.acc)
         )
         arena = [b.name for b in made if b.role is Role.SCRATCH and b.fill is None]
-        lifetimes = _lifetimes(mapper.steps, made, groups)
+        lifetimes = _lifetimes(region.steps, made, groups)
         offsets = place({name: lifetimes[name] for name in arena}, alignment)
         for buffer in made:
             self._add(replace(buffer, offset=offsets.get(buffer.name)))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.fixed_point import TWO_DIGITS
+from vtaops.base.reasons import Reason
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
@@ -33,13 +34,15 @@ from vtaops.graph.thresholds import (
     steps_of_requantization,
 )
 from vtaops.network.epilogue import largest_sums, one_shift
-from vtaops.network.rules import Target, reason_for_host, sums_of
+from vtaops.network.lower import reason_for_host
+from vtaops.network.target import Target
 
 EQUAL = "equal to TFLite"
 KINDS = {"once": (1,), "twice": (2, 1, 3)}
 """Kinds of fine scales to try for a rounding."""
 CONSTANT_SHIFT = 32
 """Value of a channel with a constant sum; its scale is ``2**23 / 2**32``."""
+_ONE = np.ones((1, 1), np.int8)
 FACTORS_TRIED = 12
 """Number of factor pairs to try for a sum of two tensors, with one digit and with two."""
 
@@ -57,7 +60,7 @@ class Rounded:
         The graph that the network computes.
     notes : dict of str to str
         How operators compare with TFLite, by node name.
-    refused : dict of str to str
+    refused : dict of str to Reason
         Why nodes run on the host if their scales are the reason.
     steps : dict of str to int
         By how many steps operators may differ from the file's, if they may, by node name.
@@ -65,7 +68,7 @@ class Rounded:
 
     graph: Graph
     notes: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, Reason] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
 
 
@@ -120,13 +123,13 @@ def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
     return _stated(result, kept, reasons)
 
 
-def _refused(graph: Graph, forms: dict[str, Form], target: Target) -> dict[str, str]:
+def _refused(graph: Graph, forms: dict[str, Form], target: Target) -> dict[str, Reason]:
     """Return why nodes in these forms still run on the host, by their names."""
     found = {n.name: reason_for_host(n, graph, target) for n in graph.nodes if n.name in forms}
     return {name: reason for name, reason in found.items() if reason}
 
 
-def _stated(graph: Graph, forms: dict[str, Form], refused: dict[str, str]) -> Rounded:
+def _stated(graph: Graph, forms: dict[str, Form], refused: dict[str, Reason]) -> Rounded:
     """Return a graph with what its forms say."""
     notes = {name: form.note for name, form in forms.items()}
     return Rounded(graph, notes, refused, {name: form.steps for name, form in forms.items()})
@@ -274,7 +277,8 @@ def _coarse(
     coarse = Requantization.from_ratio(ratio, scaling.zero_point, scaling.clip)
     if not (target.multiplies and isinstance(op, ops.Convolution | ops.Dense | ops.Requantize)):
         return coarse
-    largest = largest_sums(*sums_of(op), node.inputs[0].zero_point)
+    weight, bias = getattr(op, "weight", _ONE), getattr(op, "bias", None)
+    largest = largest_sums(weight, bias, node.inputs[0].zero_point)
     shifts = coarse.right_shift is not None
     return coarse if shifts else one_shift(coarse, largest) or coarse
 

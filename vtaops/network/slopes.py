@@ -17,7 +17,8 @@ from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Requantization
 from vtaops.graph.operators import LeakyRelu, LookupTable
 from vtaops.network.decomposition import recipe_of
-from vtaops.network.rules import Target, reason_for_host
+from vtaops.network.lower import reason_for_host
+from vtaops.network.target import Target
 
 LARGEST = 127
 """Largest factor, and largest difference of two."""

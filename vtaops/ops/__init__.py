@@ -3,7 +3,6 @@
 from vtaops.ops.base import Operator
 from vtaops.ops.conv2d import Conv2d
 from vtaops.ops.conv2d_transpose import Conv2dTranspose
-from vtaops.ops.depthwise import DepthwiseConv2dAlu
 from vtaops.ops.elementwise import Elementwise
 from vtaops.ops.matmul import BatchMatmul, Gemm
 from vtaops.ops.pooling import AvgPool2d, MaxPool2d
@@ -13,7 +12,6 @@ __all__ = [
     "BatchMatmul",
     "Conv2d",
     "Conv2dTranspose",
-    "DepthwiseConv2dAlu",
     "Elementwise",
     "Gemm",
     "MaxPool2d",

@@ -6,10 +6,9 @@ for later steps (`schedule`, `lower`) call the rooms that implement them.
 
 from __future__ import annotations
 
-from abc import ABCMeta, abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, dataclass, fields
-from inspect import Signature, signature
+from dataclasses import Field, dataclass, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,7 @@ import numpy as np
 import tvm
 from tvm import te
 
-from vtaops.base.errors import ArgumentError, ShapeError
-from vtaops.base.names import settle
+from vtaops.base.errors import ShapeError
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.declarations import Expr, Given, Lane, Shape, declare_copy, value_of
@@ -35,39 +33,8 @@ _NO_INTEGER: dict[str, Any] = {"int": tuple, "Pair": tuple, "Padding": tuple | s
 """Maps parameter types to non-integer Python types that are validated elsewhere."""
 
 
-class Described(ABCMeta):
-    """Constructs descriptions from keywords; explains invalid calls."""
-
-    if not TYPE_CHECKING:  # otherwise editors and pyright lose the parameters of dataclasses
-
-        @property
-        def __signature__(cls) -> Signature:
-            _, *parameters = signature(cls.__init__).parameters.values()
-            return Signature(parameters, return_annotation=cls)
-
-        def __call__(cls, *args: Any, **given: Any) -> Any:
-            known = {f.name: f.default for f in fields(cls)}
-            if args:
-                raise ArgumentError(
-                    f"{cls.__name__} takes keywords only, and {len(args)} arguments came by "
-                    f"position; write {_example(cls.__name__, known)}"
-                )
-            settled = settle(cls.__name__, known, given)
-            missing = [name for name in known if known[name] is MISSING and name not in settled]
-            if missing:
-                raise ArgumentError(
-                    f"{cls.__name__} lacks {', '.join(missing)}; it takes {', '.join(known)}"
-                )
-            return super().__call__(**settled)
-
-
-def _example(kind: str, known: dict[str, Any]) -> str:
-    """Return an example call with all required keywords."""
-    return f"{kind}({', '.join(f'{name}=…' for name in known if known[name] is MISSING)})"
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Operator(metaclass=Described):
+class Operator(ABC):
     """Base class of operator descriptions: frozen dataclasses, constructed by keywords.
 
     Shapes have no defaults, except a batch of one image. `vtaops.base.names.SPELLINGS` are

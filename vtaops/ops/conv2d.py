@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tvm import te
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import Padding, Pair, ceil_div, require_at_least
 from vtaops.base.window import Size
 from vtaops.machine.capabilities import Feature
@@ -40,6 +41,7 @@ from vtaops.ops.groups import ChannelGroups, GroupBlocks
 from vtaops.program import Buffer, Role
 
 
+@checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Conv2d(WindowOperator, SumOfProducts):
     """``out = int8(clip((conv(data, kernel) + bias) >> shift))`` on NCHW data and OIHW weights.

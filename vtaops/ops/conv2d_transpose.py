@@ -12,6 +12,7 @@ from tvm import te
 
 from vtaops.base import shapes
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import Pair, Sides
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
@@ -84,6 +85,7 @@ class Phases:
         return place // self.stride - tap - self.lowest, place % self.stride + tap * self.stride
 
 
+@checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Conv2dTranspose(WindowOperator, SumOfProducts):
     """``out = int8(clip((conv_transpose(data, kernel) + bias) >> shift))``, NCHW and IOHW.

@@ -13,6 +13,7 @@ from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import TWO_DIGITS
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import require_at_least
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.capabilities import Feature
@@ -39,9 +40,8 @@ _OPERATIONS: dict[Function, AluOp] = {
 
 _OF_OFFSETS = ("multiply", "minimum", "maximum")
 
-_SYNONYMS: dict[str, Function] = {"subtract": "sub", "mul": "multiply"}
 
-
+@checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Elementwise(UniformlyScaled):
     """``out = int8(clip(function(data * scale + data_offset, ...) >> shift))``.
@@ -110,7 +110,6 @@ class Elementwise(UniformlyScaled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "function", _SYNONYMS.get(self.function, self.function))
         if not isinstance(self.shape, tuple):
             raise ShapeError(f"shape is {self.shape!r}; it must be a tuple of extents")
         if self.function not in get_args(Function):

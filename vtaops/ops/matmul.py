@@ -10,6 +10,7 @@ import numpy.typing as npt
 from tvm import te
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import require_at_least
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
@@ -24,6 +25,7 @@ COARSE_BITS = 7
 """Products of the coarse columns are multiplied by ``2**COARSE_BITS``."""
 
 
+@checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Gemm(SumOfProducts):
     """``out = int8(clip((data @ weight.T + bias) >> shift))``.
@@ -129,6 +131,7 @@ class Gemm(SumOfProducts):
         return self.declare_epilogue(acc, given)
 
 
+@checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BatchMatmul(UniformlyScaled):
     """``out[b] = int8(clip((data[b] @ other[b].T) >> shift))``; both operands are data.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.ops import declarations
@@ -65,6 +66,7 @@ class _Pool2d(WindowOperator):
         return declarations.declare_image(data, self.padded_size, pixel)
 
 
+@checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
 class MaxPool2d(_Pool2d):
     """Maximum of each window, NCHW; padding never wins (a window of only padding gives -128).
@@ -159,6 +161,7 @@ class MaxPool2d(_Pool2d):
         return self.declare_epilogue(greatest, given)
 
 
+@checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AvgPool2d(_Pool2d, UniformlyScaled):
     """The mean of each window, NCHW, in fixed point; padding counts as zeros.

@@ -94,11 +94,6 @@ def _(op: ops.Elementwise, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: ops.DepthwiseConv2dAlu, given: Given) -> Float:
-    return convolve(given["data"], given["kernel"], op.window, op.channels)
-
-
-@_sums.register
 def _(op: ops.MaxPool2d, given: Given) -> Float:
     return over_windows(np.maximum, given["data"], op.window, -128)
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops.base.counts import Counts
+from vtaops.machine.accesses import Ints, accumulates, joined
 from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Alu, Depthwise, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.program.program import Program
-from vtaops.program.traffic import Ints, joined, walk
+from vtaops.program.traffic import walk
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,10 @@ class _Counter:
         """Count an instruction's micro-ops, accumulators and post-processing."""
         post = self._post
         sources = 2 if isinstance(i, Alu) and not i.use_imm else 1
-        takes_zero = bool(i.reset) or (isinstance(i, Gemm | Pool) and bool(i.overwrite))
         self._counts["uop_reads"] += sources * i.iterations
         self._counts["acc_writes"] += steps
         self._counts["out_writes"] += steps
-        if not takes_zero:
+        if accumulates(i):
             self._counts["acc_reads"] += sources * steps
         if post.enable:
             self._counts["post_reads"] += steps * (post.use_bias + post.use_scale)

@@ -28,10 +28,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.envelope import DIGEST_BYTES, Envelope
+from vtaops.base.envelope import Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.machine import views
-from vtaops.machine.config import INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.layout import Layout
 from vtaops.program.program import Buffer, OperatorRecord, Program, Role
 
@@ -47,7 +47,6 @@ _FILE = Envelope("program", MAGIC, FORMAT_VERSION, MAX_FILE_BYTES)
 _RELOCATION_BYTES = 4
 _DTYPES = frozenset({"int8", "uint8", "int16", "uint16", "int32", "uint32", "float32"})
 _ROLES = tuple(role.value for role in Role)
-_MAX_NBYTES = 1 << 32
 _MAX_LAYOUT_CHARACTERS = 64
 _MAX_SHOWN_CHARACTERS = 80
 _HEADER_KEYS = {
@@ -133,11 +132,6 @@ def loads(data: bytes) -> Program:
     if dumps(program) != data:
         raise ProgramError("the header is not in the form that vtaops writes")
     return program
-
-
-def content_hash(program: Program) -> str:
-    """Return 64 hexadecimal digits that identify a program's content: the file's checksum."""
-    return dumps(program)[-DIGEST_BYTES:].hex()
 
 
 # --------------------------------------------------------------------------------- header
@@ -299,8 +293,8 @@ def _buffer(entry: Any, owner: str) -> Buffer:
         nbytes = buffer.nbytes
     except VTAError as error:
         raise ProgramError(f"{owner}: {error}") from error
-    if nbytes + (buffer.offset or 0) > _MAX_NBYTES:
-        raise ProgramError(f"{owner} has {nbytes} bytes; DRAM ends at {_MAX_NBYTES}")
+    if nbytes + (buffer.offset or 0) > DRAM_BYTES:
+        raise ProgramError(f"{owner} has {nbytes} bytes; DRAM ends at {DRAM_BYTES}")
     return buffer
 
 
@@ -314,7 +308,7 @@ def _check_values(fields: dict[str, Any], owner: str) -> None:
         (role in _ROLES, f"has role {_short(role)}; roles are {', '.join(_ROLES)}"),
         (dtype in _DTYPES, f"has dtype {_short(dtype)}; dtypes are {', '.join(sorted(_DTYPES))}"),
         (
-            all(type(extent) is int and 1 <= extent <= _MAX_NBYTES for extent in shape),
+            all(type(extent) is int and 1 <= extent <= DRAM_BYTES for extent in shape),
             f"has shape {_short(tuple(shape))}; extents are integers from 1 on",
         ),
         (

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -25,7 +26,7 @@ from vtaops.base.proof import Proof
 from vtaops.base.shapes import Concise
 from vtaops.machine.capabilities import FULL, Capabilities, find
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
-from vtaops.machine.isa import Encoding, Instruction, array_to_words, rows_of
+from vtaops.machine.isa import Encoding, Instruction, rows_of
 from vtaops.machine.layout import Layout
 from vtaops.program.statistics import Statistics, count_instructions
 
@@ -321,8 +322,7 @@ class Program:
 
     def __iter__(self) -> Iterator[Instruction]:
         """Iterate over the decoded instructions."""
-        encoding = Encoding.of(self.config)
-        return (encoding.decode(word) for word in array_to_words(self.instructions))
+        return iter(self.decode())
 
     def decode(self) -> list[Instruction]:
         """Return all instructions decoded.
@@ -541,6 +541,10 @@ class Program:
         DeviceError
             If the device fails.
         """
-        from vtaops.runtime import run
+        from vtaops.runtime import LoadedProgram, open_device
 
-        return run(self, device, *arrays)
+        if isinstance(device, str):
+            with closing(open_device(device, self.config)) as opened:
+                return self.run(opened, *arrays)
+        with LoadedProgram(self, device) as loaded:
+            return loaded.run(*arrays)

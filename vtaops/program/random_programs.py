@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.machine.accesses import Ints, loop_steps
 from vtaops.machine.capabilities import FSIM, FULL, Capabilities, Feature
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import Program, Role
-from vtaops.program.traffic import Ints, elements
 
 PIPELINE_STEPS = 8
 """Minimum steps between a write of an accumulator and its next use, if the device lacks a feature:
@@ -472,7 +472,8 @@ class _Writer:
         operands = [columns.get(name, unused).tolist() for name in ("dst", "src", "wgt")]
         rows = list(zip(*operands, strict=True))
         place = self._load_micro_ops(rows)
-        self.current[elements(Gemm(**fields), "dst", columns["dst"])] = current
+        written = np.add.outer(loop_steps(Gemm(**fields), "dst"), columns["dst"])
+        self.current[written] = current
         return fields | {"uop_begin": place, "uop_end": place + len(rows)}
 
     def _draw_loops(
@@ -501,7 +502,9 @@ class _Writer:
     ) -> bool:
         """Whether a step reads the result of a step shortly before it."""
         i = Gemm(**fields)
-        written, *read = (elements(i, name, columns[name]) for name in ("dst", *reads))
+        written, *read = (
+            np.add.outer(loop_steps(i, n), columns[n]).ravel() for n in ("dst", *reads)
+        )
         return any(
             bool((written[:-d] == operand[d:]).any())
             for d in range(1, min(self.distance, len(written)))

@@ -31,12 +31,15 @@ class Row:
         Its placement.
     reason : str
         Why it is on the host; or a remark.
+    code : str
+        The code of a reason (`vtaops.base.reasons`); empty on VTA.
     """
 
     name: str
     operator: str
     where: str
     reason: str
+    code: str = ""
 
 
 @dataclass(frozen=True)

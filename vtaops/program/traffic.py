@@ -1,7 +1,4 @@
-"""The DRAM and scratchpad elements that a program's instructions access.
-
-Owns the walk over a program that tracks the micro-op memory, and the translation of LOAD and STORE
-to ranges of bytes and elements; other modules count, time and draw them.
+"""The walk over a program that tracks the micro-op memory, and its transfers in DRAM.
 
 Imports no TVM: a board installs this room.
 """
@@ -10,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import Extension, HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Gemm, Instruction, Load, LoopInstruction, Store
+from vtaops.machine.accesses import Ints, row_starts
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Encoding, Instruction, Load, LoopInstruction, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
-
-Ints = npt.NDArray[np.int64]
 
 
 def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
@@ -40,45 +35,6 @@ def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
         elif isinstance(i, LoopInstruction) and i.iterations:
             begin, end = i.uop_begin, i.uop_end
         yield index, i, memory.take(range(begin, end), axis=0, mode="wrap")
-
-
-def distinct(numbers: npt.NDArray[np.integer[Any]]) -> Ints:
-    """Return the different numbers, which are small and not negative, in order."""
-    found: Ints = np.flatnonzero(np.bincount(numbers))
-    return found
-
-
-def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:
-    """Return the elements of one operand in all steps of an instruction, in order.
-
-    Parameters
-    ----------
-    i : Gemm, Alu or Pool
-        The instruction.
-    operand : {"dst", "src", "wgt"}
-        One of its operands.
-    column : ndarray of int64
-        Its element in each micro-op.
-    """
-    outer, inner = (
-        np.arange(getattr(i, f"iter_{loop}")) * getattr(i, f"{operand}_factor_{loop}")
-        for loop in ("out", "in")
-    )
-    every: Ints = np.add.outer(np.add.outer(outer, inner), column).reshape(-1)
-    return every
-
-
-def joined(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
-    """Return which micro-ops of an instruction share a step with their predecessor.
-
-    With the extension ``pairs``, the first and the second, the third and the fourth, ... of a GEMM
-    share a step if they name one accumulator.
-    """
-    found = np.zeros(len(micro_ops), np.bool_)
-    if config.has(Extension.PAIRS) and isinstance(i, Gemm):
-        dst = micro_ops[:, 0]
-        found[1::2] = dst[1::2] == dst[: len(dst) // 2 * 2 : 2]
-    return found
 
 
 @dataclass(frozen=True)
@@ -121,11 +77,8 @@ def transfers(program: Program) -> Iterator[Transfer]:
             continue
         if isinstance(instruction, Load) and instruction.forward:
             continue
-        size = program.config.dram_element_bytes(Memory(instruction.memory))
-        rows = np.arange(instruction.y_size, dtype=np.int64)
-        starts = (instruction.dram_base + rows * instruction.x_stride) * size
-        buffer = int(program.relocations[index])
-        yield Transfer(index, instruction, buffer, starts, instruction.x_size * size)
+        starts, nbytes = row_starts(instruction, program.config)
+        yield Transfer(index, instruction, int(program.relocations[index]), starts, nbytes)
 
 
 def compulsory_nbytes(program: Program) -> int:

@@ -23,11 +23,11 @@ except ImportError:  # the wheel for boards has no native module
     _proof = None
 
 from vtaops.base.progress import tracked
+from vtaops.machine.accesses import Ints
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES, Memory
 from vtaops.machine.isa import Post
 from vtaops.program import Buffer
-from vtaops.program.traffic import Ints
 from vtaops.proof.folds import DEGREE
 from vtaops.proof.names import NameMachine, TileStep
 from vtaops.proof.terms import (

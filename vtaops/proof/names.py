@@ -22,8 +22,9 @@ try:
 except ImportError:  # the wheel for boards has no native module
     _proof = None
 
+from vtaops.machine.accesses import Ints, distinct
 from vtaops.machine.alu import AluOp
-from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Memory
+from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import (
     Alu,
     Depthwise,
@@ -36,7 +37,6 @@ from vtaops.machine.isa import (
     Store,
 )
 from vtaops.program import Program, Role
-from vtaops.program.traffic import Ints, distinct, elements, joined
 from vtaops.proof.records import Unknown
 
 Names = npt.NDArray[np.integer[Any]]
@@ -255,7 +255,7 @@ class NameMachine:
         key = words.tobytes(), micro_ops.tobytes()
         plan = self._plans.get(key)
         if plan is None:
-            shares = joined(self.config, i, micro_ops)
+            shares = sharing(self.config, i, micro_ops)
             plan = self._plans[key] = Iterations(i, micro_ops, shares)
         if i.reset:
             zeros = np.zeros_like(plan.written)
@@ -430,6 +430,25 @@ class Iterations:
         order = np.argsort(levels, kind="stable")
         cuts = np.flatnonzero(np.diff(levels[order])) + 1
         return [(self.dst[steps], self.src[steps]) for steps in np.split(order, cuts)]
+
+
+def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:
+    """Return the elements of one operand in all steps of an instruction, in order."""
+    outer, inner = (
+        np.arange(getattr(i, f"iter_{loop}")) * getattr(i, f"{operand}_factor_{loop}")
+        for loop in ("out", "in")
+    )
+    every: Ints = np.add.outer(np.add.outer(outer, inner), column).reshape(-1)
+    return every
+
+
+def sharing(config: HardwareConfig, i: LoopInstruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
+    """Return which micro-ops share a step with their predecessor: the second of each equal pair."""
+    shares = np.zeros(len(micro_ops), np.bool_)
+    if config.has(Extension.PAIRS) and isinstance(i, Gemm):
+        dst = micro_ops[:, 0]
+        shares[1::2] = dst[1::2] == dst[: len(dst) // 2 * 2 : 2]
+    return shares
 
 
 def reached(i: LoopInstruction, operand: str, column: Ints) -> Ints:

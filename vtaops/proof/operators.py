@@ -166,11 +166,6 @@ def _(op: records.Conv2dRecord, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.DepthwiseConv2dAluRecord, fields: Fields, given: Given) -> Terms:
-    return convolve(fields, given["data"], given["kernel"], op.window, op.channels)
-
-
-@_sums.register
 def _(op: records.Conv2dTransposeRecord, fields: Fields, given: Given) -> Terms:
     return convolve_transposed(fields, given["data"], given["kernel"], op.window, op.out_size)
 

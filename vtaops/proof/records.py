@@ -271,27 +271,6 @@ class Conv2dRecord(WindowedRecord, WeightedRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DepthwiseConv2dAluRecord(WindowedRecord, WeightedRecord):
-    """A depthwise convolution on the vector ALU."""
-
-    channels: int
-    bias: bool
-    shift: int
-    clip: Clip
-    rounding: Rounding
-    dilation = 1, 1
-    multiplier = scales = False
-    fine = zero_point = 0
-    sizes = ("batch", "channels", "height", "width")
-
-    def arguments(self, block: int) -> Needed:
-        yield "data", (self.batch, self.channels, self.height, self.width), "int8"
-        yield "kernel", (self.channels, 1, *self.kernel), "int8"
-        yield from self.vectors(self.channels)
-        yield "res", (self.batch, self.channels, *self.out_size), "int8"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Conv2dTransposeRecord(WindowedRecord, WeightedRecord):
     """A transposed convolution."""
 
@@ -489,7 +468,6 @@ _KINDS: dict[str, type[Record]] = {
     for cls in (
         GemmRecord,
         Conv2dRecord,
-        DepthwiseConv2dAluRecord,
         Conv2dTransposeRecord,
         BatchMatmulRecord,
         ElementwiseRecord,

@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
-from vtaops.quantization.quality import compare
+from vtaops.quantization.quality import mean_sqnr, outputs
 from vtaops.quantization.samples import Sample
 
 if TYPE_CHECKING:
@@ -32,18 +30,13 @@ DB_PER_DOUBLING = 20 * math.log10(2)
 
 
 @dataclass(frozen=True)
-class Way:
+class Recipe:
     """A combination of the options of `quantize`."""
 
     zero_points: bool
     equalization: bool = False
     learned_rounding: bool = False
     bias_correction: bool = False
-
-    @property
-    def changes_weights(self) -> bool:
-        """Whether weights or biases are changed after the grids are known."""
-        return self.learned_rounding or self.bias_correction
 
     def __str__(self) -> str:
         words = {
@@ -56,10 +49,10 @@ class Way:
 
 
 @dataclass(frozen=True)
-class TriedWay:
+class RecipeTrial:
     """A combination that was tried, its mean SQNR on held-out samples, and its cost."""
 
-    way: Way
+    recipe: Recipe
     sqnr_db: float
     figures: Figures
 
@@ -87,39 +80,41 @@ def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
     return kept, judges
 
 
-def try_ways(
-    quantized: Callable[[Way], Any],
+def search_recipes(
+    quantized: Callable[[Recipe], Any],
     device: QuantizationTarget,
     judges: Sequence[Sample],
-    start: Way,
+    start: Recipe,
     changes: Sequence[str],
-) -> tuple[Any, list[TriedWay]]:
+) -> tuple[Any, list[RecipeTrial]]:
     """Return the best `Quantization`, and all trials, the best one first.
 
     Parameters
     ----------
     quantized
-        Returns the `Quantization` of a way.
+        Returns the `Quantization` of a recipe.
     device
         What the model is for.
     judges
         Samples that did not calibrate.
     start
-        The first way.
+        The first recipe.
     changes
-        Options that are tried one after the other, each as a change of the best way so far.
+        Options that are tried one after the other, each as a change of the best recipe so far.
     """
+    exact: list[Sample] = []
 
-    def tried(way: Way) -> tuple[TriedWay, Any]:
-        result = quantized(way)
-        outputs = compare(result.prepared, result.model, judges).outputs
-        noise = float(np.mean([min(output.sqnr_db, MOST_DB) for output in outputs]))
-        return TriedWay(way, noise, device.figures(result.model)), result
+    def tried(recipe: Recipe) -> tuple[RecipeTrial, Any]:
+        result = quantized(recipe)
+        if not exact:
+            exact.extend(outputs(result.prepared, judges, exact=False))
+        sqnr = mean_sqnr(exact, outputs(result.model, judges), MOST_DB)
+        return RecipeTrial(recipe, sqnr, device.figures(result.model)), result
 
     best, taken = tried(start)
     trials = [best]
-    for change in tracked("try a way to quantise", changes):
-        trial, result = tried(replace(best.way, **{change: not getattr(best.way, change)}))
+    for change in tracked("try a recipe", changes):
+        trial, result = tried(replace(best.recipe, **{change: not getattr(best.recipe, change)}))
         trials.append(trial)
         if trial.score > best.score:
             best, taken = trial, result

@@ -30,7 +30,7 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import FEW, decibels, powers
+from vtaops.quantization.quality import FEW, decibels, mean_sqnr, outputs
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS
 
@@ -96,12 +96,15 @@ def costs(
     values = _values(model, quantized, found, judges[0])
     tried = sorted(found, key=lambda name: values[name][1])[:MOST_TRIED]
     probe = Probe(_switched(model, quantized, {name: found[name] for name in tried}), ends)
-    exact = [Probe(model, exact=False).run(sample) for sample in judges]
-    rounded = _sqnr(probe, exact, judges, tried, "")
-    gains = {
-        name: _sqnr(probe, exact, judges, tried, name) - rounded
-        for name in tracked("try a tensor in float", tried)
-    }
+    exact = outputs(model, judges, exact=False)
+
+    def sqnr(switched: str) -> float:
+        """Return the SQNR of the outputs with one tensor in float."""
+        switches = {f"switch/{each}": np.array(each == switched) for each in tried}
+        return mean_sqnr(exact, (probe.run({**judge, **switches}) for judge in judges), 200.0)
+
+    rounded = sqnr("")
+    gains = {name: sqnr(name) - rounded for name in tracked("try a tensor in float", tried)}
     worst = sorted(tried, key=lambda name: -gains[name])[:count]
     written, tensors = producers(quantized), Connections(model)
     result = []
@@ -149,19 +152,6 @@ def _switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) -
         nodes += [node, *(switches[name] for name in node.output if name in switches)]
     refill(result.graph.node, nodes)
     return result
-
-
-def _sqnr(
-    probe: Probe, exact: Sequence[Sample], judges: Sequence[Sample], tried: Sequence[str], name: str
-) -> float:
-    """Return the mean SQNR of the outputs with one tensor in float."""
-    switches = {f"switch/{each}": np.array(each == name) for each in tried}
-    sums = {end: np.zeros(2) for end in probe.names}
-    for sample, wanted in zip(judges, exact, strict=True):
-        found = probe.run({**sample, **switches})
-        for end in sums:
-            sums[end] += powers(wanted[end], found[end])
-    return float(np.mean([min(decibels(*both), 200.0) for both in sums.values()]))
 
 
 def _operator(name: str, tensors: Connections) -> str:

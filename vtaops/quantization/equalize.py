@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from vtaops.base.disjoint_sets import DisjointSets
-from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
     ModelProto,
@@ -32,8 +31,8 @@ from vtaops.graph.onnx_files import (
     replace_initializer,
     tensor_shapes,
 )
-from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import Function, functions
+from vtaops.quantization.observers import Channels, observe
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 
@@ -272,16 +271,11 @@ def _one_or_each(factors: Array) -> Array:
 
 def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:
     """Return the largest magnitude in each class of channels."""
-    entering = saturated(model)
-    shown = [
-        name
-        for name in float_tensors(model)
-        if name in network.channels and network.channels[name].size and name not in entering
-    ]
-    probe = Probe(model, shown, exact=False)
+    entering, channels = saturated(model), network.channels
+    shown = [n for n in float_tensors(model) if len(channels.get(n, ())) and n not in entering]
+    seen = Channels(shown)
+    observe(model, samples, [seen], "equalize, image")
     found = np.zeros(len(network.free))
-    for sample in tracked("equalize, image", samples):
-        for name, value in probe.run(sample).items():
-            axes = tuple(axis for axis in range(value.ndim) if axis != 1)
-            np.maximum.at(found, network.channels[name], np.abs(value).max(axis=axes))
+    for name, peaks in seen.peaks.items():
+        np.maximum.at(found, channels[name], peaks)
     return found

@@ -52,8 +52,25 @@ _FIRST = frozenset({*MOVES, "Clip"})
 """Operators whose other inputs are amounts, not tensors of the network."""
 
 
+def integer_weights(
+    model: ModelProto, grids: Mapping[str, Grid], floats: Collection[str], *, free: bool
+) -> dict[str, WeightScale]:
+    """Return the scales of the constants that nodes on integers read (see `insert_pairs`).
+
+    Those of products have one for each channel if `free`, else all have one power of two.
+    """
+    nodes = _Insertion(model, grids, {}, floats)
+    on_integers = nodes.integers - nodes.inside
+    read = {name for node in model.graph.node if node.name in on_integers for name in node.input}
+    scales = weight_scales(model, grids, free=free)
+    return {name: scale for name, scale in scales.items() if name in read}
+
+
 def insert_pairs(
-    model: ModelProto, grids: Mapping[str, Grid], *, free: bool, floats: Collection[str] = ()
+    model: ModelProto,
+    grids: Mapping[str, Grid],
+    weights: Mapping[str, WeightScale],
+    floats: Collection[str],
 ) -> ModelProto:
     """Return a QDQ model whose tensors have the given grids.
 
@@ -63,13 +80,13 @@ def insert_pairs(
         The prepared float model; it is not changed.
     grids
         The grid of each tensor; one without a grid has no pair.
-    free
-        Whether weights have a scale for each channel instead of one power of two.
+    weights
+        The scales of constants.
     floats
         Tensors whose writer computes on floats, though it could compute on integers.
     """
     result = deepcopy(model)
-    _Insertion(result, grids, weight_scales(model, grids, free=free), floats).run()
+    _Insertion(result, grids, weights, floats).run()
     result.producer_name = "vtaops"
     remove_pairs(result)
     require("onnx").checker.check_model(result)
@@ -243,30 +260,25 @@ class _Insertion:
         for index in constant_operands(node):
             name = given[index]
             if name in self.weights:
-                scale, axis = self.weights[name]
-                node.input[index] = self._constant(name, constants[name], scale, axis, np.int8)
+                scale = self.weights[name]
+                node.input[index] = self._constant(name, constants[name], scale, np.int8)
         if node.op_type in _BIASED and len(given) > _BIAS and given[_BIAS] in constants:
             data, weight, bias = given
             if data in self.grids and weight in self.weights:
-                steps = self.grids[data].scale * self.weights[weight][0]
-                axis = 0 if np.ndim(steps) else None
-                node.input[_BIAS] = self._constant(bias, constants[bias], steps, axis, np.int32)
+                steps = self.grids[data].scale * self.weights[weight].scale
+                scale = WeightScale(steps, 0 if np.ndim(steps) else None)
+                node.input[_BIAS] = self._constant(bias, constants[bias], scale, np.int32)
 
-    def _constant(self, name: str, value: Array, scale: Array, axis: int | None, kind: type) -> str:
+    def _constant(self, name: str, value: Array, scale: WeightScale, kind: type) -> str:
         """Return a dequantised constant; each is stored once."""
         if name in self.images:
             return self.images[name]
-        steps = np.float32(scale).astype(np.float64)
-        if axis is not None:
-            steps = np.expand_dims(steps, tuple({*range(value.ndim)} - {axis}))
-        ends = np.iinfo(kind)
-        integers = np.clip(np.rint(value / steps), ends.min, ends.max).astype(kind)
         stored = self._unused(f"{name}_quantized")
-        self._store(stored, integers)
-        zeros: Array = np.zeros(np.shape(scale), kind)
-        parameters = self._parameters(stored, np.asarray(scale, np.float32), zeros)
+        self._store(stored, scale.integers(value, kind))
+        zeros: Array = np.zeros(np.shape(scale.scale), kind)
+        parameters = self._parameters(stored, np.asarray(scale.scale, np.float32), zeros)
         self.images[name] = self._unused(f"{name}_DequantizeLinear_Output")
-        self._add("DequantizeLinear", [stored, *parameters], self.images[name], axis=axis)
+        self._add("DequantizeLinear", [stored, *parameters], self.images[name], axis=scale.axis)
         return self.images[name]
 
     # --------------------------------------------------------------------------- names

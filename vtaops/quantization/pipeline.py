@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -14,12 +14,14 @@ import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
 from vtaops.base.shapes import Array
-from vtaops.graph.grid import Grid
+from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
     checked,
+    float_tensors,
+    initializers,
     input_dtypes,
     input_shapes,
     opened,
@@ -27,19 +29,19 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization import sources
-from vtaops.quantization.choice import TriedWay, Way, split, try_ways
-from vtaops.quantization.correction import correct_biases
+from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
+from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, departures
 from vtaops.quantization.equalize import equalize
-from vtaops.quantization.insert import given_floats, insert_pairs
+from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
+from vtaops.quantization.observers import Channels, Moments, SquaredErrors, observe, ranges_by
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
-from vtaops.quantization.rounding import learn_rounding
+from vtaops.quantization.rounding import learn_rounding, learnable
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
-    calibrated_ranges,
     free_grids,
     no_finer_than_sums,
     no_finer_than_totals,
@@ -82,7 +84,7 @@ class Quantization:
     samples: list[Sample]
     equalized: int = 0
     departures: tuple[Departure, ...] = ()
-    trials: tuple[TriedWay, ...] = ()
+    trials: tuple[RecipeTrial, ...] = ()
 
     def costs(self, count: int = 10) -> list[Cost]:
         """Return the tensors whose rounding costs the outputs most, and what would help."""
@@ -186,11 +188,11 @@ def run_quantization(
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
     float_nodes: Sequence[str] = (),
-    **way: bool | None,
+    **recipe: bool | None,
 ) -> Quantization:
     """Quantise like `quantize`, and keep what the comparison with the float model needs.
 
-    `way` are the fields of `Way` that are given; a field that is None, or missing, is chosen here.
+    `recipe` are the fields of `Recipe` that are given; one that is None, or missing, is chosen.
     """
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
@@ -198,21 +200,26 @@ def run_quantization(
     scales = scales or device.scales
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))
-    options = {name: value for name, value in way.items() if value is not None}
-    start = Way(**{"zero_points": scales == "free", **options})
     given = given_floats(prepared, float_nodes)
-    if config is None:
-        order = _Order(samples, scales, method, device, given)
-        return _told(_quantized(prepared, order, start))
-    kept, judges = split(samples)
-    order = _Order(kept, scales, method, device, given, device.tables)
+    start, changes = _first_recipe(recipe, zero_points=scales == "free")
+    kept, judges = (samples, []) if config is None else split(samples)
+    order = _Order(kept, scales, method, device, given, start, changes if judges else [])
+    observed = cache(partial(_observed, prepared, order))
 
-    def quantized(tried: Way) -> Quantization:
-        return _quantized(deepcopy(prepared), order, tried)
+    def quantized(tried: Recipe) -> Quantization:
+        return _quantized(observed(tried.equalization), order, tried)
 
-    changes = [field.name for field in fields(Way) if field.name not in options]
-    best, trials = try_ways(quantized, device, judges, start, changes)
+    if not judges:
+        return _told(quantized(start))
+    best, trials = search_recipes(quantized, device, judges, start, changes)
     return _told(replace(best, trials=tuple(trials)))
+
+
+def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Recipe, list[str]]:
+    """Return the recipe that is tried first, and the options that are not given."""
+    options = {name: value for name, value in given.items() if value is not None}
+    missing = [field.name for field in fields(Recipe) if field.name not in options]
+    return Recipe(**{**default, **options}), missing
 
 
 def _told(done: Quantization) -> Quantization:
@@ -233,56 +240,97 @@ def _device(config: Any) -> QuantizationTarget:
 
 @dataclass(frozen=True)
 class _Order:
-    """What is asked for, whatever the way: `given` are results that stay float."""
+    """What is asked for, whatever the recipe.
+
+    Attributes
+    ----------
+    given
+        Results that stay float.
+    start, changes
+        The first recipe, and the options that are tried as well.
+    """
 
     samples: list[Sample]
     scales: Scales
     method: str
     device: QuantizationTarget
     given: frozenset[str]
-    tables: bool = False
+    start: Recipe
+    changes: Collection[str]
 
     @property
     def free(self) -> bool:
         return self.scales == "free"
 
+    def may_take(self, option: str) -> bool:
+        """Return whether a recipe may have an option."""
+        return option in self.changes or getattr(self.start, option)
 
-def _quantized(prepared: ModelProto, order: _Order, way: Way) -> Quantization:
-    """Quantise a prepared model, which may be changed, with one combination of options."""
-    samples, free = order.samples, order.free
-    equalized = equalize(prepared, samples, tables=order.tables) if way.equalization else 0
-    plain = deepcopy(prepared) if way.changes_weights else prepared  # for the comparison
-    grids, suited = _grids(prepared, order, zero_points=way.zero_points)
-    whole = insert_pairs(prepared, grids, free=free, floats=order.given)
-    floats = order.device.floats(whole)
+
+@dataclass(frozen=True)
+class _Observed:
+    """A float model, maybe equalised, and what one pass over the calibration data shows of it."""
+
+    model: ModelProto
+    equalized: int
+    ranges: dict[str, Range]
+    errors: SquaredErrors
+    channels: Channels
+    moments: Moments
+
+
+def _observed(prepared: ModelProto, order: _Order, equalization: bool) -> _Observed:
+    """Equalise a model, if asked to, and observe it."""
+    model, equalized = deepcopy(prepared), 0
+    if equalization:
+        equalized = equalize(model, order.samples, tables=order.device.tables)
+        model = require("onnx").shape_inference.infer_shapes(model)
+    constants = initializers(model)
+    floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
+    names = [*floats, *float_tensors(model)]
+    convolutions = correctable(model, constants) if order.may_take("bias_correction") else []
+    layers = learnable(model, constants) if order.may_take("learned_rounding") else []
+    ranges = ranges_by(order.method, names)
+    errors = SquaredErrors([] if order.free else names)
+    channels = Channels({node.input[0] for node in convolutions})
+    moments = Moments(layers, constants, len(order.samples))
+    observe(model, order.samples, (ranges, errors, channels, moments), "calibrate image")
+    return _Observed(model, equalized, ranges.ranges(), errors, channels, moments)
+
+
+def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantization:
+    """Quantise an observed model by a recipe."""
+    plain, prepared, free = observed.model, deepcopy(observed.model), order.free
+    grids, suited = _grids(observed, order, zero_points=recipe.zero_points)
+    weights = integer_weights(plain, grids, order.given, free=free)
+    floats = order.device.floats(insert_pairs(plain, grids, weights, order.given))
     results = order.given.union(floats.results)
     kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
-    insert = partial(insert_pairs, prepared, kept, free=free, floats=results)
-    done = Quantization(insert(), plain, samples, equalized)
-    if way.learned_rounding:
-        learn_rounding(prepared, done.model, samples)
-        done = replace(done, model=insert())
-    if way.bias_correction:
-        correct_biases(prepared, done.model, samples, plain)
-        done = replace(done, model=insert())
+    weights = integer_weights(plain, kept, results, free=free)
+    if recipe.learned_rounding:
+        learn_rounding(prepared, weights, observed.moments.moments)
+    if recipe.bias_correction:
+        correct_biases(prepared, weights, observed.channels.mean, initializers(plain))
+    model = insert_pairs(prepared, kept, weights, results)
     if not free:
-        _check_powers_of_two(done.model)
-    return replace(done, departures=departures(prepared, done.model, samples[0]))
+        _check_powers_of_two(model)
+    found = departures(prepared, model, order.samples[0])
+    return Quantization(model, plain, order.samples, observed.equalized, found)
 
 
 def _grids(
-    model: ModelProto, order: _Order, *, zero_points: bool
+    observed: _Observed, order: _Order, *, zero_points: bool
 ) -> tuple[dict[str, Grid], Callable[[Collection[str]], dict[str, Grid]]]:
     """Return the grid of each tensor as its values ask for it, and what suits it to additions.
 
     The latter takes the results that stay float.
     """
-    found = calibrated_ranges(model, order.samples, order.method)
-    ranges, groups = shared_ranges(model, found)
+    model = observed.model
+    ranges, groups = shared_ranges(model, observed.ranges)
     if order.free:
         grids = free_grids(ranges, zero_points=zero_points)
         return grids, lambda _: grids
-    best = power_of_two_grids(model, order.samples, ranges, groups, zero_points=zero_points)
+    best = power_of_two_grids(model, observed.errors, ranges, groups, zero_points=zero_points)
     grids = no_finer_than_sums(model, best, groups)
     return grids, partial(no_finer_than_totals, model, grids, groups)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -168,6 +169,20 @@ def powers(exact: Array, rounded: Array) -> Array:
     """Return the sums of squares of a tensor and of its error."""
     signal = np.square(exact, dtype=np.float64).sum()
     return np.array([signal, np.square(exact.astype(np.float64) - rounded).sum()])
+
+
+def outputs(model: ModelProto, samples: Sequence[Sample], *, exact: bool = True) -> list[Sample]:
+    """Return the outputs of a model for each sample (`vtaops.graph.probe.Probe`)."""
+    return [*map(Probe(model, exact=exact).run, samples)]
+
+
+def mean_sqnr(exact: Iterable[Sample], found: Iterable[Sample], most: float) -> float:
+    """Return the mean of the SQNR of all outputs on some samples, each at most as given."""
+    sums: dict[str, Array] = defaultdict(lambda: np.zeros(2))
+    for wanted, got in zip(exact, found, strict=True):
+        for name in wanted:
+            sums[name] += powers(wanted[name], got[name])
+    return float(np.mean([min(decibels(*both), most) for both in sums.values()]))
 
 
 def decibels(signal: float, noise: float) -> float:

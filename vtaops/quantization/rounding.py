@@ -8,8 +8,7 @@ the aim is that of Nagel et al., "Up or Down? Adaptive Rounding", ICML 2020). Pl
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -20,58 +19,41 @@ from vtaops.graph.onnx_files import (
     NodeProto,
     attributes,
     initializers,
-    producers,
     replace_initializer,
 )
-from vtaops.graph.probe import Probe
-from vtaops.quantization.correction import constant_scales
-from vtaops.quantization.samples import Sample
-from vtaops.quantization.scales import LARGEST
+from vtaops.quantization.scales import LARGEST, WeightScale
 
 MOST_TAPS = 2048
 """Layers with more weights per output are skipped: their moments take too long."""
-
-COLUMNS = 8192
-"""Maximum number of outputs of a layer to sample."""
 
 DAMPING = 0.01
 """Damping of the moments relative to their mean, for nearly constant inputs."""
 
 
-def learn_rounding(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> int:
-    """Round the weights of the float model in place; return the number of layers rounded.
+def learn_rounding(
+    model: ModelProto, weights: Mapping[str, WeightScale], moments: Mapping[str, Array]
+) -> None:
+    """Round the weights of a prepared float model in place.
 
     Parameters
     ----------
     model
-        The float model, prepared.
-    quantized
-        The same after a first quantisation, from which the scales of the weights are read.
-    samples
-        Calibration data.
+        The model.
+    weights
+        The scales of the weights that are rounded.
+    moments
+        Second moments of the inputs of layers, by their results (`vtaops.quantization.observers`).
     """
-    constants, scales = initializers(model), constant_scales(model, quantized)
-    layers = [node for node in model.graph.node if _suits(node, constants, scales)]
-    written = producers(model)
-    shown = sorted({node.input[0] for node in layers} & written.keys())
-    probe = Probe(model, shown, exact=False)
-    moments: dict[str, Array] = {}
-    for sample in tracked("learn rounding, image", samples):
-        values = {**sample, **probe.run(sample)}
-        for node in layers:
-            most = max(1, COLUMNS // len(samples))
-            rows = _inputs(node, constants[node.input[1]], values[node.input[0]], most)
-            found = rows.transpose(0, 2, 1) @ rows / rows.shape[1]
-            moments[node.output[0]] = moments.get(node.output[0], 0) + found
-    for node in tracked("learn rounding, layer", layers):
-        weight = constants[node.input[1]].astype(np.float64)
-        scale = np.broadcast_to(scales[node.input[1]], weight.shape)
-        moment = moments[node.output[0]]
-        grouped = (len(moment), -1, moment.shape[-1])
-        steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment)
-        found = (steps.reshape(weight.shape) * scale).astype(np.float32)
-        replace_initializer(model, node.input[1], found)
-    return len(layers)
+    constants = initializers(model)
+    for node in tracked("learn rounding, layer", learnable(model, constants)):
+        name, moment = node.input[1], moments[node.output[0]]
+        if name in weights:
+            weight = constants[name].astype(np.float64)
+            scale = np.broadcast_to(weights[name].steps(weight.ndim), weight.shape)
+            grouped = (len(moment), -1, moment.shape[-1])
+            steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment)
+            found = (steps.reshape(weight.shape) * scale).astype(np.float32)
+            replace_initializer(model, name, found)
 
 
 def rounded(weight: Array, scale: Array, moment: Array) -> Array:
@@ -101,9 +83,13 @@ def rounded(weight: Array, scale: Array, moment: Array) -> Array:
     return result
 
 
-def _suits(node: NodeProto, constants: dict[str, Array], scales: dict[str, Array]) -> bool:
-    known = constants.keys() & scales.keys()
-    if node.op_type not in ("Conv", "Gemm") or node.input[1] not in known:
+def learnable(model: ModelProto, constants: Mapping[str, Array]) -> list[NodeProto]:
+    """Return the layers whose weights can be rounded on calibration data."""
+    return [node for node in model.graph.node if _suits(node, constants)]
+
+
+def _suits(node: NodeProto, constants: Mapping[str, Array]) -> bool:
+    if node.op_type not in ("Conv", "Gemm") or node.input[1] not in constants:
         return False
     found, weight = attributes(node), constants[node.input[1]]
     if node.op_type == "Gemm":
@@ -111,24 +97,3 @@ def _suits(node: NodeProto, constants: dict[str, Array], scales: dict[str, Array
         return bool(plain and found.get("alpha", 1.0) == 1.0 and weight.shape[1] <= MOST_TAPS)
     automatic = found.get("auto_pad", b"NOTSET") not in (b"NOTSET", "NOTSET")
     return weight.ndim == 4 and weight[0].size <= MOST_TAPS and not automatic
-
-
-def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
-    """Return inputs of products, shape (groups, results, taps), for about `most` results."""
-    value = value.astype(np.float64)
-    if node.op_type == "Gemm":
-        return value[None, :most]
-    found = attributes(node)
-    groups, (rows, columns) = found.get("group", 1), weight.shape[2:]
-    top, left, bottom, right = found.get("pads", (0, 0, 0, 0))
-    padded = np.pad(value, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    (down, across), (far, wide) = found.get("strides", (1, 1)), found.get("dilations", (1, 1))
-    size = (rows - 1) * far + 1, (columns - 1) * wide + 1
-    windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=(2, 3))
-    windows = windows[:, :, ::down, ::across, ::far, ::wide]
-    step = max(1, round(math.sqrt(windows.shape[2] * windows.shape[3] / most)))
-    windows = windows[:, :, ::step, ::step]
-    batch, channels, height, width = windows.shape[:4]
-    cut = windows.reshape(batch, groups, channels // groups, height, width, rows, columns)
-    taps: Array = cut.transpose(1, 0, 3, 4, 2, 5, 6).reshape(groups, batch * height * width, -1)
-    return taps

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from types import SimpleNamespace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from vtaops.base.disjoint_sets import DisjointSets
-from vtaops.base.errors import ModelError
-from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
-from vtaops.base.temporary import TemporaryFolder
 from vtaops.graph import onnx_files
 from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import Arrays
-from vtaops.graph.probe import Probe, quiet_runtime, runtime_errors
-from vtaops.quantization.samples import Sample
+from vtaops.quantization.observers import SquaredErrors
 
 MOVES = (
     "MaxPool",
@@ -43,8 +37,8 @@ MOVES = (
 
 SATURATING = frozenset({"Relu", "Clip"})
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-MEASURED = 1 << 16
-"""Number of elements of a tensor that are sampled to choose a power of two."""
+MOST_WEIGHTS = 1 << 20
+"""Number of weights of a constant that are sampled to choose a power of two."""
 
 LARGEST = 127
 """Weights are symmetric int8."""
@@ -55,54 +49,11 @@ SMALLEST = 1e-30
 MOST_UNEVEN = 2
 """Ratio of the ranges of parts beyond which a concatenation at the end of a model stays float."""
 
-BOUNDLESS = 2.0**100
-"""From here on, values stand for infinity, as in masks."""
-
 MOST_BIAS = 1 << 30
 """Largest bias in steps of its sums: half of int32, the products have the rest."""
 
 FINEST = 1 << 22
 """Most steps of the sums in a step of their result."""
-
-
-def calibrated_ranges(
-    model: onnx_files.ModelProto, samples: Sequence[Sample], method: str
-) -> dict[str, Range]:
-    """Return the range of every activation, determined by one of ONNX Runtime's calibrators.
-
-    Tensors that no grid can represent have none: those under a mask of -inf or of the least float.
-
-    Raises
-    ------
-    ModelError
-        If the method does not exist, or an activation is no number.
-    """
-    ort = onnx_files.require("onnxruntime.quantization")
-    calibrate = onnx_files.require("onnxruntime.quantization.calibrate")
-    methods = {m.name.lower(): m for m in ort.CalibrationMethod}
-    if method not in methods:
-        raise ModelError(f"unknown calibration method {method!r}; there are {', '.join(methods)}")
-    with TemporaryFolder() as folder:
-        file = folder / "float.onnx"
-        onnx_files.require("onnx").save(model, str(file))
-        with runtime_errors(), quiet_runtime():
-            calibrator = calibrate.create_calibrator(
-                file,
-                augmented_model_path=str(folder / "augmented.onnx"),
-                calibrate_method=methods[method],
-            )
-            seen = tracked("calibrate image", samples)
-            calibrator.collect_data(SimpleNamespace(get_next=partial(next, seen, None)))
-            data = calibrator.compute_data()
-        del calibrator
-    ranges = {}
-    for name, found in data.items():
-        low, high = (float(np.asarray(v).reshape(-1)[0]) for v in found.range_value)
-        if np.isnan([low, high]).any():
-            raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
-        if max(-low, high) < BOUNDLESS:
-            ranges[name] = (min(low, 0.0), max(high, 0.0))
-    return ranges
 
 
 def shared_ranges(
@@ -199,7 +150,7 @@ def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid
 
 def power_of_two_grids(
     model: onnx_files.ModelProto,
-    samples: Sequence[Sample],
+    errors: SquaredErrors,
     ranges: dict[str, Range],
     groups: dict[str, str],
     *,
@@ -214,27 +165,36 @@ def power_of_two_grids(
         group: _powers(ranges[group], zero_points=zero_points)
         for group in set(map(groups.__getitem__, ranges))
     }
-    errors: dict[str, Array | float] = defaultdict(float)
+    found: dict[str, Array | float] = defaultdict(float)
     entering = saturated(model)
-    shown = [n for n in onnx_files.float_tensors(model) if n in ranges and n not in entering]
-    probe = Probe(model, shown, exact=False)
-    for sample in tracked("choose scales, image", samples):
-        values = {**sample, **probe.run(sample)}
-        for name in values:
-            if name in ranges:
-                errors[groups[name]] += _errors(values[name], candidates[groups[name]], MEASURED)
-    best = {group: grids[int(np.argmin(errors[group]))] for group, grids in candidates.items()}
+    for name in ranges:
+        if name not in entering:
+            found[groups[name]] += errors.of(name, candidates[groups[name]])
+    best = {group: grids[int(np.argmin(found[group]))] for group, grids in candidates.items()}
     return {name: best[groups[name]] for name in ranges}
 
 
-def _errors(values: Array, grids: Sequence[Grid], measured: int) -> Array:
-    """Return the squared error of each grid on about `measured` of the values."""
-    flat = values.reshape(-1)[:: max(1, values.size // measured)].astype(np.float64)
-    return np.array([np.square(flat - grid.rounded(flat)).sum() for grid in grids])
+@dataclass(frozen=True)
+class WeightScale:
+    """The scale of a constant, and the axis along which it has one for each channel, if any."""
 
+    scale: Array
+    axis: int | None
 
-WeightScale = tuple[Array, int | None]
-"""The scale of a constant, and the axis along which it has one for each channel."""
+    def steps(self, rank: int) -> Array:
+        """Return the scale, as files have it, in a shape that broadcasts to the constant."""
+        axes = () if self.axis is None else tuple({*range(rank)} - {self.axis})
+        return np.asarray(np.expand_dims(np.float32(self.scale).astype(np.float64), axes))
+
+    def integers(self, value: Array, kind: type = np.int8) -> Array:
+        """Return the nearest integers for a constant."""
+        ends, steps = np.iinfo(kind), np.rint(value / self.steps(value.ndim))
+        return np.asarray(np.clip(steps, ends.min, ends.max)).astype(kind)
+
+    def rounded(self, value: Array) -> Array:
+        """Return the real numbers that stand for a constant, as float64."""
+        rounded: Array = self.integers(value) * self.steps(value.ndim)
+        return rounded
 
 
 def weight_scales(
@@ -252,7 +212,8 @@ def weight_scales(
         least = np.maximum.reduce([_least(node, grids, constants) for node in nodes])
         if axis is None:
             least = np.max(least)
-        found[name] = (_free_scale if free else _power_scale)(weight, axis, least), axis
+        scale = (_free_scale if free else _power_scale)(weight, axis, least)
+        found[name] = WeightScale(scale, axis)
     return found
 
 
@@ -309,7 +270,7 @@ def no_finer_than_sums(
             continue
         data, weight, result = node.input[0], node.input[1], node.output[0]
         if weight in scales and data in found and result in found:
-            steps = found[data].scale * float(scales[weight][0])
+            steps = found[data].scale * float(scales[weight].scale)
             if steps > found[result].scale:
                 group = groups[result]
                 for name in (n for n, g in groups.items() if g == group):
@@ -388,7 +349,9 @@ def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
     """
     greatest = float(np.abs(weight).max())
     grids = _powers((-greatest, greatest), zero_points=False)
-    scale = grids[int(np.argmin(_errors(weight, grids, 16 * MEASURED)))].scale
+    flat = weight.reshape(-1)[:: max(1, weight.size // MOST_WEIGHTS)].astype(np.float64)
+    errors = [np.square(flat - grid.rounded(flat)).sum() for grid in grids]
+    scale = grids[int(np.argmin(errors))].scale
     while scale < least:
         scale *= 2
     return scale

@@ -16,12 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.machine.config import WINDOW_TILES, Memory
+from vtaops.machine.accesses import Ints, steps, tiles_of
+from vtaops.machine.config import Memory
 from vtaops.machine.isa import Depthwise, Gemm, LoopInstruction, Pool
 from vtaops.program import MICRO_OPS, NO_BUFFER
 from vtaops.program.timing import Event, Timeline
 from vtaops.program.timing.lanes import KIND_COLORS
-from vtaops.program.traffic import Ints, Transfer, elements, transfers, walk
+from vtaops.program.traffic import Transfer, transfers, walk
 from vtaops.report.files import new_figure
 from vtaops.report.style import add_legend, checked_window, show_cycles
 
@@ -138,15 +139,13 @@ def _micro_op_accesses(
 
 def _addresses(instruction: LoopInstruction, micro_ops: Ints) -> dict[str, Ints]:
     """Return the elements of each scratchpad that an instruction's steps address."""
-    dst, src, wgt = micro_ops.T
-    found = {"acc": elements(instruction, "dst", dst)}
+    found = {"acc": steps(instruction, "dst", micro_ops).ravel()}
     if isinstance(instruction, Gemm | Pool) and not instruction.reset:
-        found["inp"] = elements(instruction, "src", src)
+        found["inp"] = steps(instruction, "src", micro_ops).ravel()
         if isinstance(instruction, Gemm):
-            found["wgt"] = elements(instruction, "wgt", wgt)
+            found["wgt"] = steps(instruction, "wgt", micro_ops).ravel()
         if isinstance(instruction, Depthwise | Pool):
-            count = instruction.tiles if isinstance(instruction, Pool) else WINDOW_TILES
-            found["inp"] = np.add.outer(found["inp"], np.arange(count))
+            found["inp"] = np.add.outer(found["inp"], np.arange(tiles_of(instruction)))
     return found
 
 

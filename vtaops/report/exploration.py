@@ -1,4 +1,4 @@
-"""Table, Pareto plot, parallel coordinates and interactive page of an exploration.
+"""Table, Pareto plot and interactive page of an exploration.
 
 Works on rows of plain data, `vtaops.explore.Point.as_dict` with the key ``front`` (whether the
 point is non-dominated); independent of how they were found. The page's drawing code is
@@ -8,7 +8,6 @@ point is non-dominated); independent of how they were found. The page's drawing 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from rich.text import Text
 from vtaops.base.errors import ShapeError
 from vtaops.program.html import page
 from vtaops.report.files import new_figure
-from vtaops.report.style import PALETTE, rule
+from vtaops.report.style import rule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,9 +115,9 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
         If matplotlib is not installed.
     """
     across, up = COLUMNS[x], COLUMNS[y]
-    shown = [row for row in _complete(_ordered(rows)) if across in row and up in row]
+    shown = [row for row in _ordered(rows) if row["complete"] and across in row and up in row]
     if not shown:
-        raise ShapeError("no design has both objectives; there is nothing to draw")
+        raise ShapeError("no design runs all layers and has both objectives: nothing to draw")
     figure = new_figure(11, 6)
     axes = figure.add_subplot()
     _scatter(axes, shown, across, up)
@@ -136,13 +135,6 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
     figure.text(0.69, 0.94, "\n".join(lines), ha="left", va="top", fontsize=7, family="monospace")
     figure.get_layout_engine().set(rect=(0, 0, 0.68, 1))  # type: ignore[call-arg, union-attr]
     return figure
-
-
-def _complete(rows: Sequence[Row]) -> list[Row]:
-    found = [row for row in rows if row["complete"]]
-    if not found:
-        raise ShapeError("no design runs all layers; there is nothing to draw")
-    return found
 
 
 def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
@@ -194,44 +186,6 @@ def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
             ", ".join(map(str, numbers)), points[numbers[0] - 1], fontsize=9, xytext=(-5, -4),
             textcoords="offset points", ha="right", va="top",
         )  # fmt: skip
-
-
-def parallel_plot(rows: Sequence[Row], title: str) -> Figure:
-    """Draw parallel coordinates: every point as a line over the varying axes and objectives.
-
-    Coloured lines are non-dominated points, by cycles; each axis spans its smallest to largest
-    value.
-
-    Raises
-    ------
-    ShapeError
-        If no design runs all layers.
-    UnsupportedError
-        If matplotlib is not installed.
-    """
-    complete = _complete(rows)
-    names = varying(complete)
-    figure = new_figure(max(8, 1.25 * len(names)), 5)
-    axes = figure.add_subplot()
-    lines = list(zip(*(_places([row[name] for row in complete]) for name in names), strict=True))
-    order = sorted(range(len(complete)), key=lambda i: complete[i]["cycles"])
-    for index, row in enumerate(complete):
-        if not row["front"]:
-            axes.plot(lines[index], color="#cfd6da", linewidth=0.6, zorder=1)
-    best = (index for index in order if complete[index]["front"])
-    for index, color in zip(best, cycle(PALETTE), strict=False):
-        axes.plot(lines[index], linewidth=1.5, zorder=2, color=color)
-    for position, name in enumerate(names):
-        axes.axvline(position, color="#5f6b7a", linewidth=0.8)
-        values = sorted({row[name] for row in complete}, key=_sortable)
-        for value, height in ((values[0], -0.05), (values[-1], 1.03)):
-            text = axes.text(position, height, _value(value), ha="center", fontsize=8)
-            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 1})
-    axes.set_xticks(range(len(names)), [_axis(name) for name in names], rotation=25, ha="right")
-    axes.set(ylim=(-0.1, 1.1), xlim=(-0.4, len(names) - 0.6), yticks=[])
-    axes.spines[:].set_visible(False)
-    axes.set_title(title, loc="left")
-    return figure
 
 
 def exploration_page(
@@ -288,30 +242,8 @@ def _name(row: Row) -> str:
     return f"{name} {row['CLOCK_MHZ']}MHz {row['EXTENSIONS']}".strip()
 
 
-def _places(values: Sequence[Any]) -> list[float]:
-    """Scale values to 0..1; strings by their sort order."""
-    if any(isinstance(value, str) for value in values):
-        order = sorted(set(values))
-        return [order.index(value) / max(1, len(order) - 1) for value in values]
-    low, high = min(values), max(values)
-    return [(value - low) / (high - low or 1) for value in values]
-
-
-def _axis(name: str) -> str:
-    short = name.removeprefix("LOG_").removesuffix("_SIZE").replace("_", " ").lower()
-    return LABELS.get(name, short)
-
-
-def _value(value: Any) -> str:
-    return (value or "none") if isinstance(value, str) else _short(value, None)
-
-
 def _short(value: float, _: Any) -> str:
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
-
-
-def _sortable(value: Any) -> tuple[bool, Any]:
-    return isinstance(value, str), value

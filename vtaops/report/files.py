@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import csv
 import io
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import UnsupportedError, VTAError, raising
 from vtaops.base.files import reason_of, write_file
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
 
 FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 """Formats that matplotlib can write."""
+
+TABLE_SUFFIXES = (".csv", ".json", ".parquet")
+"""Formats of tables."""
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -79,3 +85,39 @@ def save_figure(figure: Figure, path: str | Path) -> None:
         If the suffix is not in `FIGURE_SUFFIXES`.
     """
     write_bytes(path, figure_bytes(figure, Path(path).suffix))
+
+
+def table_bytes(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
+    """Serialize rows in the format of a suffix.
+
+    Raises
+    ------
+    UnsupportedError
+        If the format is unknown, or is Parquet and pyarrow is not installed.
+    """
+    if suffix == ".json":
+        return json.dumps(rows, indent=1).encode()
+    if suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        return text.getvalue().encode()
+    if suffix == ".parquet":
+        return _parquet(rows)
+    raise UnsupportedError(f"no table format {suffix!r}; give one of {', '.join(TABLE_SUFFIXES)}")
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    pyarrow, parquet = (
+        optional(module, "pyarrow", "Parquet needs", "pyarrow")
+        for module in ("pyarrow", "pyarrow.parquet")
+    )
+    columns = {name: [row.get(name) for row in rows] for name in _columns(rows)}
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.table(columns), buffer)
+    return buffer.getvalue()

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy.typing as npt
-
 from vtaops.base.errors import DeviceError, UnsupportedError, raising
 from vtaops.machine.config import HardwareConfig
-from vtaops.program import Program
 from vtaops.runtime.device import Device, DeviceBuffer, check_device
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.residents import ResidentPrograms
@@ -85,15 +81,6 @@ def device_names() -> tuple[str, ...]:
     return (*DEVICES, *sorted(point.name for point in entry_points(group=ENTRY_POINTS)))
 
 
-def run(program: Program, device: Device | str, *arrays: npt.ArrayLike) -> Any:
-    """Load a program, run it once and free it; a device given by name is also opened and closed."""
-    if isinstance(device, str):
-        with closing(open_device(device, program.config)) as opened:
-            return run(program, opened, *arrays)
-    with LoadedProgram(program, device) as loaded:
-        return loaded.run(*arrays)
-
-
 def _foreign(point: EntryPoint, address: str, config: HardwareConfig) -> Device:
     """Open a device provided by another package."""
     text = f"device {point.name!r} ({point.value}) is broken"
@@ -120,5 +107,4 @@ __all__ = [
     "ResidentPrograms",
     "Tsim",
     "open_device",
-    "run",
 ]

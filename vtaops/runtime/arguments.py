@@ -8,11 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, VTAError
-from vtaops.machine.config import INSTRUCTION_BYTES
+from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES
 from vtaops.runtime.device import DeviceBuffer
-
-ADDRESS_LIMIT = 1 << 32
-"""Programs and registers hold 32-bit addresses."""
 
 
 def as_integer(
@@ -57,7 +54,7 @@ def as_nbytes(value: object) -> int:
     DeviceError
         If it is not positive, or exceeds the address space.
     """
-    return as_integer("the size of a buffer in bytes", value, 1, ADDRESS_LIMIT)
+    return as_integer("the size of a buffer in bytes", value, 1, DRAM_BYTES)
 
 
 def as_launch(address: object, count: object, timeout: object) -> tuple[int, int, float]:
@@ -69,8 +66,8 @@ def as_launch(address: object, count: object, timeout: object) -> tuple[int, int
         If one is out of range; the message names it.
     """
     return (
-        as_integer("the instruction address", address, 0, ADDRESS_LIMIT - 1),
-        as_integer("the number of instructions", count, 0, ADDRESS_LIMIT // INSTRUCTION_BYTES),
+        as_integer("the instruction address", address, 0, DRAM_BYTES - 1),
+        as_integer("the number of instructions", count, 0, DRAM_BYTES // INSTRUCTION_BYTES),
         as_seconds(timeout),
     )
 
@@ -83,8 +80,8 @@ def as_extent(buffer: DeviceBuffer, nbytes: object, offset: object = 0) -> tuple
     DeviceError
         If the access exceeds the buffer.
     """
-    size = as_integer("the number of bytes to read or write", nbytes, 0, ADDRESS_LIMIT)
-    start = as_integer("the offset in bytes", offset, 0, ADDRESS_LIMIT)
+    size = as_integer("the number of bytes to read or write", nbytes, 0, DRAM_BYTES)
+    start = as_integer("the offset in bytes", offset, 0, DRAM_BYTES)
     if start + size > buffer.nbytes:
         raise DeviceError(
             f"{size} bytes at offset {start} exceed a buffer of {buffer.nbytes} bytes"

@@ -33,8 +33,8 @@ from vtaops.base.forks import ForkLock
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
-from vtaops.machine.config import PAGE_BYTES, HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Load, words_to_array
+from vtaops.machine.config import DRAM_BYTES, PAGE_BYTES, HardwareConfig, Memory
+from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
 from vtaops.runtime.instruction_check import BoardDevice, instruction_bytes
@@ -107,7 +107,8 @@ class Accelerator:
         Capabilities of the hardware; those of the register map by default.
     clock_mhz : float
         Clock from the processing system to the logic, in MHz. Upstream's designs expect 100 and
-        derive their own clock from it; ours run at this clock (``vtaops rtl --clock-mhz``).
+        derive their own clock from it; ours run at this clock (``vtaops hardware write
+        --clock-mhz``).
     interrupt : Interrupt, optional
         Signals the end of a run of our RTL; without it the registers are polled.
 
@@ -244,10 +245,10 @@ class Accelerator:
             with raising(NoRoom, text, MemoryError, RuntimeError):  # PYNQ defines no exception
                 array = self.interface.allocate((nbytes,), np.uint8, cacheable=1)
             address = int(array.physical_address)
-        if address % PAGE_BYTES or not 0 < address <= arguments.ADDRESS_LIMIT - nbytes:
+        if address % PAGE_BYTES or not 0 < address <= DRAM_BYTES - nbytes:
             raise DeviceError(
                 f"the board allocated address {address:#x}; VTA needs a multiple of {PAGE_BYTES} "
-                f"below {arguments.ADDRESS_LIMIT:#x}"
+                f"below {DRAM_BYTES:#x}"
             )
         return array
 
@@ -323,8 +324,8 @@ class Accelerator:
         Otherwise the flag of the previous run could be mistaken for that of the next.
         """
         if self._clearing is None:
-            word = Encoding.of(self.config).encode(Load(memory=Memory.UOP))
-            image = words_to_array([word]).view(np.uint8).reshape(-1)
+            words = Encoding.of(self.config).encode_all([Load(memory=Memory.UOP)])
+            image = words.view(np.uint8).reshape(-1)
             self._clearing = self.allocate(PAGE_BYTES)
             self._clearing[: image.size] = image
             self._clearing.flush()

@@ -22,7 +22,7 @@ from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeo
 from vtaops.base.forks import ForkLock
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer, check_config
@@ -136,7 +136,7 @@ class RemoteDevice(ConfiguredDevice):
         nbytes = arguments.as_nbytes(nbytes)
         answer, _ = self._request("alloc", nbytes=nbytes)
         address, handle = _integers(answer, "address", "buffer")
-        if not 0 <= address <= arguments.ADDRESS_LIMIT - nbytes:
+        if not 0 <= address <= DRAM_BYTES - nbytes:
             raise DeviceError(f"the board sent address {address}; addresses have 32 bits")
         return RemoteBuffer(address, nbytes, handle, self._connections)
 

@@ -18,7 +18,8 @@ from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import Closing, Device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT, LoadedProgram
 
-CAPACITY = 64
+LOADED_PROGRAMS = 64
+"""Programs kept by default."""
 
 
 class ResidentPrograms(Closing):
@@ -36,7 +37,7 @@ class ResidentPrograms(Closing):
     """
 
     def __init__(
-        self, device: Device, timeout: float = DEFAULT_TIMEOUT, capacity: int = CAPACITY
+        self, device: Device, timeout: float = DEFAULT_TIMEOUT, capacity: int = LOADED_PROGRAMS
     ) -> None:
         self.device = device
         self._timeout = timeout

@@ -18,7 +18,6 @@ from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
 from vtaops.ops.conv2d_transpose import Phases
-from vtaops.ops.depthwise import CYCLES_OF_A_TAP
 from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import SeparateMaxima
@@ -384,29 +383,6 @@ def _(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
         phases=columns.phases,
     )
     return replace(whole, by_rows=row)
-
-
-@blocked_shape.register
-def _(op: ops.DepthwiseConv2dAlu, config: HardwareConfig) -> BlockedShape:
-    # Steps, not tiles, read the pixels: those of one tap.
-    rows, columns = (
-        replace(axis, window=1, taps=tuple(range(axis.window)), cut=True) for axis in _sliding(op)
-    )
-    blocks = ceil_div(op.channels, config.block_out)
-    taps = op.window.count
-    return BlockedShape(
-        batch=ceil_div(op.batch, config.batch),
-        oc=blocks,
-        rows=rows,
-        columns=columns,
-        taps=0,
-        alu_passes=_passes(op, config) + CYCLES_OF_A_TAP * taps,
-        bias=op.bias + taps,
-        groups=blocks,
-        group_oc=1,
-        operands=1,  # the pixels of one tap
-        shared_weights=1,
-    )
 
 
 @blocked_shape.register

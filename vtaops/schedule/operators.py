@@ -13,7 +13,6 @@ from vtaops.base.errors import ScheduleError, UnsupportedError
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
-from vtaops.ops.depthwise import MULTIPLY
 from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.pooling import LEAST
 from vtaops.schedule import steps
@@ -167,24 +166,6 @@ def attach_loads(
     """Load input and weights inside loop `step`, into their scratchpads."""
     steps.place(s, data, step, INP_SCOPE)
     steps.place(s, weights, step, WGT_SCOPE)
-
-
-@_schedule.register
-def _(op: ops.DepthwiseConv2dAlu, config: HardwareConfig, tiling: Tiling) -> Schedule:
-    """Schedule tap by tap: load the pixels, widened, multiply, add."""
-    s = Schedule(op.declare(config))
-    loops = steps.block_image(s, config, tiling)
-    steps.attach_output_stages(s, "res_total", op.stages, loops.tile, loops.channels)
-
-    *_, b, c, y, x, row, lane, dy, dx = s.get_loops(s.get_sblock("res_total"))
-    s.reorder(dy, dx, b, c, y, x, row, lane)
-    steps.place(s, MULTIPLY.name, dx, ACC_SCOPE)
-    steps.place(s, "pixel_buf", dx, ACC_SCOPE)
-    steps.place(s, "kernel_buf", loops.channels, ACC_SCOPE)
-
-    steps.tensorize_reduction(s, config, "res_total", dy, 0, alu_reduction(config, AluOp.ADD))
-    steps.tensorize_stages(s, config, [MULTIPLY, *op.stages])
-    return s
 
 
 # -------------------------------------------------------------------------- elementwise

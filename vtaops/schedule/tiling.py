@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
-from vtaops.base.errors import ArgumentError, ScheduleError
-from vtaops.base.names import settle
+from vtaops.base.errors import ScheduleError
+from vtaops.base.names import checked_init
 
 Operand = Literal["wgt", "inp"]
 PaddingRule = Literal["multiply", "skip"]
 Taps = Literal["all", "row", "one"]
 
 
-class Explained(type):
-    """Explains invalid arguments of a call."""
-
-    if not TYPE_CHECKING:  # otherwise editors and pyright lose the parameters
-
-        def __call__(cls, *args: Any, **given: Any) -> Any:
-            try:
-                return super().__call__(*args, **given)
-            except TypeError as error:
-                settle(cls.__name__, [f.name for f in fields(cls)], given)
-                raise ArgumentError(str(error).replace("__init__", "")) from error
-
-
+@checked_init
 @dataclass(frozen=True, repr=False)
-class Tiling(metaclass=Explained):
+class Tiling:
     """Blocking and virtual threads of one operator, in channels and pixels.
 
     Each virtual thread computes a tile of ``oc`` output channels and ``h`` x ``w`` output pixels

@@ -220,7 +220,7 @@ def find(name: str) -> Workload:
     if name not in WORKLOADS:
         near = get_close_matches(name, WORKLOADS, cutoff=0.0)
         raise ShapeError(
-            f"no layer {name!r}; the nearest are {', '.join(near)}; vtaops layers lists all "
+            f"no layer {name!r}; the nearest are {', '.join(near)}; vtaops list layers lists all "
             f"{len(WORKLOADS)}"
         )
     return WORKLOADS[name]

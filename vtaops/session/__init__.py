@@ -1,15 +1,6 @@
 """Session: operators on arrays; owns a device and its resident programs."""
 
-from vtaops.session.functions import *  # noqa: F403
-from vtaops.session.functions import OPERATORS, default_session
 from vtaops.session.operators import OperatorMethods
-from vtaops.session.session import LOADED_PROGRAMS, Placement, Session
+from vtaops.session.session import Placement, Session
 
-__all__ = [
-    "LOADED_PROGRAMS",
-    "OperatorMethods",
-    "Placement",
-    "Session",
-    "default_session",
-    *OPERATORS,
-]
+__all__ = ["OperatorMethods", "Placement", "Session"]

@@ -1,28 +1,36 @@
 """OperatorMethods: every operator on NumPy arrays, with shapes inferred from the arrays.
 
 Owns the user-level call: arrays in, int8 array out, parameters by keyword. Classes that can run an
-operator description (`Session`) inherit these methods, which know no device. Parameters and
-defaults are those of the descriptions in `vtaops.ops` (see `vtaops.session.signatures`);
-``operators.pyi`` declares them for type checkers and editors.
+operator description (`Session`) inherit these methods, which know no device. A test holds
+parameters and defaults against the descriptions in `vtaops.ops`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal
 
 import numpy.typing as npt
 
-from vtaops import ops
-from vtaops.base.errors import ShapeError, UnsupportedError
-from vtaops.base.shapes import Pair, require_at_least
+from vtaops.base.names import checked_call
+from vtaops.base.shapes import Padding, Pair, Sides, require_at_least
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops import Operator
-from vtaops.ops.arguments import Int8Array, int8_array
+from vtaops.ops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
+from vtaops.ops.arguments import Arguments, Int8Array, int8_array
 from vtaops.ops.base import plain
 from vtaops.ops.epilogue import Rounding
 from vtaops.schedule import Tiling
-from vtaops.session.signatures import Call, operator_method
+
+Clip = tuple[int, int] | None
+"""Bounds of a result; None stores the low 8 bits."""
 
 
 def _bits(bits: int) -> int:
@@ -50,10 +58,40 @@ class OperatorMethods(ABC):
     def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
         """Run an operator description on arrays."""
 
+    def _run(self, call: tuple[Operator, Arguments], tiling: Tiling | None) -> Int8Array:
+        """Run an operator on its arrays; fold a first layer's columns if that is shorter."""
+        op, arrays = call
+        if isinstance(op, Conv2d) and tiling is None:
+            op = op.folded_if_shorter(self.config)
+        return self.run(op, *arrays, tiling=tiling)
+
     # -------------------------------------------------------- convolutions and products
 
-    @operator_method(ops.Conv2d)
-    def conv2d(self, data: npt.ArrayLike, kernel: npt.ArrayLike, **parameters: Any) -> Call:
+    @checked_call
+    def conv2d(
+        self,
+        data: npt.ArrayLike,
+        kernel: npt.ArrayLike,
+        *,
+        strides: Pair = 1,
+        padding: Padding = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
+        bias: npt.ArrayLike | None = None,
+        shift: int = 8,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        multiplier: npt.ArrayLike | None = None,
+        residual: npt.ArrayLike | None = None,
+        residual_scale: int = 1,
+        residual_shift: int = 0,
+        residual_clip: Clip = None,
+        scales: npt.ArrayLike | None = None,
+        fine: int = 0,
+        zero_point: int = 0,
+        residual_factor: npt.ArrayLike | None = None,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Convolve: ``int8(clip((conv(data, kernel) + bias) >> shift))``.
 
         Parameters
@@ -116,19 +154,47 @@ class OperatorMethods(ABC):
         DeviceError
             If the device fails.
         """
-        return ops.Conv2d.of(data, kernel, **parameters)
+        return self._run(
+            Conv2d.of(
+                data,
+                kernel,
+                strides=strides,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                bias=bias,
+                shift=shift,
+                clip=clip,
+                rounding=rounding,
+                multiplier=multiplier,
+                residual=residual,
+                residual_scale=residual_scale,
+                residual_shift=residual_shift,
+                residual_clip=residual_clip,
+                scales=scales,
+                fine=fine,
+                zero_point=zero_point,
+                residual_factor=residual_factor,
+            ),
+            tiling,
+        )
 
-    @operator_method(ops.DepthwiseConv2dAlu)
+    @checked_call
     def depthwise_conv2d(
         self,
         data: npt.ArrayLike,
         kernel: npt.ArrayLike,
         *,
+        strides: Pair = 1,
+        padding: Padding = 0,
         dilation: Pair = 1,
-        unit: Literal["gemm", "alu"] = "gemm",
-        **parameters: Any,
-    ) -> Call:
-        """Convolve every channel with its own filters.
+        bias: npt.ArrayLike | None = None,
+        shift: int = 8,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
+        """Convolve every channel with its own filters, by products with diagonal weight tiles.
 
         Parameters
         ----------
@@ -138,27 +204,43 @@ class OperatorMethods(ABC):
             M filters per channel; output channel ``c * M + m`` is channel c under its m-th filter.
         strides, padding, dilation, bias, shift, clip, rounding, tiling
             As for `conv2d`.
-        unit : "gemm" or "alu"
-            The multiplying unit: the GEMM core with diagonal weight tiles, or the vector ALU (one
-            filter per channel, no dilation, devices with MUL), which takes six times as long.
 
         Returns
         -------
         int8 array, shape (N, C * M, OH, OW)
         """
-        if unit == "gemm":
-            groups = int8_array("data", data, "NCHW").shape[1]
-            return ops.Conv2d.of(data, kernel, dilation=dilation, groups=groups, **parameters)
-        if unit != "alu":
-            raise ShapeError(f"unit is {unit!r}; it must be 'gemm' or 'alu'")
-        if plain(dilation) not in (1, (1, 1)):
-            raise UnsupportedError(f"dilation is {dilation}; on the ALU it must be 1")
-        return ops.DepthwiseConv2dAlu.of(data, kernel, **parameters)
+        return self.conv2d(
+            data,
+            kernel,
+            strides=strides,
+            padding=padding,
+            dilation=dilation,
+            groups=int8_array("data", data, "NCHW").shape[1],
+            bias=bias,
+            shift=shift,
+            clip=clip,
+            rounding=rounding,
+            tiling=tiling,
+        )
 
-    @operator_method(ops.Conv2dTranspose)
+    @checked_call
     def conv2d_transpose(
-        self, data: npt.ArrayLike, kernel: npt.ArrayLike, **parameters: Any
-    ) -> Call:
+        self,
+        data: npt.ArrayLike,
+        kernel: npt.ArrayLike,
+        *,
+        strides: Pair = 1,
+        padding: int | tuple[int, int] | Sides = 0,
+        output_padding: Pair = 0,
+        bias: npt.ArrayLike | None = None,
+        shift: int = 8,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        scales: npt.ArrayLike | None = None,
+        fine: int = 0,
+        zero_point: int = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Transposed convolution: every pixel adds its scaled kernel to the output.
 
         Parameters
@@ -180,10 +262,39 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, O, OH, OW)
         """
-        return ops.Conv2dTranspose.of(data, kernel, **parameters)
+        return self._run(
+            Conv2dTranspose.of(
+                data,
+                kernel,
+                strides=strides,
+                padding=padding,
+                output_padding=output_padding,
+                bias=bias,
+                shift=shift,
+                clip=clip,
+                rounding=rounding,
+                scales=scales,
+                fine=fine,
+                zero_point=zero_point,
+            ),
+            tiling,
+        )
 
-    @operator_method(ops.Gemm)
-    def gemm(self, data: npt.ArrayLike, weight: npt.ArrayLike, **parameters: Any) -> Call:
+    @checked_call
+    def gemm(
+        self,
+        data: npt.ArrayLike,
+        weight: npt.ArrayLike,
+        *,
+        bias: npt.ArrayLike | None = None,
+        shift: int = 8,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        scales: npt.ArrayLike | None = None,
+        fine: int = 0,
+        zero_point: int = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Multiply matrices: ``int8(clip((data @ weight.T + bias) >> shift))``.
 
         Parameters
@@ -201,12 +312,36 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        return ops.Gemm.of(data, weight, **parameters)
+        return self._run(
+            Gemm.of(
+                data,
+                weight,
+                bias=bias,
+                shift=shift,
+                clip=clip,
+                rounding=rounding,
+                scales=scales,
+                fine=fine,
+                zero_point=zero_point,
+            ),
+            tiling,
+        )
 
-    dense = gemm
-
-    @operator_method(ops.Gemm)
-    def matmul(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
+    @checked_call
+    def matmul(
+        self,
+        data: npt.ArrayLike,
+        other: npt.ArrayLike,
+        *,
+        bias: npt.ArrayLike | None = None,
+        shift: int = 8,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        scales: npt.ArrayLike | None = None,
+        fine: int = 0,
+        zero_point: int = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Multiply matrices as written: ``int8(clip((data @ other + bias) >> shift))``.
 
         Parameters
@@ -222,10 +357,35 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        return ops.Gemm.of(data, int8_array("other", other, "KN").T, **parameters)
+        return self._run(
+            Gemm.of(
+                data,
+                int8_array("other", other, "KN").T,
+                bias=bias,
+                shift=shift,
+                clip=clip,
+                rounding=rounding,
+                scales=scales,
+                fine=fine,
+                zero_point=zero_point,
+            ),
+            tiling,
+        )
 
-    @operator_method(ops.BatchMatmul)
-    def batch_matmul(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
+    @checked_call
+    def batch_matmul(
+        self,
+        data: npt.ArrayLike,
+        other: npt.ArrayLike,
+        *,
+        coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        shift: int = 8,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        multiplier: int = 0,
+        zero_point: int = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Multiply pairs of matrices: ``int8(clip((data[b] @ other[b].T) >> shift))``.
 
         Parameters
@@ -245,12 +405,32 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (B, M, N)
         """
-        return ops.BatchMatmul.of(data, other, **parameters)
+        return self._run(
+            BatchMatmul.of(
+                data,
+                other,
+                coarse=coarse,
+                shift=shift,
+                clip=clip,
+                rounding=rounding,
+                multiplier=multiplier,
+                zero_point=zero_point,
+            ),
+            tiling,
+        )
 
     # -------------------------------------------------------------------------- pooling
 
-    @operator_method(ops.MaxPool2d)
-    def max_pool2d(self, data: npt.ArrayLike, kernel: Pair, **parameters: Any) -> Call:
+    @checked_call
+    def max_pool2d(
+        self,
+        data: npt.ArrayLike,
+        kernel: Pair,
+        *,
+        strides: Pair | None = None,
+        padding: Padding = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Return the maximum of each window; padding never wins.
 
         Parameters
@@ -270,10 +450,29 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        return ops.MaxPool2d.of(data, kernel, **parameters)
+        return self._run(MaxPool2d.of(data, kernel, strides=strides, padding=padding), tiling)
 
-    @operator_method(ops.AvgPool2d)
-    def avg_pool2d(self, data: npt.ArrayLike, kernel: Pair, **parameters: Any) -> Call:
+    @checked_call
+    def avg_pool2d(
+        self,
+        data: npt.ArrayLike,
+        kernel: Pair,
+        *,
+        strides: Pair | None = None,
+        padding: Padding = 0,
+        count_include_pad: bool = True,
+        rounding: Rounding = "half_up",
+        clip: Clip = (-128, 127),
+        division: tuple[int, int] | None = None,
+        offset: int = 0,
+        multiplier: int = 0,
+        shift: int = 0,
+        zero_point: int = 0,
+        constant: int = 0,
+        nudge: int = 0,
+        fine: int = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Return the mean of each window in fixed point; see `AvgPool2d` for its rounding.
 
         Parameters
@@ -296,22 +495,72 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        return ops.AvgPool2d.of(data, kernel, **parameters)
+        return self._run(
+            AvgPool2d.of(
+                data,
+                kernel,
+                strides=strides,
+                padding=padding,
+                count_include_pad=count_include_pad,
+                rounding=rounding,
+                clip=clip,
+                division=division,
+                offset=offset,
+                multiplier=multiplier,
+                shift=shift,
+                zero_point=zero_point,
+                constant=constant,
+                nudge=nudge,
+                fine=fine,
+            ),
+            tiling,
+        )
 
-    @operator_method(ops.AvgPool2d, "rounding", "clip")
-    def global_avg_pool2d(self, data: npt.ArrayLike, **parameters: Any) -> Call:
+    @checked_call
+    def global_avg_pool2d(
+        self,
+        data: npt.ArrayLike,
+        *,
+        rounding: Rounding = "half_up",
+        clip: Clip = (-128, 127),
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Return the mean of each channel: `avg_pool2d` with a window as large as the image.
 
         Returns
         -------
         int8 array, shape (N, C, 1, 1)
         """
-        return ops.AvgPool2d.of(data, int8_array("data", data, "NCHW").shape[2:], **parameters)
+        return self._run(
+            AvgPool2d.of(
+                data, int8_array("data", data, "NCHW").shape[2:], rounding=rounding, clip=clip
+            ),
+            tiling,
+        )
 
     # ----------------------------------------------------------------------- elementwise
 
-    @operator_method(ops.Elementwise)
-    def add(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
+    @checked_call
+    def add(
+        self,
+        data: npt.ArrayLike,
+        other: npt.ArrayLike,
+        *,
+        scale: int = 1,
+        other_scale: int = 1,
+        data_offset: int = 0,
+        other_offset: int = 0,
+        by_channel: bool = False,
+        shift: int = 0,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        multiplier: int = 0,
+        zero_point: int = 0,
+        constant: int = 0,
+        nudge: int = 0,
+        fine: int = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Add: ``int8(clip((data * scale + other * other_scale) >> shift))``.
 
         Parameters
@@ -339,53 +588,157 @@ class OperatorMethods(ABC):
         -------
         int8 array of that shape
         """
-        return ops.Elementwise.of("add", data, other, **parameters)
+        return self._run(
+            Elementwise.of(
+                "add",
+                data,
+                other,
+                scale=scale,
+                other_scale=other_scale,
+                data_offset=data_offset,
+                other_offset=other_offset,
+                by_channel=by_channel,
+                shift=shift,
+                clip=clip,
+                rounding=rounding,
+                multiplier=multiplier,
+                zero_point=zero_point,
+                constant=constant,
+                nudge=nudge,
+                fine=fine,
+            ),
+            tiling,
+        )
 
-    @operator_method(ops.Elementwise)
-    def sub(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
+    @checked_call
+    def sub(
+        self,
+        data: npt.ArrayLike,
+        other: npt.ArrayLike,
+        *,
+        scale: int = 1,
+        other_scale: int = 1,
+        data_offset: int = 0,
+        other_offset: int = 0,
+        by_channel: bool = False,
+        shift: int = 0,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        multiplier: int = 0,
+        zero_point: int = 0,
+        constant: int = 0,
+        nudge: int = 0,
+        fine: int = 0,
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""
-        return ops.Elementwise.of("sub", data, other, **parameters)
+        return self._run(
+            Elementwise.of(
+                "sub",
+                data,
+                other,
+                scale=scale,
+                other_scale=other_scale,
+                data_offset=data_offset,
+                other_offset=other_offset,
+                by_channel=by_channel,
+                shift=shift,
+                clip=clip,
+                rounding=rounding,
+                multiplier=multiplier,
+                zero_point=zero_point,
+                constant=constant,
+                nudge=nudge,
+                fine=fine,
+            ),
+            tiling,
+        )
 
-    subtract = sub
-
-    @operator_method(ops.Elementwise, "shift", "clip", "rounding")
-    def multiply(self, data: npt.ArrayLike, other: npt.ArrayLike, **parameters: Any) -> Call:
+    @checked_call
+    def multiply(
+        self,
+        data: npt.ArrayLike,
+        other: npt.ArrayLike,
+        *,
+        shift: int = 0,
+        clip: Clip = (-128, 127),
+        rounding: Rounding = "truncate",
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Multiply elements: ``int8(clip((data * other) >> shift))``; as `add`; needs MUL."""
-        return ops.Elementwise.of("multiply", data, other, **parameters)
+        return self._run(
+            Elementwise.of("multiply", data, other, shift=shift, clip=clip, rounding=rounding),
+            tiling,
+        )
 
-    @operator_method()
-    def minimum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Call:
+    @checked_call
+    def minimum(
+        self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
+    ) -> Int8Array:
         """Return the elementwise minimum; as `add`."""
-        return ops.Elementwise.of("minimum", data, other, clip=None)
+        return self._run(Elementwise.of("minimum", data, other, clip=None), tiling)
 
-    @operator_method()
-    def maximum(self, data: npt.ArrayLike, other: npt.ArrayLike) -> Call:
+    @checked_call
+    def maximum(
+        self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
+    ) -> Int8Array:
         """Return the elementwise maximum; as `add`."""
-        return ops.Elementwise.of("maximum", data, other, clip=None)
+        return self._run(Elementwise.of("maximum", data, other, clip=None), tiling)
 
-    @operator_method(ops.Elementwise, "scale", "shift", "clip")
+    @checked_call
     def requantize(
-        self, data: npt.ArrayLike, *, rounding: Rounding = "half_up", **parameters: Any
-    ) -> Call:
+        self,
+        data: npt.ArrayLike,
+        *,
+        rounding: Rounding = "half_up",
+        scale: int = 1,
+        shift: int = 0,
+        clip: Clip = (-128, 127),
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Rescale: ``int8(clip((data * scale) >> shift))``; as `add`, for one tensor."""
-        return ops.Elementwise.of("identity", data, rounding=rounding, **parameters)
+        return self._run(
+            Elementwise.of(
+                "identity", data, rounding=rounding, scale=scale, shift=shift, clip=clip
+            ),
+            tiling,
+        )
 
-    @operator_method()
-    def relu(self, data: npt.ArrayLike) -> Call:
+    @checked_call
+    def relu(self, data: npt.ArrayLike, *, tiling: Tiling | None = None) -> Int8Array:
         """Replace negative elements of a tensor of any rank by 0."""
-        return ops.Elementwise.of("identity", data, clip=(0, 127))
+        return self._run(Elementwise.of("identity", data, clip=(0, 127)), tiling)
 
-    @operator_method()
-    def clip(self, data: npt.ArrayLike, low: int, high: int) -> Call:
+    @checked_call
+    def clip(
+        self, data: npt.ArrayLike, low: int, high: int, *, tiling: Tiling | None = None
+    ) -> Int8Array:
         """Clip the elements of a tensor of any rank to ``low..high``."""
-        return ops.Elementwise.of("identity", data, clip=(low, high))
+        return self._run(Elementwise.of("identity", data, clip=(low, high)), tiling)
 
-    @operator_method(ops.Elementwise, "rounding")
-    def shift_right(self, data: npt.ArrayLike, bits: int, **parameters: Any) -> Call:
+    @checked_call
+    def shift_right(
+        self,
+        data: npt.ArrayLike,
+        bits: int,
+        *,
+        rounding: Rounding = "truncate",
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Shift the elements of a tensor of any rank right by 0..31 bits, arithmetically."""
-        return ops.Elementwise.of("identity", data, shift=_bits(bits), clip=None, **parameters)
+        return self._run(
+            Elementwise.of("identity", data, shift=_bits(bits), clip=None, rounding=rounding),
+            tiling,
+        )
 
-    @operator_method(ops.Elementwise, "clip")
-    def shift_left(self, data: npt.ArrayLike, bits: int, **parameters: Any) -> Call:
+    @checked_call
+    def shift_left(
+        self,
+        data: npt.ArrayLike,
+        bits: int,
+        *,
+        clip: Clip = (-128, 127),
+        tiling: Tiling | None = None,
+    ) -> Int8Array:
         """Shift the elements of a tensor of any rank left by 0..15 bits, and clip."""
-        return ops.Elementwise.of("identity", data, shift=-_bits(bits), **parameters)
+        return self._run(Elementwise.of("identity", data, shift=-_bits(bits), clip=clip), tiling)

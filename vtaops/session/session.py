@@ -27,17 +27,15 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
 from vtaops.program.features import first_unsupported
-from vtaops.runtime import Device, LoadedProgram, ResidentPrograms, open_device
+from vtaops.runtime import Device, ResidentPrograms, open_device
 from vtaops.runtime.device import Closing, capabilities_of, check_device
 from vtaops.runtime.executor import DEFAULT_TIMEOUT
+from vtaops.runtime.residents import LOADED_PROGRAMS
 from vtaops.schedule import Tiling
 from vtaops.session.operators import OperatorMethods
 
 Int8Array = npt.NDArray[np.int8]
 Place = Literal["vta"] | Host
-
-LOADED_PROGRAMS = 64
-"""Programs that a session keeps in device memory; the least recently used is evicted."""
 
 
 @dataclass(frozen=True)
@@ -133,13 +131,11 @@ class Session(OperatorMethods, Closing):
         self._fallback = fallback
         self._placements: dict[Operator, Placement] = {}
         self._reasons: dict[Operator, str] = {}
-        self._timeout = timeout
         self._lock = ForkLock()
         self._compiled = lru_cache(LOADED_PROGRAMS)(self._compile)
-        self._loaded = ResidentPrograms(device, timeout, LOADED_PROGRAMS)
         self._closed = False
-        self.residents = ResidentPrograms(device, timeout)
-        """Programs of networks that run in this session (`vtaops.model.Model.run`)."""
+        self.residents = ResidentPrograms(device, timeout, LOADED_PROGRAMS)
+        """Programs in device memory: of operators, and of networks (`vtaops.model.Model.run`)."""
 
     @property
     def config(self) -> HardwareConfig:
@@ -164,7 +160,7 @@ class Session(OperatorMethods, Closing):
                 result = run_on_host(op, arrays, self._fallback)
                 self._placements[op] = self._place(op, self._fallback, reason)
                 return result
-            values = self._load(op, tiling).run(*arrays, timeout=self._timeout)
+            (values,) = self.residents.run(self._compiled(op, tiling), arrays)
             self._placements[op] = self._place(op, "vta", "")
         return values.astype(np.int8, copy=False)
 
@@ -174,7 +170,7 @@ class Session(OperatorMethods, Closing):
             return ""
         if op not in self._reasons:
             try:
-                self._load(op, tiling)
+                self.residents.load(self._compiled(op, tiling))
             except UnsupportedError as error:
                 self._reasons[op] = str(error)
             except ScheduleError as error:
@@ -192,7 +188,7 @@ class Session(OperatorMethods, Closing):
         check_arguments(op, tiling)
         with self._lock:
             self._require_open()
-            return self._load(op, tiling).program
+            return self._compiled(op, tiling)
 
     def obstacle_on_target(self, op: Operator, tiling: Tiling | None = None) -> str:
         """Return why the board that a simulator models cannot run an operator; empty if it can.
@@ -203,9 +199,6 @@ class Session(OperatorMethods, Closing):
         program, target = self.program(op, tiling), of_target(self.config)
         found = first_unsupported(program.config, program.instructions, target)
         return f"instruction {found[0]} {found[1]}" if found else ""
-
-    def _load(self, op: Operator, tiling: Tiling | None) -> LoadedProgram:
-        return self._loaded.load(self._compiled(op, tiling))
 
     def _compile(self, op: Operator, tiling: Tiling | None) -> Program:
         if tiling is None and self._search != "off":
@@ -235,7 +228,7 @@ class Session(OperatorMethods, Closing):
             raise DeviceError("the session is closed; open a new one")
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self._loaded)} programs loaded"
+        state = "closed" if self._closed else f"{len(self.residents)} programs loaded"
         return f"<Session on {self.device!r}, {self.config.name}: {state}>"
 
     def _repr_html_(self) -> str:
@@ -271,6 +264,5 @@ class Session(OperatorMethods, Closing):
             if self._closed:
                 return
             self._closed = True
-            self._loaded.close()
             self.residents.close()
             self.device.close()

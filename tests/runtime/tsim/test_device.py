@@ -27,16 +27,8 @@ from trials.random_streams import (
 )
 from trials.reference_isa import launch, launch_words, place, serialise
 from trials.timing_cases import compare
-from vtaops import (
-    ConfigError,
-    DeadlockError,
-    DeviceError,
-    DeviceTimeout,
-    HardwareConfig,
-    ShapeError,
-    UnsupportedError,
-    cli,
-)
+from vtaops import ConfigError, DeviceError, HardwareConfig, ShapeError, UnsupportedError, cli
+from vtaops.errors import DeadlockError, DeviceTimeout
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import Extension, Memory
@@ -739,7 +731,7 @@ def command(*arguments: str) -> Result:
 
 def test_command_line_runs_on_tsim(tmp_path):
     wave = tmp_path / "wave.vcd"
-    arguments = ["run", "gemm", "-m", "3", "-n", "8", "-k", "8", "--config", "tiny"]
+    arguments = ["run", "op", "Gemm(m=3, n=8, k=8)", "--config", "tiny"]
     arguments += ["--device", "tsim"]
     plain = command(*arguments, "--trace", str(wave), "--trace-window", "0:5")
     assert plain.exit_code == 0, plain.output
@@ -759,12 +751,12 @@ def test_command_line_runs_on_tsim(tmp_path):
     ],
 )
 def test_command_line_refuses_traces_that_cannot_be(options, error, message):
-    result = command("run", "gemm", "-m", "1", "-n", "8", "-k", "8", "--config", "tiny", *options)
+    result = command("run", "op", "Gemm(m=1, n=8, k=8)", "--config", "tiny", *options)
     assert isinstance(result.exception, error)
     assert message in str(result.exception)
 
 
 def test_command_line_builds_models():
-    result = command("build-tsim", "--config", "tiny")
+    result = command("hardware", "build", "tiny")
     assert result.exit_code == 0, result.output
     assert Path(result.stdout.strip()).is_file()

@@ -207,8 +207,8 @@ def test_the_command_that_the_script_prints_is_one(tmp_path, monkeypatch):
 
 
 def test_as_many_multipliers_are_in_dsp_blocks_as_fit():
-    assert vivado.dsp_multipliers(HardwareConfig.load("pynq")) == 168  # of 220
-    assert vivado.dsp_multipliers(HardwareConfig.load("zcu104")) == 256  # all
+    assert vivado.zynq_parameters(HardwareConfig.load("pynq")).dsp_multipliers == 168  # of 220
+    assert vivado.zynq_parameters(HardwareConfig.load("zcu104")).dsp_multipliers == 256  # all
 
 
 def test_parameters_reach_the_package(tmp_path):
@@ -238,7 +238,7 @@ def test_what_cannot_be_built_is_refused(name, options, message, tmp_path):
 
 def test_command_line_writes_the_design(tmp_path):
     folder = tmp_path / "vta"
-    done = CliRunner().invoke(cli.app, ["rtl", "--config", "pynq", "--output", str(folder)])
+    done = CliRunner().invoke(cli.app, ["hardware", "write", "pynq", "--output", str(folder)])
     assert done.exit_code == 0, done.output
     assert "vivado -mode batch -source build.tcl" in done.output
     assert {path.name for path in folder.iterdir()} == {"rtl", "build.tcl", "design.tcl"}

@@ -175,9 +175,8 @@ class Computation:
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         if self._leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
-        depth, keep = self._micro_op_depth, self._context.options.keep_weights
         pairs = self._leaf.call in PRODUCTS and self._context.config.has(Extension.PAIRS)
-        found = list(kernels((dst, src, wgt), loops, depth, keep_weights=keep, pairs=pairs))
+        found = list(kernels((dst, src, wgt), loops, self._micro_op_depth, pairs=pairs))
         operations = [operation_of(self._leaf, kernel) for kernel in found]
         if self._leaf.call == RESET_CALL and self._leaf.imm is not None:
             addition = {"alu_op": AluOp.ADD, "use_imm": 1, "imm": self._leaf.imm}

@@ -1,4 +1,4 @@
-"""One GEMM, ALU, DEPTHWISE or POOL instruction: its fields and the elements it touches."""
+"""One GEMM, ALU, DEPTHWISE or POOL instruction."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.emission.microcode import MicroKernel, Strides
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.parsing.nests import CallNest, TileOperand
 from vtaops.lowering.passes.windows import WINDOW_CALL
-from vtaops.machine.config import WINDOW_TILES
+from vtaops.machine.accesses import OFF
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Pool, Post
 from vtaops.schedule.intrinsics import GEMM_CALL, POOL_CALL, REQUANTIZE_CALL, RESET_CALL
 
-PRODUCTS = {GEMM_CALL: (Gemm, 1), WINDOW_CALL: (Depthwise, WINDOW_TILES)}
-"""The instruction of each product, and the number of neighbouring input tiles per step."""
+PRODUCTS = {GEMM_CALL: Gemm, WINDOW_CALL: Depthwise}
+"""The instruction of each product."""
 
 
 def roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileOperand | None]:
@@ -37,34 +37,21 @@ def roles(leaf: CallNest) -> tuple[TileOperand | None, TileOperand | None, TileO
 
 def operation_of(leaf: CallNest, kernel: MicroKernel, tiles: int = 1) -> Operation:
     """Return the instruction of a kernel; a maximum reads `tiles` neighbouring inputs."""
-    post = _post(leaf) if leaf.call == REQUANTIZE_CALL else None
-    touches = [Touch("acc", _touched(kernel, 0), write=True)]
+    post = _post(leaf) if leaf.call == REQUANTIZE_CALL else OFF
     instruction: LoopInstruction
     if leaf.call in PRODUCTS:
-        kind, tiles = PRODUCTS[leaf.call]
-        instruction = kind(**loop_fields(kernel, 3))
-        touches.append(_inputs(kernel, tiles))
-        touches.append(Touch("wgt", _touched(kernel, 2), write=False))
+        instruction = PRODUCTS[leaf.call](**loop_fields(kernel, 3))
     elif leaf.call == POOL_CALL:
         instruction = Pool(**loop_fields(kernel, 2), tiles=tiles)
-        touches.append(_inputs(kernel, tiles))
     elif leaf.call == RESET_CALL:
         instruction = Gemm(**loop_fields(kernel, 1), reset=1)
     else:
-        in_place = int(post is not None or leaf.imm is not None)
+        in_place = int(post.enable or leaf.imm is not None)
         alu_op = AluOp.ADD if leaf.alu_op is None else leaf.alu_op
         instruction = Alu(
             **loop_fields(kernel, 2), alu_op=alu_op, use_imm=in_place, imm=leaf.imm or 0
         )
-        if not in_place:
-            touches.append(Touch("acc", _touched(kernel, 1), write=False))
-    return Operation(instruction, touches=tuple(touches), micro_ops=kernel.micro_ops, post=post)
-
-
-def _inputs(kernel: MicroKernel, tiles: int) -> Touch:
-    """Return the input tiles that a kernel reads, `tiles` neighbours per step."""
-    first = _touched(kernel, 1)
-    return Touch("inp", distinct(first[:, None] + np.arange(tiles)), write=False)
+    return Operation(instruction, kernel.micro_ops, post)
 
 
 def _post(leaf: CallNest) -> Post:
@@ -76,15 +63,11 @@ def _post(leaf: CallNest) -> Post:
 
 def moved(operation: Operation, tiles: Strides) -> Operation:
     """Return an operation with its tiles relocated to `tiles` (dst, src, wgt)."""
-    dst, src, wgt = tiles
     assert operation.micro_ops is not None
-    touches = [
-        t.moved(dst if t.write else wgt if t.space == "wgt" else src) for t in operation.touches
-    ]
     rows = operation.micro_ops + np.array(tiles, np.int64)
-    if operation.post is not None and operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
+    if operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
         raise ScheduleError("a bias and its scale lie in different rows; load them in one loop")
-    return replace(operation, touches=tuple(touches), micro_ops=rows)
+    return replace(operation, micro_ops=rows)
 
 
 def loop_fields(kernel: MicroKernel, operands: int) -> dict[str, int]:
@@ -98,12 +81,3 @@ def loop_fields(kernel: MicroKernel, operands: int) -> dict[str, int]:
         fields[f"{operand}_factor_out"] = kernel.outer.strides[column]
         fields[f"{operand}_factor_in"] = kernel.inner.strides[column]
     return fields
-
-
-def _touched(kernel: MicroKernel, column: int) -> Elements:
-    """Return the distinct elements of one operand over all iterations of a kernel."""
-    elements = distinct(kernel.micro_ops[:, column])
-    for loop in (kernel.inner, kernel.outer):
-        steps = np.arange(loop.extent) * loop.strides[column]
-        elements = distinct(elements[:, None] + steps)
-    return elements

@@ -26,9 +26,6 @@ PIPELINE_DISTANCE = 4
 Implementations without forwarding lose time, or the sum, if a tile is accumulated again while the
 previous addition is in flight; upstream's runtime asks for 3."""
 
-READS_OF_A_MICRO_OP = 4
-"""Weight-tile reads that an additional micro-op must save to pay for its space and its load."""
-
 Strides = tuple[int, int, int]
 """Elements per iteration of the destination, source and weight operand."""
 
@@ -50,9 +47,6 @@ class MicroKernel:
     micro_ops: npt.NDArray[np.int64]
 
 
-_WEIGHT = 2
-"""Index of the weight operand in `Strides`."""
-
 _ONCE = AffineLoop(1, (0, 0, 0))
 
 
@@ -61,7 +55,6 @@ def kernels(
     loops: list[AffineLoop],
     max_micro_ops: int,
     *,
-    keep_weights: bool = False,
     pairs: bool = False,
 ) -> Iterator[MicroKernel]:
     """Yield the instructions that execute a nest.
@@ -74,8 +67,6 @@ def kernels(
         The nest, outermost first.
     max_micro_ops : int
         Maximum micro-ops of one instruction: the depth of the micro-op memory.
-    keep_weights : bool
-        Whether to spend micro-ops to make steps with equal weights consecutive.
     pairs : bool
         Whether neighbouring micro-ops of one accumulator share a step (the extension ``pairs``):
         if so, take the fewest micro-ops among the choices with the fewest steps.
@@ -83,16 +74,15 @@ def kernels(
     Notes
     -----
     Among all choices of two hardware loops, takes the fewest micro-ops that keep
-    `PIPELINE_DISTANCE`, else the largest distance; with `keep_weights`, minimizes micro-ops times
-    `READS_OF_A_MICRO_OP` plus weight changes. If no choice fits the micro-op memory, one loop is
-    peeled into several instructions.
+    `PIPELINE_DISTANCE`, else the largest distance. If no choice fits the micro-op memory, one loop
+    is peeled into several instructions.
     """
     loops = fuse([loop for loop in loops if loop.extent > 1])
     if pairs and (paired := _choose_pairs(loops, max_micro_ops)) is not None:
         (outer, inner, *rest), summed = paired
         yield MicroKernel(outer, inner, _in_pairs(_unroll(base, rest), _unroll((0, 0, 0), summed)))
         return
-    nest = _choose(loops, max_micro_ops, keep_weights)
+    nest = _choose(loops, max_micro_ops)
     if nest is not None:
         outer, inner, *rest = nest
         yield MicroKernel(outer, inner, _unroll(base, rest))
@@ -100,9 +90,7 @@ def kernels(
     peeled = max(loops, key=lambda loop: loop.extent)
     others = [loop for loop in loops if loop is not peeled]
     for dst, src, wgt in _unroll(base, [peeled]).tolist():
-        yield from kernels(
-            (dst, src, wgt), others, max_micro_ops, keep_weights=keep_weights, pairs=pairs
-        )
+        yield from kernels((dst, src, wgt), others, max_micro_ops, pairs=pairs)
 
 
 def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
@@ -116,18 +104,14 @@ def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:
     return loops
 
 
-def _choose(
-    loops: list[AffineLoop], max_micro_ops: int, keep_weights: bool
-) -> list[AffineLoop] | None:
+def _choose(loops: list[AffineLoop], max_micro_ops: int) -> list[AffineLoop] | None:
     """Return the best nest: two hardware loops, then the unrolled loops; None if none fits."""
 
     def worth(nest: list[AffineLoop]) -> tuple[int, int, int]:
-        distance, cost = _reuse_distance(nest), _count(nest[2:])
-        if keep_weights:
-            cost = READS_OF_A_MICRO_OP * cost + _changes(nest, _WEIGHT)
-        return min(distance, PIPELINE_DISTANCE), -cost, distance
+        distance = _reuse_distance(nest)
+        return min(distance, PIPELINE_DISTANCE), -_count(nest[2:]), distance
 
-    return max(_nests(loops, max_micro_ops, keep_weights), key=worth, default=None)
+    return max(_nests(loops, max_micro_ops), key=worth, default=None)
 
 
 def _choose_pairs(
@@ -143,7 +127,7 @@ def _choose_pairs(
     found = (
         (nest, summed)
         for others, summed in _sums(loops)
-        for nest in _nests(others, max_micro_ops // _count(summed), every_order=False)
+        for nest in _nests(others, max_micro_ops // _count(summed))
     )
     return min(found, key=cost, default=None)
 
@@ -167,9 +151,7 @@ def _in_pairs(rows: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.N
     return np.concatenate([(rows[:, None] + part).reshape(-1, 3) for part in parts])
 
 
-def _nests(
-    loops: list[AffineLoop], max_micro_ops: int, every_order: bool
-) -> Iterator[list[AffineLoop]]:
+def _nests(loops: list[AffineLoop], max_micro_ops: int) -> Iterator[list[AffineLoop]]:
     padded = [*loops, _ONCE, _ONCE]
     for outer, inner in permutations(range(len(padded)), 2):
         hardware = padded[outer], padded[inner]
@@ -178,23 +160,12 @@ def _nests(
         rest = [loop for index, loop in enumerate(loops) if index not in (outer, inner)]
         if _count(rest) <= max_micro_ops:
             # Reductions outermost: the accumulators in between keep equal ones apart.
-            orders = permutations(rest) if every_order else [sorted(rest, key=_moves)]
-            yield from ([*hardware, *order] for order in orders)
+            yield [*hardware, *sorted(rest, key=_moves)]
 
 
 def _moves(loop: AffineLoop) -> bool:
     """Whether iterations write different tiles."""
     return loop.strides[0] != 0
-
-
-def _changes(order: list[AffineLoop], operand: int) -> int:
-    """Count the changes of an operand's tile, including the first; `order` is outermost first."""
-    inner = 1
-    for loop in reversed(order):
-        if loop.strides[operand] != 0 and loop.extent > 1:
-            return _count(order) // inner
-        inner *= loop.extent
-    return 1
 
 
 def _reuse_distance(order: list[AffineLoop]) -> int:

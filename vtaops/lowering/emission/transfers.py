@@ -15,7 +15,7 @@ from vtaops.lowering.emission.images import extents_of, placed
 from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
 from vtaops.lowering.emission.voids import Mask
-from vtaops.lowering.operation import Operation, Touch
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.parsing.expressions import Expression, Values
 from vtaops.lowering.parsing.nests import CopyNest, Loop, Tree, leaves
 from vtaops.machine.config import Memory
@@ -66,8 +66,7 @@ class Transfers:
             if access.y_size:
                 place = {"sram_base": sram, "dram_base": access.dram_base + shift}
                 instruction = kind(memory=memory, **{**vars(access), **place})
-                touch = Touch.of_run(on_chip.memory, sram, instruction.sram_size, leaf.loads)
-                yield Operation(instruction, relocation, (touch,))
+                yield Operation(instruction, relocation=relocation)
             elif memory != Memory.INP:  # some hardware does not support a LOAD without rows
                 yield from _resets(sram, access.x_size)
 
@@ -223,9 +222,7 @@ def _resets(first: int, count: int) -> Iterator[Operation]:
     for begin in range(first, first + count, MAX_EXTENT):
         size = min(MAX_EXTENT, first + count - begin)
         loops = {"uop_end": 1, "iter_out": 1, "iter_in": size, "dst_factor_in": 1}
-        touch = Touch.of_run("acc", begin, size, write=True)
-        rows = np.array([[begin, 0, 0]], np.int64)
-        yield Operation(Gemm(reset=1, **loops), touches=(touch,), micro_ops=rows)
+        yield Operation(Gemm(reset=1, **loops), np.array([[begin, 0, 0]], np.int64))
 
 
 def _check_lanes(leaf: CopyNest, values: Values, lane_loops: tuple[Loop, ...], lanes: int) -> None:

@@ -4,7 +4,7 @@ Joining concatenates operations, merges buffers, places micro-ops and inserts to
 through DRAM and scratchpads determine the tokens, so operators need no barrier between them.
 
 `link` is `bind` followed by `assemble`. In between, operations may be reordered if dependences are
-kept: an operation stays behind all earlier ones that touch a common tile, if either writes it.
+kept: an operation stays behind all earlier ones that access a common tile, if either writes it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from vtaops.base.errors import ProgramError
 from vtaops.base.garbage import collection_paused
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
-from vtaops.lowering.operation import Fragment, Operation, Touch
+from vtaops.lowering.operation import Fragment, Operation
 from vtaops.lowering.passes.forward import forwarded
 from vtaops.lowering.passes.interleave import interleaved
 from vtaops.lowering.passes.placement import heads_of
 from vtaops.lowering.passes.prefetch import weights_ahead
+from vtaops.machine.accesses import DRAM, Access, block
 from vtaops.machine.config import Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Instruction, Load, Store
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
@@ -139,8 +140,8 @@ def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
             if place.offset:
                 base = _base_behind(place.offset, instruction, config)
                 instruction = instruction.with_fields(dram_base=base)
-        touches, micro_ops = operation.touches, operation.micro_ops
-        bound.append(Operation(instruction, relocation, touches, micro_ops, number))
+        at = {"instruction": instruction, "relocation": relocation, "operator": number}
+        bound.append(operation.elsewhere(**at))
     return bound
 
 
@@ -168,8 +169,8 @@ def assemble(
     if len(others) > 1:
         raise ProgramError(f"parts are for different configurations: {', '.join(others.values())}")
     depth = min(part.fragment.options.depth(config) for part in parts)
-    touching = _DramTouches(operations, buffers, config)
-    own = [*map(touching.added, operations)]
+    shared = _SharedDram(operations, buffers, config)
+    own = [*map(shared.added, operations)]
     own = _in_turns(own, together)
     own = weights_ahead(own, together, config)
     if config.has(Extension.FORWARD):
@@ -269,8 +270,8 @@ def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
             i, relocation = operation.instruction, operation.relocation
             if relocation != NO_BUFFER and places[relocation].buffer == shared:
                 assert isinstance(i, Load | Store)
-                touch = _dram_touch("", i, places[relocation].offset, of_config)
-                granules[type(i)].update(touch.elements.tolist())
+                access = _dram_access(DRAM, i, places[relocation].offset, of_config)
+                granules[type(i)].update(access.elements.tolist())
         if granules[Store] & granules[Load]:
             raise ProgramError(f"{title} stores to what it loads, in buffer {shared}")
 
@@ -296,57 +297,49 @@ def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
     return i.dram_base + offset // element
 
 
-def _dram_touch(space: str, i: Load | Store, offset: int, granules: tuple[int, list[int]]) -> Touch:
-    """Return the granules that a LOAD or STORE touches, `offset` bytes from its base."""
+def _dram_access(
+    space: int, i: Load | Store, offset: int, granules: tuple[int, list[int]]
+) -> Access:
+    """Return the granules that a LOAD or STORE accesses, `offset` bytes from its base."""
     granule, of_element = granules
-    scale, write = of_element[i.memory], isinstance(i, Store)
-    first, row = i.dram_base * scale + offset // granule, i.x_size * scale
-    if i.y_size == 1 or i.x_stride == i.x_size:
-        return Touch.of_run(space, first, i.y_size * row, write)
-    rows = np.arange(i.y_size) * (i.x_stride * scale)
-    found = np.add.outer(rows, np.arange(first, first + row)).ravel()
-    return Touch(space, np.unique(found) if i.x_stride < i.x_size else found, write)
+    scale, writes = of_element[i.memory], isinstance(i, Store)
+    first, rows = i.dram_base * scale + offset // granule, (i.y_size, i.x_stride * scale)
+    found = block(space, first, rows, i.x_size * scale)
+    return found._replace(writes=writes, reads=not writes)
 
 
-class _DramTouches:
-    """DRAM touches of operations, for memory that is both stored to and loaded from."""
+class _SharedDram:
+    """Accesses of operations to the buffers that the program both stores to and loads from."""
 
     def __init__(
         self, operations: Sequence[Operation], buffers: Sequence[Buffer], config: HardwareConfig
     ) -> None:
         self._granules = _granules_of(config)
+        arena = DRAM + len(buffers)
         self._spaces = [
-            "dram:arena" if buffer.offset is not None else f"dram:{index}"
-            for index, buffer in enumerate(buffers)
+            DRAM + index if buffer.offset is None else arena for index, buffer in enumerate(buffers)
         ]
         self._offsets = [buffer.offset or 0 for buffer in buffers]
-        used: dict[bool, set[str]] = {True: set(), False: set()}
+        used: dict[bool, set[int]] = {True: set(), False: set()}
         for o in operations:
             if o.relocation >= 0:
                 used[isinstance(o.instruction, Store)].add(self._spaces[o.relocation])
         self._shared = used[True] & used[False]
-        self._known: dict[tuple[object, ...], Touch] = {}
+        self._known: dict[tuple[object, ...], Access] = {}
 
     def added(self, o: Operation) -> Operation:
-        """Return an operation with its DRAM touches added."""
-        more = self._touches(o)
-        if not more:
-            return o
-        touches = (*o.touches, *more)
-        return Operation(o.instruction, o.relocation, touches, o.micro_ops, o.operator)
-
-    def _touches(self, operation: Operation) -> tuple[Touch, ...]:
-        i, relocation = operation.instruction, operation.relocation
+        """Return an operation with what it accesses of them."""
+        i, relocation = o.instruction, o.relocation
         if relocation < 0 or self._spaces[relocation] not in self._shared:
-            return ()
+            return o
         assert isinstance(i, Load | Store)
         if not i.y_size:  # padding only
-            return ()
+            return o
         key = (relocation, i.unit, i.memory, i.dram_base, i.y_size, i.x_size, i.x_stride)
         if key not in self._known:
             space, offset = self._spaces[relocation], self._offsets[relocation]
-            self._known[key] = _dram_touch(space, i, offset, self._granules)
-        return (self._known[key],)
+            self._known[key] = _dram_access(space, i, offset, self._granules)
+        return o.elsewhere(dram=(self._known[key],))
 
 
 def whole(fragment: Fragment) -> Part:

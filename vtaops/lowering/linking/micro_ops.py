@@ -91,7 +91,9 @@ class _Placement:
             load = Load(
                 memory=Memory.UOP, dram_base=self._loaded, y_size=1, x_size=size, x_stride=size
             )
-            self.placed.insert(self._begin, Operation(load, MICRO_OPS, operator=operator))
+            self.placed.insert(
+                self._begin, Operation(load, relocation=MICRO_OPS, operator=operator)
+            )
             self.firsts.insert(self._begin, 0)
         self._loaded += self._size
         self._begin, self._places, self._size = len(self.placed), {}, 0

@@ -13,12 +13,12 @@ from vtaops.machine.isa import Load
 
 def without_dead_loads(operations: list[Operation]) -> list[Operation]:
     """Drop the loads of inputs and weights that nothing reads."""
-    live = Live("inp", "wgt")
+    live = Live(Memory.INP, Memory.WGT)
     kept = []
     for operation in reversed(operations):
         i = operation.instruction
         operand = isinstance(i, Load) and i.memory in (Memory.INP, Memory.WGT)
-        if not operand or live.read(operation.touches[0]).any():
+        if not operand or live.read(operation.scratchpads[0]).any():
             live.pass_back(operation)
             kept.append(operation)
     return kept[::-1]

@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 import vtaops._uses as _uses
 from vtaops.lowering.copies import MAX_SIZE
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct
+from vtaops.lowering.operation import Elements, Operation
+from vtaops.machine.accesses import listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load, Store
-from vtaops.program import NO_BUFFER, Buffer, Role
+from vtaops.program import Buffer, Role
 
 _WORTH = 4
 """Minimum elements from the output memory per additional load; below that a load stays as is."""
@@ -35,7 +36,7 @@ def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> lis
     Parameters
     ----------
     operations : sequence of Operation
-        In program order, with DRAM touches.
+        In program order, with their accesses to DRAM.
     buffers : sequence of Buffer
         Buffers of the program; only the program reads `SCRATCH`.
     """
@@ -44,7 +45,7 @@ def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> lis
     if not any(asked):
         return _needed(own, buffers)
     stored = [i.sram_base if isinstance(i := o.instruction, Store) else -1 for o in own]
-    found = _uses.sources(own, np.array(stored, np.int64), np.array(asked, np.int64))
+    found = _uses.sources(own, np.array(stored, np.int64), np.array(asked, np.int64), Memory.ACC)
     pairs = ((operation, found.get(place)) for place, operation in enumerate(own))
     return _needed([part for o, sources in pairs for part in _load(o, sources)], buffers)
 
@@ -52,7 +53,7 @@ def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> lis
 def _takes_tiles(operation: Operation) -> bool:
     """Whether it loads inputs from DRAM that the program stores to."""
     i = operation.instruction
-    return isinstance(i, Load) and i.memory == Memory.INP and len(operation.touches) == 2
+    return isinstance(i, Load) and i.memory == Memory.INP and bool(operation.dram)
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _load(operation: Operation, sources: Elements | None) -> Iterator[Operation]
     if narrow_ends or held < _WORTH * len(pieces):
         yield operation
         return
-    granules = operation.touches[1].elements.reshape(i.y_size, i.x_size)
+    granules = operation.dram[0].elements.reshape(i.y_size, i.x_size)
     for piece in pieces:
         yield _part(operation, i, piece, granules)
 
@@ -101,14 +102,8 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
         column = 0 if leftmost else i.x_pad_left + piece.x
         base += (i.y_pad_top + piece.y) * i.sram_row + column
     at: dict[str, int] = {"dram_base": i.dram_base + piece.y * i.x_stride + piece.x}
-    relocation = operation.relocation
-    if piece.source >= 0:
+    if forwards := piece.source >= 0:
         at = {"dram_base": piece.source, "x_stride": piece.stride, "forward": 1}
-        read = _source_touch(piece)
-        relocation = NO_BUFFER
-    else:
-        box = granules[piece.y : piece.y + piece.rows, piece.x : piece.x + piece.columns]
-        read = Touch(operation.touches[1].space, box.ravel(), write=False)
     load = i.with_fields(
         **at,
         sram_base=base,
@@ -119,16 +114,11 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
         y_pad_top=i.y_pad_top * first,
         y_pad_bottom=i.y_pad_bottom * last,
     )
-    written = Touch.of_run("inp", base, load.sram_size, write=True)
-    return Operation(load, relocation, (written, read), operator=operation.operator)
-
-
-def _source_touch(piece: _Piece) -> Touch:
-    """Return the touch of the output-memory elements of a piece."""
-    if piece.rows == 1 or piece.stride == piece.columns:
-        return Touch.of_run("acc", piece.source, piece.rows * piece.columns, write=False)
-    rows = piece.source + np.arange(piece.rows) * piece.stride
-    return Touch("acc", distinct(np.add.outer(rows, np.arange(piece.columns))), write=False)
+    if forwards:
+        return Operation(load, operator=operation.operator)
+    box = granules[piece.y : piece.y + piece.rows, piece.x : piece.x + piece.columns]
+    read = listed(operation.dram[0].memory, box.ravel())
+    return replace(operation, instruction=load, dram=(read,))
 
 
 def _pieces(sources: Elements) -> Iterator[_Piece]:
@@ -171,7 +161,7 @@ def _needed(operations: list[Operation], buffers: Sequence[Buffer]) -> list[Oper
     """Drop stored elements that neither a later load nor the host reads."""
     scratch = [buffer.role is Role.SCRATCH for buffer in buffers]
     asked = [
-        isinstance(o.instruction, Store) and scratch[o.relocation] and len(o.touches) == 2
+        isinstance(o.instruction, Store) and scratch[o.relocation] and bool(o.dram)
         for o in operations
     ]
     if not any(asked):
@@ -191,7 +181,7 @@ def _stored(operation: Operation, needed: npt.NDArray[np.bool_]) -> list[Operati
     if len(needed) != i.y_size * i.x_size:
         return [operation]
     rows = needed.reshape(i.y_size, i.x_size)
-    own, dram = operation.touches
+    (dram,) = operation.dram
     granules = dram.elements.reshape(rows.shape)
     parts = []
     for y in np.flatnonzero(rows.any(axis=1)).tolist():
@@ -205,7 +195,6 @@ def _stored(operation: Operation, needed: npt.NDArray[np.bool_]) -> list[Operati
             x_size=end - x,
             x_stride=end - x,
         )
-        read = Touch.of_run(own.space, first, end - x, write=False)
-        written = Touch(dram.space, granules[y, x:end], write=True)
-        parts.append(replace(operation, instruction=store, touches=(read, written)))
+        written = listed(dram.memory, granules[y, x:end], writes=True, reads=False)
+        parts.append(replace(operation, instruction=store, dram=(written,)))
     return parts if len(parts) <= _PARTS else [operation]

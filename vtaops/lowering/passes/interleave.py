@@ -6,7 +6,7 @@ of its predecessor's output, its first tiles can run before the predecessor's la
 and store units then move the tiles of one while the other computes.
 
 All operators must fit the scratchpads side by side (`vtaops.lowering.passes.placement.beside`). The
-order is correct by construction: no operation passes one that touches a common element, if one of
+order is correct by construction: no operation passes one that accesses a common element, if one of
 the two writes it.
 """
 
@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import add
 
 import numpy as np
 
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.passes.post import set_to
 from vtaops.lowering.passes.uses import last_conflicts
+from vtaops.machine.accesses import OFF
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Load, Post, Unit
+from vtaops.machine.isa import Instruction, Load, Post, Unit
 
 LAG = 4
 """Groups of an operator between a producer group and its consumer.
@@ -47,7 +47,8 @@ def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[
     Parameters
     ----------
     streams : sequence of sequence of Operation
-        The operators' operations, in order, with DRAM touches. Each begins and ends with POST off.
+        The operators' operations, in order, with their accesses to DRAM. Each begins and ends with
+        POST off.
     lag : int
         Groups between a producer group and its consumer. Below `LAG`, each tile closely follows
         the tiles that it reads, as the extension `forward` requires.
@@ -56,14 +57,13 @@ def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[
     ahead = AHEAD if close else WEIGHTS_AHEAD
     groups = [_hoisted(_groups(stream, after_stores=close), ahead) for stream in streams]
     # Each stream's last POST setting, restored when its turn comes.
-    off = set_to(Post())
-    settings = [replace(off, operator=stream[0].operator) for stream in streams]
-    now = off.instruction
+    settings = [Operation(OFF, operator=stream[0].operator) for stream in streams]
+    now: Instruction = OFF
     result: list[Operation] = []
     for number, group in _order(groups, lag):
         computes = any(operation.instruction.unit is Unit.COMPUTE for operation in group)
         if computes and settings[number].instruction != now:
-            result.append(replace(settings[number]))
+            result.append(settings[number])
         result += group
         for operation in group:
             if isinstance(operation.instruction, Post):
@@ -131,7 +131,7 @@ def _needs(streams: list[list[Group]]) -> list[list[list[int]]]:
     group_of = np.array([k for groups in streams for k, g in enumerate(groups) for _ in g])
     counts = [sum(map(len, groups)) for groups in streams]
     numbers = np.repeat(range(len(streams)), counts).tolist()
-    found = last_conflicts(operations, numbers, len(streams), ignored="setting")
+    found = last_conflicts(operations, numbers, len(streams))
     found = np.where(found >= 0, group_of[found], -1)
     needs = []
     for number, (groups, end) in enumerate(zip(streams, np.cumsum(counts), strict=True)):

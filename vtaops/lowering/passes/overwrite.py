@@ -11,16 +11,17 @@ smallest int8.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate, groupby, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct, loop_steps
-from vtaops.machine.config import Extension, HardwareConfig
+from vtaops.lowering.operation import Elements, Operation
+from vtaops.machine.accesses import distinct, joined, loop_steps
+from vtaops.machine.config import Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
-from vtaops.program.traffic import joined
 
 LEAST = -128
 """The smallest int8."""
@@ -54,16 +55,16 @@ def overwrite_instead_of_reset(
 class _Resets:
     """Replaces operations by `parts`, for one reset after the other.
 
-    Equal tiles share operations, so a product that was divided once need not be divided again.
+    A product of an equal tile that was divided once need not be divided again.
     """
 
     def __init__(self, operations: list[Operation], config: HardwareConfig) -> None:
         self._operations, self._config = operations, config
         self._parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
-        self._reached = [[t.index for t in o.touches if t.space == "acc"] for o in operations]
+        self._reached = [[access.indices for access in o.of(Memory.ACC)] for o in operations]
         self._places = [place for place, reached in enumerate(self._reached) if reached]
         self._runs = {kind: _runs(operations, kind) for kind in (Gemm, Pool)}
-        self._divided: dict[int, Division] = {}
+        self._divided: dict[object, Division] = {}
 
     def removed(self) -> list[Operation]:
         """Return the operations with as few resets as possible."""
@@ -135,7 +136,7 @@ class _Resets:
             head, parts[place] = self._halves(place, pending)
             heads += head
             for operation in head:
-                pending[operation.touches[0].index] = False
+                pending[operation.written] = False
         if any(self._reaches(place, pending) for place in group):
             return None
         parts[group[0]] = [*heads, *parts[group[0]]]
@@ -146,9 +147,9 @@ class _Resets:
         operation, reached = self._operations[place], pending[self._reached[place][0]]
         if not reached.all():
             return _split(operation, pending, self._config) if reached.any() else ([], [operation])
-        if id(operation) not in self._divided:
-            self._divided[id(operation)] = _split(operation, pending, self._config)
-        return self._divided[id(operation)]
+        if operation.key not in self._divided:
+            self._divided[operation.key] = _split(operation, pending, self._config)
+        return self._divided[operation.key]
 
 
 def _runs(operations: list[Operation], kind: type[Product]) -> list[int]:
@@ -186,9 +187,13 @@ def _split(operation: Operation, pending: Mask, config: HardwareConfig) -> Divis
         fresh[elements] = False
         stop += 1
     head = (
-        [_with(operation, i.with_fields(uop_end=stop, overwrite=1))] if stop > i.uop_begin else []
+        [replace(operation, instruction=i.with_fields(uop_end=stop, overwrite=1))]
+        if stop > i.uop_begin
+        else []
     )
-    rest = [_with(operation, i.with_fields(uop_begin=stop))] if stop < i.uop_end else []
+    rest = (
+        [replace(operation, instruction=i.with_fields(uop_begin=stop))] if stop < i.uop_end else []
+    )
     return head, rest
 
 
@@ -197,14 +202,5 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
     i, rows = _product(operation)
     steps = [getattr(i, f"{operand}_factor_{loop}", 0) for operand in ("dst", "src", "wgt")]
     extent: dict[str, Any] = {f"iter_{loop}": stop - first}
-    part = _with(operation, i.with_fields(**extent))
-    part.micro_ops = rows + first * np.array(steps, np.int64) if first else rows
-    return part
-
-
-def _with(operation: Operation, instruction: Product) -> Operation:
-    """Return a product with fewer steps, and with the accumulators that they touch."""
-    part = Operation(instruction, operation.relocation, (), operation.micro_ops)
-    reached = Touch("acc", distinct(part.steps("dst")), write=True)
-    part.touches = (reached, *(t for t in operation.touches if t.space != "acc"))
-    return part
+    own = rows + first * np.array(steps, np.int64) if first else rows
+    return replace(operation, instruction=i.with_fields(**extent), micro_ops=own)

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Operation, Touch, distinct
+from vtaops.lowering.operation import Operation
+from vtaops.machine.accesses import joined
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Gemm, Load
-from vtaops.program.traffic import joined
 
 Rows = npt.NDArray[np.int64]
 
@@ -54,11 +54,11 @@ def merge_pairs(
 
 def _may_precede(operation: Operation, product: Operation) -> bool:
     """Whether an operation is a load that may be moved in front of a product."""
-    touched = {touch.space: touch.elements for touch in product.touches}
+    used = {access.memory: access.elements for access in product.scratchpads}
     return isinstance(operation.instruction, Load) and not any(
-        np.isin(write.elements, touched[write.space]).any()
-        for write in operation.writes
-        if write.space in touched
+        np.isin(access.elements, used[access.memory]).any()
+        for access in operation.scratchpads
+        if access.writes and access.memory in used
     )
 
 
@@ -73,8 +73,7 @@ def _merged(
     whole, other = (i.with_fields(uop_begin=0, uop_end=len(rows)) for i, _ in (a, b))
     if whole != other or len(rows) > max_micro_ops:
         return None
-    touches = tuple(map(_both, first.touches, second.touches))
-    return replace(first, instruction=whole, touches=touches, micro_ops=rows)
+    return replace(first, instruction=whole, micro_ops=rows)
 
 
 def _single(operation: Operation, config: HardwareConfig) -> tuple[Gemm, Rows] | None:
@@ -82,13 +81,6 @@ def _single(operation: Operation, config: HardwareConfig) -> tuple[Gemm, Rows] |
     i = operation.instruction
     if not isinstance(i, Gemm) or i.reset or i.overwrite:
         return None
-    assert operation.micro_ops is not None
-    rows = operation.micro_ops[i.uop_begin : i.uop_end]
+    rows = operation.rows
+    assert rows is not None
     return None if joined(config, i, rows).any() else (i, rows)
-
-
-def _both(first: Touch, second: Touch) -> Touch:
-    """Return the elements that two products touch in one memory."""
-    return Touch(
-        first.space, distinct(np.concatenate([first.elements, second.elements])), first.write
-    )

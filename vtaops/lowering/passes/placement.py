@@ -13,28 +13,28 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.lowering.operation import Fragment, Operation, Touch
+from vtaops.lowering.operation import Fragment, Operation
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store
 
 ALIGNMENT = 4
 """Alignment of an operator's first element: the banks of the input memory."""
 
-_SPACES = ("inp", "wgt", "acc", "post", "table")
+_MEMORIES = (Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE)
 
 
 def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     """Return fragments placed side by side in the scratchpads; None if they do not fit."""
     config = fragments[0].config
-    offsets = dict.fromkeys(_SPACES, 0)
+    offsets = dict.fromkeys(_MEMORIES, 0)
     placed = []
     for fragment in fragments:
         placed.append(_shifted(fragment, offsets))
-        for space, size in _used(fragment).items():
-            end = offsets[space] + size
-            if end > _depth(space, config):
+        for memory, size in _used(fragment).items():
+            end = offsets[memory] + size
+            if end > _depth(memory, config):
                 return None
-            offsets[space] = _aligned(end, space)
+            offsets[memory] = _aligned(end, memory)
     return placed
 
 
@@ -57,11 +57,12 @@ def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> lis
     runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: heads.get(k, k))]
     sizes = [_used(fragment) for fragment in fragments]
     places = {}
-    for space in ("wgt", "table", *(("inp", "acc") if config.has(Extension.FORWARD) else ())):
-        most = [max(sizes[k][space] for k in run) for run in runs]
-        places[space] = _alternating(most, space, _depth(space, config))
+    all_memories = (Memory.INP, Memory.ACC) if config.has(Extension.FORWARD) else ()
+    for memory in (Memory.WGT, Memory.TABLE, *all_memories):
+        most = [max(sizes[k][memory] for k in run) for run in runs]
+        places[memory] = _alternating(most, memory, _depth(memory, config))
     return [
-        _shifted(fragments[k], {space: of_runs[number] for space, of_runs in places.items()})
+        _shifted(fragments[k], {memory: of_runs[number] for memory, of_runs in places.items()})
         for number, run in enumerate(runs)
         for k in run
     ]
@@ -72,7 +73,7 @@ def heads_of(groups: Collection[range]) -> dict[int, int]:
     return {number: group[0] for group in groups for number in group}
 
 
-def _alternating(sizes: Sequence[int], space: str, depth: int) -> list[int]:
+def _alternating(sizes: Sequence[int], memory: Memory, depth: int) -> list[int]:
     """Return places in a scratchpad such that neighbours overlap as little as possible."""
     places = []
     begin, end = 0, depth  # of the previous fragment
@@ -80,76 +81,75 @@ def _alternating(sizes: Sequence[int], space: str, depth: int) -> list[int]:
         place = 0
         if size:
             # After the previous one, before it, or else with minimal overlap.
-            behind = _aligned(end, space)
+            behind = _aligned(end, memory)
             place = behind if behind + size <= depth else 0 if size <= begin else depth - size
-            place -= place % _alignment(space)
+            place -= place % _alignment(memory)
             begin, end = place, place + size
         places.append(place)
     return places
 
 
-def _alignment(space: str) -> int:
-    return ALIGNMENT if space == "inp" else 1
+def _alignment(memory: Memory) -> int:
+    return ALIGNMENT if memory == Memory.INP else 1
 
 
-def _aligned(end: int, space: str) -> int:
+def _aligned(end: int, memory: Memory) -> int:
     """Return the first valid start of an operator at or after `end`."""
-    return end + -end % _alignment(space)
+    return end + -end % _alignment(memory)
 
 
-def _depth(space: str, config: HardwareConfig) -> int:
-    depth: int = POST_ROWS if space == "post" else getattr(config, space).depth
-    return depth
+def _depth(memory: Memory, config: HardwareConfig) -> int:
+    return POST_ROWS if memory == Memory.POST else config.scratchpad(memory).depth
 
 
-def _used(fragment: Fragment) -> dict[str, int]:
+def _used(fragment: Fragment) -> dict[Memory, int]:
     """Return the extent of each scratchpad that a fragment uses, from element 0."""
-    used = dict.fromkeys(_SPACES, 0)
-    for touch in {id(touch): touch for o in fragment.operations for touch in o.touches}.values():
-        if touch.space in used and touch.size:
-            rows = touch.space == "post"  # biases and scales have half each
-            end = int((touch.elements % POST_ROWS).max()) + 1 if rows else touch.end
-            used[touch.space] = max(used[touch.space], end)
+    used = dict.fromkeys(_MEMORIES, 0)
+    for operation in fragment.operations:
+        for access in operation.scratchpads:
+            # Biases and scales have half of the parameter memory each.
+            rows = access.memory == Memory.POST
+            end = int((access.elements % POST_ROWS).max()) + 1 if rows else access.end
+            used[Memory(access.memory)] = max(used[Memory(access.memory)], end)
     return used
 
 
-def _shifted(fragment: Fragment, offsets: Mapping[str, int]) -> Fragment:
+def _shifted(fragment: Fragment, offsets: Mapping[Memory, int]) -> Fragment:
     """Return a fragment relocated by `offsets` in the scratchpads."""
     if not any(offsets.values()):
         return fragment
-    shift = _Shift({**dict.fromkeys(_SPACES, 0), **offsets})
-    own = {id(o): o for o in fragment.operations}  # equal tiles share operations
-    moved = {key: shift.operation(operation) for key, operation in own.items()}
-    return replace(fragment, operations=tuple(moved[id(o)] for o in fragment.operations))
+    shift = _Shift({**dict.fromkeys(_MEMORIES, 0), **offsets})
+    keys = [(o.key, o.relocation) for o in fragment.operations]
+    distinct = dict(zip(keys, fragment.operations, strict=True))
+    moved = {key: shift.operation(operation) for key, operation in distinct.items()}
+    return replace(fragment, operations=tuple(moved[key] for key in keys))
 
 
 class _Shift:
     """Relocates operations in the scratchpads."""
 
-    def __init__(self, offsets: dict[str, int]) -> None:
+    def __init__(self, offsets: dict[Memory, int]) -> None:
         self._offsets = offsets
 
     def operation(self, o: Operation) -> Operation:
         """Return the operation with its scratchpad elements relocated; DRAM is unchanged."""
         offsets, rows = self._offsets, o.micro_ops
         if rows is not None:
-            on_array = any(touch.space == "inp" for touch in o.touches)
-            source = offsets["inp"] if on_array else offsets["acc"]
-            rows = rows + np.array([offsets["acc"], source, offsets["wgt"] * on_array], np.int64)
-        instruction, touches = self._instruction(o.instruction), tuple(map(self._touch, o.touches))
-        return Operation(instruction, o.relocation, touches, rows, o.operator, o.post)
+            on_array = any(access.memory == Memory.INP for access in o.scratchpads)
+            source = offsets[Memory.INP] if on_array else offsets[Memory.ACC]
+            weight = offsets[Memory.WGT] * on_array
+            rows = rows + np.array([offsets[Memory.ACC], source, weight], np.int64)
+        instruction = self._instruction(o.instruction)
+        return replace(o, instruction=instruction, micro_ops=rows, post=self._post(o.post))
 
     def _instruction(self, i: Instruction) -> Instruction:
         if isinstance(i, Load | Store):
-            name = Memory(i.memory).name.lower()
-            space = name if name in _SPACES else "acc"
-            return i.with_fields(sram_base=i.sram_base + self._offsets[space])
-        if isinstance(i, Post):
-            row = i.row + self._offsets["post"] * i.reads_row
-            table = i.table_index + self._offsets["table"] * i.use_table
-            return i.with_fields(row=row, table_index=table)
-        return i
+            memory = Memory(i.memory)
+            memory = memory if memory in _MEMORIES else Memory.ACC
+            return i.with_fields(sram_base=i.sram_base + self._offsets[memory])
+        return self._post(i) if isinstance(i, Post) else i
 
-    def _touch(self, touch: Touch) -> Touch:
-        by = self._offsets.get(touch.space, 0)
-        return touch.moved(by) if by else touch
+    def _post(self, post: Post) -> Post:
+        row = post.row + self._offsets[Memory.POST] * post.reads_row
+        table = post.table_index + self._offsets[Memory.TABLE] * post.use_table
+        return post.with_fields(row=row, table_index=table)

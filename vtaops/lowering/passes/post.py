@@ -22,17 +22,14 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
+from vtaops.lowering.operation import Elements, Operation
 from vtaops.lowering.passes.uses import LastWrites, Live
+from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
 
 Setting = tuple[Post, Operation]
 """An operation with its post-processing."""
-
-# The setting counts as memory, so that no operation moves across a POST.
-_SETTING_WRITTEN = Touch("setting", np.zeros(1, np.int64), write=True)
-_SETTING_READ = Touch("setting", np.zeros(1, np.int64), write=False)
 
 
 @dataclass(frozen=True)
@@ -79,9 +76,9 @@ class _Fold:
         self.biases = biases
         self.settings: dict[int, list[Setting]] = {}
         self.dropped: set[int] = set()
-        self.touched = [[t.index for t in o.touches if t.space == "acc"] for o in operations]
-        self.parts: dict[tuple[int, int, int, Post], list[Setting] | None] = {}
-        """What `_parts` returns, by its arguments: equal tiles share operations."""
+        self.touched = [[access.indices for access in o.of(Memory.ACC)] for o in operations]
+        self.parts: dict[tuple[object, ...], list[Setting] | None] = {}
+        """What `_parts` returns, by its arguments: equal tiles share work."""
         self.places = [place for place, touched in enumerate(self.touched) if touched]
         self.rows = _rows(operations, {*biases.values()})
         self.stored_only = _stored_only(operations)
@@ -109,7 +106,7 @@ class _Fold:
     def _chain(self, place: int) -> _Chain | None:
         """Return the longest chain of passes that begins at `place` and that POST can replace."""
         scaled = self.operations[place].post
-        if scaled is not None:
+        if scaled.enable:
             elements = self.operations[place].written
             return _Chain((place,), elements, scaled, scaled=True)
         bias = place if place in self.biases else None
@@ -133,7 +130,7 @@ class _Fold:
 
         The sum wraps in the ALU, but not in POST; other sums are far from the limit.
         """
-        last = int(self.writes.of("acc", elements).max())
+        last = int(self.writes.of(Memory.ACC, elements).max())
         if last < 0:
             return False
         instruction = self.operations[last].instruction
@@ -159,7 +156,7 @@ class _Fold:
 
         Includes writers in between, so that the setting changes rarely.
         """
-        first = int(self.writes.of("acc", chain.elements).min())
+        first = int(self.writes.of(Memory.ACC, chain.elements).min())
         if first < 0:
             return None
         inside = self._mask(chain.elements)
@@ -190,7 +187,7 @@ class _Fold:
             first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
         settings = {}
         for k in writers:
-            given = id(self.operations[k]), id(vector), first, post
+            given = self.operations[k].key, vector.key, first, post
             if given not in self.parts:
                 self.parts[given] = _parts(self.operations[k], vector, first, post)
             if (parts := self.parts[given]) is None:
@@ -206,22 +203,19 @@ class _Fold:
         kept = {k: o for k, o in enumerate(self.operations) if k not in self.dropped}
         stored = _stored_from(kept)
         result: list[Operation] = []
-        reading: dict[int, Operation] = {}  # equal tiles share operations
-        now = Post()
+        now = OFF
         for place, operation in kept.items():
             if not isinstance(operation.instruction, LoopInstruction):
                 result.append(operation)
                 continue
             # Unstored results may be anything, but should read no row.
-            plain = Post() if place in stored or now.reads_row else now
+            plain = OFF if place in stored or now.reads_row else now
             for wanted, part in self.settings.get(place, [(plain, operation)]):
                 if wanted is not now and wanted != now:
-                    result.append(set_to(wanted))
+                    result.append(Operation(wanted))
                     now = wanted
-                if id(part) not in reading:
-                    reading[id(part)] = replace(part, touches=(*part.touches, _SETTING_READ))
-                result.append(reading[id(part)])
-        return result if now == Post() else [*result, set_to(Post())]
+                result.append(part if part.post is wanted else replace(part, post=wanted))
+        return result if now == OFF else [*result, Operation(OFF)]
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
         """Yield the places, from `start`, of operations that touch some accumulators."""
@@ -238,13 +232,13 @@ class _Fold:
 
 def _stored_only(operations: list[Operation]) -> set[int]:
     """Return the places of ALU instructions whose results are only stored, not read."""
-    live = Live("acc")
+    live = Live(Memory.ACC)
     found = set()
     for place, operation in reversed([*enumerate(operations)]):
         i = operation.instruction
-        if isinstance(i, Alu) and not any(live.read(touch).any() for touch in operation.writes):
+        if isinstance(i, Alu) and not live.read(operation.scratchpads[0]).any():
             found.add(place)
-        if operation.accumulators and not isinstance(i, Store):
+        if not isinstance(i, Store):
             live.pass_back(operation)
     return found
 
@@ -255,8 +249,7 @@ def _stored_from(operations: dict[int, Operation]) -> set[int]:
     found: set[int] = set()
     for place, operation in operations.items():
         if isinstance(operation.instruction, Store):
-            for elements in operation.accumulators:
-                found |= writes.writers("acc", elements)
+            found |= writes.writers(Memory.ACC, operation.scratchpads[0].elements)
         writes.note(operation, place)
     return found
 
@@ -280,22 +273,17 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
     others: set[int] = set()
     for place, operation in enumerate(operations):
         if _adds_tile(operation):
-            own = writes.of("acc", operation.written)
-            added = writes.of("acc", operation.steps("src").ravel())
+            own = writes.of(Memory.ACC, operation.written)
+            added = writes.of(Memory.ACC, operation.steps("src").ravel())
             if is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any():
                 found[place] = int(added[0])
         if place not in found:
-            for elements in _accumulators_read(operation):
-                last = writes.of("acc", elements)
-                others.update(last[is_vector[last]].tolist())
+            for access in operation.of(Memory.ACC):
+                if access.reads:
+                    last = writes.of(Memory.ACC, access.elements)
+                    others.update(last[is_vector[last]].tolist())
         writes.note(operation, place)
     return {place: load for place, load in found.items() if load not in others}
-
-
-def _accumulators_read(operation: Operation) -> list[Elements]:
-    """Return the accumulators whose values an operation uses, including those that it stores."""
-    touches = [touch for touch in operation.touches if touch.space == "acc"]
-    return [touch.elements for touch in touches if operation.in_place or not touch.write]
 
 
 def _adds_tile(operation: Operation) -> bool:
@@ -331,17 +319,15 @@ def _key(load: Operation) -> tuple[int, int]:
 def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operation:
     """Convert a LOAD ACC of vectors to a LOAD of parameter rows."""
     assert isinstance(load.instruction, Load)
-    row = rows[_key(load)]
-    instruction = load.instruction.with_fields(memory=Memory.POST, sram_base=row)
-    rows_written = Touch.of_run("post", row, len(load.written), write=True)
-    return replace(load, instruction=instruction, touches=(rows_written,))
+    fields = {"memory": Memory.POST, "sram_base": rows[_key(load)]}
+    return replace(load, instruction=load.instruction.with_fields(**fields))
 
 
 def _parts(writer: Operation, vector: Operation, first: int, post: Post) -> list[Setting] | None:
     """Return the parts of a writer that read the rows of a vector, from `first` on."""
-    row_of = np.zeros(max(largest(o.written) for o in (writer, vector)) + 1, np.int64)
+    row_of = np.zeros(max(int(o.written.max()) for o in (writer, vector)) + 1, np.int64)
     row_of[vector.steps("dst")] = vector.steps("src") + first
-    return _by_rows(writer if writer.post is None else _adding_nothing(writer), row_of, post)
+    return _by_rows(_adding_nothing(writer) if writer.post.enable else writer, row_of, post)
 
 
 def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting] | None:
@@ -367,18 +353,10 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     for row, count in sorted(Counter(grid[0, 0].tolist()).items()):
         begin, end = end, end + count
         instruction = i.with_fields(uop_begin=begin, uop_end=end)
-        rows = distinct(row + steps)
-        halves = [rows] * post.use_bias + [rows + POST_ROWS] * post.use_scale
-        read = Touch("post", np.concatenate(halves), write=False)
-        touches = (*operation.touches, read)
-        part = replace(operation, instruction=instruction, touches=touches, micro_ops=table)
-        parts.append((replace(post, row=row, row_factor_out=out, row_factor_in=inner), part))
+        setting = replace(post, row=row, row_factor_out=out, row_factor_in=inner)
+        part = replace(operation, instruction=instruction, micro_ops=table, post=setting)
+        parts.append((setting, part))
     return parts
-
-
-def set_to(post: Post) -> Operation:
-    """Return the operation that sets the post-processing of results."""
-    return Operation(post, touches=(_SETTING_WRITTEN,))
 
 
 # ------------------------------------------------------------------------ passes and POST
@@ -392,7 +370,7 @@ def _adding_nothing(operation: Operation) -> Operation:
     steps = {"src_factor_out": alu.dst_factor_out, "src_factor_in": alu.dst_factor_in}
     nothing = alu.with_fields(alu_op=AluOp.ADD, use_imm=1, imm=0, **steps)
     in_place = table[:, [0, 0, 2]] * np.array([1, 1, 0])
-    return replace(operation, instruction=nothing, micro_ops=in_place, post=None)
+    return replace(operation, instruction=nothing, micro_ops=in_place, post=OFF)
 
 
 def _pass_of(operation: Operation) -> tuple[AluOp, int] | None:

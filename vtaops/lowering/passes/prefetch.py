@@ -73,8 +73,8 @@ def _first_weights(
     for place, operation in enumerate(operations, start=begin):
         instruction = operation.instruction
         if isinstance(instruction, Load) and instruction.memory == Memory.WGT:
-            elements = operation.touches[0].elements
-            if len(operation.touches) == 1 and fresh[elements].all():
+            elements = operation.scratchpads[0].indices
+            if not operation.dram and fresh[elements].all():
                 loads.append(place)
             elif single:
                 break

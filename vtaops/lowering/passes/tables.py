@@ -12,17 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.operation import Fragment, Operation, Touch
+from vtaops.lowering.operation import Fragment, Operation
 from vtaops.machine.config import TABLE_VALUES, Memory
-from vtaops.machine.isa import Load, LoopInstruction, Post, Store
+from vtaops.machine.isa import Load, Post, Store
 from vtaops.machine.layout import Layout
 from vtaops.program import Buffer, Role
 
 TABLE = "table"
 """Name of the table's buffer: int8 (256,), the results for -128, -127, ..., 127."""
-
-_WRITTEN = Touch("table", np.zeros(1, np.int64), write=True)
-_READ = Touch(_WRITTEN.space, _WRITTEN.elements, write=False)
 
 
 def with_table(fragment: Fragment) -> Fragment:
@@ -36,20 +33,20 @@ def with_table(fragment: Fragment) -> Fragment:
     layout = Layout(f"C1n{TABLE_VALUES}c")
     table = Buffer(TABLE, Role.PARAMETER, (TABLE_VALUES,), "int8", layout)
     load = Load(memory=Memory.TABLE, y_size=1, x_size=1, x_stride=1)
-    operations = [Operation(load, len(fragment.buffers), (_WRITTEN,))]
+    operations = [Operation(load, relocation=len(fragment.buffers))]
     enabled, processed = False, np.zeros(fragment.config.acc.depth, np.bool_)
     for operation in fragment.operations:
         i = operation.instruction
-        if isinstance(i, Store) and not processed[operation.touches[0].elements].all():
+        if isinstance(i, Store) and not processed[operation.scratchpads[0].indices].all():
             raise ScheduleError("a table maps what is post-processed; this operator's is not")
-        for touch in operation.writes:
-            if touch.space == "acc":
-                processed[touch.elements] = enabled
+        for access in operation.of(Memory.ACC):
+            if access.writes:
+                processed[access.indices] = enabled
         if isinstance(i, Post):
             enabled = bool(i.enable)
             operation = replace(operation, instruction=i.with_fields(use_table=i.enable))
-        elif enabled and isinstance(i, LoopInstruction) and not i.reset:
-            operation = replace(operation, touches=(*operation.touches, _READ))
+        elif operation.post.enable:
+            operation = replace(operation, post=operation.post.with_fields(use_table=1))
         operations.append(operation)
     buffers = (*fragment.buffers, table)
     return replace(fragment, operations=tuple(operations), buffers=buffers)

@@ -15,19 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 import vtaops._uses as _uses
-from vtaops.lowering.operation import Elements, Operation, Touch, distinct, largest
+from vtaops.lowering.operation import Elements, Operation
+from vtaops.machine.accesses import Access, distinct
+from vtaops.machine.config import Memory
 
 _NOTHING = np.zeros(0, np.int64)
 
 
-class PerElement(dict[object, npt.NDArray[Any]]):
+class PerElement(dict[int, npt.NDArray[Any]]):
     """A number for each element of some memories, initially `fill`."""
 
     def __init__(self, fill: Any) -> None:
         super().__init__()
         self._fill = fill
 
-    def of(self, memory: object, end: int) -> npt.NDArray[Any]:
+    def of(self, memory: int, end: int) -> npt.NDArray[Any]:
         """Return the numbers of a memory, covering at least its first `end` elements."""
         found = self.get(memory, _NOTHING)
         if len(found) < end:
@@ -37,12 +39,10 @@ class PerElement(dict[object, npt.NDArray[Any]]):
         return found
 
 
-def last_conflicts(
-    operations: Sequence[Operation], kinds: Sequence[int], count: int, ignored: str = ""
-) -> Elements:
+def last_conflicts(operations: Sequence[Operation], kinds: Sequence[int], count: int) -> Elements:
     """Return the last places on which operations depend, of each kind of operation.
 
-    An operation depends on earlier ones that touch a common element, if either of the two writes.
+    An operation depends on earlier ones that access a common element, if either of the two writes.
 
     Parameters
     ----------
@@ -52,15 +52,13 @@ def last_conflicts(
         Kind of each operation, below `count`.
     count : int
         Number of kinds.
-    ignored : str
-        A memory whose touches are no dependence.
 
     Returns
     -------
     ndarray of int64, shape (operations, count)
         Places in `operations`; -1 if it depends on none of the kind.
     """
-    found: Elements = _uses.last_conflicts([*operations], np.array(kinds, np.int64), count, ignored)
+    found: Elements = _uses.last_conflicts([*operations], np.array(kinds, np.int64), count)
     return found
 
 
@@ -72,43 +70,38 @@ class LastWrites:
 
     def note(self, operation: Operation, place: int) -> None:
         """Record the writes of an operation at `place`, which must follow all recorded places."""
-        for touch in operation.writes:
-            self._last.of(touch.space, touch.end)[touch.index] = place
+        for access in operation.accesses:
+            if access.writes:
+                self._last.of(access.memory, access.end)[access.indices] = place
 
-    def of(self, space: str, elements: Elements) -> Elements:
+    def of(self, memory: Memory, elements: Elements) -> Elements:
         """Return the place of the last write of each element."""
-        end = largest(elements) + 1 if elements.size else 0
-        return self._last.of(space, end)[elements]
+        end = int(elements.max()) + 1 if elements.size else 0
+        return self._last.of(memory, end)[elements]
 
-    def writers(self, space: str, elements: Elements) -> set[int]:
+    def writers(self, memory: Memory, elements: Elements) -> set[int]:
         """Return the distinct places of the last writes of elements, without -1."""
-        last = distinct(self.of(space, elements) + 1) - 1
+        last = distinct(self.of(memory, elements) + 1) - 1
         return {*last.tolist()} - {-1}
 
 
 class Live:
-    """Liveness: the elements read before they are overwritten by operations after a place.
+    """Liveness: the elements of some memories that are read before they are overwritten."""
 
-    Parameters
-    ----------
-    spaces : str
-        Name prefixes of the memories to track.
-    """
+    def __init__(self, *memories: Memory) -> None:
+        self._memories = memories
+        self._elements = PerElement(False)
 
-    def __init__(self, *spaces: str) -> None:
-        self._spaces = spaces
-        self._live = PerElement(False)
-
-    def read(self, touch: Touch) -> npt.NDArray[np.bool_]:
-        """Return for each element of a touch whether it is live."""
-        return self._live.of(touch.space, touch.end)[touch.elements]
+    def read(self, access: Access) -> npt.NDArray[np.bool_]:
+        """Return for each element of an access whether it is live."""
+        return self._elements.of(access.memory, access.end)[access.elements]
 
     def pass_back(self, operation: Operation) -> None:
-        """Step backward over an operation."""
-        touches = [touch for touch in operation.touches if touch.space.startswith(self._spaces)]
-        for touch in touches:
-            if touch.write:
-                self._live.of(touch.space, touch.end)[touch.index] = False
-        for touch in touches:
-            if not touch.write or operation.in_place:
-                self._live.of(touch.space, touch.end)[touch.index] = True
+        """Step backward over an operation, which reads before it writes."""
+        own = [access for access in operation.scratchpads if access.memory in self._memories]
+        for access in own:
+            if access.writes:
+                self._elements.of(access.memory, access.end)[access.indices] = False
+        for access in own:
+            if access.reads:
+                self._elements.of(access.memory, access.end)[access.indices] = True

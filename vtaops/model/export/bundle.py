@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError, ProgramError
-from vtaops.base.files import write_file
+from vtaops.base.errors import ConfigError, ProgramError, raising
+from vtaops.base.files import write_folder
 from vtaops.graph import Tensor
 from vtaops.hardware.build import VERILATOR_OPTIONS, model_defines
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
@@ -18,7 +18,7 @@ from vtaops.hardware.rtl import RtlParameters, harness, rtl_design
 from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Load, words_to_array
+from vtaops.machine.isa import Encoding, Load
 from vtaops.model.export.blob import BufferKind
 from vtaops.model.export.regions import add_region, dram_field
 from vtaops.model.export.steps import add_node
@@ -52,15 +52,11 @@ class Bundle:
     launches: int
 
 
-def export_c(model: Model, folder: str | Path) -> Bundle:
+def export_c(model: Model, folder: str | Path, *, force: bool = False) -> Bundle:
     """Write a model as a folder of C; see `vtaops.Model.export_c`."""
     bundle, files = bundle_files(model, Path(folder))
-    try:
-        for name, content in files.items():
-            (bundle.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            write_file(bundle.folder / name, content)
-    except OSError as error:
-        raise ProgramError(f"cannot write a bundle to {folder}: {error}") from error
+    with raising(ProgramError, f"cannot write a bundle to {folder}", OSError):
+        write_folder(bundle.folder, files, force=force)
     return bundle
 
 
@@ -210,7 +206,7 @@ def _quoted(text: str) -> str:
 
 def _hardware_header(config: HardwareConfig) -> str:
     """Return ``hardware.h``: the configuration, and the control registers of both designs."""
-    nothing = words_to_array([Encoding.of(config).encode(Load(memory=Memory.UOP))])
+    nothing = Encoding.of(config).encode_all([Load(memory=Memory.UOP)])
     words = ", ".join(f"0x{word:x}u" for word in nothing.view("<u4").reshape(-1).tolist())
     lines = [
         f"#define VTA_CONFIG 0x{config_word(config):08x}u /* of the configuration {config.name} */",

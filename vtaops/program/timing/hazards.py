@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError
+from vtaops.machine.accesses import Ints, joined, steps
 from vtaops.machine.config import Extension
 from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Pool, Unit, rows_of
 from vtaops.program.program import Program
-from vtaops.program.traffic import Ints, elements, joined, walk
+from vtaops.program.traffic import walk
 
 MOST_STEPS = 1 << 22
 """Maximum micro-ops of one instruction to compare: some passes over the largest memory."""
@@ -68,8 +69,8 @@ def _waits(
     waits[0, 0] = column[0] % depth == before
     written = -1
     if late:
-        dst = elements(i, "dst", micro_ops[:, 0]) % depth
-        read = elements(i, "src" if two_steps else "dst", column) % depth
+        dst = steps(i, "dst", micro_ops).ravel() % depth
+        read = steps(i, "src" if two_steps else "dst", micro_ops).ravel() % depth
         waits[1:, 0] = read[1:] == dst[:-1]
         written = int(dst[-1])
     return waits.ravel(), written

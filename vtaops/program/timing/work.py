@@ -11,10 +11,10 @@ import numpy as np
 
 from vtaops.base.errors import ProgramError
 from vtaops.machine import isa
+from vtaops.machine.accesses import Ints
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.program.program import Program
 from vtaops.program.timing.hazards import held_micro_ops, joined_micro_ops
-from vtaops.program.traffic import Ints
 
 KINDS = (
     "load inp",

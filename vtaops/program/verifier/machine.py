@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.machine import isa
-from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Extension, Memory
+from vtaops.machine.config import DRAM_BYTES, POST_ROWS, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Unit
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
@@ -13,9 +13,6 @@ from vtaops.program.verifier.history import Elements, History, first_zero, shift
 from vtaops.program.verifier.operands import Column, Operands, columns_of, rows, touched
 from vtaops.program.verifier.rules import ProofStep, Rule, reject
 from vtaops.program.verifier.tokens import Clock
-
-DRAM_BYTES = 1 << 32
-"""Bytes of DRAM that a device can address."""
 
 
 class Machine:

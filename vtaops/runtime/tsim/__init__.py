@@ -1,7 +1,6 @@
 """tsim: our RTL of VTA, simulated cycle by cycle (``sim/tsim`` holds the RTL)."""
 
-from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.rtl import RtlParameters, systemverilog_package
-from vtaops.runtime.tsim.device import Tsim, TsimBuffer
+from vtaops.runtime.tsim.device import Tsim
 
-__all__ = ["RtlParameters", "Tsim", "TsimBuffer", "TsimPerformance", "systemverilog_package"]
+__all__ = ["RtlParameters", "Tsim", "systemverilog_package"]

@@ -18,12 +18,12 @@ from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters, names_of
 from vtaops.hardware.rtl import FAULTS, RtlParameters
 from vtaops.machine.capabilities import FULL
-from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
-from vtaops.runtime.pages import PageAllocator, PageBuffer, whole_pages
-from vtaops.runtime.tsim.model import DRAM_BYTES, NO_LIMIT, Result, RtlModel
+from vtaops.runtime.pages import PageAllocator, whole_pages
+from vtaops.runtime.tsim.model import NO_LIMIT, Result, RtlModel
 
 DEFAULT_LATENCY = 32
 """Cycles from a read request to its first word: about the latency of a Zynq-7000's DRAM controller
@@ -35,10 +35,6 @@ _CHUNK_CYCLES = 100_000  # between two checks of the clock
 _PAUSE_SECONDS = 1e-4  # between two chunks, to let waiting threads run
 _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
-
-
-TsimBuffer = PageBuffer
-"""A block of the simulated DRAM."""
 
 
 class Tsim(ConfiguredDevice):

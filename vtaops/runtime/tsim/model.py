@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError
+from vtaops.machine.config import DRAM_BYTES
 
-DRAM_BYTES = 1 << 32
 NO_LIMIT = (1 << 64) - 1
 
 

@@ -1,4 +1,4 @@
-"""Problem: tiling one operator for one design, as a gym for search research; reference searches.
+"""A gym for research on searches: tile one operator for one design; with reference searches.
 
 A candidate is a tiling; each verdict comes from a compiled program and the timing model. Verdicts
 are counted, so that searches compare on equal budgets.

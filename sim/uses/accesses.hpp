@@ -1,0 +1,124 @@
+// What operations access, read from the objects of vtaops/lowering/operation.py.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+namespace nb = nanobind;
+using Column = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+constexpr int32_t kNone = -1;
+constexpr int64_t kMost = int64_t{1} << 31;
+constexpr int64_t kMemories = int64_t{1} << 20;
+
+// Returns a number if it is in 0 .. end - 1, and refuses it otherwise.
+inline std::size_t checked(int64_t number, int64_t end) {
+  if (number < 0 || number >= end) throw nb::value_error("a number is negative or too large");
+  return static_cast<std::size_t>(number);
+}
+
+// Elements of one memory: `offsets` count from the first one.
+struct Access {
+  std::size_t memory, first;
+  const int64_t* offsets;
+  std::size_t size;
+  bool writes;
+
+  // Calls `visit` with each element.
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (std::size_t n = 0; n < size; ++n) visit(first + static_cast<std::size_t>(offsets[n]));
+  }
+};
+
+// The accesses of one operation.
+struct Own {
+  const Access *first, *dram, *last;
+
+  const Access* begin() const { return first; }
+  const Access* end() const { return last; }
+
+  const Access& of_dram() const {
+    if (dram == last) throw nb::value_error("an operation does not access DRAM");
+    return *dram;
+  }
+};
+
+// A number for each element of each memory.
+template <class Number>
+using PerElement = std::vector<std::vector<Number>>;
+
+class Accesses {
+ public:
+  explicit Accesses(const nb::list& operations) {
+    const nb::str scratchpads("scratchpads"), dram("dram");  // each lookup would make its own
+    for (nb::handle operation : operations) {
+      const std::size_t begin = accesses_.size();
+      add_all(nb::getattr(operation, scratchpads));
+      const std::size_t middle = accesses_.size();
+      add_all(nb::getattr(operation, dram));
+      bounds_.push_back({begin, middle, accesses_.size()});
+    }
+  }
+
+  std::size_t operations() const { return bounds_.size(); }
+
+  // Returns the accesses of the operation at a place.
+  Own of(std::size_t place) const {
+    const Bounds& b = bounds_[place];
+    return {accesses_.data() + b.begin, accesses_.data() + b.dram, accesses_.data() + b.end};
+  }
+
+  // Returns `fill` for each element.
+  template <class Number>
+  PerElement<Number> numbers(Number fill) const {
+    PerElement<Number> numbers;
+    for (const std::size_t size : sizes_) numbers.emplace_back(size, fill);
+    return numbers;
+  }
+
+ private:
+  struct Bounds {
+    std::size_t begin, dram, end;
+  };
+
+  // Offsets that accesses share, and one past the largest.
+  struct Offsets {
+    Column numbers;
+    std::size_t end;
+  };
+
+  void add_all(const nb::object& accesses) {
+    for (nb::handle one : nb::cast<nb::tuple>(accesses)) {
+      const auto access = nb::cast<nb::tuple>(one);
+      const std::size_t memory = checked(nb::cast<int64_t>(access[0]), kMemories);
+      const std::size_t first = checked(nb::cast<int64_t>(access[1]), kMost);
+      const Offsets& own = offsets_of(access[2]);
+      const bool writes = nb::cast<bool>(access[3]);
+      if (memory >= sizes_.size()) sizes_.resize(memory + 1, 0);
+      sizes_[memory] = std::max(sizes_[memory], first + own.end);
+      accesses_.push_back({memory, first, own.numbers.data(), own.numbers.size(), writes});
+    }
+  }
+
+  const Offsets& offsets_of(nb::handle array) {
+    const auto known = known_.find(array.ptr());
+    if (known != known_.end()) return known->second;
+    Offsets own{nb::cast<Column>(array), 0};
+    for (std::size_t n = 0; n < own.numbers.size(); ++n) {
+      own.end = std::max(own.end, checked(own.numbers(n), kMost) + 1);
+    }
+    kept_.push_back(nb::borrow(array));
+    return known_.emplace(array.ptr(), std::move(own)).first->second;
+  }
+
+  std::vector<std::size_t> sizes_;  // of the memories
+  std::vector<Access> accesses_;
+  std::vector<Bounds> bounds_;  // of each operation's accesses
+  std::unordered_map<PyObject*, Offsets> known_;
+  std::vector<nb::object> kept_;  // so that no other array takes the place of a known one
+};

@@ -1,0 +1,49 @@
+"""Reasons: why an operator of a network runs on the host, for programs and for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HINTS = {
+    "accumulator": "smaller weights or zero points",
+    "boundary": "nothing: it is where the accelerator meets the world",
+    "channels": "one constant for all channels",
+    "extension": "compile for hardware with the extension that it names",
+    "between_floats": "put pairs around it; `vtaops quantize` does",
+    "float": "put a pair behind the operator that it reads; `vtaops quantize` does",
+    "form": "another form of the operator; docs/supported.md lists those that VTA executes",
+    "layout": "nothing: the host moves bytes; keep products beside each other",
+    "neighbours": "nothing: it is free where its neighbours are",
+    "no_operator": "the host computes it; `vtaops report profile` shows what that costs",
+    "not_quantized": "quantise the model: `vtaops quantize`",
+    "rounding": "compile for hardware with the extension 'exact'",
+    "scale": (
+        "vtaops quantize takes the file and makes all scales powers of two, which every VTA has, "
+        "or compile for hardware with the extension 'post'"
+    ),
+    "scratchpad": "compile for hardware with larger scratchpads",
+    "shape": "operands of equal shapes",
+    "type": "quantise to int8",
+    "window": "windows of adjacent pixels",
+    "zero_point": "a zero point of 0: symmetric scales",
+}
+"""What helps, by the codes of reasons."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why an operator runs on the host.
+
+    Attributes
+    ----------
+    code : str
+        One of `HINTS`.
+    text : str
+        A clause for people, with the numbers.
+    """
+
+    code: str
+    text: str
+
+    def __post_init__(self) -> None:
+        assert self.code in HINTS, self.code

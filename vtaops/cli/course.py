@@ -1,0 +1,150 @@
+"""The commands ``vtaops course``: check an exercise, run a lesson.
+
+Contains only argument parsing and printing; see `vtaops.cli`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from typer import Argument, Option
+
+from vtaops.base import errors
+from vtaops.base.data import data_directory
+from vtaops.base.files import write_file
+from vtaops.cli.check import judged
+from vtaops.cli.options import AsJson, Commands, show, written
+from vtaops.report.files import FIGURE_SUFFIXES
+
+if TYPE_CHECKING:
+    from vtaops.kernels.lessons import Lesson, LessonRow
+
+course_app = Commands(name="course", help="Exercises and lessons.", no_args_is_help=True)
+
+
+@course_app.command("check")
+def check(
+    exercise: Annotated[
+        Path | None, Argument(help="A Python file or a notebook, with TASK, LIMITS and program().")
+    ] = None,
+    *,
+    new: Annotated[
+        Path | None,
+        Option(help="Write all exercises to this folder instead; existing files are kept."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge an exercise: safe, correct for every input, and within its limits.
+
+    Explains what is wrong. The file is executed: check only files that you trust.
+
+    Example: vtaops course check course/1_tokens.py
+    """
+    if (exercise is None) == (new is None):
+        raise errors.ArgumentError("give an exercise, or with --new a folder for all; one of both")
+    if exercise is None:
+        show({}, False, *map(str, _written(Path(str(new)))))
+        return
+    findings = list(judged(exercise))
+    marks = [f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}" for f in findings]
+    parts = [f"{m}\n     {f.advice}".rstrip() for m, f in zip(marks, findings, strict=True)]
+    solved = not any(f.advice for f in findings)
+    data = {"solved": solved, "findings": [f._asdict() for f in findings]}
+    show(data, as_json, *parts, "solved" if solved else "not solved yet")
+    raise typer.Exit(not solved)
+
+
+def _written(folder: Path) -> Iterator[Path]:
+    """Write the exercises that do not exist yet; yield the paths of all."""
+    with errors.raising(errors.ProgramError, f"cannot write exercises to {folder}", OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        for source in sorted(data_directory("examples/course").glob("*.py")):
+            path = folder / source.name
+            if not path.exists():
+                write_file(path, source.read_bytes())
+            yield path
+
+
+@course_app.command("lesson")
+def lesson(
+    name: Annotated[
+        str,
+        Argument(
+            help="vector_add, broadcast_add, matmul, conv2d, depthwise, max_pool, avg_pool or "
+            "batch_norm."
+        ),
+    ],
+    *,
+    target: Annotated[str, Option(help="cpu or cuda.")] = "cpu",
+    size: Annotated[
+        list[int] | None,
+        Option(help="Problem size; default: that of the lesson; several sizes give curves.", min=1),
+    ] = None,
+    stage: Annotated[list[str] | None, Option(help="Only this stage; may be repeated.")] = None,
+    budget: Annotated[float, Option(help="Seconds of timing per stage.")] = 0.5,
+    threads: Annotated[
+        int | None, Option(help="Number of threads of CPU kernels; default: all.", min=1)
+    ] = None,
+    card: Annotated[
+        str, Option(help="Card for the bounds without a GPU: GTX 1080, P100, V100, T4, A100, H100.")
+    ] = "T4",
+    script: Annotated[bool, Option("--script", help="Print the TIR of each stage.")] = False,
+    plot: Annotated[
+        Path | None,
+        Option(
+            help="Plot the speed of the stages: .png, .svg or .pdf.",
+            callback=written(*FIGURE_SUFFIXES),
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the optimisation stages of a kernel and print the gain of each.
+
+    For a GPU that is not present, the emulator counts each stage's accesses to memory and shared
+    memory and derives the minimum time on a card. The plot shows the limits of the processor or
+    card as lines.
+
+    Example: vtaops course lesson matmul --size 64 --size 256 --threads 1 --plot matmul.png
+    """
+    if threads is not None:
+        os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
+    from vtaops.kernels.lessons import find_lesson, lesson_table, run_lesson, where
+
+    chosen = find_lesson(name, target)
+    sizes = size or [chosen.size]
+    found = {n: run_lesson(chosen, n, tuple(stage or ()), budget, card) for n in sizes}
+    title, machine = f"{name} on {target}", where(target, card)
+    parts: list[Table | str] = []
+    for n, rows in found.items():
+        if script:
+            parts += [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]
+        parts.append(lesson_table(rows, f"{title}, {n} {chosen.meaning}: {machine}"))
+    records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
+    show(records, as_json, *parts)
+    if plot is not None:
+        _draw_lesson(chosen, found, title, machine, card, plot)
+
+
+def _draw_lesson(
+    lesson: Lesson,
+    found: dict[int, list[LessonRow]],
+    title: str,
+    machine: str,
+    card: str,
+    path: Path,
+) -> None:
+    """Plot the speed of the stages: bars for one size, curves for several."""
+    from vtaops.kernels.lessons import curves_plot, lesson_plot, limits
+
+    bounds = {size: limits(lesson, size, card) for size in found}
+    if len(found) > 1:
+        curves_plot(found, bounds, f"{title}, size in {lesson.meaning}\n{machine}", path)
+        return
+    ((size, rows),) = found.items()
+    lesson_plot(rows, f"{title}, {size} {lesson.meaning}\n{machine}", path, bounds[size])

@@ -1,0 +1,220 @@
+"""The commands of `vtaops` that list what there is, and that download some of it: list, fetch.
+
+Contains only argument parsing and printing; see `vtaops.cli`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from typer import Argument, Option
+
+from vtaops.base.errors import ArgumentError, ModelError
+from vtaops.base.files import read_file
+from vtaops.base.progress import tell
+from vtaops.cli.models import COLLECTIONS, MAX_BYTES
+from vtaops.cli.options import (
+    AsJson,
+    Force,
+    complete_configs,
+    facts_table,
+    list_table,
+    progress_bar,
+    show,
+)
+from vtaops.machine.config import HardwareConfig
+
+
+class Kind(str, Enum):
+    """What can be listed."""
+
+    configs = "configs"
+    layers = "layers"
+    models = "models"
+    devices = "devices"
+    bitstreams = "bitstreams"
+
+
+def list_(
+    kind: Annotated[Kind, Argument(help="What to list.")],
+    name: Annotated[
+        str,
+        Argument(
+            help="Show this configuration in detail: a name or a JSON file.",
+            autocompletion=complete_configs,
+        ),
+    ] = "",
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List configurations, named layers, published models, devices or bitstreams.
+
+    Example: vtaops list layers
+
+    Example: vtaops list configs pynq
+    """
+    if name and kind is not Kind.configs:
+        raise ArgumentError(f"only a configuration is shown in detail; leave {name!r} out")
+    data, table = _config(name) if name else LISTS[kind]()
+    show(data, as_json, table)
+
+
+def _config(name: str) -> tuple[Any, Table]:
+    config = HardwareConfig.load(name)
+    return {config.name: config.to_dict()}, facts_table(
+        f"Configuration {config.name}", config.facts()
+    )
+
+
+def _configs() -> tuple[Any, Table]:
+    found = [HardwareConfig.load(name) for name in HardwareConfig.names()]
+    rows = [
+        (
+            c.name,
+            c.target,
+            f"{c.batch}x{c.block_in}x{c.block_out}",
+            "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc)),
+        )
+        for c in found
+    ]
+    columns = dict.fromkeys(("name", "target", "tile", "uop/inp/wgt/acc depth"), "")
+    return {c.name: c.to_dict() for c in found}, list_table(
+        "Hardware configurations", columns, rows
+    )
+
+
+def _layers() -> tuple[Any, Table]:
+    from vtaops.schedule.workloads import WORKLOADS
+
+    columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
+    rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]
+    data = [dict(zip(columns, row, strict=True)) for row in rows]
+    return data, list_table("Named layers", columns, rows)
+
+
+def _models() -> tuple[Any, Table]:
+    data = [
+        {"collection": name, **asdict(model)}
+        for name, (_, models) in COLLECTIONS.items()
+        for model in models
+    ]
+    rows = [(row["collection"], Path(row["path"]).name, row["task"]) for row in data]
+    columns = dict.fromkeys(("collection", "file", "task"), "")
+    return data, list_table("Published models (see: vtaops fetch)", columns, rows)
+
+
+def _devices() -> tuple[Any, Table]:
+    from importlib.metadata import entry_points
+
+    from vtaops.runtime import DEVICES, ENTRY_POINTS
+
+    found = dict.fromkeys(DEVICES, "vtaops")
+    found |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    return found, list_table("Devices", dict.fromkeys(("name", "from"), ""), found.items())
+
+
+def _bitstreams() -> tuple[Any, Table]:
+    from vtaops.board.catalogue import UNKNOWN, Catalogue
+
+    catalogue = Catalogue()
+    entries = catalogue.entries.values()
+    here = {entry.id: catalogue.path(entry).is_file() for entry in entries}
+    rows = [
+        (
+            e.id,
+            e.board,
+            e.hw_version,
+            e.register_map.value,
+            e.sha256 if e.sha256 == UNKNOWN else e.sha256[:12],
+            "yes" if here[e.id] else "no (fetch it)" if e.url else "no (build it)",
+        )
+        for e in entries
+    ]
+    columns = dict.fromkeys(("id", "board", "isa", "registers", "sha256", "in cache"), "")
+    data = [{**asdict(e), "in_cache": here[e.id]} for e in entries]
+    return data, list_table("Bitstreams", columns, rows)
+
+
+LISTS: dict[Kind, Callable[[], tuple[Any, Table]]] = {
+    Kind.configs: _configs,
+    Kind.layers: _layers,
+    Kind.models: _models,
+    Kind.devices: _devices,
+    Kind.bitstreams: _bitstreams,
+}
+"""Data and table of each list."""
+
+
+def fetch(
+    name: Annotated[
+        str,
+        Argument(
+            help="Id of a bitstream (see: vtaops list bitstreams), or mlperf-tiny: the five int8 "
+            "reference models of MLPerf Tiny, TFLite (Apache-2.0)."
+        ),
+    ],
+    *,
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            help="Folder for models; default: the name of the collection. Existing correct files "
+            "are kept.",
+        ),
+    ] = None,
+    force: Force = False,
+    timeout: Annotated[float, Option(help="Time limit per file in seconds.")] = 600.0,
+) -> None:
+    """Download a bitstream into the cache, or published models; checksums must match.
+
+    Example: vtaops fetch pynq-hls-1x16
+
+    Example: vtaops fetch mlperf-tiny
+    """
+    from vtaops.board.catalogue import Catalogue
+
+    if name in COLLECTIONS:
+        _fetch_models(name, output or Path(name), force, timeout)
+        return
+    if output is not None:
+        raise ArgumentError(f"--output is for models; {name} goes to the cache of bitstreams")
+    with progress_bar():
+        told = partial(tell, f"download {name}")
+        path = Catalogue().fetch(name, progress=told, timeout=timeout)
+    typer.echo(f"{name} is in the cache, and intact: {path}")
+
+
+def _fetch_models(name: str, folder: Path, force: bool, timeout: float) -> None:
+    from vtaops.board.download import download
+
+    address, models = COLLECTIONS[name]
+    paths = {model: folder / model.name for model in models}
+    missing = {model for model, path in paths.items() if not _is_right(path, model.sha256)}
+    for model in missing:
+        if paths[model].exists() and not force:
+            raise ModelError(f"{paths[model]} is another file of that name; --force replaces it")
+    for model, path in paths.items():
+        if model in missing:
+            with progress_bar():
+                told = partial(tell, f"download {model.name}")
+                download(
+                    address + model.path, path, sha256=model.sha256, max_bytes=MAX_BYTES,
+                    progress=told, timeout=timeout,
+                )  # fmt: skip
+        typer.echo(f"{path}: {model.task}")
+
+
+def _is_right(path: Path, sha256: str) -> bool:
+    try:
+        return hashlib.sha256(read_file(path, MAX_BYTES)).hexdigest() == sha256
+    except OSError:  # missing, a pipe, or too large to be correct
+        return False

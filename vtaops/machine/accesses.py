@@ -1,0 +1,266 @@
+"""What an instruction reads and writes: elements of memories, derived from the table in `isa`.
+
+The width of an operand's factors there, the index of a scratchpad, says which memory it is in.
+
+The passes, tokens, traffic, timing, pictures and random programs ask here. The judges (verifier,
+interpreter, proof) do not: each derives accesses by itself, so that an error here is found.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Extension, HardwareConfig, Memory
+from vtaops.machine.isa import (
+    Alu,
+    Depthwise,
+    Gemm,
+    Instruction,
+    Load,
+    LoopInstruction,
+    MicroOp,
+    Opcode,
+    Pool,
+    Post,
+    Store,
+)
+
+Ints = npt.NDArray[np.int64]
+
+DRAM = len(Memory)
+"""The space of the first DRAM buffer; others follow. Spaces below are those of `Memory`."""
+
+OFF = Post()
+"""No post-processing."""
+
+OPERANDS = tuple(field.name for field in fields(MicroOp))
+"""The operands of a micro-op: dst, src, wgt."""
+
+_FACTORS = {o: attrgetter(f"{o}_factor_out", f"{o}_factor_in") for o in OPERANDS}
+
+
+class Access(NamedTuple):
+    """Elements of one memory that an instruction reads, writes, or both.
+
+    Attributes
+    ----------
+    memory : int
+        A `Memory` (never OUT or ACC_8BIT, which share the elements of ACC), or `DRAM` and above.
+    first : int
+        The first element.
+    offsets : ndarray of int64
+        All elements, counted from the first one: distinct, ascending, shared between accesses.
+    writes, reads : bool
+        What it does to them. An instruction that accumulates does both.
+    """
+
+    memory: int
+    first: int
+    offsets: Ints
+    writes: bool = False
+    reads: bool = True
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return len(self.offsets)
+
+    @property
+    def end(self) -> int:
+        """One past the last element."""
+        return self.first + int(self.offsets[-1]) + 1
+
+    @property
+    def elements(self) -> Ints:
+        """The elements."""
+        return self.first + self.offsets
+
+    @property
+    def indices(self) -> slice | Ints:
+        """An index of the elements in an array: a slice if they are contiguous."""
+        contiguous = self.end - self.first == self.size
+        return slice(self.first, self.end) if contiguous else self.elements
+
+
+def accesses(i: Instruction, micro_ops: Ints | None, post: Post = OFF) -> tuple[Access, ...]:
+    """Return what an instruction accesses in the scratchpads, but for the micro-op memory.
+
+    Parameters
+    ----------
+    i : Instruction
+        The instruction.
+    micro_ops : ndarray of int64, shape (n, 3), or None
+        The micro-ops (dst, src, wgt) that it executes; None if it executes none.
+    post : Post
+        The post-processing of its results.
+    """
+    if isinstance(i, Load | Store):
+        return tuple(_moved(i))
+    if isinstance(i, LoopInstruction) and micro_ops is not None and i.iterations:
+        return (*_operands(i, micro_ops), *_parameters(i, post))
+    return ()
+
+
+def _moved(i: Load | Store) -> Iterator[Access]:
+    if i.is_nop or i.memory == Memory.UOP:
+        return
+    if isinstance(i, Store):
+        yield run(Memory.ACC, i.sram_base, i.y_size * i.x_size)
+        return
+    in_acc = i.memory in (Memory.ACC, Memory.ACC_8BIT)
+    memory = Memory.ACC if in_acc else i.memory
+    yield run(memory, i.sram_base, i.sram_size, writes=True, reads=False)
+    if i.forward:
+        yield block(Memory.ACC, i.dram_base, (i.y_size, i.x_stride), i.x_size)
+
+
+def _operands(i: LoopInstruction, micro_ops: Ints) -> Iterator[Access]:
+    for (operand, memory), column in zip(_memories(i.opcode).items(), micro_ops.T, strict=False):
+        written = operand == "dst"
+        if not written and (i.reset or (isinstance(i, Alu) and i.use_imm)):
+            break
+        tiles = tiles_of(i) if memory == Memory.INP else 1
+        first = int(column.min())
+        loops = i.iter_out, i.iter_in, *_FACTORS[operand](i)
+        offsets = _offsets((column - first).tobytes(), *loops, tiles)
+        yield Access(memory, first, offsets, written, not written or accumulates(i))
+
+
+@cache
+def _memories(opcode: Opcode) -> dict[str, Memory]:
+    """Return an instruction's operands in the order of a micro-op's fields, with their memories."""
+    (cls,) = (cls for cls in (Gemm, Depthwise, Alu, Pool) if cls.opcode == opcode)
+    widths = {f.name: f.metadata["width"] for f in fields(cls)}
+    indexed = {"A": Memory.ACC, "I": Memory.INP, "W": Memory.WGT}
+    factors = {operand: f"{operand}_factor_out" for operand in OPERANDS}
+    return {o: indexed[widths[name]] for o, name in factors.items() if name in widths}
+
+
+def accumulates(i: Instruction) -> bool:
+    """Whether an instruction depends on the old values of the accumulators that it writes."""
+    begins = isinstance(i, Gemm | Pool) and (i.reset or i.overwrite)
+    return isinstance(i, LoopInstruction) and not begins
+
+
+def tiles_of(i: LoopInstruction) -> int:
+    """Return the number of neighbouring input tiles that a step reads."""
+    if isinstance(i, Pool):
+        return i.tiles
+    return WINDOW_TILES if isinstance(i, Depthwise) else 1
+
+
+def _parameters(i: LoopInstruction, post: Post) -> Iterator[Access]:
+    """Yield the rows and the table by which results are post-processed; a reset writes none."""
+    if not post.enable or i.reset:
+        return
+    factors = post.row_factor_out, post.row_factor_in
+    offsets = _offsets(_ZERO, i.iter_out, i.iter_in, *factors, 1)
+    for used, half in ((post.use_bias, 0), (post.use_scale, POST_ROWS)):
+        if used:
+            yield Access(Memory.POST, half + post.row, offsets)
+    if post.use_table:
+        yield run(Memory.TABLE, post.table_index, 1)
+
+
+_ZERO = np.zeros(1, np.int64).tobytes()
+
+
+def run(memory: int, first: int, size: int, *, writes: bool = False, reads: bool = True) -> Access:
+    """Return an access to consecutive elements."""
+    return Access(memory, first, _range(size), writes, reads)
+
+
+def block(memory: int, first: int, rows: tuple[int, int], size: int) -> Access:
+    """Return a read of `rows` (their number and stride) of consecutive elements, `size` each."""
+    count, stride = rows
+    if count == 1 or stride == size:
+        return run(memory, first, count * size)
+    return Access(memory, first, _offsets(_range(size).tobytes(), count, 1, stride, 0, 1))
+
+
+def listed(memory: int, elements: Ints, *, writes: bool = False, reads: bool = True) -> Access:
+    """Return an access to distinct elements in ascending order."""
+    first = int(elements[0])
+    return Access(memory, first, elements - first, writes, reads)
+
+
+@lru_cache(maxsize=256)
+def _range(size: int) -> Ints:
+    return _frozen(np.arange(size))
+
+
+@lru_cache(maxsize=1 << 12)
+def _offsets(
+    column: bytes, outer: int, inner: int, factor_out: int, factor_in: int, tiles: int
+) -> Ints:
+    """Return the distinct elements that an operand reaches, counted from the first one.
+
+    Equal tiles at other places, and equal operators, share them.
+    """
+    found = distinct(np.frombuffer(column, np.int64))
+    for extent, factor in ((tiles, 1), (inner, factor_in), (outer, factor_out)):
+        if extent > 1 and factor:
+            found = distinct(np.add.outer(np.arange(extent) * factor, found).ravel())
+    return _frozen(found)
+
+
+def _frozen(numbers: Ints) -> Ints:
+    numbers.flags.writeable = False
+    return numbers
+
+
+def distinct(numbers: npt.NDArray[np.integer[Any]]) -> Ints:
+    """Return the distinct ones of numbers that are not negative, in ascending order.
+
+    As `numpy.unique`, ten times as fast: the numbers are below the depth of a memory.
+    """
+    if not numbers.size:
+        return np.zeros(0, np.int64)
+    present = np.zeros(int(numbers[numbers.argmax()]) + 1, np.bool_)
+    present[numbers] = True
+    return np.flatnonzero(present)
+
+
+def loop_steps(i: LoopInstruction, operand: str) -> Ints:
+    """Return an operand's offsets over the hardware loops, shape (iter_out, iter_in)."""
+    by_out, by_in = _FACTORS[operand](i)
+    found: Ints = np.add.outer(np.arange(i.iter_out) * by_out, np.arange(i.iter_in) * by_in)
+    return found
+
+
+def steps(i: LoopInstruction, operand: str, micro_ops: Ints) -> Ints:
+    """Return an operand's element in each step, shape (iter_out, iter_in, micro-ops)."""
+    column = micro_ops[:, OPERANDS.index(operand)]
+    found: Ints = np.add.outer(loop_steps(i, operand), column)
+    return found
+
+
+def joined(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
+    """Return which micro-ops of an instruction share a step with their predecessor.
+
+    With the extension ``pairs``, the first and the second, the third and the fourth, ... of a GEMM
+    share a step if they name one accumulator.
+    """
+    found = np.zeros(len(micro_ops), np.bool_)
+    if config.has(Extension.PAIRS) and isinstance(i, Gemm):
+        dst = micro_ops[:, 0]
+        found[1::2] = dst[1::2] == dst[: len(dst) // 2 * 2 : 2]
+    return found
+
+
+def row_starts(i: Load | Store, config: HardwareConfig) -> tuple[Ints, int]:
+    """Return the first byte of each row that a LOAD or STORE moves in DRAM, and a row's bytes.
+
+    Bytes count from the buffer that ``dram_base`` is relative to.
+    """
+    size = config.dram_element_bytes(Memory(i.memory))
+    return (i.dram_base + np.arange(i.y_size) * i.x_stride) * size, i.x_size * size

@@ -1,0 +1,487 @@
+"""Lower nodes of a graph to operators of VTA: one function for each operator of graphs.
+
+`lower_<operator>` adds what VTA executes to a region, or raises `NotOnVta` with the reason why the
+host executes the node. So a node runs on VTA if it can be lowered alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.reasons import Reason
+from vtaops.base.shapes import Array
+from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import operators as ops
+from vtaops.machine.capabilities import Feature
+from vtaops.network.epilogue import (
+    LARGEST_WEIGHT,
+    as_int32,
+    common_shift,
+    require_accumulator,
+    require_digits,
+    right_shift,
+    uniform,
+)
+from vtaops.network.lower_sums import (
+    lower_average_pool,
+    lower_convolution,
+    lower_dense,
+    lower_requantize,
+    lower_transposed_convolution,
+)
+from vtaops.network.products import lower_matmul
+from vtaops.network.region import LoweredRegion, all_but, zero_weights
+from vtaops.network.storage import Lanes, TensorPlace, Use
+from vtaops.network.target import NotOnVta, Target
+from vtaops.network.views import Storage, made, storages
+from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, MaxPool2d
+from vtaops.ops.elementwise import Function
+from vtaops.ops.epilogue import offset_stages
+
+ON_HOST = (
+    ops.Host
+    | ops.FloatOperator
+    | ops.Quantize
+    | ops.Dequantize
+    | ops.Constant
+    | ops.FromUint8
+    | ops.ToUint8
+)
+"""Operators that always run on the host."""
+
+_ENDS: dict[type[ops.GraphOperator], str] = {
+    ops.Quantize: "the quantize/dequantize boundary",
+    ops.Dequantize: "the quantize/dequantize boundary",
+    ops.FromUint8: "the uint8 boundary",
+    ops.ToUint8: "the uint8 boundary",
+    ops.Constant: "a constant, which the host passes",
+}
+"""What operators between the accelerator and the world are."""
+
+MAX_EXTENT = 1 << 18
+"""Maximum size of an image axis, because the compiler lists them; vocabularies are smaller."""
+
+
+def lower_region(graph: Graph, nodes: Sequence[Node], target: Target) -> LoweredRegion:
+    """Return the operators that VTA executes for nodes of a graph.
+
+    Raises
+    ------
+    NotOnVta
+        If it cannot execute a node among the others; the error names it.
+    """
+    region = LoweredRegion(graph, nodes, target)
+    for node in region.nodes:
+        try:
+            _LOWERINGS[type(node.op)](node.op, node, region)
+        except NotOnVta as error:
+            error.node = node.name
+            raise
+    region.export_outputs()
+    return region
+
+
+def reason_for_host(node: Node, graph: Graph, target: Target) -> Reason | None:
+    """Return why a node runs on the host; None if VTA can execute it."""
+    try:
+        _check(node, graph, target)
+        if isinstance(node.op, ops.Matmul):
+            lower_matmul(node, target)
+        else:
+            _LOWERINGS[type(node.op)](node.op, node, LoweredRegion(graph, [node], target))
+    except NotOnVta as error:
+        return error.reason if isinstance(node.op, ops.Host) else _named(error.reason, node.op.kind)
+    return None
+
+
+def _named(reason: Reason, kind: str) -> Reason:
+    """Return a reason with the name of the operator in place of its pronoun."""
+    name = f"the {kind.replace('_', ' ').replace('+', ' with ')}"
+    for pronoun, noun in (("its ", f"{name}'s "), ("it ", f"{name} ")):
+        if reason.text.startswith(pronoun):
+            return Reason(reason.code, noun + reason.text.removeprefix(pronoun))
+    return reason
+
+
+# ------------------------------------------------------------------------------ what VTA takes
+
+
+def _check(node: Node, graph: Graph, target: Target) -> None:
+    """Refuse operators, types, roundings and images that no function below need expect."""
+    op = node.op
+    if isinstance(op, ops.Host):
+        raise NotOnVta(op.code, op.reason)
+    if type(op) in _ENDS:
+        raise NotOnVta("boundary", _ENDS[type(op)])
+    if isinstance(op, ops.FloatOperator):
+        raise NotOnVta("no_operator", f"VTA has no operator {op.kind}")
+    for tensor in (*node.inputs, *node.outputs):
+        if tensor.dtype != "int8":
+            raise NotOnVta("type", f"{tensor.name} is {tensor.dtype}; VTA computes on int8")
+    if type(op) not in _LOWERINGS and not isinstance(op, ops.Expand | ops.Matmul):
+        raise NotOnVta("no_operator", f"VTA has no {op.kind}")
+    if isinstance(op, ops.Requantized):
+        _check_rounding(op.requantization, target)
+    if not isinstance(op, ops.Matmul):
+        _check_storage(node, graph)
+
+
+def _check_rounding(scaling: Requantization, target: Target) -> None:
+    if scaling.rounding in ("once", "twice"):
+        text = "it rounds like TFLite, which VTA can only approximate; with 'exact', it is equal"
+        raise NotOnVta("rounding", text)
+    if scaling.rounding != "half_up" and not target.fine:
+        text = f"{target.config.name} has no extension 'exact', which has its scales"
+        raise NotOnVta("rounding", text)
+
+
+def _check_storage(node: Node, graph: Graph) -> None:
+    """Refuse a node that cannot read or write the images that hold its tensors."""
+    known, found = storages(graph), []
+    for tensor in (*node.inputs, *node.outputs):
+        if (storage := known.get(tensor.name)) is None:
+            text = f"{tensor.name} has rank {len(tensor.shape)}; VTA's images need 2 or more"
+            raise NotOnVta("layout", text)
+        if (extent := max(storage.image)) > MAX_EXTENT:
+            text = f"{tensor.name} has an axis of {extent:,}; an image's are at most {MAX_EXTENT:,}"
+            raise NotOnVta("layout", text)
+        found.append(storage)
+    *given, result = found
+    if made(node.op, node, given) != result:
+        raise NotOnVta("layout", _misfit(node, given))
+
+
+def _misfit(node: Node, given: Sequence[Storage]) -> str:
+    """Return why an operator cannot read its inputs as they are stored."""
+    data = node.inputs[0]
+    before, after = data.shape, node.outputs[0].shape
+    if isinstance(node.op, ops.Expand):
+        return (
+            f"it repeats {before} to {after}; VTA repeats channels and pixels of images that it "
+            "made"
+        )
+    if isinstance(node.op, ops.Reshape | ops.Transpose):
+        return (
+            f"it moves data: {before} to {after}; on VTA, a view keeps the pixels of images apart "
+            f"from their channels"
+        )
+    if isinstance(node.op, ops.Concat | ops.Slice):
+        does = "concatenation" if isinstance(node.op, ops.Concat) else "slice"
+        return (
+            f"{does} on axis {node.op.axis} of {before}; only channels and adjacent pixels are "
+            "supported"
+        )
+    stored = " and ".join(map(str, given))
+    return f"{data.name} is stored as {stored} for its other readers, with other channels"
+
+
+# --------------------------------------------------------------------------------- elementwise
+
+
+def lower_max_pool(op: ops.MaxPool, node: Node, region: LoweredRegion) -> None:
+    """Lower to a pool."""
+    if op.dilation != (1, 1):
+        text = f"its windows have the dilation {op.dilation}; VTA compares adjacent pixels"
+        raise NotOnVta("window", text)
+    place = region.same_lanes(node)
+    pool = MaxPool2d(
+        **Use(place).extents,
+        channels=region.width(place),
+        kernel=op.kernel,
+        strides=op.strides,
+        padding=op.window(node.inputs[0]).padding,
+    )
+    region.step_alike(node, pool, place)
+
+
+def lower_add(op: ops.Add, node: Node, region: LoweredRegion) -> None:
+    """Lower to a sum with factors, on plain VTA to a depthwise convolution with a residual."""
+    a, b = node.inputs
+    if a.shape != b.shape:
+        text = f"its operands have the shapes {a.shape} and {b.shape}; VTA adds equal ones"
+        raise NotOnVta("shape", text)
+    scaling, factors = op.requantization, op.factors
+    zeros = -sum(f * t.zero_point for f, t in zip(factors, node.inputs, strict=True))
+    if region.target.scales:
+        require_digits("its factors are", factors)
+        _elementwise(op, node, region, "add", *factors, constant=zeros)
+        return
+    shift, constant = right_shift(scaling), zeros + scaling.constant
+    require_accumulator(128 * sum(map(abs, factors)) + abs(constant))
+    for swapped, (first, second) in ((False, factors), (True, factors[::-1])):
+        bits = common_shift(second, shift)
+        if -128 <= first <= LARGEST_WEIGHT and -128 <= second >> bits <= LARGEST_WEIGHT:
+            scales = first, second >> bits, bits, shift - bits
+            _add_residual(op, node, region, constant, scales, swapped=swapped)
+            return
+    rounded = zeros + (scaling.zero_point << shift)
+    try:
+        offset_stages("sum", rounded, shift, "half_up")
+    except ShapeError as error:
+        text = f"its constant of the zero points: {error}"
+        raise NotOnVta("zero_point", text) from error
+    require_digits("its factors are", factors)
+    _elementwise(op, node, region, "add", *factors, constant=rounded)
+
+
+def _add_residual(
+    op: ops.Add,
+    node: Node,
+    region: LoweredRegion,
+    constant: int,
+    scales: tuple[int, int, int, int],
+    *,
+    swapped: bool,
+) -> None:
+    """Add a sum as a depthwise convolution of one operand with the other as residual.
+
+    The first operand is multiplied and shifted by some bits; the second is added before the rest
+    of the shift. This is exact, since the second product is a multiple of ``2**bits``.
+    """
+    factor, residual_scale, bits, rest = scales
+    data = region.same_lanes(node)
+    lanes, size = region.lanes(data), region.width(data)
+    other = region.second(node, lanes)
+    res = region.result(node, lanes)
+    if swapped:
+        data, other = other, data
+    convolution = Conv2d(
+        **Use(data).extents,
+        in_channels=size,
+        out_channels=size,
+        kernel=1,
+        groups=size,
+        bias=constant != 0,
+        shift=bits,
+        clip=op.requantization.clip,
+        residual=True,
+        residual_scale=residual_scale,
+        residual_shift=rest,
+    )
+    uses = {"data": Use(data), "residual": Use(other), "res": Use(res)}
+    kernel = np.full((size, 1, 1, 1), factor, np.int8)
+    bias = np.full(size, constant, np.int32) if constant else None
+    region.step(node, convolution, uses, kernel=kernel, bias=bias)
+
+
+def lower_multiply(op: ops.Multiply, node: Node, region: LoweredRegion) -> None:
+    """Lower to a product of two tensors."""
+    capabilities = region.target.capabilities
+    if not capabilities.has(Feature.MUL):
+        raise NotOnVta("extension", f"{capabilities.name} cannot multiply two tensors")
+    if op.requantization.zero_point and not region.target.scales:
+        text = f"its result has the zero point {op.requantization.zero_point}; on VTA it needs 0"
+        raise NotOnVta("zero_point", text)
+    (image, first), (gate, second) = ((t.shape, -t.zero_point) for t in node.inputs)
+    offsets = {"data_offset": first, "other_offset": second, "by_channel": image != gate}
+    _elementwise(op, node, region, "multiply", 1, 1, **offsets)
+
+
+def lower_leaky_relu(op: ops.LeakyRelu, node: Node, region: LoweredRegion) -> None:
+    """Lower to the greater one of two products."""
+    if np.ndim(op.negative):
+        text = "it has a factor for each channel; VTA scales all its channels alike"
+        raise NotOnVta("channels", text)
+    if op.negative > op.positive or op.negative == 0:
+        text = f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
+        raise NotOnVta("scale", text)
+    zero_points = {node.inputs[0].zero_point}
+    if not region.target.scales:  # fixed-point scaling adds the zero point of the result
+        zero_points |= {op.requantization.zero_point}
+    if zero_points != {0}:
+        text = f"its zero points are {sorted(zero_points)}; on VTA it needs 0"
+        raise NotOnVta("zero_point", text)
+    _elementwise(op, node, region, "maximum", op.positive, op.negative)
+
+
+def _elementwise(
+    op: ops.Add | ops.Multiply | ops.LeakyRelu,
+    node: Node,
+    region: LoweredRegion,
+    function: Function,
+    factor: int,
+    other_factor: int,
+    constant: int = 0,
+    **offsets: Any,
+) -> None:
+    """Add a function of two tensors, or of one tensor and itself."""
+    scaling = op.requantization
+    if region.target.scales:
+        fields = uniform(scaling)
+        assert fields is not None
+    else:
+        fields = {"shift": right_shift(scaling), "rounding": "half_up"}
+    data = region.same_lanes(node)
+    other = region.second(node, region.lanes(data)) if len(node.inputs) > 1 else data
+    combined = Elementwise(
+        function=function,
+        shape=region.shape(data),
+        scale=factor,
+        other_scale=other_factor,
+        clip=scaling.clip,
+        constant=as_int32(constant),
+        **fields,
+        **offsets,
+    )
+    region.step_alike(node, combined, data, other=other)
+
+
+def lower_lookup_table(op: ops.LookupTable, node: Node, region: LoweredRegion) -> None:
+    """Lower a table that no operator before it applies to a copy."""
+    if op.table.ndim > 1:
+        raise NotOnVta("channels", "it has a table for each channel; VTA maps all channels alike")
+    if not region.target.tables:
+        text = f"{op.kind} is a table, which {region.target.config.name} lacks"
+        raise NotOnVta("extension", text)
+    data = region.same_lanes(node)
+    copy = Elementwise(function="identity", shape=region.shape(data), multiplier=1)
+    region.tabulate(node, op.table)
+    region.step_alike(node, copy, data)
+
+
+# ------------------------------------------------------------------------------------ movement
+
+
+def lower_concat(op: ops.Concat, node: Node, region: LoweredRegion) -> None:
+    """Lower to nothing, if channels are joined: to copies of the parts that lie elsewhere."""
+    if region.moves_pixels(node):
+        _join_pixels(node, region, op.axis)
+        return
+    places = [region.part(node, position) for position in range(len(node.inputs))]
+    pairs = zip(node.inputs, places, strict=True)
+    lanes = [_by_axis(tensor, place.lanes, region) for tensor, place in pairs]
+    joined = TensorPlace(region.slot(node).memory, _flat(np.concatenate(lanes, op.axis)))
+    region.places[node.outputs[0].name] = joined
+
+
+def _join_pixels(node: Node, region: LoweredRegion, axis: int, start: int = 0) -> None:
+    """Copy images to parts of the result, or the part from `start` on of one image."""
+    (result,) = node.outputs
+    res, storage = region.result(node), region.storages[result.name]
+    across = storage.pixel_axis(axis % len(result.shape), result.shape) == 3
+    size = storage.image[2 + across]
+    for tensor in node.inputs:
+        data = region.packed(node, tensor)
+        extent = data.memory.image[2 + across]
+        shared = min(extent, size)
+        uses = [
+            Use(place, all_but(int(across), (at, whole - shared - at)))
+            for place, at, whole in (
+                (data, start if extent > size else 0, extent),
+                (res, 0 if extent > size else start, size),
+            )
+        ]
+        start += extent
+        region.copy_part(node, *uses)
+
+
+def _by_axis(tensor: Tensor, lanes: Lanes, region: LoweredRegion) -> Array:
+    """Return the lanes of a tensor by the axes of its channels; others have one element."""
+    axes = region.storages[tensor.name].channel_axes(tensor.shape) or range(0)
+    shape = [extent if axis in axes else 1 for axis, extent in enumerate(tensor.shape)]
+    return np.array(lanes).reshape(shape)
+
+
+def _flat(lanes: Array) -> Lanes:
+    return tuple(lanes.ravel().tolist())
+
+
+def _view(node: Node, region: LoweredRegion, lanes: Array) -> None:
+    """Make the result of a node another view of its input: other lanes of the same image."""
+    memory = region.first(node).memory
+    region.places[node.outputs[0].name] = TensorPlace(memory, _flat(lanes))
+
+
+def lower_slice(op: ops.Slice, node: Node, region: LoweredRegion) -> None:
+    """Lower to a view of channels, or to a copy of pixels."""
+    if region.moves_pixels(node):
+        _join_pixels(node, region, op.axis, op.start)
+        return
+    lanes = _by_axis(node.inputs[0], region.first(node).lanes, region)
+    _view(node, region, lanes.take(range(op.start, op.stop, op.step), op.axis))
+
+
+def lower_channel_shuffle(op: ops.ChannelShuffle, node: Node, region: LoweredRegion) -> None:
+    """Lower to a view."""
+    _view(node, region, np.array(region.first(node).lanes).reshape(op.groups, -1).T)
+
+
+def lower_reshape(op: ops.Reshape, node: Node, region: LoweredRegion) -> None:
+    """Lower to a view."""
+    _view(node, region, np.array(region.first(node).lanes))
+
+
+def lower_transpose(op: ops.Transpose, node: Node, region: LoweredRegion) -> None:
+    """Lower to a view."""
+    lanes = _by_axis(node.inputs[0], region.first(node).lanes, region)
+    _view(node, region, lanes.transpose(op.axes))
+
+
+def lower_pad(op: ops.Pad, node: Node, region: LoweredRegion) -> None:
+    """Lower to a copy into an image whose border keeps the zero point, or is copied too."""
+    data = region.same_lanes(node)
+    place = region.result(node, region.lanes(data))
+    place.memory.filled = op.mode == "constant"
+    top, left, bottom, right = op.padding
+    region.copy(node.name, data, place, (-top, -left, -bottom, -right))
+    if op.mode != "constant":
+        _repeat_border(op, node, region, place)
+
+
+def _repeat_border(op: ops.Pad, node: Node, region: LoweredRegion, place: TensorPlace) -> None:
+    """Copy rows of an image to its border, and then columns with their ends."""
+    inside, size = (region.image_of(t)[2:] for t in (node.inputs[0], node.outputs[0]))
+    across = {0: (op.padding[1], op.padding[3]), 1: (0, 0)}
+    for axis in (0, 1):
+        before, behind = op.sources(axis, inside[axis])
+        first, beyond = op.padding[axis], size[axis] - 1
+        for to, source in [*enumerate(before), *enumerate(behind, first + inside[axis])]:
+            data, res = (
+                Use(place, all_but(axis, (at, beyond - at), across[axis]))
+                for at in (first + source, to)
+            )
+            region.copy_part(node, data, res)
+
+
+def lower_upsample(op: ops.Upsample, node: Node, region: LoweredRegion) -> None:
+    """Lower to a transposed convolution that copies each pixel to every position of its phase."""
+    data, place = region.first(node), region.result(node)
+    inputs, outputs = region.width(data), region.width(place)
+    weight = zero_weights(inputs, outputs, *op.factors)
+    weight[region.lanes(data), region.lanes(place)] = 1
+    uses = {"data": Use(data), "res": Use(place)}
+    transposed = Conv2dTranspose(
+        **uses["data"].extents,
+        in_channels=inputs,
+        out_channels=outputs,
+        kernel=op.factors,
+        strides=op.factors,
+        shift=0,
+        clip=None,
+    )
+    region.step(node, transposed, uses, kernel=weight)
+
+
+_LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], None]] = {
+    ops.Add: lower_add,
+    ops.AveragePool: lower_average_pool,
+    ops.ChannelShuffle: lower_channel_shuffle,
+    ops.Concat: lower_concat,
+    ops.Convolution: lower_convolution,
+    ops.Dense: lower_dense,
+    ops.LeakyRelu: lower_leaky_relu,
+    ops.LookupTable: lower_lookup_table,
+    ops.MaxPool: lower_max_pool,
+    ops.Multiply: lower_multiply,
+    ops.Pad: lower_pad,
+    ops.Requantize: lower_requantize,
+    ops.Reshape: lower_reshape,
+    ops.Slice: lower_slice,
+    ops.Transpose: lower_transpose,
+    ops.TransposedConvolution: lower_transposed_convolution,
+    ops.Upsample: lower_upsample,
+}

@@ -1,0 +1,304 @@
+"""Sums of products on VTA: convolutions, matrix products, and means that are sums with one weight.
+
+Constants are folded: weights are spread over the lanes that hold their channels, and all terms of
+the sums, including zero points, become one bias (``docs/quantization.md``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array
+from vtaops.graph import Node
+from vtaops.graph import operators as ops
+from vtaops.machine.views import constant_digits
+from vtaops.network.averages import parts, scaled
+from vtaops.network.epilogue import SumEpilogue, single_shift
+from vtaops.network.gathering import gathered
+from vtaops.network.region import LoweredRegion, padding_of, zero_weights
+from vtaops.network.storage import Lanes, TensorPlace, Use, on_lanes, packed_lanes
+from vtaops.network.target import NotOnVta
+from vtaops.ops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm
+
+
+def lower_convolution(op: ops.Convolution, node: Node, region: LoweredRegion) -> None:
+    """Lower to a convolution; a depthwise one does not change lanes."""
+    groups = op.groups
+    if groups > 1 and op.weight.shape[:2] == (groups, 1):
+        _depthwise(op, node, region)
+        return
+    data, weight, outputs = region.first(node), op.weight, _output_lanes(node, region)
+    lanes, inputs = region.lanes(data), region.width(data)
+    if groups > 1 and lanes == packed_lanes(len(lanes)):
+        inputs = len(lanes)
+        assert outputs == packed_lanes(len(outputs))
+    else:
+        weight = _ungrouped(weight, groups) if groups > 1 else weight
+        weight = on_lanes(weight, lanes, inputs, axis=1)
+        weight = on_lanes(weight, outputs, region.filled(max(outputs) + 1), axis=0)
+        groups = 1
+    _convolve(op, node, region, data, weight, outputs, groups, inputs)
+
+
+def _depthwise(op: ops.Convolution, node: Node, region: LoweredRegion) -> None:
+    data = region.same_lanes(node)
+    lanes, size = region.lanes(data), region.width(data)
+    weight = on_lanes(op.weight, lanes, size)
+    _convolve(op, node, region, data, weight, lanes, size, size)
+
+
+def _output_lanes(node: Node, region: LoweredRegion) -> Lanes:
+    """Return the lanes of a result: those of the residual, if there is one."""
+    dense = getattr(node.op, "groups", 1) == 1
+    if len(node.inputs) > 1 and dense and not region.is_joined(node):
+        return region.lanes(region.places[node.inputs[1].name])
+    return packed_lanes(region.image_of(node.outputs[0])[1])
+
+
+def _convolve(
+    op: ops.Convolution,
+    node: Node,
+    region: LoweredRegion,
+    data: TensorPlace,
+    weight: Array,
+    outputs: Lanes,
+    groups: int,
+    inputs: int,
+) -> None:
+    """Add a convolution on lanes; the weights cover all lanes."""
+    epilogue = _epilogue(op, op.weight, node, region, op.residual_factor)
+    padding, sides = padding_of(node.inputs[0], op.padding)
+    place = region.result(node, outputs)
+    uses = {"data": Use(data, sides)}
+    if op.residual_factor is not None:
+        uses["residual"] = Use(region.second(node, region.lanes(place)))
+    uses["res"] = Use(place)
+    size = weight.shape[0] if groups > 1 else region.filled(max(outputs) + 1)
+    convolution = Conv2d(
+        **uses["data"].extents,
+        in_channels=inputs,
+        out_channels=size,
+        kernel=weight.shape[2:],
+        strides=op.strides,
+        padding=padding,
+        dilation=op.dilation,
+        groups=groups,
+        **epilogue.fields,
+    )
+    epilogue, weight = epilogue.on_lanes(outputs, size), weight << epilogue.left
+    if groups == 1 and region.is_only_for(node):
+        channels = len(data.lanes)
+        narrow = replace(convolution, in_channels=channels)
+        config = region.target.config
+        found = gathered(narrow, weight[:, :channels], epilogue.constant, config)
+        if found is not None:
+            data.memory.folded = found.buffer
+            convolution, weight = found.op, found.weight
+            epilogue = replace(epilogue, constant=found.constant)
+    _add_sum(convolution, node, region, uses, weight, epilogue)
+
+
+def _epilogue(
+    op: ops.Convolution | ops.Dense | ops.TransposedConvolution,
+    weight: Array,
+    node: Node,
+    region: LoweredRegion,
+    residual: Array | None = None,
+) -> SumEpilogue:
+    zero_points = tuple(tensor.zero_point for tensor in node.inputs)
+    return SumEpilogue.of(weight, op.bias, op.requantization, zero_points, region.target, residual)
+
+
+def _add_sum(
+    op: Conv2d,
+    node: Node,
+    region: LoweredRegion,
+    uses: dict[str, Use],
+    weight: Array,
+    epilogue: SumEpilogue,
+) -> None:
+    """Add a convolution with the terms that are added to its sums."""
+    constant = epilogue.constant
+    plain = not (region.target.scales or op.multiplier)  # what follows the sums is a shift
+    digits = constant_digits(constant, region.block) if plain else None
+    if digits is None:
+        op, bias = epilogue.with_bias(op)
+        region.step(node, op, uses, kernel=weight, bias=bias, **epilogue.vectors)
+    elif constant.any():
+        op, tiles = replace(op, bias_tiles=True), digits[:, :, None, None]
+        region.step(node, op, uses, kernel=weight, constant_scale=tiles)
+    else:
+        region.step(node, op, uses, kernel=weight)
+
+
+def _ungrouped(weight: Array, groups: int) -> Array:
+    """Return the weights of a grouped convolution as those of a dense one."""
+    outputs, inputs = weight.shape[:2]
+    dense = zero_weights(outputs, inputs * groups, *weight.shape[2:])
+    for output in range(outputs):
+        first = output // (outputs // groups) * inputs
+        dense[output, first : first + inputs] = weight[output]
+    return dense
+
+
+def lower_transposed_convolution(
+    op: ops.TransposedConvolution, node: Node, region: LoweredRegion
+) -> None:
+    """Lower to a transposed convolution."""
+    zero_point = node.inputs[0].zero_point
+    if op.groups > 1 or op.dilation != (1, 1):
+        raise NotOnVta(
+            "window",
+            f"it has {op.groups} groups and the dilation {op.dilation}; with zeros between its "
+            f"weights, they would be too many or its sums not those of VTA",
+        )
+    if zero_point and not _one_tap(op):  # each phase has other taps, hence another constant
+        text = f"its input has the zero point {zero_point}; transposed, VTA needs 0"
+        raise NotOnVta("zero_point", text)
+
+    def make(inputs: int, outputs: int, **fields: Any) -> Conv2dTranspose:
+        return Conv2dTranspose(
+            **Use(region.first(node)).extents,
+            in_channels=inputs,
+            out_channels=outputs,
+            kernel=op.weight.shape[2:],
+            strides=op.strides,
+            padding=op.padding,
+            output_padding=op.output_padding,
+            **fields,
+        )
+
+    if not region.target.scales:
+        single_shift(op.requantization)
+    epilogue = _epilogue(op, _constant_weight(op), node, region)
+    _multiply(op.weight, node, region, epilogue, make, "kernel", (0, 1))
+
+
+def _one_tap(op: ops.TransposedConvolution) -> bool:
+    """Return whether every pixel of the result has one tap, all with the same sum of weights."""
+    weight = op.weight.astype(np.int64)
+    sums = np.stack([weight.sum(axis=0), np.abs(weight).sum(axis=0)])
+    alone = op.weight.shape[2:] == op.strides and op.output_padding == (0, 0)
+    return alone and bool((sums == sums[..., :1, :1]).all())
+
+
+def _constant_weight(op: ops.TransposedConvolution) -> npt.NDArray[np.int8]:
+    """Return the weights that multiply the zero point of the input, output channels first."""
+    weight: npt.NDArray[np.int8] = op.weight.transpose(1, 0, 2, 3)
+    return weight[..., :1, :1] if _one_tap(op) else weight
+
+
+def lower_dense(op: ops.Dense, node: Node, region: LoweredRegion) -> None:
+    """Lower to a matrix product, or to a convolution.
+
+    A product for each pixel, or of a flattened image, is a convolution of its size.
+    """
+    data = region.first(node)
+    n, _, h, w = data.memory.image
+    epilogue = _epilogue(op, op.weight, node, region)
+    if h * w > 1 or "multiplier" in epilogue.fields:
+        size = (1, 1) if op.weight.shape[1] == len(data.lanes) else (h, w)
+        weight = op.weight.reshape(len(op.weight), len(data.lanes), *size)
+        lower_convolution(ops.Convolution(weight, op.bias, op.requantization), node, region)
+        return
+
+    def make(inputs: int, outputs: int, **fields: Any) -> Gemm:
+        return Gemm(m=n, n=outputs, k=inputs, **fields)
+
+    _multiply(op.weight, node, region, epilogue, make, "weight", (1, 0))
+
+
+def _multiply(
+    weight: Array,
+    node: Node,
+    region: LoweredRegion,
+    epilogue: SumEpilogue,
+    make: Callable[..., Any],
+    name: str,
+    axes: tuple[int, int],
+) -> None:
+    """Add a product with weights whose input and output channels are on two `axes`."""
+    data, place = region.first(node), region.result(node)
+    inputs, outputs, lanes = region.width(data), region.width(place), region.lanes(place)
+    weight = on_lanes(weight << epilogue.left, region.lanes(data), inputs, axes[0])
+    weight = on_lanes(weight, lanes, outputs, axes[1])
+    product = make(inputs, outputs, **epilogue.fields)
+    epilogue = epilogue.on_lanes(lanes, outputs)
+    product, bias = epilogue.with_bias(product)
+    weights = {name: weight, "bias": bias, **epilogue.vectors}
+    region.step(node, product, {"data": Use(data), "res": Use(place)}, **weights)
+
+
+def lower_requantize(op: ops.Requantize, node: Node, region: LoweredRegion) -> None:
+    """Lower to a depthwise convolution with weights of 1."""
+    channels = len(region.first(node).lanes)
+    weight = np.ones((channels, 1, 1, 1), np.int8)
+    convolution = ops.Convolution(weight, None, op.requantization, groups=channels)
+    _depthwise(convolution, node, region)
+
+
+def lower_average_pool(op: ops.AveragePool, node: Node, region: LoweredRegion) -> None:
+    """Lower to pools, or to a depthwise convolution whose weights are the factor of the mean."""
+    window, scaling = op.window(node.inputs[0]), op.requantization
+    if op.differs(node.inputs[0]):
+        _average_in_parts(op, node, region)
+        return
+    if not region.target.scales:
+        single_shift(scaling)
+    channels = len(region.first(node).lanes)
+    weight = np.full((channels, 1, *window.kernel), op.factor, np.int8)
+    around, each = (op.padding, op.dilation), channels
+    convolution = ops.Convolution(weight, None, scaling, op.strides, *around, each)
+    _epilogue(convolution, weight[:1], node, region)
+    if window.dilation != (1, 1) or not _average(op, node, region, window.kernel):
+        _depthwise(convolution, node, region)
+
+
+def _average_in_parts(op: ops.AveragePool, node: Node, region: LoweredRegion) -> None:
+    """Lower a mean whose windows differ to one pool for each part of the result."""
+    (source,), (result,) = node.inputs, node.outputs
+    try:
+        found = list(parts(op, source, result, region.target.scales))
+    except (NotOnVta, ShapeError) as error:
+        raise NotOnVta("window", f"in parts of equal windows: {error}") from error
+    data = region.same_lanes(node)
+    place = region.result(node, region.lanes(data))
+    for part in found:
+        pool = replace(part.pool, channels=region.width(data))
+        region.step(node, pool, {"data": Use(data, part.data), "res": Use(place, part.res)})
+
+
+def _average(
+    op: ops.AveragePool, node: Node, region: LoweredRegion, kernel: tuple[int, int]
+) -> bool:
+    """Add the pool of VTA, whose weights are one tile; return False if it does not fit."""
+    place, source = region.same_lanes(node), node.inputs[0]
+    padding, sides = padding_of(source, op.padding)
+    data = Use(place, sides)
+    pool = AvgPool2d(
+        **data.extents,
+        channels=region.width(place),
+        kernel=kernel,
+        strides=op.strides,
+        padding=padding,
+        rounding="half_up",
+        clip=op.requantization.clip,
+    )
+    scales = region.target.scales
+    try:
+        pool = scaled(pool, op.requantization, op.factor, source.zero_point, scales)
+    except (NotOnVta, ShapeError):
+        return False
+    if not pool.offset and pool.division == (plain := replace(pool, division=None)).factor:
+        pool = plain
+    elif pool.offset and math.prod(pool.out_size) > pool.window.count:
+        return False  # an offset costs passes over the results, in a convolution a product
+    region.step(node, pool, {"data": data, "res": Use(region.result(node, region.lanes(place)))})
+    return True

@@ -1,0 +1,381 @@
+"""The region of a network that is being lowered: its steps, and the places of its tensors in DRAM.
+
+The inputs of a concatenation are stored in one image from the start, so that joining moves nothing.
+If padding must hold a zero point other than 0, an operator reads it from a border in DRAM and does
+not pad.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from vtaops.base.shapes import Array, Sides, ceil_div
+from vtaops.graph import Graph, Node, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.operators import GraphOperator
+from vtaops.network.storage import (
+    NO_SIDES,
+    Lanes,
+    MappedOperator,
+    StoredImage,
+    TensorPlace,
+    Use,
+    packed_lanes,
+)
+from vtaops.network.target import NotOnVta, Target
+from vtaops.network.views import Image, joins_pixels, storages
+from vtaops.ops import Conv2d, Elementwise, Operator
+
+MAX_WEIGHTS = 1 << 28
+"""Maximum bytes of weights made by the compiler, to move channels or for zeros between groups."""
+
+
+class LoweredRegion:
+    """The operators that VTA executes for nodes of a graph, and the places of their tensors.
+
+    `vtaops.network.lower` adds them, node by node.
+
+    Parameters
+    ----------
+    graph : Graph
+        The network.
+    nodes : sequence of Node
+        Nodes that the region executes, in order.
+    target : Target
+        The hardware.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The names of the nodes.
+    nodes : list of Node
+        The nodes, without tables that the operators before them apply.
+    steps : list of MappedOperator
+        Operators that VTA executes, in order.
+    inputs, outputs : list of Tensor
+        Tensors that the region reads from the host, and those that others read from it.
+    memories : dict of str to StoredImage
+        The images in DRAM, by name.
+    places : dict of str to TensorPlace
+        Place of each tensor, by name.
+    storages : mapping of str to Storage
+        How the images hold the tensors of the graph, by name.
+    """
+
+    def __init__(self, graph: Graph, nodes: Sequence[Node], target: Target) -> None:
+        self.graph, self.target = graph, target
+        self.storages = storages(graph)
+        self.names = tuple(node.name for node in nodes)
+        self.nodes = list(nodes)
+        self.block = target.config.block_in
+        self.steps: list[MappedOperator] = []
+        self.memories: dict[str, StoredImage] = {}
+        self.places: dict[str, TensorPlace] = {}
+        self._made = [tensor for node in nodes for tensor in node.outputs]
+        names = {tensor.name for tensor in self._made}
+        self.inputs = unique(t for n in nodes for t in n.inputs if t.name not in names)
+        self._slots: dict[str, TensorPlace] = {}
+        self._tables: dict[str, Array] = {}
+        """Tables that operators apply to their results, by name of the result."""
+        if target.tables:
+            self._fuse_tables()
+        for tensor in self.inputs:
+            self.places[tensor.name] = self.new(tensor, role="input")
+        self._join_concatenations()
+
+    @cached_property
+    def outputs(self) -> list[Tensor]:
+        others = (node for node in self.graph.nodes if node.name not in self.names)
+        beyond = [*self.graph.outputs, *(tensor for node in others for tensor in node.inputs)]
+        read = {tensor.name for tensor in beyond}
+        return [tensor for tensor in self._made if tensor.name in read]
+
+    def _fuse_tables(self) -> None:
+        """Merge a table with the operator before it if nothing else reads that result."""
+        makers = {node.name: node for node in self.nodes if isinstance(node.op, ops.Requantized)}
+        nodes = {node.name: node for node in self.nodes}
+        for node in self.nodes:
+            tensor = node.inputs[0]
+            alone = self.graph.consumers(tensor) == [node] and tensor not in self.graph.outputs
+            if isinstance(node.op, ops.LookupTable) and tensor.name in makers and alone:
+                nodes[tensor.name] = replace(makers[tensor.name], outputs=node.outputs)
+                del nodes[node.name]
+                self._tables[node.name] = node.op.table
+        self.nodes = list(nodes.values())
+
+    # -------------------------------------------------------------------------- images
+
+    def image_of(self, tensor: Tensor) -> Image:
+        """Return the shape (N, C, H, W) of the image that holds a tensor."""
+        return self.storages[tensor.name].image
+
+    def moves_pixels(self, node: Node) -> bool:
+        """Return whether an operator joins or cuts pixels, and not channels."""
+        return joins_pixels(node, self.storages[node.inputs[0].name])
+
+    def new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
+        """Return a new image for a tensor, with contiguous channels."""
+        image = self.image_of(tensor)
+        memory = self._memory(name or tensor.name, image, tensor, role)
+        return TensorPlace(memory, packed_lanes(image[1]))
+
+    def _memory(
+        self, name: str, image: Image, tensor: Tensor, role: str = "scratch"
+    ) -> StoredImage:
+        n, c, h, w = image
+        if role != "input":  # the host pads inputs
+            c = self.filled(c)
+        memory = StoredImage(name, (n, c, h, w), tensor.zero_point, role=role)
+        self.memories[name] = memory
+        return memory
+
+    def result(self, node: Node, lanes: Lanes | None = None) -> TensorPlace:
+        """Return the place of a node's result: its part of a concatenation, or a new image.
+
+        `lanes` are those that the operator keeps from its input, counted from the first block.
+        """
+        (tensor,) = node.outputs
+        place = self._slots.get(tensor.name)
+        if place is None:
+            n, channels, h, w = self.image_of(tensor)
+            lanes = packed_lanes(channels) if lanes is None else lanes
+            place = TensorPlace(self._memory(tensor.name, (n, max(lanes) + 1, h, w), tensor), lanes)
+        self.places[tensor.name] = place
+        return place
+
+    def is_joined(self, node: Node) -> bool:
+        """Return whether the result of a node is part of a concatenation."""
+        return node.outputs[0].name in self._slots
+
+    def filled(self, lanes: int) -> int:
+        """Return the number of lanes of the blocks that hold so many lanes."""
+        return ceil_div(lanes, self.block) * self.block
+
+    def width(self, place: TensorPlace) -> int:
+        """Return the number of lanes of the blocks that hold a tensor."""
+        return place.blocks(self.block)[1] * self.block
+
+    def shape(self, place: TensorPlace) -> tuple[int, int, int, int]:
+        """Return the shape of the blocks that hold a tensor."""
+        n, _, h, w = place.memory.image
+        return n, self.width(place), h, w
+
+    def lanes(self, place: TensorPlace) -> Lanes:
+        """Return the lanes of a tensor's channels, from the first of its blocks."""
+        return place.relative(self.block)
+
+    # ---------------------------------------------------------------- concatenations
+
+    def _join_concatenations(self) -> None:
+        """Assign the inputs of every concatenation to parts of one image.
+
+        An input that already has another place, in another concatenation or as a view, is copied;
+        the others are stored directly in their parts.
+        """
+        joins = [
+            node
+            for node in self.nodes
+            if isinstance(node.op, ops.Concat) and not self.moves_pixels(node)
+        ]
+        parts = self._parts(joins)
+        widths: dict[str, int] = {}  # in lanes
+        for node in joins:
+            for name, tensor in parts[node.name]:
+                widths.setdefault(name, self.filled(self.image_of(tensor)[1]))
+            widths[node.name] = sum(widths[name] for name, _ in parts[node.name])
+        for node in reversed(joins):
+            (result,) = node.outputs
+            if result.name not in self._slots:
+                n, _, h, w = self.image_of(result)
+                memory = self._memory(result.name, (n, widths[result.name], h, w), result)
+                self._slots[result.name] = TensorPlace(memory, (0,))
+            slot = self._slots[result.name]
+            start = slot.lanes[0]
+            for name, tensor in parts[node.name]:
+                lanes = range(start, start + self.image_of(tensor)[1])
+                self._slots[name] = TensorPlace(slot.memory, tuple(lanes))
+                start += widths[name]
+
+    def _parts(self, joins: Sequence[Node]) -> dict[str, list[tuple[str, Tensor]]]:
+        """Return the inputs of each concatenation by name; copies have separate names."""
+        makers = {tensor.name: node for node in self.nodes for tensor in node.outputs}
+        parts: dict[str, list[tuple[str, Tensor]]] = {}
+        taken: set[str] = set()
+        for node in reversed(joins):
+            parts[node.name] = []
+            for position, tensor in enumerate(node.inputs):
+                maker, name = makers.get(tensor.name), tensor.name
+                stored = maker is not None and (maker in joins or not is_free(maker.op))
+                if not stored or name in taken:
+                    name = _copy_name(node, position)
+                taken.add(name)
+                parts[node.name].append((name, tensor))
+        return parts
+
+    def part(self, node: Node, position: int) -> TensorPlace:
+        """Return the place of an input of a concatenation in its result, copied if necessary."""
+        place = self.places[node.inputs[position].name]
+        slot = self._slots.get(_copy_name(node, position))
+        if slot is None:
+            return place
+        self.copy(node.name, place, slot)
+        return slot
+
+    def slot(self, node: Node) -> TensorPlace:
+        """Return where the result of a concatenation begins."""
+        return self._slots[node.outputs[0].name]
+
+    # ------------------------------------------------------------------------- operands
+
+    def first(self, node: Node) -> TensorPlace:
+        """Return the place of the first input of a node."""
+        return self.places[node.inputs[0].name]
+
+    def same_lanes(self, node: Node) -> TensorPlace:
+        """Return the first input of an operator that keeps lanes, with channels in the right lanes.
+
+        If the result is part of a concatenation, or the inputs have different lanes, they are
+        packed.
+        """
+        found = [self.lanes(self.places[tensor.name]) for tensor in node.inputs]
+        if not self.is_joined(node) and all(lanes == found[0] for lanes in found):
+            return self.first(node)
+        for tensor in unique(node.inputs):
+            self.places[f"{node.name}<{tensor.name}"] = self.packed(node, tensor)
+        return self.places[f"{node.name}<{node.inputs[0].name}"]
+
+    def second(self, node: Node, lanes: Lanes) -> TensorPlace:
+        """Return the second input of a node with its channels in the given lanes."""
+        tensor = node.inputs[1]
+        place = self.places.get(f"{node.name}<{tensor.name}", self.places[tensor.name])
+        return place if self.lanes(place) == lanes else self.packed(node, tensor, "residual")
+
+    def packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> TensorPlace:
+        """Return a tensor with contiguous channels, copied if necessary."""
+        place = self.places[tensor.name]
+        if self.lanes(place) == packed_lanes(len(place.lanes)):
+            return place
+        copy = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
+        self.copy(node.name, place, copy)
+        return copy
+
+    def is_only_for(self, node: Node) -> bool:
+        """Return whether the host packs the first input of a node for this node only."""
+        tensor = node.inputs[0]
+        if tensor not in self.inputs or tensor in self.graph.outputs:
+            return False
+        twice = node.inputs.count(tensor) > 1  # it may also be the residual
+        return not twice and [n for n in self.nodes if tensor in n.inputs] == [node]
+
+    # ---------------------------------------------------------------------------- steps
+
+    def step(self, node: Node, op: Operator, uses: dict[str, Use], **weights: Array | None) -> None:
+        """Add an operator that computes the result of a node, mapped by the table after it."""
+        self.append(node.name, op, uses, **weights, table=self._tables.get(node.outputs[0].name))
+
+    def step_alike(
+        self, node: Node, op: Operator, data: TensorPlace, **others: TensorPlace
+    ) -> None:
+        """Add an operator that keeps the lanes of `data`."""
+        places = {"data": data, **others, "res": self.result(node, self.lanes(data))}
+        self.step(node, op, {name: Use(place) for name, place in places.items()})
+
+    def append(
+        self, node: str, op: Operator, uses: dict[str, Use], **weights: Array | None
+    ) -> None:
+        """Add an operator."""
+        for use in uses.values():
+            use.place.memory.widen(use.sides)
+        given = {name: value for name, value in weights.items() if value is not None}
+        self.steps.append(MappedOperator(node, op, uses, given))
+
+    def tabulate(self, node: Node, table: Array) -> None:
+        """Have the step of a node map its results by a table."""
+        self._tables[node.outputs[0].name] = table
+
+    def copy(
+        self, node: str, source: TensorPlace, target: TensorPlace, sides: Sides = NO_SIDES
+    ) -> None:
+        """Copy a tensor, to other lanes if necessary, without touching `sides` of the target."""
+        lanes, wanted = self.lanes(source), self.lanes(target)
+        inputs, outputs = self.width(source), self.width(target)
+        data = Use(source)
+        uses = {"data": data, "res": Use(target, sides)}
+        if lanes == wanted and not any(sides):
+            copy = Elementwise(function="identity", shape=self.shape(source), clip=None)
+            self.append(node, copy, uses)
+            return
+        weight = zero_weights(outputs, inputs, 1, 1)
+        weight[wanted, lanes] = 1
+        op = Conv2d(
+            **data.extents,
+            in_channels=inputs,
+            out_channels=outputs,
+            kernel=1,
+            shift=0,
+            clip=None,
+        )
+        self.append(node, op, uses, kernel=weight)
+
+    def copy_part(self, node: Node, data: Use, res: Use) -> None:
+        """Copy a part of an image, whose channels lie alike in both."""
+        extents = data.extents
+        shape = extents["batch"], self.width(data.place), extents["height"], extents["width"]
+        copy = Elementwise(function="identity", shape=shape, clip=None)
+        self.append(node.name, copy, {"data": data, "res": res})
+
+    def export_outputs(self) -> None:
+        """Ensure that the host can read the results of the region."""
+        for tensor in self.outputs:
+            place = self.places[tensor.name]
+            memory = place.memory
+            if memory.role == "input" or memory.filled or any(memory.border):
+                copy = self.new(tensor, name=f"{tensor.name}:output")
+                self.copy(tensor.name, place, copy)
+                self.places[tensor.name] = place = copy
+            place.memory.role = "output"
+
+
+def is_free(op: GraphOperator) -> bool:
+    """Whether an operator moves no data on VTA: its result is another view of its input."""
+    views = ops.Concat | ops.Slice | ops.ChannelShuffle | ops.Reshape | ops.Transpose
+    return isinstance(op, views)
+
+
+def padding_of(tensor: Tensor, padding: Sides) -> tuple[Sides, Sides]:
+    """Return the padding that an operator performs itself, and the border that it reads."""
+    if tensor.zero_point == 0 or not any(padding):
+        return padding, NO_SIDES
+    return NO_SIDES, padding
+
+
+def all_but(axis: int, along: tuple[int, int], across: tuple[int, int] = (0, 0)) -> Sides:
+    """Return the sides of all but a row (axis 0) or a column of an image, as negative numbers."""
+    (top, bottom), (left, right) = (along, across) if axis == 0 else (across, along)
+    return -top, -left, -bottom, -right
+
+
+def zero_weights(*shape: int) -> Array:
+    """Return zero weights, some of which the caller sets; raises NotOnVta if they are too many."""
+    if math.prod(shape) > MAX_WEIGHTS:
+        raise NotOnVta(
+            "scratchpad",
+            f"it takes {shape[0]:,} x {shape[1]:,} weights of {shape[2]} x {shape[3]} on VTA, most "
+            f"of them zeros; the limit is {MAX_WEIGHTS:,} bytes",
+        )
+    return np.zeros(shape, np.int8)
+
+
+def _copy_name(node: Node, position: int) -> str:
+    """Return the name of the copy of an input of a concatenation."""
+    return f"{node.name}:{position}"
+
+
+def unique(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the distinct tensors in order."""
+    return list({tensor.name: tensor for tensor in tensors}.values())

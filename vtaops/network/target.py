@@ -1,0 +1,47 @@
+"""The hardware for which a network is compiled, and the refusal of what it cannot execute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vtaops.base.reasons import Reason
+from vtaops.machine.capabilities import Capabilities, Feature
+from vtaops.machine.config import Extension, HardwareConfig
+
+
+@dataclass(frozen=True)
+class Target:
+    """The hardware for which a network is compiled."""
+
+    config: HardwareConfig
+    capabilities: Capabilities
+
+    @property
+    def scales(self) -> bool:
+        """Whether it requantises by fixed-point scales instead of only by shifts."""
+        return self.config.has(Extension.POST)
+
+    @property
+    def fine(self) -> bool:
+        """Whether its fixed-point scales may be fine ones."""
+        return self.config.has(Extension.EXACT)
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it has no fixed-point scales, but an ALU that multiplies each channel."""
+        return not self.scales and self.capabilities.has(Feature.MUL)
+
+    @property
+    def tables(self) -> bool:
+        """Whether it supports lookup tables for results."""
+        return self.config.has(Extension.TABLE)
+
+
+class NotOnVta(Exception):
+    """VTA cannot execute a node, so the host does."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = Reason(code, text)
+        self.node = ""
+        """The node's name, if it can be lowered alone and not among the others."""

@@ -1,0 +1,261 @@
+"""Observers: what one pass over the calibration data keeps of the tensors of a float model.
+
+The model runs once for each sample, and every observer sees the tensors that it asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from typing import Protocol
+
+import numpy as np
+
+from vtaops.base.errors import ModelError
+from vtaops.base.progress import tracked
+from vtaops.base.shapes import Array
+from vtaops.graph.grid import Grid, Range
+from vtaops.graph.onnx_files import ModelProto, NodeProto, attributes, producers, require
+from vtaops.graph.probe import Probe
+from vtaops.quantization.samples import Sample
+
+MEASURED = 1 << 16
+"""Number of elements of a tensor that are sampled to choose a power of two."""
+
+BOUNDLESS = 2.0**100
+"""From here on, values stand for infinity, as in masks."""
+
+COLUMNS = 8192
+"""Maximum number of results of a layer whose inputs are sampled."""
+
+_METHODS = {"entropy": (False, 128), "percentile": (True, 2048), "distribution": (False, 2048)}
+"""ONNX Runtime's methods: whether their histogram is one of magnitudes, and its bins."""
+
+
+class Observer(Protocol):
+    """Keeps something of some tensors."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """The tensors to see."""
+
+    def see(self, name: str, value: Array) -> None:
+        """Take note of the value that a tensor has for one sample."""
+
+
+def observe(
+    model: ModelProto, samples: Sequence[Sample], observers: Iterable[Observer], what: str
+) -> None:
+    """Run a model on all samples and show each observer its tensors."""
+    shown = [*observers]
+    names = {name for observer in shown for name in observer.names}
+    probe = Probe(model, [name for name in producers(model) if name in names], exact=False)
+    for sample in tracked(what, samples if names else ()):
+        values = {**sample, **probe.run(sample)}
+        for observer in shown:
+            for name in observer.names:
+                observer.see(name, values[name])
+
+
+class Ranges:
+    """The least and the greatest value of each tensor."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+        self._ends: dict[str, Range] = {}
+
+    def see(self, name: str, value: Array) -> None:
+        """Extend the range of a tensor to a value."""
+        low, high = self._ends.get(name, (0.0, 0.0))
+        if value.size:
+            low, high = np.minimum(low, value.min()), np.maximum(high, value.max())
+        self._ends[name] = float(low), float(high)
+
+    def ranges(self) -> dict[str, Range]:
+        """Return the ranges, with 0.0 in each; none for values that stand for infinity.
+
+        Raises
+        ------
+        ModelError
+            If a tensor is no number.
+        """
+        for name, ends in self._ends.items():
+            if np.isnan(ends).any():
+                raise ModelError(f"tensor {name!r} takes values that are no numbers in calibration")
+        return {
+            name: (min(low, 0.0), max(high, 0.0))
+            for name, (low, high) in self._clipped().items()
+            if max(-low, high) < BOUNDLESS
+        }
+
+    def _clipped(self) -> Mapping[str, Range]:
+        return self._ends
+
+
+class ClippedRanges(Ranges):
+    """The range of each tensor without its rarest values, by a method of ONNX Runtime."""
+
+    def __init__(self, names: Collection[str], method: str) -> None:
+        super().__init__(names)
+        self._method = method
+        self._values: dict[str, list[Array]] = {name: [] for name in names}
+
+    def see(self, name: str, value: Array) -> None:
+        """Keep a value: ONNX Runtime's histograms are worse if their range grows."""
+        super().see(name, value)
+        self._values[name].append(value)
+
+    def _clipped(self) -> Mapping[str, Range]:
+        runtime = require("onnxruntime.quantization.calibrate")
+        collector = runtime.HistogramCollector(
+            self._method, *_METHODS[self._method], 128, 99.999, "same"
+        )
+        with redirect_stdout(StringIO()):
+            collector.collect(self._values)
+            found = collector.compute_collection_result()
+        data = runtime.TensorsData(runtime.CalibrationMethod[self._method.capitalize()], found)
+        ends = ((name, np.ravel(each.range_value)) for name, each in data.items())
+        return {name: (float(low), float(high)) for name, (low, high) in ends}
+
+
+def ranges_by(method: str, names: Collection[str]) -> Ranges:
+    """Return the observer for a method of calibration.
+
+    Raises
+    ------
+    ModelError
+        If the method does not exist.
+    """
+    if method in _METHODS:
+        return ClippedRanges(names, method)
+    if method != "minmax":
+        known = ", ".join(("minmax", *_METHODS))
+        raise ModelError(f"unknown calibration method {method!r}; there are {known}")
+    return Ranges(names)
+
+
+class SquaredErrors:
+    """The values of each tensor in bins, from which the error of any power of two is computed."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+        self._histograms = {name: Histogram() for name in names}
+
+    def see(self, name: str, value: Array) -> None:
+        """Add about `MEASURED` values of a tensor."""
+        flat = value.reshape(-1)[:: max(1, value.size // MEASURED)]
+        self._histograms[name].add(flat.astype(np.float64))
+
+    def of(self, name: str, grids: Sequence[Grid]) -> Array:
+        """Return the squared error of each grid on the values of a tensor."""
+        return np.array([self._histograms[name].squared_error(grid) for grid in grids])
+
+
+class Histogram:
+    """Values in bins whose width is a power of two: their number, their sum, and that of squares.
+
+    Bins are narrower than half a step of the grids that are tried for the values, so that all
+    values of a bin are rounded alike, and the squared error is exact. Where the range grows, bins
+    are joined.
+    """
+
+    BINS = 4096
+    """Enough for 255 steps to each side, in eighths of a step."""
+
+    def __init__(self) -> None:
+        self._exponent = -1100  # of the width, less than that of any value
+        self._index = np.arange(-self.BINS // 2, self.BINS // 2)
+        self._sums: Array = np.zeros((3, self.BINS))
+
+    def add(self, values: Array) -> None:
+        """Add finite values."""
+        largest = np.abs(values).max(initial=0.0)
+        if not 0 < largest < BOUNDLESS:
+            return
+        self._widen(math.ceil(math.log2(largest / 255)) - 3)
+        index = np.floor(np.ldexp(values, -self._exponent)).astype(np.int64)
+        self._count(index, np.stack([np.ones_like(values), values, values**2]))
+
+    def _widen(self, exponent: int) -> None:
+        if exponent > self._exponent:
+            joined = self._index >> min(exponent - self._exponent, 62)
+            sums, self._sums = self._sums, np.zeros_like(self._sums)
+            self._exponent = exponent
+            self._count(joined, sums)
+
+    def _count(self, index: Array, sums: Array) -> None:
+        place = index + self.BINS // 2
+        for row, values in zip(self._sums, sums, strict=True):
+            row += np.bincount(place, values, self.BINS)
+
+    def squared_error(self, grid: Grid) -> float:
+        """Return the squared error of a grid of powers of two."""
+        nearest = grid.rounded(np.ldexp(self._index + 0.5, self._exponent))
+        count, total, squares = self._sums
+        return float((squares - 2 * nearest * total + nearest**2 * count).sum())
+
+
+class Channels:
+    """For each channel of each tensor, along axis 1, the largest magnitude and the mean."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+        self.peaks: dict[str, Array] = {}
+        self._sums: dict[str, tuple[int, Array]] = {}
+
+    def see(self, name: str, value: Array) -> None:
+        """Take note of the channels of a tensor."""
+        axes = tuple(axis for axis in range(value.ndim) if axis != 1)
+        peaks, mean = np.abs(value).max(axis=axes), value.mean(axis=axes, dtype=np.float64)
+        self.peaks[name] = np.maximum(self.peaks.get(name, 0), peaks)
+        count, total = self._sums.get(name, (0, 0))
+        self._sums[name] = count + 1, total + mean
+
+    def mean(self, name: str) -> Array:
+        """Return the mean of each channel of a tensor."""
+        count, total = self._sums[name]
+        return total / count
+
+
+class Moments:
+    """The second moments of the inputs of products, (groups, taps, taps), by their results."""
+
+    def __init__(
+        self, layers: Iterable[NodeProto], weights: Mapping[str, Array], samples: int
+    ) -> None:
+        self._layers: dict[str, list[NodeProto]] = {}
+        for node in layers:
+            self._layers.setdefault(node.input[0], []).append(node)
+        self.names = self._layers.keys()
+        self._weights, self._most = weights, max(1, COLUMNS // samples)
+        self.moments: dict[str, Array] = {}
+
+    def see(self, name: str, value: Array) -> None:
+        """Add the inputs of the products that read a tensor."""
+        for node in self._layers[name]:
+            rows = _inputs(node, self._weights[node.input[1]], value, self._most)
+            found = rows.transpose(0, 2, 1) @ rows / rows.shape[1]
+            self.moments[node.output[0]] = self.moments.get(node.output[0], 0) + found
+
+
+def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
+    """Return inputs of products, shape (groups, results, taps), for about `most` results."""
+    value = value.astype(np.float64)
+    if node.op_type == "Gemm":
+        return value[None, :most]
+    found = attributes(node)
+    groups, (rows, columns) = found.get("group", 1), weight.shape[2:]
+    top, left, bottom, right = found.get("pads", (0, 0, 0, 0))
+    padded = np.pad(value, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    (down, across), (far, wide) = found.get("strides", (1, 1)), found.get("dilations", (1, 1))
+    size = (rows - 1) * far + 1, (columns - 1) * wide + 1
+    windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=(2, 3))
+    windows = windows[:, :, ::down, ::across, ::far, ::wide]
+    step = max(1, round(math.sqrt(windows.shape[2] * windows.shape[3] / most)))
+    windows = windows[:, :, ::step, ::step]
+    batch, channels, height, width = windows.shape[:4]
+    cut = windows.reshape(batch, groups, channels // groups, height, width, rows, columns)
+    taps: Array = cut.transpose(1, 0, 3, 4, 2, 5, 6).reshape(groups, batch * height * width, -1)
+    return taps
