@@ -152,14 +152,14 @@ class Tsim(ConfiguredDevice):
         image = arguments.as_bytes(data)
         with self._lock:
             model = self._open()
-            self._dram.check(buffer, image.size)
+            self._dram.own(buffer, image.size)
             model.dram[buffer.address : buffer.address + image.size] = image
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             model = self._open()
-            size = self._dram.check(buffer, nbytes)
-            return np.array(model.dram[buffer.address : buffer.address + size])
+            self._dram.own(buffer, nbytes)
+            return np.array(model.dram[buffer.address : buffer.address + nbytes])
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
         """Run a program; see `vtaops.runtime.Device.launch`.
