@@ -22,7 +22,7 @@ from pathlib import Path
 
 from trials.campaign import Campaign, Result, result
 from vtaops import VTAError, load_model
-from vtaops.base.cache import intact
+from vtaops.base.cache import checksum_ok
 from vtaops.explore import ResultStore
 
 NETWORK = """
@@ -153,7 +153,7 @@ def _damaged(root: Path) -> list[str]:
 
 
 def _is_whole(path: Path) -> bool:
-    return ".tmp" in str(path) or intact(path)
+    return ".tmp" in str(path) or checksum_ok(path)
 
 
 def _is_json(path: Path) -> bool:

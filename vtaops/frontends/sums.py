@@ -43,7 +43,7 @@ from vtaops.graph import (
     Expand,
     TransposedConvolution,
 )
-from vtaops.graph.operators import MAX_FACTOR
+from vtaops.graph.operator import MAX_FACTOR
 from vtaops.graph.requantization import Rounding
 
 LEAST_FACTOR = 64

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array
 
 DTYPES = ("int8", "uint8", "int32", "int64", "float32", "bool")
 
@@ -61,3 +65,13 @@ class Tensor:
     def elements(self) -> int:
         """Number of scalars."""
         return math.prod(self.shape)
+
+    @property
+    def reach(self) -> int:
+        """Largest magnitude of ``value - zero_point``."""
+        return max(127 - self.zero_point, 128 + self.zero_point)
+
+    def real(self, array: Array) -> npt.NDArray[np.int64]:
+        """Return ``value - zero_point``: the real values in steps of the scale."""
+        found: npt.NDArray[np.int64] = array.astype(np.int64) - self.zero_point
+        return found

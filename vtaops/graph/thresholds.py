@@ -189,3 +189,10 @@ def quotient_scale(count: int) -> FineScale:
     steps = Steps(levels, first, first - 1, -128 * count, 127 * count)
     found = [fine_scale_for(steps, 1 / count, kind) for kind in (1, 2)]
     return min(found, key=lambda scale: scale.differing)
+
+
+def scale_of_quotient(scaling: Requantization) -> Requantization:
+    """Return the fine scale, of sums of values with their zero points, that equals a quotient."""
+    scale = quotient_scale(int(scaling.multiplier))
+    numbers = scale.multiplier, scale.shift, 0, scaling.clip
+    return Requantization(*numbers, "nudged", scale.nudge, scale.kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,11 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.model.judge import judged
 from vtaops.model.placement import placement
-from vtaops.network.decomposition import decomposed
 from vtaops.network.fragments import Fragments, Search
-from vtaops.network.functions import functions_as_tables
+from vtaops.network.legalize import LegalGraph, legalize
 from vtaops.network.plan import Plan, plan
 from vtaops.network.products import LoweredProducts, compile_products
 from vtaops.network.regions import compile_region
-from vtaops.network.rounding import Rounded, as_hardware_rounds
-from vtaops.network.slopes import slopes_as_factors
 from vtaops.network.target import Target
 
 
@@ -105,15 +101,15 @@ def compile_model(
     if search not in ("off", *COMPILED):
         raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
     imported = as_graph(source, shapes)
-    rounded = for_target(imported, target)
-    graph, decided = rounded.graph, plan(rounded, target)
+    legal = legalize(imported, target)
+    graph, decided = legal.graph, plan(legal, target)
     if not host:
         _judge(source, graph, decided)
     model = compile_plan(graph, decided, Fragments(target, search))
     if check is not False:
         samples = () if check is True else check
         model = model.replaced(
-            agreement=compared_with_file(source, imported, rounded, samples, shapes)
+            agreement=compared_with_file(source, imported, legal, samples, shapes)
         )
     with collection_paused():
         if prove:
@@ -126,7 +122,7 @@ def compile_model(
 def compared_with_file(
     source: Any,
     imported: Graph,
-    rounded: Rounded,
+    legal: LegalGraph,
     samples: Sequence[Mapping[str, Array]],
     shapes: Mapping[str, Sequence[int]] | None,
 ) -> Agreement:
@@ -134,7 +130,7 @@ def compared_with_file(
     if isinstance(source, Graph):
         return Agreement(reason="it does not come from a file")
     relax = import_module("vtaops.frontends.agreement")
-    compiled = relax.Compiled(imported, rounded.graph, rounded.steps)
+    compiled = relax.Compiled(imported, legal.graph, legal.steps)
     found: Agreement = relax.agreement(source, compiled, samples, shapes)
     return found
 
@@ -180,20 +176,7 @@ def plan_model(
 ) -> Plan:
     """Return the plan of a network without compiling it; parameters as for `compile_model`."""
     target = target_of(config, capabilities)
-    return plan(for_target(as_graph(source, shapes), target), target)
-
-
-def for_target(graph: Graph, target: Target) -> Rounded:
-    """Return the graph that the hardware executes.
-
-    It uses tables if the hardware has them, replaces some operators that the hardware lacks by one
-    or two, and rounds like the hardware.
-    """
-    tables = functions_as_tables(graph) if target.tables else graph
-    sloped, notes = slopes_as_factors(tables, target)
-    rounded = as_hardware_rounds(decomposed(sloped, target), target)
-    steps = dict.fromkeys(notes, 1) | rounded.steps
-    return replace(rounded, notes=notes | rounded.notes, steps=steps)
+    return plan(legalize(as_graph(source, shapes), target), target)
 
 
 def target_of(

@@ -12,8 +12,8 @@ transposed convolution with one tap moves the pixels of the phases into place.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -22,50 +22,41 @@ from vtaops.base.exact import convolve
 from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import Graph, Node, Requantization, Tensor
 from vtaops.graph import operators as ops
-from vtaops.graph.operators import GraphOperator, spread
+from vtaops.graph.operators import GraphOperator
+from vtaops.graph.weighted import spread
 from vtaops.network.lower import ON_HOST, reason_for_host
+from vtaops.network.slopes import nearest_factors
 from vtaops.network.target import Target
 from vtaops.network.views import PIXELWISE, POINTWISE
 
-Recipe = tuple[tuple[GraphOperator, tuple[int, ...]], ...]
+Steps = tuple[tuple[GraphOperator, Sequence[int]], ...]
 """Operators, each with its operands: inputs of the node from 0 on, or -1 for the one before."""
 
 
-def decomposed(graph: Graph, target: Target) -> Graph:
-    """Return an equivalent graph that replaces operators which VTA lacks."""
-    found = {n.name: recipe for n in graph.nodes if (recipe := recipe_of(n, graph, target))}
-    if not found:
-        return graph
+@dataclass(frozen=True)
+class Decomposition:
+    """The operators in place of a node.
 
-    def put(result: Graph, node: Node) -> None:
-        if node.name in found:
-            _add(result, node, found[node.name])
-        else:
-            result.add_like(node)
+    Attributes
+    ----------
+    steps : tuple of (GraphOperator, sequence of int)
+        Each with its operands: inputs of the node from 0 on, or -1 for the one before.
+    note : str
+        How the results differ from the node's; empty if they are equal.
+    """
 
-    return graph.rewritten(put)
-
-
-def _add(result: Graph, node: Node, recipe: Recipe) -> None:
-    """Add the operators of a recipe; the last one makes the node's result."""
-    given, part = [tensor.name for tensor in node.inputs], ""
-    for number, (op, operands) in enumerate(recipe[:-1]):
-        read = [result.tensors[part if index < 0 else given[index]] for index in operands]
-        unscaled = isinstance(op, ops.Requantize | ops.Upsample | ops.Expand | ops.Reshape)
-        scale = (read if unscaled else node.outputs)[0].scale
-        name = f"{node.name}:part{number or ''}"
-        part = result.add(op, *read, name=name, scale=scale).name
-    op, operands = recipe[-1]
-    result.add_like(node, op, [part if index < 0 else given[index] for index in operands])
+    steps: Steps
+    note: str = ""
 
 
-def recipe_of(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def decomposition_of(node: Node, graph: Graph, target: Target) -> Decomposition | None:
     """Return operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
     across = isinstance(node.op, ops.Convolution) and _reads_channels(node, graph, target)
     if make is None or not (across or reason_for_host(node, graph, target)):
         return None
-    return make(node, graph, target)
+    found = make(node, graph, target)
+    return found if found is None or isinstance(found, Decomposition) else Decomposition(found)
 
 
 def _reads_channels(node: Node, graph: Graph, target: Target) -> bool:
@@ -81,7 +72,21 @@ def _reads_channels(node: Node, graph: Graph, target: Target) -> bool:
     return moves and maker is not None and not isinstance(maker.op, ON_HOST)
 
 
-def _leaky_relu(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def _lookup_table(node: Node, graph: Graph, target: Target) -> Decomposition | None:
+    """Return a leaky ReLU that comes within a step of a table of two slopes."""
+    assert isinstance(node.op, ops.LookupTable)
+    found = nearest_factors(node.op, node.inputs[0].zero_point, shifts_only=not target.scales)
+    if found is None:
+        return None
+    made = replace(node, op=found[0])
+    steps: Steps | None = ((made.op, (0,)),)
+    if reason_for_host(made, graph, target):
+        steps = _leaky_relu(made, graph, target)
+    note = f"a step off for {found[1]} of {node.op.table.size} values"
+    return None if steps is None else Decomposition(steps, note)
+
+
+def _leaky_relu(node: Node, graph: Graph, target: Target) -> Steps | None:
     op, data = node.op, node.inputs[0]
     assert isinstance(op, ops.LeakyRelu)
     if len(data.shape) != 4:
@@ -98,7 +103,7 @@ def _leaky_relu(node: Node, graph: Graph, target: Target) -> Recipe | None:
     return (negative, (0,)), (total, (-1, 0))
 
 
-def _transposed(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def _transposed(node: Node, graph: Graph, target: Target) -> Steps | None:
     assert isinstance(node.op, ops.TransposedConvolution)
     op = _plain(node.op)
     if op is None:
@@ -123,7 +128,7 @@ def _plain(op: ops.TransposedConvolution) -> ops.TransposedConvolution | None:
     return replace(op, weight=whole, groups=1, dilation=(1, 1))
 
 
-def _by_phases(op: ops.TransposedConvolution, node: Node) -> Recipe | None:
+def _by_phases(op: ops.TransposedConvolution, node: Node) -> Steps | None:
     *_, height, width = node.inputs[0].shape
     rows, columns = node.outputs[0].shape[2:]
     window, (top, left, *_) = op.window, op.padding
@@ -175,7 +180,7 @@ def _repeated(scaling: Requantization, count: int) -> Requantization:
     return replace(scaling, multiplier=multiplier, shift=shift)
 
 
-def _convolution(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def _convolution(node: Node, graph: Graph, target: Target) -> Steps | None:
     """Return the product of a line with the matrix that holds the taps of a convolution."""
     op, (line,), (result,) = node.op, node.inputs[:1], node.outputs
     assert isinstance(op, ops.Convolution)
@@ -194,7 +199,7 @@ def _convolution(node: Node, graph: Graph, target: Target) -> Recipe | None:
     return (rows, (0,)), (product, (-1,)), (ops.Reshape(result.shape), (-1,))
 
 
-def _expanded(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def _expanded(node: Node, graph: Graph, target: Target) -> Steps | None:
     (data,), (result,) = node.inputs, node.outputs
     readers = graph.consumers(result)
     if not any(isinstance(reader.op, PIXELWISE | POINTWISE) for reader in readers):
@@ -202,7 +207,7 @@ def _expanded(node: Node, graph: Graph, target: Target) -> Recipe | None:
     return _repeated_pixels(data, result.shape, graph)
 
 
-def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Recipe | None:
+def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Steps | None:
     """Return operators that repeat channels and pixels; None if the host can do so for nothing."""
     maker = graph.maker(data)
     if maker is None or isinstance(maker.op, ON_HOST) or len(data.shape) != 4:
@@ -221,7 +226,7 @@ def _repeated_pixels(data: Tensor, shape: tuple[int, ...], graph: Graph) -> Reci
     return tuple((op, (-1 if number else 0,)) for number, op in enumerate(found))
 
 
-def _added(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def _added(node: Node, graph: Graph, target: Target) -> Steps | None:
     """Return the sum of an image and one value for each of its channels."""
     image, other = node.inputs
     if image.shape == other.shape:
@@ -231,7 +236,7 @@ def _added(node: Node, graph: Graph, target: Target) -> Recipe | None:
     return (first, (1,)), *others, (node.op, (0, -1))
 
 
-def _multiplied(node: Node, graph: Graph, target: Target) -> Recipe | None:
+def _multiplied(node: Node, graph: Graph, target: Target) -> Steps | None:
     """Return the product of as many matrices by as many."""
     assert isinstance(node.op, ops.Matmul)
     a, b = node.inputs
@@ -245,11 +250,14 @@ def _multiplied(node: Node, graph: Graph, target: Target) -> Recipe | None:
     return None
 
 
-_DECOMPOSITIONS: dict[type[GraphOperator], Callable[[Node, Graph, Target], Recipe | None]] = {
+_DECOMPOSITIONS: dict[
+    type[GraphOperator], Callable[[Node, Graph, Target], Decomposition | Steps | None]
+] = {
     ops.Add: _added,
     ops.Convolution: _convolution,
     ops.Expand: _expanded,
     ops.LeakyRelu: _leaky_relu,
+    ops.LookupTable: _lookup_table,
     ops.Matmul: _multiplied,
     ops.RescaledAdd: _added,
     ops.TransposedConvolution: _transposed,

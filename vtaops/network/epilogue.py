@@ -16,7 +16,7 @@ import numpy as np
 from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS, TWO_DIGITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
-from vtaops.graph.operators import ACCUMULATOR
+from vtaops.graph.operator import ACCUMULATOR
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.network.storage import Lanes, on_lanes
 from vtaops.network.target import NotOnVta, Target

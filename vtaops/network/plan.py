@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -12,10 +12,10 @@ from vtaops.compiler.driver import settled
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
 from vtaops.model import Row
+from vtaops.network.legalize import LegalGraph
 from vtaops.network.lower import lower_region, reason_for_host
 from vtaops.network.products import LoweredProducts, lower_products
 from vtaops.network.region import LoweredRegion, is_free
-from vtaops.network.rounding import Rounded
 from vtaops.network.target import NotOnVta, Target
 from vtaops.network.views import joins_pixels, storages
 from vtaops.schedule import default_tiling
@@ -63,19 +63,19 @@ class Plan:
         return [part.lowered for part in self.partitions if part.lowered is not None]
 
 
-def plan(rounded: Rounded, target: Target) -> Plan:
+def plan(legal: LegalGraph, target: Target) -> Plan:
     """Return the plan of a graph: where each node runs.
 
     Nodes that VTA supports but that do not fit its scratchpads also run on the host.
     """
-    graph = rounded.graph
+    graph = legal.graph
     own = {node.name: reason_for_host(node, graph, target) for node in graph.nodes}
-    own |= rounded.refused
+    own |= legal.refused
     while True:
         reasons = _with_neighbours(graph, own)
         partitions, refused = _lowered(graph, reasons, target)
         if not refused:
-            rows = tuple(_row(n, graph, reasons[n.name], rounded.notes) for n in graph.nodes)
+            rows = tuple(_row(n, graph, reasons[n.name], legal.notes) for n in graph.nodes)
             return Plan(rows, tuple(partitions), graph)
         own |= refused
 
@@ -160,11 +160,10 @@ def _partitions(
     waiting = list(graph.nodes)
     for where in cycle(("host", "vta", "products")):
         here = [node for node in waiting if places[node] == where]
-        ready = _ready(here, available, independent=where == "products")
-        if ready:
-            yield where, tuple(ready)
-            available |= {tensor.name for node in ready for tensor in node.outputs}
-            waiting = [node for node in waiting if node not in ready]
+        if ready := _ready(here, available, independent=where == "products"):
+            yield where, tuple(ready.values())
+            available |= _results(ready.values())
+            waiting = [node for node in waiting if node.name not in ready]
         if not waiting:
             return
 
@@ -175,15 +174,18 @@ def _place(node: Node, reason: Reason | None) -> str:
     return "products" if isinstance(node.op, ops.Matmul) else "vta"
 
 
-def _ready(nodes: Sequence[Node], available: set[str], *, independent: bool) -> list[Node]:
-    """Return the nodes whose inputs are available.
+def _results(nodes: Iterable[Node]) -> set[str]:
+    return {tensor.name for node in nodes for tensor in node.outputs}
+
+
+def _ready(nodes: Sequence[Node], available: set[str], *, independent: bool) -> dict[str, Node]:
+    """Return the nodes whose inputs are available, by name.
 
     Results of nodes already chosen count, unless the nodes must be `independent`.
     """
-    known, ready = set(available), []
+    known, ready = set(available), {}
     for node in nodes:
         if known.issuperset(tensor.name for tensor in node.inputs):
-            ready.append(node)
-            if not independent:
-                known |= {tensor.name for tensor in node.outputs}
+            ready[node.name] = node
+            known |= set() if independent else _results([node])
     return ready

@@ -1,27 +1,25 @@
-"""Replace TFLite's requantisations by those of a device: equal if possible, else with a count.
+"""The requantizations of a device for those of a file: equal if possible, else with a count.
 
 A graph from TFLite rounds like its reference kernels (`vtaops.graph.requantization.Rounding`). For
-hardware, `as_hardware_rounds` replaces each such requantisation by one that the hardware has. With
-the extension ``exact`` it finds fine scales whose thresholds equal TFLite's for every sum that
-weights and values allow (`vtaops.graph.thresholds`); otherwise it uses the nearest scale, and
-counts for how many possible sums the result differs by a step. The new graph is what the compiled
-network computes, bit for bit, on every device.
+each such requantization, `hardware_rounding` finds one that the hardware has. With the extension
+``exact`` it finds fine scales whose thresholds equal TFLite's for every sum that weights and values
+allow (`vtaops.graph.thresholds`); otherwise it uses the nearest scale, and counts for how many
+possible sums the result differs by a step. The legal graph is what the compiled network computes,
+bit for bit, on every device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import singledispatch
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.fixed_point import TWO_DIGITS
-from vtaops.base.reasons import Reason
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator, Weighted
 from vtaops.graph.thresholds import (
@@ -34,7 +32,6 @@ from vtaops.graph.thresholds import (
     steps_of_requantization,
 )
 from vtaops.network.epilogue import largest_sums, one_shift
-from vtaops.network.lower import reason_for_host
 from vtaops.network.target import Target
 
 EQUAL = "equal to TFLite"
@@ -42,38 +39,18 @@ KINDS = {"once": (1,), "twice": (2, 1, 3)}
 """Kinds of fine scales to try for a rounding."""
 CONSTANT_SHIFT = 32
 """Value of a channel with a constant sum; its scale is ``2**23 / 2**32``."""
-_ONE = np.ones((1, 1), np.int8)
 FACTORS_TRIED = 12
 """Number of factor pairs to try for a sum of two tensors, with one digit and with two."""
 
-Span = tuple[Integers, Integers]
+ValueRange = tuple[Integers, Integers]
 """Minimum and maximum of each channel (axis 1) of a tensor, or of all channels."""
 
-
-@dataclass
-class Rounded:
-    """A graph that rounds like the hardware.
-
-    Attributes
-    ----------
-    graph : Graph
-        The graph that the network computes.
-    notes : dict of str to str
-        How operators compare with TFLite, by node name.
-    refused : dict of str to Reason
-        Why nodes run on the host if their scales are the reason.
-    steps : dict of str to int
-        By how many steps operators may differ from the file's, if they may, by node name.
-    """
-
-    graph: Graph
-    notes: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, Reason] = field(default_factory=dict)
-    steps: dict[str, int] = field(default_factory=dict)
+ANY_VALUE: ValueRange = (np.array(-128), np.array(127))
+"""The values of int8."""
 
 
 @dataclass(frozen=True)
-class Form:
+class Replacement:
     """The hardware's replacement for an operator.
 
     Attributes
@@ -106,125 +83,90 @@ class Form:
         return (1 if self.equal == EQUAL else 2) if self.differing else 0
 
 
-def as_hardware_rounds(graph: Graph, target: Target) -> Rounded:
-    """Return a graph whose operators round like the hardware; others run on the host, unchanged."""
-    if not any(_changes(node.op, target) for node in graph.nodes):
-        return Rounded(graph)
-    forms = _forms(graph, target)
-    lowered = _rebuilt(graph, forms)
-    reasons = _refused(lowered, forms, target)
-    if not reasons:
-        return _stated(lowered, forms, reasons)
-    kept = {name: form for name, form in forms.items() if name not in reasons}
-    for node in graph.nodes:
-        if node.name in reasons and (form := _on_host(node)) is not None:
-            kept[node.name] = form
-    result = _rebuilt(graph, kept)
-    return _stated(result, kept, reasons)
+def hardware_rounding(
+    op: Any, inputs: Sequence[Tensor], ranges: Sequence[ValueRange], target: Target
+) -> Replacement | None:
+    """Return the hardware's replacement for an operator; None if it rounds the same.
+
+    Parameters
+    ----------
+    op : GraphOperator
+        The operator.
+    inputs : sequence of Tensor
+        Its operands.
+    ranges : sequence of ValueRange
+        The values of each that can occur.
+    target : Target
+        The hardware.
+    """
+    if not changes_rounding(op, target) or type(op) not in _ROUNDINGS:
+        return None
+    found = _ROUNDINGS[type(op)](op, inputs, ranges, target)
+    if found is None or _is_tflite(op.requantization):
+        return found
+    return replace(found, equal="equal to the file")
 
 
-def _refused(graph: Graph, forms: dict[str, Form], target: Target) -> dict[str, Reason]:
-    """Return why nodes in these forms still run on the host, by their names."""
-    found = {n.name: reason_for_host(n, graph, target) for n in graph.nodes if n.name in forms}
-    return {name: reason for name, reason in found.items() if reason}
+def _is_tflite(scaling: Requantization) -> bool:
+    return scaling.rounding not in ("half_up", "nudged")
 
 
-def _stated(graph: Graph, forms: dict[str, Form], refused: dict[str, Reason]) -> Rounded:
-    """Return a graph with what its forms say."""
-    notes = {name: form.note for name, form in forms.items()}
-    return Rounded(graph, notes, refused, {name: form.steps for name, form in forms.items()})
-
-
-def _is_tflite(op: GraphOperator) -> bool:
-    scaling = getattr(op, "requantization", None)
-    return scaling is not None and scaling.rounding not in ("half_up", "nudged")
-
-
-def _changes(op: GraphOperator, target: Target) -> bool:
+def changes_rounding(op: GraphOperator, target: Target) -> bool:
     """Whether hardware may round an operator in another way: one of TFLite, or any on plain VTA.
 
     There the ALU multiplies the sums of each channel, or factors are the nearest ones.
     """
+    if not isinstance(op, ops.Requantized):
+        return False
     kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.AveragePool
     plain = target.multiplies and isinstance(op, kinds)
     plain = plain or (not target.scales and isinstance(op, ops.Add))
-    scaling = getattr(op, "requantization", None)
-    return _is_tflite(op) or (plain and scaling is not None and scaling.right_shift is None)
-
-
-def _rebuilt(graph: Graph, forms: dict[str, Form]) -> Graph:
-    """Return a graph with the operators of these forms."""
-    instead = {name: form.op for name, form in forms.items()}
-    return graph.rewritten(lambda result, node: result.add_like(node, instead.get(node.name)))
-
-
-def _forms(graph: Graph, target: Target) -> dict[str, Form]:
-    spans: dict[str, Span] = {}
-    forms = {}
-    for node in graph.nodes:
-        given = [spans.get(tensor.name, _ANY) for tensor in node.inputs]
-        found = _form(node.op, node, given, target) if _changes(node.op, target) else None
-        if found is not None:
-            equal = EQUAL if _is_tflite(node.op) else "equal to the file"
-            forms[node.name] = replace(found, equal=equal)
-        span = _span(node.op, node, given)
-        if span is not None and len(node.outputs) == 1:
-            spans[node.outputs[0].name] = span
-    return forms
+    return _is_tflite(op.requantization) or (plain and op.requantization.right_shift is None)
 
 
 # ------------------------------------------------------------------- values that can occur
 
-_ANY: Span = (np.array(-128), np.array(127))
 
-
-@singledispatch
-def _span(op: GraphOperator, node: Node, given: Sequence[Span]) -> Span | None:
-    """Return the possible values of a node's result; None if they are unknown."""
-    return None
-
-
-@_span.register
-def _(op: ops.MaxPool | ops.Upsample, node: Node, given: Sequence[Span]) -> Span:
-    return given[0]
-
-
-@_span.register
-def _(op: ops.Reshape, node: Node, given: Sequence[Span]) -> Span:
-    size, (low, high) = given[0][0].size, given[0]
-    rows = node.inputs[0].shape[:2]  # the channels stay on axis 1
-    kept = size == 1 or (node.outputs[0].shape == rows and node.inputs[0].elements == prod(rows))
-    return given[0] if kept else (low.min(), high.max())
-
-
-@_span.register
-def _(op: ops.Convolution | ops.Dense, node: Node, given: Sequence[Span]) -> Span | None:
-    if len(given) > 1 or (isinstance(op, ops.Dense) and len(node.inputs[0].shape) > 2):
-        return None
-    low, high = _interval(op, node, given[0])
-    return _applied(op.requantization, low), _applied(op.requantization, high)
+def value_range(op: Any, inputs: Sequence[Tensor], ranges: Sequence[ValueRange]) -> ValueRange:
+    """Return the values that the result of an operator can have; any if they are unknown."""
+    if isinstance(op, ops.MaxPool | ops.Upsample):
+        return ranges[0]
+    if isinstance(op, ops.Reshape):
+        size, (low, high) = ranges[0][0].size, ranges[0]
+        rows = inputs[0].shape[:2]  # the channels stay on axis 1
+        kept = size == 1 or (tuple(op.shape) == rows and inputs[0].elements == prod(rows))
+        return ranges[0] if kept else (low.min(), high.max())
+    by_channel = isinstance(op, ops.Convolution) and len(inputs) == 1
+    if by_channel or (isinstance(op, ops.Dense) and len(inputs[0].shape) == 2):
+        low, high = _interval(op, inputs[0], ranges[0])
+        return _applied(op.requantization, low), _applied(op.requantization, high)
+    return ANY_VALUE
 
 
 def _applied(scaling: Requantization, sums: Integers) -> Integers:
     return scaling.apply(sums, axis=0).astype(np.int64)
 
 
-def _real(span: Span, tensor: Tensor, *, padded: bool = False) -> Span:
-    """Return a span in steps from the zero point, including 0 if there is padding."""
-    low, high = (part - tensor.zero_point for part in span)
+def _real(values: ValueRange, tensor: Tensor, *, padded: bool = False) -> ValueRange:
+    """Return values in steps from the zero point, including 0 if there is padding."""
+    low, high = (part - tensor.zero_point for part in values)
     return (np.minimum(low, 0), np.maximum(high, 0)) if padded else (low, high)
 
 
-def _interval(op: Weighted, node: Node, span: Span) -> Span:
+def _interval(op: Weighted | ops.Requantize, data: Tensor, values: ValueRange) -> ValueRange:
     """Return the minimum and maximum sum of each output channel."""
-    if len(node.inputs[0].shape) != op.rank:  # channels are not on axis 1
-        span = span[0].min(), span[1].max()
+    if isinstance(op, ops.Requantize):
+        least, most = (int(end) - data.zero_point for end in (values[0].min(), values[1].max()))
+        channels = op.requantization.channels
+        return np.full(channels, least), np.full(channels, max(most, least + 1))
+    if len(data.shape) != op.rank:  # channels are not on axis 1
+        values = values[0].min(), values[1].max()
     padded = any(getattr(op, "padding", ())) or isinstance(op, ops.TransposedConvolution)
     weight = op.by_output.astype(np.int64)
     outputs, inputs = weight.shape[:2]
     low, high = (
         np.broadcast_to(part, (inputs * getattr(op, "groups", 1),)).reshape(-1, 1, inputs)
-        for part in _real(span, node.inputs[0], padded=padded)
+        for part in _real(values, data, padded=padded)
     )
     grouped = weight.reshape(len(low), outputs // len(low), inputs, -1)
     ends = [grouped * part[..., None] for part in (low, high)]
@@ -238,49 +180,52 @@ def _interval(op: Weighted, node: Node, span: Span) -> Span:
 # --------------------------------------------------------------------- sums with weights
 
 
-@singledispatch
-def _form(op: Any, node: Node, given: Sequence[Span], target: Target) -> Form | None:
-    """Return the hardware's replacement; None if the operator is unchanged."""
-    return None
-
-
-@_form.register
-def _(op: Weighted, node: Node, given: Sequence[Span], target: Target) -> Form | None:
-    if len(given) > 1:
+def round_sums(
+    op: Weighted | ops.Requantize,
+    inputs: Sequence[Tensor],
+    ranges: Sequence[ValueRange],
+    target: Target,
+) -> Replacement | None:
+    """Round sums of products, or values, whose scales may differ by channel."""
+    if len(inputs) > 1:
         return None
     scaling = op.requantization
-    low, high = _interval(op, node, given[0])
-    if not target.fine:
-        coarse = _coarse(scaling, op, node, target)
-        own, wanted = (firsts_of_requantization(each, low, high) for each in (coarse, scaling))
-        count = int(np.abs(own - wanted).sum())
-        return Form(replace(op, requantization=coarse), count, _sums(low, high))
-    chosen, bias = _fine_channels(scaling, low, high)
-    before = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
-    moved = (before + bias).astype(np.int32) if bias.any() else op.bias
-    made = replace(op, requantization=_nudged(chosen, scaling), bias=moved)
-    return Form(made, sum(scale.differing for scale in chosen), _sums(low, high))
+    low, high = _interval(op, inputs[0], ranges[0])
+    if target.fine:
+        return _finest(op, low, high)
+    coarse = _coarse(op, inputs[0], target)
+    own, wanted = (firsts_of_requantization(each, low, high) for each in (coarse, scaling))
+    count = int(np.abs(own - wanted).sum())
+    return Replacement(replace(op, requantization=coarse), count, _sums(low, high))
+
+
+def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
+    """Return an operator with the fine scales that are nearest to its own on intervals of sums."""
+    chosen, bias = _fine_channels(op.requantization, low, high)
+    made = replace(op, requantization=_nudged(chosen, op.requantization))
+    if isinstance(op, Weighted) and bias.any():
+        before = np.zeros(len(low), np.int64) if op.bias is None else op.bias.astype(np.int64)
+        made = replace(made, bias=(before + bias).astype(np.int32))
+    return Replacement(made, sum(scale.differing for scale in chosen), _sums(low, high))
 
 
 def _sums(low: Integers, high: Integers) -> int:
     return int((high - low + 1).sum())
 
 
-def _coarse(
-    scaling: Requantization, op: GraphOperator, node: Node, target: Target
-) -> Requantization:
+def _coarse(op: Any, data: Tensor, target: Target) -> Requantization:
     """Return the nearest requantisation with 16 bits and one rounding.
 
     For plain hardware with MUL it has one shift, and products that int32 holds, if there is one.
     """
+    scaling = op.requantization
     ratio = np.maximum(scaling.multiplier / 2.0**scaling.shift, 2.0**-60)
     coarse = Requantization.from_ratio(ratio, scaling.zero_point, scaling.clip)
-    if not (target.multiplies and isinstance(op, ops.Convolution | ops.Dense | ops.Requantize)):
+    kinds = ops.Convolution | ops.Dense | ops.Requantize
+    if coarse.right_shift is not None or not (target.multiplies and isinstance(op, kinds)):
         return coarse
-    weight, bias = getattr(op, "weight", _ONE), getattr(op, "bias", None)
-    largest = largest_sums(weight, bias, node.inputs[0].zero_point)
-    shifts = coarse.right_shift is not None
-    return coarse if shifts else one_shift(coarse, largest) or coarse
+    weight, bias = getattr(op, "weight", np.ones((1, 1), np.int8)), getattr(op, "bias", None)
+    return one_shift(coarse, largest_sums(weight, bias, data.zero_point)) or coarse
 
 
 def _fine_channels(
@@ -345,108 +290,73 @@ def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> Requantizat
 # --------------------------------------------------------------------------------- means
 
 
-@_form.register
-def _(op: ops.AveragePool, node: Node, given: Sequence[Span], target: Target) -> Form | None:
-    scaling, (source,) = op.requantization, node.inputs
-    size = op.window(source).count
-    low, high = (size * int(end) for end in (-128 - source.zero_point, 127 - source.zero_point))
-    if scaling.rounding == "quotient":
-        return _quotient(op, node, target)
-    if op.differs(source) or not scaling.multiplier.any():
+def round_average_pool(
+    op: ops.AveragePool, inputs: Sequence[Tensor], ranges: Sequence[ValueRange], target: Target
+) -> Replacement | None:
+    """Round a mean; TFLite's pool is unchanged with fine scales."""
+    scaling, (source,) = op.requantization, inputs
+    size, quotient = op.window(source).count, scaling.rounding == "quotient"
+    if not quotient and (op.differs(source) or not scaling.multiplier.any()):
         return None
-    if target.fine:
-        chosen, _ = _fine_channels(scaling, np.array([low]), np.array([high]))
-        made = replace(op, requantization=_nudged(chosen, scaling))
-        return Form(made, chosen[0].differing, high - low + 1)
-    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
-    shifts = not target.scales
-    zero, clip = scaling.zero_point, scaling.clip
-    made = ops.AveragePool.from_ratio(
-        ratio * size * op.factor,
-        size,
-        shifts_only=shifts,
-        zero_point=zero,
-        clip=clip,
-        **op.windowed,
-    )
-    sums = np.arange(low, high + 1)
-    off = made.requantization.apply(sums * made.factor) != scaling.apply(sums * op.factor)
-    return Form(made, int(np.count_nonzero(off)), len(sums))
-
-
-def _quotient(op: ops.AveragePool, node: Node, target: Target) -> Form:
-    """Return TFLite's pool: unchanged with fine scales, else the nearest one."""
-    (source,) = node.inputs
-    size, scaling = op.window(source).count, op.requantization
-    counts = [size]
+    counts, zero = [size], source.zero_point
     if op.differs(source):
         counts = np.unique(np.multiply.outer(*op.counts(source))).tolist()
-    if target.fine:
+    if target.fine and quotient:
         off = sum(quotient_scale(count).differing for count in counts)
-        return Form(op, off, 255 * sum(counts))
+        return Replacement(op, off, 255 * sum(counts))
+    if target.fine:
+        return _finest(op, np.array([size * (-128 - zero)]), np.array([size * (127 - zero)]))
+    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
     made = ops.AveragePool.from_ratio(
-        1.0,
+        1.0 if quotient else ratio,
         size,
         shifts_only=not target.scales,
         zero_point=scaling.zero_point,
         clip=scaling.clip,
         **op.windowed,
     )
-    off = total = 0
-    for count in counts:
-        sums = np.arange(-128 * count, 127 * count + 1) - count * source.zero_point
-        factor, own = made.of_count(count, size)
-        _, wanted = op.of_count(count, size)
-        off += int(np.count_nonzero(own.apply(sums * factor) != wanted.apply(sums)))
-        total += len(sums)
-    return Form(made, off, total)
+    off = sum(_means_off(made, op, zero, count, size) for count in counts)
+    return Replacement(made, off, sum(255 * count + 1 for count in counts))
+
+
+def _means_off(made: ops.AveragePool, op: ops.AveragePool, zero: int, count: int, size: int) -> int:
+    """Return for how many sums of `count` values two means of windows of `size` pixels differ."""
+    sums = np.arange(-128 * count, 127 * count + 1) - count * zero
+    own, wanted = (
+        scale.apply(sums * factor)
+        for factor, scale in (made.of_count(count, size), op.of_count(count, size))
+    )
+    return int(np.count_nonzero(own != wanted))
 
 
 # --------------------------------------------------------------------------- elementwise
 
 
-@_form.register
-def _(op: ops.Requantize, node: Node, given: Sequence[Span], target: Target) -> Form:
-    (values,) = _values(node, given)
-    channels = op.requantization.channels
-    if channels > 1 and target.fine:
-        low, high = np.full(channels, values.min()), np.full(channels, values.max())
-        chosen, _ = _fine_channels(op.requantization, low, high)
-        made = replace(op, requantization=_nudged(chosen, op.requantization))
-        return Form(made, sum(scale.differing for scale in chosen), channels * values.size)
-    if channels > 1:
-        values = np.repeat(values[:, None], channels, axis=1)
-    return _pointwise(op, (values,), op.requantization.apply(values), node, target)
-
-
-@_form.register
-def _(op: ops.Multiply, node: Node, given: Sequence[Span], target: Target) -> Form:
-    a, b = _values(node, given)
+def round_multiply(
+    op: ops.Multiply, inputs: Sequence[Tensor], ranges: Sequence[ValueRange], target: Target
+) -> Replacement:
+    """Round a product of two tensors by the sums that occur."""
+    scaling, (a, b) = op.requantization, _values(inputs, ranges)
     sums = np.multiply.outer(a, b)
-    return _pointwise(op, (sums,), op.requantization.apply(sums), node, target)
-
-
-def _values(node: Node, given: Sequence[Span]) -> list[Integers]:
-    """Return all values of the inputs, in steps from their zero points."""
-    return [
-        np.arange(int(low.min()), int(high.max()) + 1) - tensor.zero_point
-        for tensor, (low, high) in zip(node.inputs, given, strict=True)
-    ]
-
-
-def _pointwise(op: Any, sums: tuple[Array], results: Array, node: Node, target: Target) -> Form:
-    """Return an operator of one sum with the scale that gives the specified results at its sums."""
-    scaling, (values,) = op.requantization, sums
+    results = scaling.apply(sums)
     if target.fine:
         ratio = max(float(scaling.multiplier), 1.0) / 2.0 ** float(scaling.shift)
-        steps = _steps_of_results(values, results, scaling)
+        steps = _steps_of_results(sums, results, scaling)
         assert steps is not None  # a requantisation is monotone
         found = [fine_scale_for(steps, ratio, kind) for kind in KINDS[scaling.rounding]]
         made = _nudged([min(found, key=lambda scale: scale.differing)], scaling)
     else:
-        made = _coarse(scaling, op, node, target)
-    off = np.count_nonzero(made.apply(values) != results)
-    return Form(replace(op, requantization=made), int(off), values.size)
+        made = _coarse(op, inputs[0], target)
+    off = np.count_nonzero(made.apply(sums) != results)
+    return Replacement(replace(op, requantization=made), int(off), sums.size)
+
+
+def _values(inputs: Sequence[Tensor], ranges: Sequence[ValueRange]) -> list[Integers]:
+    """Return all values of the inputs, in steps from their zero points."""
+    return [
+        np.arange(int(low.min()), int(high.max()) + 1) - tensor.zero_point
+        for tensor, (low, high) in zip(inputs, ranges, strict=True)
+    ]
 
 
 def _steps_of_results(sums: Integers, results: Array, scaling: Requantization) -> Steps | None:
@@ -465,23 +375,37 @@ def _steps_of_results(sums: Integers, results: Array, scaling: Requantization) -
     return None if (steps.last >= steps.first).any() else steps
 
 
-@_form.register
-def _(op: ops.RescaledAdd, node: Node, given: Sequence[Span], target: Target) -> Form:
-    return _addition(op, node, given, fine=target.fine, plain=not target.scales)
-
-
-@_form.register
-def _(op: ops.Add, node: Node, given: Sequence[Span], target: Target) -> Form | None:
-    if target.scales:
+def round_add(
+    op: ops.Add | ops.RescaledAdd,
+    inputs: Sequence[Tensor],
+    ranges: Sequence[ValueRange],
+    target: Target,
+) -> Replacement | None:
+    """Round a sum: TFLite's, or one whose scale is not a shift, on plain hardware."""
+    shifted = None if target.scales else _shifted_sum(*_ratios(op), op.requantization)
+    if shifted is None and isinstance(op, ops.Add):
         return None
+    return _nearest_add(op, inputs, ranges, shifted, fine=target.fine)
+
+
+def host_rounding(op: GraphOperator, inputs: Sequence[Tensor]) -> Replacement | None:
+    """Return a host addition equal to TFLite's; None if there is none."""
+    if not isinstance(op, ops.RescaledAdd):
+        return None
+    found = _nearest_add(op, inputs, [ANY_VALUE, ANY_VALUE], fine=True)
+    return None if found.differing else found
+
+
+def _ratios(op: ops.Add | ops.RescaledAdd) -> tuple[float, float]:
+    """Return the steps of each operand, in steps of the result."""
     scaling = op.requantization
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
-    made = _shifted_sum(op.factors[0] * ratio, op.factors[1] * ratio, scaling)
-    if made is None:
-        return None
-    a, b = _values(node, given)
-    results = scaling.apply(op.sums(a[:, None], b[None, :]))
-    return Form(made, _pairs_off(made, a, b, results), results.size)
+    if isinstance(op, ops.Add):
+        return op.factors[0] * ratio, op.factors[1] * ratio
+    first, second = (
+        m / 2.0**s * (1 << 20) * ratio for m, s in zip(op.multipliers, op.shifts, strict=True)
+    )
+    return first, second
 
 
 LONGEST = 22
@@ -503,35 +427,28 @@ def _shifted_sum(first: float, second: float, scaling: Requantization) -> ops.Ad
     return ops.Add((factors[0], factors[1]), shifts)
 
 
-def _addition(
-    op: ops.RescaledAdd, node: Node, given: Sequence[Span], *, fine: bool, plain: bool = False
-) -> Form:
-    a, b = _values(node, given)
-    results = op.requantization.apply(op.sums(a[:, None], b[None, :]))
-    unit = [m / 2.0**s * (1 << 20) for m, s in zip(op.multipliers, op.shifts, strict=True)]
-    scaling = op.requantization
-    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift)
-    first, second = (each * ratio for each in unit)
-    shifted = _shifted_sum(first, second, scaling) if plain else None
-    best = shifted or ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
+def _nearest_add(
+    op: ops.Add | ops.RescaledAdd,
+    inputs: Sequence[Tensor],
+    ranges: Sequence[ValueRange],
+    best: ops.Add | None = None,
+    *,
+    fine: bool = False,
+) -> Replacement:
+    """Return the sum, `best` or one with any scale, that comes nearest to another's results."""
+    a, b = _values(inputs, ranges)
+    scaling, (first, second) = op.requantization, _ratios(op)
+    results = scaling.apply(op.sums(a[:, None], b[None, :]))
+    best = best or ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
     fewest = _pairs_off(best, a, b, results)
-    if fine:
-        for factors in _factors(first, second):
-            found = _fine_add(factors, first, a, b, results, scaling)
-            off = results.size if found is None else _pairs_off(found, a, b, results)
-            if found is not None and off <= max(fewest - 1, 0):
-                best, fewest = found, off
-            if not fewest:
-                break
-    return Form(best, fewest, results.size)
-
-
-def _on_host(node: Node) -> Form | None:
-    """Return a host addition equal to TFLite's; None if there is none."""
-    if not isinstance(node.op, ops.RescaledAdd):
-        return None
-    form = _addition(node.op, node, [_ANY, _ANY], fine=True)
-    return None if form.differing else form
+    for factors in _factors(first, second) if fine else []:
+        found = _fine_add(factors, first, a, b, results, scaling)
+        off = results.size if found is None else _pairs_off(found, a, b, results)
+        if found is not None and off <= max(fewest - 1, 0):
+            best, fewest = found, off
+        if not fewest:
+            break
+    return Replacement(best, fewest, results.size)
 
 
 def _pairs_off(op: ops.Add, a: Integers, b: Integers, results: Array) -> int:
@@ -571,3 +488,15 @@ def _fine_add(
     found = [fine_scale_for(steps, ratio / factors[0], kind) for kind in (1, 2)]
     scale = min(found, key=lambda each: each.differing)
     return ops.Add(factors, _nudged([scale], scaling))
+
+
+_ROUNDINGS: dict[type[GraphOperator], Callable[..., Replacement | None]] = {
+    ops.Add: round_add,
+    ops.AveragePool: round_average_pool,
+    ops.Convolution: round_sums,
+    ops.Dense: round_sums,
+    ops.Multiply: round_multiply,
+    ops.Requantize: round_sums,
+    ops.RescaledAdd: round_add,
+    ops.TransposedConvolution: round_sums,
+}

@@ -8,40 +8,16 @@ moves no result by more than a step.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph, Requantization
+from vtaops.graph import Requantization
 from vtaops.graph.operators import LeakyRelu, LookupTable
-from vtaops.network.decomposition import recipe_of
-from vtaops.network.lower import reason_for_host
-from vtaops.network.target import Target
 
 LARGEST = 127
 """Largest factor, and largest difference of two."""
-
-
-def slopes_as_factors(graph: Graph, target: Target) -> tuple[Graph, dict[str, str]]:
-    """Return a graph with factors for leaky ReLUs that the device has no table for.
-
-    The second result are notes by node name: how many of their results are a step off.
-    """
-    found: dict[str, LeakyRelu] = {}
-    notes = {}
-    for node in graph.nodes:
-        if not isinstance(node.op, LookupTable) or not reason_for_host(node, graph, target):
-            continue
-        zero = node.inputs[0].zero_point
-        op, off = nearest_factors(node.op, zero, shifts_only=not target.scales) or (None, 0)
-        if op is not None:
-            made = replace(node, op=op)
-            if not reason_for_host(made, graph, target) or recipe_of(made, graph, target):
-                found[node.name] = op
-                notes[node.name] = f"a step off for {off} of {node.op.table.size} values"
-    return graph.rewritten(lambda to, node: to.add_like(node, found.get(node.name))), notes
 
 
 def nearest_factors(

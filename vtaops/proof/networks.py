@@ -15,7 +15,7 @@ from vtaops.graph import Node, Requantization, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import along
-from vtaops.graph.thresholds import quotient_scale
+from vtaops.graph.thresholds import quotient_scale, scale_of_quotient
 from vtaops.proof.records import Unknown
 from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
 from vtaops.proof.terms import Fields, Terms
@@ -58,13 +58,10 @@ class Inputs:
             raise Unknown(f"rounding {scaling.rounding!r} has no meaning on terms")
         if scaling.rounding == "quotient":
             count, zero = int(scaling.multiplier), scaling.zero_point
-            scale = quotient_scale(count)
-            if scale.differing:
+            if quotient_scale(count).differing:
                 raise Unknown(f"no scale divides sums of {count} values exactly")
             sums = fields.sum(sums, fields.numbers(count * zero))
-            scaling = Requantization(
-                scale.multiplier, scale.shift, 0, scaling.clip, "nudged", scale.nudge, scale.kind
-            )
+            scaling = scale_of_quotient(scaling)
         factor, shift = (along(axis, rank, part) for part in (scaling.multiplier, scaling.shift))
         if scaling.fine:
             words = fields.numbers(along(axis, rank, scaling.words))

@@ -10,8 +10,9 @@ from vtaops.base.errors import VTAError
 from vtaops.graph import Graph, Node
 from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.operators import Dequantize, Host, Matmul, Quantize
-from vtaops.network.compile import as_graph, compile_plan, for_target, target_of
+from vtaops.network.compile import as_graph, compile_plan, target_of
 from vtaops.network.fragments import Fragments
+from vtaops.network.legalize import legalize
 from vtaops.network.plan import Plan, plan
 from vtaops.quantization.host import Floats, floats
 
@@ -65,16 +66,16 @@ class QuantizationTarget:
         Nothing, if the file cannot be imported: `compile_model` will say why.
         """
         try:
-            rounded = for_target(as_graph(model), self._target)
-            rows = plan(rounded, self._target).rows
+            legal = legalize(as_graph(model), self._target)
+            rows = plan(legal, self._target).rows
         except VTAError:
             return Floats()
-        return floats(rounded.graph, {row.name for row in rows if row.where == "vta"})
+        return floats(legal.graph, {row.name for row in rows if row.where == "vta"})
 
     def figures(self, model: ModelProto) -> Figures:
         """Return the cost of a run of a quantised model."""
-        rounded = for_target(as_graph(model), self._target)
-        graph, decided = rounded.graph, plan(rounded, self._target)
+        legal = legalize(as_graph(model), self._target)
+        graph, decided = legal.graph, plan(legal, self._target)
         compiled = compile_plan(graph, decided, self._fragments)
         nodes = _on_host(graph, decided)
         return Figures(

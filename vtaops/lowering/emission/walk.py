@@ -16,8 +16,8 @@ from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.transfers import Transfers
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import LoweringOptions
-from vtaops.lowering.parsing.expressions import Values
-from vtaops.lowering.parsing.nests import CallNest, CopyNest, Loop, LoopNode, Node, Tree
+from vtaops.lowering.tree.expressions import Values
+from vtaops.lowering.tree.nodes import CallNest, CopyNest, Loop, LoopNode, Node, Tree
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Buffer
 

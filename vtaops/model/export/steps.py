@@ -14,8 +14,8 @@ from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
 from vtaops.graph.fixed_softmax import exponentials
-from vtaops.graph.operators import spread
-from vtaops.graph.thresholds import quotient_scale
+from vtaops.graph.thresholds import scale_of_quotient
+from vtaops.graph.weighted import spread
 from vtaops.model.export.blob import NONE, Blob, SlotNumber, StepKind
 from vtaops.model.export.boxes import Patchwork, joined
 from vtaops.model.export.values import Values, itemsize
@@ -262,11 +262,7 @@ def _(op: operators.AveragePool, node: Node, values: Values) -> None:
 
 def _of_values(scaling: Requantization) -> Requantization:
     """Return a quotient of sums of values as a product; leave other requantizations unchanged."""
-    if scaling.rounding != "quotient":
-        return scaling
-    scale = quotient_scale(int(scaling.multiplier))
-    numbers = scale.multiplier, scale.shift, 0, scaling.clip
-    return Requantization(*numbers, "nudged", scale.nudge, scale.kind)
+    return scale_of_quotient(scaling) if scaling.rounding == "quotient" else scaling
 
 
 def _pool(

@@ -13,9 +13,9 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 
-from vtaops.lowering.parsing.nests import PRODUCT_CALL, CallNest, Node, Tree, leaves
+from vtaops.lowering.tree.nodes import PRODUCT_CALL, CallNest, Node, Tree, leaves
 from vtaops.machine.isa import AluOp
-from vtaops.schedule.intrinsics import ALU_CALL, GEMM_CALL, RESET_CALL
+from vtaops.schedule.calls import ALU_CALL, GEMM_CALL, RESET_CALL
 
 JOIN_CALL = "vta.join"
 """A call that executes nothing: its operands share one accumulator tile."""

@@ -1,9 +1,9 @@
-"""Question and Verdict: one operator with one tiling on one design, and the model's answer.
+"""TilingCandidate and Evaluation: one operator with one tiling on one design, and its cycles.
 
-Defines the identity of a question. Scratchpad sizes do not affect the cycles of a tiling that fits,
-so questions that differ only in them are one: the program is compiled for the smallest scratchpads
-that hold it. The size of the micro-op memory does matter, since micro-ops are reloaded if they do
-not all fit.
+Defines the identity of a candidate. Scratchpad sizes do not affect the cycles of a tiling that
+fits, so candidates that differ only in them are one: the program is compiled for the smallest
+scratchpads that hold it. The size of the micro-op memory does matter, since micro-ops are reloaded
+if they do not all fit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
@@ -38,16 +38,16 @@ _DECISIVE = (
     "base/shapes.py",
     *("machine", "ops", "schedule", "lowering", "program", "compiler/driver.py"),
 )
-"""Rooms and files that a verdict depends on."""
+"""Rooms and files that an evaluation depends on."""
 
 
 @cache
 def model_version() -> str:
-    """Return a digest of the sources that a verdict depends on and of TVM's version.
+    """Return a digest of the sources that an evaluation depends on and of TVM's version.
 
     The timing model's loop, in C++, contributes a digest of its own sources.
 
-    A verdict of another version is never reused.
+    An evaluation of another version is never reused.
     """
     digest = hashlib.sha256(f"{version('apache-tvm')} {_timing.sources}".encode())
     for room in _DECISIVE:
@@ -58,9 +58,9 @@ def model_version() -> str:
     return digest.hexdigest()[:16]
 
 
-def key_of(question: dict[str, Any]) -> str:
-    """Return the key of a question: a hash of its content and the version of the model."""
-    text = json.dumps({**question, "version": model_version()}, sort_keys=True)
+def key_of(candidate: dict[str, Any]) -> str:
+    """Return the key of a candidate: a hash of its content and the version of the model."""
+    text = json.dumps({**candidate, "version": model_version()}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -83,8 +83,8 @@ def operator_dict(op: Operator) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Question:
-    """Asks how many cycles an operator with a tiling takes on a design.
+class TilingCandidate:
+    """An operator with a tiling on a design.
 
     Attributes
     ----------
@@ -95,6 +95,8 @@ class Question:
     design : Design
         The hardware; of its scratchpads only the micro-op memory matters.
     """
+
+    kind: ClassVar[str] = "evaluation"
 
     op: Operator
     tiling: Tiling
@@ -109,7 +111,7 @@ class Question:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """Everything that the answer depends on, as plain data."""
+        """Everything that the evaluation depends on, as plain data."""
         timing = self.design.timing
         return {
             "operator": operator_dict(self.op),
@@ -128,7 +130,7 @@ class Question:
 
     @cached_property
     def shares(self) -> tuple[object, ...]:
-        """Key equal for questions about one program; groups the programs of one loop nest."""
+        """Key equal for candidates about one program; groups the programs of one loop nest."""
         loops = replace(self.tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1)
         array, held = array_of(self.config), self.tiling.text
         return name_of(self.op), *array, loops.text, held, self.config.bitstream_id
@@ -164,8 +166,8 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The model's answer to a question.
+class Evaluation:
+    """The program of a candidate, timed by the model.
 
     Attributes
     ----------
@@ -224,8 +226,8 @@ class Verdict:
         return asdict(self)
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Verdict:
-        """Deserialize a verdict.
+    def of(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Deserialize an evaluation.
 
         Raises
         ------
@@ -239,13 +241,13 @@ class Verdict:
             or not all(isinstance(data[name], str) for name in ("reason", "program"))
             or not all(map(is_count, [*(data[name] for name in _COUNTS), *counters.values()]))
         ):
-            raise StoreError(f"this is not a verdict: {str(dict(data))[:200]}")
+            raise StoreError(f"this is not an evaluation: {str(dict(data))[:200]}")
         return cls(**data)
 
 
-def energy(design: Design, verdict: Verdict) -> Energy:
+def energy(design: Design, evaluation: Evaluation) -> Energy:
     """Estimate the energy of a program's run; zero if nothing was counted."""
-    return energy_of(design.config, verdict.statistics, verdict.accesses)
+    return energy_of(design.config, evaluation.statistics, evaluation.accesses)
 
 
 _COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instructions")
@@ -256,19 +258,22 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def answer(question: Question) -> Verdict:
-    """Compile and time the program of a question; failure to compile is a verdict, too."""
+def evaluate(candidate: TilingCandidate) -> Evaluation:
+    """Compile and time the program of a candidate; failure to compile is a result, too."""
     try:
-        config = question.design.config
-        check_tiling(settled(question.op, config), config, question.tiling)
+        config = candidate.design.config
+        check_tiling(settled(candidate.op, config), config, candidate.tiling)
         compiled = _compiled(
-            question.op, question.config, question.tiling, of_target(question.design.config).name
+            candidate.op,
+            candidate.config,
+            candidate.tiling,
+            of_target(candidate.design.config).name,
         )
     except VTAError as error:
-        return Verdict(reason=str(error))
+        return Evaluation(reason=str(error))
     program, counters, content = compiled
-    timeline = simulate(program, question.design.timing, events=False)
-    return Verdict(
+    timeline = simulate(program, candidate.design.timing, events=False)
+    return Evaluation(
         cycles=timeline.cycles,
         compute_cycles=timeline.compute_work,
         read_beats=timeline.port.read_beats,
@@ -283,7 +288,7 @@ def answer(question: Question) -> Verdict:
 def _compiled(
     op: Operator, config: HardwareConfig, tiling: Tiling, able: str
 ) -> tuple[Program, dict[str, int], str]:
-    """Return a program, to be timed on several machines, its `Verdict.counters`, and its hash."""
+    """Return a program, to be timed on several machines, its counters, and its hash."""
     program = compile(op, config, tiling, capabilities=able, verify=False)
     counters = program.stats().as_dict() | count_accesses(program).as_dict()
     content = program.instructions.tobytes() + program.micro_ops.tobytes()

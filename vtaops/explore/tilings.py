@@ -1,6 +1,6 @@
-"""Shortlist: the tilings of an operator that are worth compiling on a design.
+"""RankedTilings: the tilings of an operator that are worth compiling on a design.
 
-Defines the efforts of a search. A shortlist takes milliseconds and compiles nothing.
+Defines the efforts of a search. A ranking takes milliseconds and compiles nothing.
 """
 
 from __future__ import annotations
@@ -9,13 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from vtaops.base.errors import ScheduleError, StoreError, VTAError
 from vtaops.compiler.driver import settled
 from vtaops.compiler.tuner import COMPILED
 from vtaops.explore.design import Design
-from vtaops.explore.verdict import Question, array_of, is_count, key_of, name_of, operator_dict
+from vtaops.explore.evaluation import (
+    TilingCandidate,
+    array_of,
+    is_count,
+    key_of,
+    name_of,
+    operator_dict,
+)
 from vtaops.ops import Operator
 from vtaops.schedule import TIMED as TIMED_BY_DEFAULT
 from vtaops.schedule import Tiling
@@ -29,7 +36,7 @@ TIMED = {"bound": 0, "first": 1, "default": TIMED_BY_DEFAULT, **COMPILED}
 
 
 @dataclass(frozen=True)
-class Shortlist:
+class RankedTilings:
     """Tilings in the order in which they are worth timing: best estimate first.
 
     Attributes
@@ -54,8 +61,8 @@ class Shortlist:
         return {**vars(self), "tilings": [vars(tiling) for tiling in self.tilings]}
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> Shortlist:
-        """Deserialize a shortlist.
+    def of(cls, data: dict[str, Any]) -> RankedTilings:
+        """Deserialize ranked tilings.
 
         Raises
         ------
@@ -65,15 +72,15 @@ class Shortlist:
         try:
             found = cls(**{**data, "tilings": tuple(Tiling(**t) for t in data["tilings"])})
         except (KeyError, TypeError, ScheduleError) as error:
-            raise StoreError(f"this is not a shortlist: {str(data)[:200]}") from error
+            raise StoreError(f"these are not ranked tilings: {str(data)[:200]}") from error
         if not (is_count(found.estimate) and is_count(found.least) and type(found.reason) is str):
-            raise StoreError(f"this is not a shortlist: {str(data)[:200]}")
+            raise StoreError(f"these are not ranked tilings: {str(data)[:200]}")
         return found
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """The question for a shortlist.
+class TilingQuery:
+    """What to rank tilings for.
 
     Attributes
     ----------
@@ -85,13 +92,15 @@ class Ranking:
         One of `EFFORTS`.
     """
 
+    kind: ClassVar[str] = "tilings"
+
     op: Operator
     design: Design
     effort: Effort
 
     @property
     def data(self) -> dict[str, Any]:
-        """Everything that the answer depends on, as plain data."""
+        """Everything that the ranking depends on, as plain data."""
         op, machine = operator_dict(self.op), self.design.machine
         return {"operator": op, "design": machine, "effort": self.effort}
 
@@ -102,49 +111,44 @@ class Ranking:
 
     @cached_property
     def shares(self) -> tuple[object, ...]:
-        """A key that is equal for rankings of one operator on one array."""
+        """A key that is equal for queries of one operator on one array."""
         return name_of(self.op), *array_of(self.design.config)
 
-    def questions(self, shortlist: Shortlist) -> list[Question]:
-        """Return the questions to compile and time."""
+    def candidates(self, ranked: RankedTilings) -> list[TilingCandidate]:
+        """Return the candidates to compile and time."""
         wanted = TIMED[self.effort]
-        return [Question(self.op, tiling, self.design) for tiling in shortlist.tilings[:wanted]]
+        return [TilingCandidate(self.op, tiling, self.design) for tiling in ranked.tilings[:wanted]]
 
 
-def shortlists(rankings: Sequence[Ranking]) -> list[Shortlist]:
+def rank_tilings(queries: Sequence[TilingQuery]) -> list[RankedTilings]:
     """Rank the tilings of operators on designs; an empty list is a valid answer.
 
-    Consecutive rankings of one operator on one array share the enumeration of its tilings.
+    Consecutive queries of one operator on one array share the enumeration of its tilings.
     """
-    found: list[Shortlist] = []
-    for _, group in groupby(rankings, lambda ranking: ranking.shares):
+    found: list[RankedTilings] = []
+    for _, group in groupby(queries, lambda query: query.shares):
         same = list(group)
-        sizes = [depths_of(ranking.design.config) for ranking in same]
+        sizes = [depths_of(query.design.config) for query in same]
         largest = {memory: max(depths[memory] for depths in sizes) for memory in sizes[0]}
         try:
             config = same[0].design.config
             listed = TilingList(settled(same[0].op, config), config, largest)
         except VTAError as error:
-            found += [Shortlist(reason=str(error)) for _ in same]
+            found += [RankedTilings(reason=str(error)) for _ in same]
         else:
-            found += [_shortlist(ranking, listed) for ranking in same]
+            found += [_rank(query, listed) for query in same]
     return found
 
 
-def shortlist(ranking: Ranking) -> Shortlist:
-    """Return the shortlist of one ranking."""
-    return shortlists([ranking])[0]
-
-
-def _shortlist(ranking: Ranking, listed: TilingList) -> Shortlist:
-    config, timing = ranking.design.config, ranking.design.timing
-    uneven = ranking.effort == "thorough"
+def _rank(query: TilingQuery, listed: TilingList) -> RankedTilings:
+    config, timing = query.design.config, query.design.timing
+    uneven = query.effort == "thorough"
     try:
-        best = listed.worth_timing(max(1, TIMED[ranking.effort]), config, timing, uneven=uneven)
+        best = listed.worth_timing(max(1, TIMED[query.effort]), config, timing, uneven=uneven)
         least = listed.least_cycles(config, timing)
     except VTAError as error:
-        return Shortlist(reason=str(error))
-    return Shortlist(tuple(tiling for tiling, _ in best), best[0][1], least)
+        return RankedTilings(reason=str(error))
+    return RankedTilings(tuple(tiling for tiling, _ in best), best[0][1], least)
 
 
 def check_effort(effort: str) -> None:

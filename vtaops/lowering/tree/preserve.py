@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from vtaops.lowering.parsing.nests import CallNest, LeafNest, Node, Tree, leaves
+from vtaops.lowering.tree.nodes import CallNest, LeafNest, Node, Tree, leaves
 from vtaops.machine.isa import AluOp
-from vtaops.schedule.intrinsics import ALU_CALL, RESET_CALL
+from vtaops.schedule.calls import ALU_CALL, RESET_CALL
 
 
 def preserve_operands(tree: Tree) -> Tree:

@@ -1,0 +1,110 @@
+"""Between the integers of a graph and the world: conversions, and functions of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.graph.host import HostFunction
+from vtaops.graph.operator import (
+    GraphOperator,
+)
+from vtaops.graph.tensor import DTYPES, Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Quantize(GraphOperator):
+    """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as in ONNX.
+
+    NaN becomes -128, as in ONNX Runtime.
+    """
+
+    scale: float
+    zero_point: int = 0
+    takes = ("float32",)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (Tensor("-", inputs[0].shape, "int8", self.scale, self.zero_point),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        with np.errstate(over="ignore"):  # an overflow to infinity is clipped
+            steps = np.rint(arrays[0] / np.float32(self.scale)) + np.float32(self.zero_point)
+        return np.fmin(np.fmax(steps, -128), 127).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dequantize(GraphOperator):
+    """int8 to float32: ``(x - x.zero_point) * x.scale``, in float32."""
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (Tensor("-", inputs[0].shape, "float32"),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        steps = inputs[0].real(arrays[0]).astype(np.float32)
+        with np.errstate(over="ignore"):
+            return np.multiply(steps, np.float32(inputs[0].scale))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FromUint8(GraphOperator):
+    """uint8 to int8: 128 less. The zero point is that of the result."""
+
+    zero_point: int = 0
+    takes = ("uint8",)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        data = inputs[0]
+        return (Tensor("-", data.shape, "int8", data.scale, self.zero_point),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return (arrays[0] ^ 128).view(np.int8)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ToUint8(GraphOperator):
+    """int8 to uint8: 128 more."""
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (Tensor("-", inputs[0].shape, "uint8", inputs[0].scale),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return arrays[0].view(np.uint8) ^ 128
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Host(GraphOperator):
+    """An opaque function that an importer compiled for the host.
+
+    Parameters
+    ----------
+    function : HostFunction
+        Called with the input arrays.
+    outputs : tuple of Tensor
+        Its results: shapes, dtypes, scales (names are ignored).
+    operators : tuple of str
+        Display names of the model's operators that it computes.
+    reason, code : str
+        Why it does not run on VTA (`vtaops.base.reasons`).
+    """
+
+    function: HostFunction
+    outputs: tuple[Tensor, ...]
+    operators: tuple[str, ...] = ()
+    reason: str = "it is not an integer operator"
+    code: str = "float"
+    arity = None
+    takes = DTYPES
+
+    @property
+    def kind(self) -> str:
+        return ", ".join(self.operators) or "host"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.outputs
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return self.function(*arrays)

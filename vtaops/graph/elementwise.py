@@ -1,0 +1,282 @@
+"""Functions of the values of one tensor or two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.fixed_point import TWO_DIGITS
+from vtaops.base.shapes import Array
+from vtaops.graph.operator import (
+    MAX_FACTOR,
+    GraphOperator,
+    Pair,
+    Requantized,
+    Shape,
+    check_accumulator,
+)
+from vtaops.graph.requantization import (
+    Integers,
+    Requantization,
+    along,
+    integers,
+    quantized_multiplier,
+)
+from vtaops.graph.tensor import Tensor
+
+FAR = 1 << 14
+"""Largest power of two that every device takes as a factor."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Add(Requantized):
+    """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
+
+    Inputs: two tensors of one shape, or ``b`` (N, C, 1, 1) beside an image.
+
+    Parameters
+    ----------
+    factors : (int, int)
+        -32768..32768, not 0; a negative one subtracts.
+    requantization : Requantization
+        One for all channels.
+    """
+
+    factors: Pair = (1, 1)
+    requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
+    arity = 2
+
+    def __post_init__(self) -> None:
+        values = integers("factors", self.factors, -MAX_FACTOR, MAX_FACTOR)
+        if values.shape != (2,) or not values.all():
+            raise ShapeError(f"factors is {self.factors}; give two integers other than 0")
+        object.__setattr__(self, "factors", (int(values[0]), int(values[1])))
+
+    @staticmethod
+    def from_ratios(
+        first: float, second: float, zero_point: int = 0, clip: tuple[int, int] = (-128, 127)
+    ) -> Add:
+        """Return the sum with ``a.scale / y.scale == first`` and ``b.scale / y.scale == second``.
+
+        Powers of two (or their negatives) that lie within 2**14 of each other are exact; other
+        ratios are within 2**-14 of the greater one. A ratio is lowered where its operand saturates
+        the result, unless it is 0.0.
+
+        Raises
+        ------
+        ShapeError
+            If a ratio is 0 or not finite, the results too fine for both, or the rounding of a
+            factor moves results by more than half a step.
+        """
+        sizes = [abs(first), abs(second)]
+        if not all(0 < size < math.inf for size in sizes):
+            raise ShapeError(f"the ratios are {first} and {second}; they must be finite, and not 0")
+        enough = 2.0 ** math.ceil(math.log2(255 * (1 + min(sizes))))
+        sizes = [min(size, enough) for size in sizes]
+        exact = all(math.frexp(size)[0] == 0.5 for size in sizes)
+        unit = max(min(sizes), max(sizes) / FAR) if exact else max(sizes) / TWO_DIGITS
+        factors = [max(1, round(size / unit)) for size in sizes]
+        moved = max(abs(f * unit - size) for f, size in zip(factors, sizes, strict=True))
+        if 255 * moved > 0.5:
+            raise ShapeError(
+                f"the operands of a sum have steps of {first} and {second} steps of its result; "
+                f"factors of the sums hold the smaller one to {moved:.2g}"
+            )
+        a, b = (int(math.copysign(f, r)) for f, r in zip(factors, (first, second), strict=True))
+        return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape = _broadcast(self.kind, inputs)
+        reach = (abs(f) * t.reach for f, t in zip(self.factors, inputs, strict=True))
+        check_accumulator(self.kind, np.array(sum(reach)))
+        return self.result(shape)
+
+    def sums(self, *real: Integers) -> Integers:
+        a, b = (x * factor for x, factor in zip(real, self.factors, strict=True))
+        return a + b
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RescaledAdd(Requantized):
+    """``y = requantize(rescale(a - a.zero_point) + rescale(b - b.zero_point))``: TFLite's addition.
+
+    Each operand is shifted left by 20 bits, then multiplied and rounded twice to the unit of the
+    sums (`vtaops.graph.requantization.Rounding`). Inputs: as `Add`.
+
+    Parameters
+    ----------
+    multipliers, shifts : (int, int)
+        Per operand: 31 bits, 0..62; a negative multiplier subtracts.
+    requantization : Requantization
+        One for all channels.
+    """
+
+    multipliers: Pair
+    shifts: Pair
+    requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
+    arity = 2
+
+    def __post_init__(self) -> None:
+        for name, most in (("multipliers", (1 << 31) - 1), ("shifts", 62)):
+            least = 0 if name == "shifts" else -most
+            values = integers(name, getattr(self, name), least, most)
+            if values.shape != (2,):
+                raise ShapeError(f"{name} is {getattr(self, name)}; give two integers")
+            object.__setattr__(self, name, (int(values[0]), int(values[1])))
+
+    @staticmethod
+    def from_scales(
+        a: float, b: float, result: float, *, sign: int, zero_point: int, clip: tuple[int, int]
+    ) -> RescaledAdd:
+        """Return the sum of tensors of scales `a` and `b`; their difference if `sign` is -1.
+
+        Raises
+        ------
+        ShapeError
+            If a ratio of the scales is out of range.
+        """
+        unit = 2 * max(a, b)
+        (first, s), (second, t) = (quantized_multiplier(scale / unit) for scale in (a, b))
+        scaling = Requantization.tflite(unit / (result * (1 << 20)), zero_point, clip)
+        return RescaledAdd((first, sign * second), (s, t), scaling)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.result(_broadcast(self.kind, inputs))
+
+    def sums(self, *real: Integers) -> Integers:
+        a, b = (self.rescaled(index, x) for index, x in enumerate(real))
+        return a + b
+
+    def rescaled(self, index: int, real: Integers) -> Integers:
+        """Rescale an operand to the unit of the sums."""
+        multiplier, shift = self.multipliers[index], self.shifts[index]
+        acc = (real << 20) * (1 if multiplier > 0 else -1)
+        more = np.where(acc < 0, -1, 1) * ((1 << 30) if shift > 31 else 0)
+        found: Integers = (acc * abs(multiplier) + ((1 << shift) >> 1) + more) >> shift
+        return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Multiply(Requantized):
+    """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
+
+    Inputs: two tensors of one shape, or ``b`` (N, C, 1, 1) beside an image.
+    """
+
+    requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
+    arity = 2
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.result(_broadcast(self.kind, inputs))
+
+    def sums(self, *real: Integers) -> Integers:
+        return real[0] * real[1]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Requantize(Requantized):
+    """``y = requantize(x - x.zero_point)``: a change of scale, a clip, or a standalone ReLU."""
+
+    requantization: Requantization = field(default_factory=Requantization)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return self.result(inputs[0].shape)
+
+    def sums(self, *real: Integers) -> Integers:
+        return real[0]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LeakyRelu(Requantized):
+    """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
+
+    Parameters
+    ----------
+    positive : int
+        Factor, 1..127.
+    negative : int or ndarray of int, shape (C,)
+        Factor, or one for each channel (axis 1): -127..127.
+    requantization : Requantization
+        One for all channels.
+    """
+
+    positive: int = 1
+    negative: Any = 1
+    requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
+
+    def __post_init__(self) -> None:
+        integers("positive", self.positive, 1, 127)
+        negative = integers("negative", self.negative, -127, 127)
+        if negative.ndim > 1:
+            raise ShapeError(f"negative has shape {negative.shape}; give one number, or (C,)")
+        object.__setattr__(self, "negative", negative if negative.ndim else int(negative))
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape, factors = inputs[0].shape, np.shape(self.negative)
+        if factors and (len(shape) < 2 or factors != shape[1:2]):
+            raise ShapeError(f"{factors[0]} factors for a tensor of shape {shape}")
+        return self.result(shape)
+
+    def sums(self, *real: Integers) -> Integers:
+        negative = along(1, real[0].ndim, np.asarray(self.negative))
+        return real[0] * np.where(real[0] >= 0, self.positive, negative)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LookupTable(GraphOperator):
+    """``y = table[x + 128]``: any function of one int8 value (sigmoid, hard-swish, GELU).
+
+    Parameters
+    ----------
+    table : ndarray of int8, shape (256,) or (C, 256)
+        Results for -128..127: one table for all values, or one for each channel (axis 1).
+    zero_point : int
+        Zero point of the result.
+    function : str
+        Display name of the function.
+    """
+
+    table: npt.NDArray[np.int8]
+    zero_point: int = 0
+    function: str = "table"
+
+    def __post_init__(self) -> None:
+        shape = self.table.shape
+        if self.table.dtype != np.int8 or len(shape) not in (1, 2) or shape[-1] != 256:
+            raise ShapeError(
+                f"the table is {self.table.dtype}{list(shape)}; it must be int8[256], or "
+                "int8[C, 256]"
+            )
+
+    @property
+    def kind(self) -> str:
+        return self.function
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape = inputs[0].shape
+        if self.table.ndim == 2 and (len(shape) < 2 or shape[1] != len(self.table)):
+            raise ShapeError(f"{len(self.table)} tables for a tensor of shape {shape}")
+        return (Tensor("-", shape, zero_point=self.zero_point),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        index = arrays[0].astype(np.int64) + 128
+        if self.table.ndim == 1:
+            return self.table[index]
+        return self.table[along(1, index.ndim, np.arange(len(self.table))), index]
+
+
+def _broadcast(kind: str, inputs: Sequence[Tensor]) -> Shape:
+    a, b = inputs[0].shape, inputs[1].shape
+    if a == b or (len(a) == 4 and b == (*a[:2], 1, 1)):
+        return a
+    raise ShapeError(f"{kind} of {a} and {b}: they must be equal, or the second (N, C, 1, 1)")

@@ -1,0 +1,167 @@
+"""Float operators whose results are the same bits on every processor, and TFLite's softmax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.shapes import Array
+from vtaops.graph import fixed_softmax
+from vtaops.graph.operator import (
+    GraphOperator,
+    Shape,
+    axis_of,
+)
+from vtaops.graph.tensor import Tensor
+
+
+class FloatOperator(GraphOperator):
+    """A function of finite float32 to float32, whose order of additions and products is defined.
+
+    So every processor gets the same bits (``docs/quantization.md``).
+    """
+
+    takes = ("float32",)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        return (Tensor("-", inputs[0].shape, "float32"),)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Softmax(FloatOperator):
+    """``exp(x - max) / sum of exp(x - max)`` along the last axis, in float64."""
+
+    named = "softmax"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if not inputs[0].shape:
+            raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
+        return super().results(inputs)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        data = arrays[0].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            below = data - data.max(axis=-1, keepdims=True)
+            values = np.where(below >= -700, exponential(np.clip(below, -700, 0)), 0.0)
+            return (values / _sum(values, -1)).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerNorm(FloatOperator):
+    """``(x - mean) / sqrt(variance + epsilon) * weight + bias`` along the last axis, in float64.
+
+    Parameters
+    ----------
+    weight, bias : numpy.ndarray of float32
+        For each place on the last axis.
+    epsilon : float
+        Taken as float32.
+    """
+
+    weight: Array
+    bias: Array
+    epsilon: float = 1e-5
+
+    named = "layer_norm"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        columns = inputs[0].shape[axis_of(-1, inputs[0])]
+        for name in ("weight", "bias"):
+            _check_term(name, getattr(self, name), (columns,))
+        return super().results(inputs)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        data = arrays[0].astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            data -= _sum(data, -1) / data.shape[-1]
+            variance = _sum(data * data, -1) / data.shape[-1]
+            data *= inverse_root(variance + np.float64(np.float32(self.epsilon)))
+            return (data * self.weight + self.bias).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mean(FloatOperator):
+    """The mean along an axis, which the result does not have; in float64."""
+
+    axis: int
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape, axis = inputs[0].shape, axis_of(self.axis, inputs[0])
+        return (Tensor("-", (*shape[:axis], *shape[axis + 1 :]), "float32"),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        total = _sum(arrays[0].astype(np.float64), self.axis)
+        return np.squeeze(total / arrays[0].shape[self.axis], self.axis).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AddTerm(FloatOperator):
+    """The sum with a constant of float32, in float32; its shape is the end of the tensor's."""
+
+    term: Array
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape = inputs[0].shape
+        kept = max(0, len(shape) - getattr(self.term, "ndim", 0))
+        _check_term("term", self.term, shape[kept:])
+        return super().results(inputs)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        with np.errstate(over="ignore"):
+            return arrays[0] + self.term
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FixedSoftmax(GraphOperator):
+    """TFLite's int8 softmax along the last axis, in steps of 1/256 above -128.
+
+    `vtaops.graph.fixed_softmax` does the fixed-point arithmetic; it uses the input's scale.
+    """
+
+    named = "softmax in fixed point"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if not inputs[0].shape:
+            raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
+        if inputs[0].shape[-1] > fixed_softmax.MOST:
+            most = fixed_softmax.MOST
+            raise ShapeError(f"a softmax of {inputs[0].shape[-1]} values; its sums hold {most}")
+        return (Tensor("-", inputs[0].shape, "int8", 1 / 256, -128),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return fixed_softmax.softmax(arrays[0], inputs[0].scale)
+
+
+def _check_term(name: str, term: object, shape: Shape) -> None:
+    if not isinstance(term, np.ndarray) or (term.dtype, term.shape) != (np.float32, shape):
+        found = f"{term.dtype}{[*term.shape]}" if isinstance(term, np.ndarray) else repr(term)
+        raise ShapeError(f"{name} is {found}; it must be float32{[*shape]}")
+
+
+def _sum(x: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
+    """Return the sum along an axis, which stays: from the first to the last, one by one."""
+    return np.cumsum(x, axis).take([-1], axis)
+
+
+def inverse_root(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return 1 / sqrt(x), to some 1e-15, by Newton's method: the same bits on every processor."""
+    found = (0x5FE6EB50C7B537A9 - (x.view(np.int64) >> 1)).view(np.float64)
+    for _ in range(4):
+        found = found * (1.5 - 0.5 * x * found * found)
+    return found
+
+
+def exponential(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return exp(x) for -700 <= x <= 0 by a polynomial: the same bits on every processor."""
+    power = np.trunc(x * 1.4426950408889634 - 0.5)  # x / log 2, rounded to nearest
+    rest = x - power * 0.6931471805599453
+    total = np.zeros_like(x)
+    for n in range(13, -1, -1):
+        total = total * rest + 1.0 / math.factorial(n)
+    return np.ldexp(total, power.astype(np.int32))

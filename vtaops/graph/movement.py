@@ -1,0 +1,237 @@
+"""Operators that move scalars, and constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.exact import padded
+from vtaops.base.shapes import Array, Sides, ceil_div
+from vtaops.base.window import Window
+from vtaops.graph.operator import (
+    GraphOperator,
+    Pair,
+    Shape,
+    axis_of,
+    check_window,
+    image_of,
+)
+from vtaops.graph.tensor import DTYPES, Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Concat(GraphOperator):
+    """Concatenate tensors of one scale and zero point along `axis`."""
+
+    axis: int = 1
+    arity = None
+    takes = DTYPES
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        first = inputs[0]
+        axis = axis_of(self.axis, first)
+        for other in inputs[1:]:
+            same = [e for a, e in enumerate(other.shape) if a != axis]
+            if same != [e for a, e in enumerate(first.shape) if a != axis]:
+                raise ShapeError(f"{first.shape} and {other.shape} do not join on axis {axis}")
+            if other.zero_point != first.zero_point or other.dtype != first.dtype:
+                raise ShapeError(
+                    f"{first.name} and {other.name} have zero points {first.zero_point} and "
+                    f"{other.zero_point}; requantize them to one before they are joined"
+                )
+        shape = list(first.shape)
+        shape[axis] = sum(t.shape[axis] for t in inputs)
+        return (replace(first, shape=tuple(shape)),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return np.concatenate(arrays, axis=self.axis)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Upsample(GraphOperator):
+    """Nearest-neighbour upsampling: repeat every pixel `factors` (height, width) times."""
+
+    factors: Pair = (2, 2)
+    takes = DTYPES
+
+    def __post_init__(self) -> None:
+        check_window(self, "factors", 2)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = image_of(inputs[0])
+        return (replace(inputs[0], shape=(n, c, h * self.factors[0], w * self.factors[1])),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return arrays[0].repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pad(GraphOperator):
+    """Pad an image: (top, left, bottom, right).
+
+    Parameters
+    ----------
+    padding : (int, int, int, int)
+        Rows and columns to add.
+    mode : "constant", "edge" or "reflect"
+        What they hold: 0.0, the nearest pixel, or the image mirrored at its outermost pixels.
+    """
+
+    padding: Sides
+    mode: Literal["constant", "edge", "reflect"] = "constant"
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = image_of(inputs[0])
+        top, left, bottom, right = self.padding
+        if self.mode not in ("constant", "edge", "reflect"):
+            raise ShapeError(f"mode is {self.mode!r}; it must be constant, edge or reflect")
+        if self.mode == "reflect" and not (max(top, bottom) < h and max(left, right) < w):
+            raise ShapeError(
+                f"an image of {h} x {w} pixels cannot be mirrored by the padding {self.padding}"
+            )
+        return (replace(inputs[0], shape=(n, c, h + top + bottom, w + left + right)),)
+
+    def sources(self, axis: int, extent: int) -> tuple[list[int], list[int]]:
+        """Return which of `extent` pixels are repeated before and behind an axis (0 or 1)."""
+        before, behind = self.padding[axis], self.padding[axis + 2]
+        if self.mode == "edge":
+            return [0] * before, [extent - 1] * behind
+        return [*range(before, 0, -1)], [*range(extent - 2, extent - 2 - behind, -1)]
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        window = Window((1, 1), padding=self.padding)
+        if self.mode == "constant":
+            return padded(arrays[0], window, inputs[0].zero_point)
+        top, left, bottom, right = self.padding
+        return np.pad(arrays[0], ((0, 0), (0, 0), (top, bottom), (left, right)), self.mode)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Slice(GraphOperator):
+    """``x[..., start:stop:step, ...]`` on one axis; a split is several slices."""
+
+    axis: int
+    start: int
+    stop: int
+    step: int = 1
+    takes = DTYPES
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        axis = axis_of(self.axis, inputs[0])
+        extent = inputs[0].shape[axis]
+        if not (0 <= self.start < self.stop <= extent and self.step >= 1):
+            raise ShapeError(
+                f"slice {self.start}:{self.stop}:{self.step} of {extent} elements; "
+                f"0 <= start < stop <= {extent} and a positive step are needed"
+            )
+        shape = list(inputs[0].shape)
+        shape[axis] = ceil_div(self.stop - self.start, self.step)
+        return (replace(inputs[0], shape=tuple(shape)),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        index = [slice(None)] * arrays[0].ndim
+        index[self.axis] = slice(self.start, self.stop, self.step)
+        return arrays[0][tuple(index)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ChannelShuffle(GraphOperator):
+    """Move channel ``g * (C // groups) + i`` to channel ``i * groups + g``."""
+
+    groups: int
+    takes = DTYPES
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        channels = image_of(inputs[0])[1]
+        if self.groups < 1 or channels % self.groups:
+            raise ShapeError(f"groups is {self.groups}; it must divide {channels} channels")
+        return (inputs[0],)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        n, c, h, w = arrays[0].shape
+        grouped = arrays[0].reshape(n, self.groups, c // self.groups, h, w)
+        return grouped.swapaxes(1, 2).reshape(n, c, h, w)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reshape(GraphOperator):
+    """Reshape in C order."""
+
+    shape: Shape
+    takes = DTYPES
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if math.prod(self.shape) != inputs[0].elements:
+            raise ShapeError(f"{inputs[0].shape} cannot take the shape {self.shape}")
+        return (replace(inputs[0], shape=tuple(self.shape)),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return arrays[0].reshape(self.shape)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Transpose(GraphOperator):
+    """Permute the axes, as ``numpy.transpose``."""
+
+    axes: Shape
+    takes = DTYPES
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        if sorted(self.axes) != list(range(len(inputs[0].shape))):
+            raise ShapeError(f"axes is {self.axes}; it must permute those of {inputs[0].shape}")
+        return (replace(inputs[0], shape=tuple(inputs[0].shape[a] for a in self.axes)),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return arrays[0].transpose(self.axes)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Expand(GraphOperator):
+    """Repeat axes of one element, as ``numpy.broadcast_to``."""
+
+    shape: Shape
+    takes = DTYPES
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        shape, wanted = inputs[0].shape, tuple(self.shape)
+        pairs = zip(reversed(shape), reversed(wanted), strict=False)
+        if len(shape) > len(wanted) or any(a not in (1, b) for a, b in pairs):
+            raise ShapeError(f"{inputs[0].name} has shape {shape}, which cannot become {wanted}")
+        return (replace(inputs[0], shape=wanted),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return np.broadcast_to(arrays[0], self.shape)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Constant(GraphOperator):
+    """An array of the file, for operators that take it like a tensor.
+
+    Parameters
+    ----------
+    value : ndarray
+        Of one of `vtaops.graph.tensor.DTYPES`.
+    zero_point : int
+        Of int8 values.
+    """
+
+    value: Array
+    zero_point: int = 0
+    arity = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.value, np.ndarray) or self.value.dtype.name not in DTYPES:
+            found = getattr(self.value, "dtype", type(self.value))
+            raise ShapeError(f"the constant is {found}; it must be an array of {DTYPES}")
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        value = self.value
+        return (Tensor("-", value.shape, value.dtype.name, zero_point=self.zero_point),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return self.value

@@ -1,0 +1,160 @@
+"""What all graph operators share: their base classes and checks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.shapes import Array, ReprMixin
+from vtaops.graph.requantization import (
+    Integers,
+    Requantization,
+    integers,
+)
+from vtaops.graph.tensor import Tensor
+
+Pair = tuple[int, int]
+Shape = tuple[int, ...]
+
+ACCUMULATOR = 1 << 31
+"""Exclusive bound of a sum's magnitude: int32."""
+
+MAX_FACTOR = 1 << 15
+"""Largest factor of an operand in a sum."""
+
+_WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padding": 2}
+"""Number of integers in each window parameter."""
+
+
+class GraphOperator(ReprMixin, ABC):
+    """Base class: a frozen dataclass of parameters and weights."""
+
+    arity: int | None = 1
+    """Number of inputs; None: any."""
+
+    takes: tuple[str, ...] = ("int8",)
+    """Dtypes of the inputs."""
+
+    named = ""
+    """Name where it is not that of the class: importers' operators keep theirs."""
+
+    def __post_init__(self) -> None:
+        """Convert window parameters to tuples of integers; reject invalid ones."""
+        for name, length in _WINDOWS.items():
+            if getattr(self, name, None) is not None:
+                check_window(self, name, length)
+
+    @abstractmethod
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Infer the result tensors; the graph names them.
+
+        Raises
+        ------
+        ShapeError
+            If the operator rejects the inputs.
+        """
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        """Compute the result, or a tuple of results, from input arrays.
+
+        Raises
+        ------
+        UnsupportedError
+            If the operator has no NumPy implementation.
+        """
+        raise UnsupportedError(f"{self.kind} has no NumPy implementation")
+
+    @property
+    def kind(self) -> str:
+        """Display name of the operator, for example ``max_pool``."""
+        name = type(self).__name__
+        words = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+        return self.named or words.removeprefix("_")
+
+
+class Requantized(GraphOperator):
+    """An operator that ends in a requantization."""
+
+    requantization: Requantization
+    channels_axis: ClassVar[int | None] = 1
+    """Axis of the sums to which per-channel requantization applies; None: one for all channels."""
+    divides: ClassVar[bool] = False
+    """Whether it may round as a quotient of sums."""
+
+    def result(self, shape: Shape) -> tuple[Tensor, ...]:
+        """Return the int8 result tensor of a shape.
+
+        Raises
+        ------
+        ShapeError
+            If the operator cannot round like this, or has another number of channels.
+        """
+        scaling, axis = self.requantization, self.channels_axis
+        if scaling.rounding == "quotient" and not self.divides:
+            raise ShapeError(f"{self.kind} cannot round as a quotient; average pools do")
+        if axis is None and scaling.channels > 1:
+            raise ShapeError(
+                f"{self.kind} has one scale for all channels; {scaling.channels} are given"
+            )
+        for name in ("multiplier", "shift", "nudge"):
+            if (values := getattr(scaling, name)).size > 1:
+                check_channels(name, values, shape[axis or 0])
+        return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
+
+    def sums(self, *real: Integers) -> Integers:
+        """Compute the sums to requantize from zero-point-free inputs, in steps of their scales.
+
+        Sums of products use float64, which is exact below 2**53.
+        """
+        raise NotImplementedError
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        real = (tensor.real(array) for tensor, array in zip(inputs, arrays, strict=True))
+        return self.requantization.apply(self.sums(*real), self.channels_axis or 0)
+
+
+def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:
+    """Reject sums that could leave int32.
+
+    Raises
+    ------
+    ShapeError
+        If `bound` exceeds int32; the message quotes it.
+    """
+    if np.max(bound) >= ACCUMULATOR:
+        raise ShapeError(f"the sums of {kind} could reach {int(np.max(bound))}, beyond int32")
+
+
+def check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
+    """Reject numbers by channel that are not one for each; raises ShapeError."""
+    if values.ndim and values.shape != (channels,):
+        raise ShapeError(f"{name} has shape {values.shape}; there are {channels} output channels")
+
+
+def check_window(op: GraphOperator, name: str, length: int) -> None:
+    """Convert a window parameter to a tuple of so many integers; raises ShapeError."""
+    least = 0 if name in ("padding", "output_padding") else 1
+    values = integers(name, getattr(op, name), least, (1 << 31) - 1)
+    if values.shape != (length,):
+        raise ShapeError(f"{name} is {getattr(op, name)}; give {length} integers")
+    object.__setattr__(op, name, tuple(int(value) for value in values))
+
+
+def image_of(tensor: Tensor) -> tuple[int, int, int, int]:
+    """Return the extents of an image; raises ShapeError if the tensor is none."""
+    if len(tensor.shape) != 4:
+        raise ShapeError(f"{tensor.name} has shape {tensor.shape}; an image is (N, C, H, W)")
+    n, c, h, w = tensor.shape
+    return n, c, h, w
+
+
+def axis_of(axis: int, tensor: Tensor) -> int:
+    """Return an axis, counted from the first one; raises ShapeError if the tensor lacks it."""
+    if not -len(tensor.shape) <= axis < len(tensor.shape):
+        raise ShapeError(f"axis is {axis}; {tensor.name} has shape {tensor.shape}")
+    return axis % len(tensor.shape)

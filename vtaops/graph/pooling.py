@@ -1,0 +1,258 @@
+"""Maxima and means of windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.exact import over_windows
+from vtaops.base.shapes import Array, Sides, check_padded
+from vtaops.base.window import Window
+from vtaops.graph.operator import (
+    GraphOperator,
+    Pair,
+    Requantized,
+    check_accumulator,
+    image_of,
+)
+from vtaops.graph.requantization import (
+    Requantization,
+    fixed_point,
+    integers,
+    is_power_of_two,
+)
+from vtaops.graph.tensor import Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MaxPool(GraphOperator):
+    """Maximum of each window; padding never wins (a window of only padding gives -128).
+
+    Parameters
+    ----------
+    kernel, strides : (int, int)
+        Window and step.
+    padding : (int, int, int, int)
+        (top, left, bottom, right).
+    dilation : (int, int)
+        (height, width).
+    ceil : bool
+        Whether the output size is rounded up (`vtaops.base.window.Window`).
+    """
+
+    kernel: Pair
+    strides: Pair
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    ceil: bool = False
+
+    def window(self, data: Tensor) -> Window:
+        """Return the window over an image; a size that is rounded up is padding."""
+        window = Window(self.kernel, self.strides, self.padding, self.dilation, self.ceil)
+        return window.padded_up(*data.shape[2:])
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = image_of(inputs[0])
+        return (replace(inputs[0], shape=(n, c, *self.window(inputs[0]).out_size(h, w))),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        return over_windows(np.maximum, arrays[0], self.window(inputs[0]), -128)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AveragePool(Requantized):
+    """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
+
+    The scales include the division: `from_ratio` computes factor and requantization. Padding counts
+    as zeros unless `exclude_padding`; pixels beyond it, by which `ceil` lets windows extend, never
+    count. Factor and requantization depend on how many pixels of a window count (`of_count`).
+
+    Parameters
+    ----------
+    kernel : (int, int) or None
+        Window; None: the whole image.
+    strides : (int, int)
+        Step.
+    padding : (int, int, int, int)
+        (top, left, bottom, right).
+    factor : int
+        1..127.
+    requantization : Requantization
+        One for all channels.
+    exclude_padding : bool
+        Whether means at the border average only the real pixels.
+    dilation : (int, int)
+        (height, width).
+    ceil : bool
+        Whether the output size is rounded up (`vtaops.base.window.Window`).
+    """
+
+    kernel: Pair | None = None
+    strides: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    factor: int = 1
+    requantization: Requantization = field(default_factory=Requantization)
+    exclude_padding: bool = False
+    dilation: Pair = (1, 1)
+    ceil: bool = False
+    channels_axis = None
+    divides = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        integers("factor", self.factor, 1, 127)
+
+    @staticmethod
+    def from_ratio(
+        ratio: float,
+        count: int,
+        *,
+        shifts_only: bool,
+        zero_point: int = 0,
+        clip: tuple[int, int] = (-128, 127),
+        **window: Any,
+    ) -> AveragePool:
+        """Return the pool of windows of `count` pixels with ``x.scale / y.scale == ratio``.
+
+        With `shifts_only` the factor is the nearest 7-bit number such that a shift remains, which
+        every VTA supports; otherwise the factor is 1, and a 16-bit multiplier holds the whole
+        ratio.
+        """
+        wanted, factor = ratio / count, 1
+        if shifts_only:
+            factor, shift = narrow(wanted)
+            wanted = 2.0**-shift
+        scaling = Requantization.from_ratio(wanted, zero_point, clip)
+        return AveragePool(factor=factor, requantization=scaling, **window)
+
+    @property
+    def windowed(self) -> dict[str, Any]:
+        """The parameters of its windows, as keyword arguments."""
+        names = "kernel", "strides", "padding", "dilation", "ceil", "exclude_padding"
+        return {name: getattr(self, name) for name in names}
+
+    def _window(self, data: Tensor) -> Window:
+        size = data.shape[2], data.shape[3]
+        return Window(self.kernel or size, self.strides, self.padding, self.dilation, self.ceil)
+
+    def window(self, data: Tensor) -> Window:
+        """Return the window over an image; a size that is rounded up is padding."""
+        return self._window(data).padded_up(*data.shape[2:])
+
+    def differs(self, data: Tensor) -> bool:
+        """Return whether windows differ in the number of pixels that count."""
+        window = self.window(data)
+        return any(
+            window.padding if self.exclude_padding else self._window(data).beyond(*data.shape[2:])
+        )
+
+    def of_count(self, count: int, size: int) -> tuple[int, Requantization]:
+        """Return factor and requantization for windows with `count` of `size` real pixels.
+
+        Their product is ``size / count`` times that of whole windows, in the same precision: a
+        7-bit factor if a shift follows, else a 16-bit multiplier.
+
+        Raises
+        ------
+        ShapeError
+            If a factor or multiplier is out of range.
+        """
+        scaling = self.requantization
+        if count in (0, size):
+            return self.factor, scaling
+        if scaling.rounding == "quotient":
+            return self.factor, replace(scaling, multiplier=count)
+        right = scaling.right_shift
+        if right is not None:
+            factor, shift = narrow(math.ldexp(self.factor * size / count, -right))
+            return factor, replace(scaling, multiplier=1, shift=shift)
+        (multiplier,), (shift,) = np.unique(scaling.multiplier), np.unique(scaling.shift)
+        if not multiplier:
+            return self.factor, scaling
+        found = fixed_point(math.ldexp(int(multiplier) * size / count, -int(shift)))
+        return self.factor, replace(scaling, multiplier=found[0], shift=found[1])
+
+    def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
+        """Return how many pixels of windows count, along the height and the width of an image."""
+        window, size = self.window(data), data.shape[2:]
+        outputs = window.out_size(*size)
+        if not self.exclude_padding:  # all of the image with its padding
+            size = self._window(data).padded(*size)
+            window = replace(window, padding=(0, 0, 0, 0))
+        return tuple(
+            np.array([len(window.taps_inside(axis, size[axis], i)) for i in range(outputs[axis])])
+            for axis in (0, 1)
+        )
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = image_of(inputs[0])
+        window = self.window(inputs[0])
+        check_padded(window.padded(h, w))
+        size = window.out_size(h, w)
+        factor = self.factor
+        if self.requantization.rounding == "quotient":
+            self._check_quotient(inputs[0], window)
+        if self.differs(inputs[0]):
+            rows, columns = self.counts(inputs[0])
+            real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
+            factor = max(self.of_count(int(count), window.count)[0] for count in real)
+        check_accumulator(self.kind, np.array(window.count * factor * inputs[0].reach))
+        return self.result((n, c, *size))
+
+    def _check_quotient(self, data: Tensor, window: Window) -> None:
+        """Reject a quotient that is not that of the values of each window and their number."""
+        scaling, padded = self.requantization, any(window.padding) and not self.exclude_padding
+        divisor = int(scaling.multiplier.flat[0])
+        if (self.factor, divisor) != (1, window.count) or scaling.multiplier.ndim or padded:
+            raise ShapeError(
+                f"a quotient of sums of {window.count} values has the factor 1, divides by "
+                f"{window.count} and excludes its padding; factor is {self.factor}, multiplier "
+                f"{scaling.multiplier.tolist()}, padding {self.padding}"
+            )
+        if scaling.zero_point != data.zero_point:
+            raise ShapeError(
+                f"a quotient keeps the zero point of {data.name}, {data.zero_point}; that of the "
+                f"result is {scaling.zero_point}"
+            )
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        window = self.window(inputs[0])
+        total = over_windows(np.add, inputs[0].real(arrays[0]), window, 0)
+        if not self.differs(inputs[0]):
+            return self.requantization.apply(total * self.factor)
+        counts = np.multiply.outer(*self.counts(inputs[0]))
+        result = np.empty(total.shape, np.int8)
+        for count in np.unique(counts):
+            factor, scaling = self.of_count(int(count), window.count)
+            windows = counts == count
+            result[..., windows] = scaling.apply(total[..., windows] * factor)
+        return result
+
+
+def narrow(ratio: float) -> tuple[int, int]:
+    """Return (factor, shift): the 7-bit factor nearest to ``ratio * 2**shift``.
+
+    Raises
+    ------
+    ShapeError
+        If the ratio is not positive and finite, or beyond 127.
+    """
+    multiplier, shift = fixed_point(ratio)
+    if is_power_of_two(multiplier) and multiplier < 128:
+        return multiplier, shift
+    exponent = math.frexp(ratio)[1]
+    shift = 7 - exponent
+    factor = round(math.ldexp(ratio, shift))
+    if factor == 128:
+        factor, shift = 64, shift - 1
+    if shift < 0:
+        raise ShapeError(f"a ratio of scales is {ratio}; it must be at most 127")
+    while factor % 2 == 0 and shift:
+        factor, shift = factor // 2, shift - 1
+    return factor, shift

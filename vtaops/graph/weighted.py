@@ -1,0 +1,307 @@
+"""Sums of products: convolutions and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.exact import convolve, convolve_transposed
+from vtaops.base.shapes import Array, Sides
+from vtaops.base.window import Window
+from vtaops.graph.operator import (
+    MAX_FACTOR,
+    Pair,
+    Requantized,
+    Shape,
+    check_accumulator,
+    check_channels,
+    image_of,
+)
+from vtaops.graph.requantization import (
+    Integers,
+    Requantization,
+    along,
+    integers,
+)
+from vtaops.graph.tensor import Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Weighted(Requantized):
+    """Base class of sums of products of a tensor with int8 weights, plus a bias."""
+
+    weight: npt.NDArray[np.int8]
+    bias: npt.NDArray[np.int32] | None = None
+    requantization: Requantization = field(default_factory=Requantization)
+    rank: ClassVar[int] = 4
+    """Rank of the weights."""
+    channels_axis: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        rank, weight, bias = self.rank, self.weight, self.bias
+        if not isinstance(weight, np.ndarray) or weight.dtype != np.int8 or weight.ndim != rank:
+            raise ShapeError(
+                f"the weights are {getattr(weight, 'dtype', type(weight))}"
+                f"{list(np.shape(weight))}; they must be int8 of rank {rank}"
+            )
+        if 0 in weight.shape:
+            raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
+        channels = len(self.by_output)
+        if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
+            raise ShapeError(
+                f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
+            )
+        for name in ("multiplier", "shift", "nudge"):
+            check_channels(name, getattr(self.requantization, name), channels)
+        super().__post_init__()
+
+    @property
+    def by_output(self) -> npt.NDArray[np.int8]:
+        """The weights with output channels first."""
+        return self.weight
+
+    def bound(self, data: Tensor) -> Integers:
+        """Return the largest magnitude of the sums of each output channel."""
+        weight = np.abs(self.by_output.astype(np.int16))
+        totals = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
+        sums: Integers = totals * data.reach
+        return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
+
+    def biased(self, products: Array) -> Integers:
+        """Return exact products plus the bias."""
+        acc: Integers = products.astype(np.int64)
+        if self.bias is None:
+            return acc
+        return acc + along(self.channels_axis, acc.ndim, self.bias.astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Convolution(Weighted):
+    """``y = requantize(conv(x - x.zero_point, weight) + bias [+ (r - r.zero_point) * factor])``.
+
+    Inputs: ``x`` (N, C, H, W), and ``r`` of the result's shape if there is a residual factor.
+
+    Parameters
+    ----------
+    weight : ndarray of int8, shape (O, C // groups, KH, KW)
+        Weights.
+    bias : ndarray of int32, shape (O,), optional
+        Bias, in steps of the sums.
+    requantization : Requantization
+        Maps sums to results; per-channel values have O elements.
+    strides, dilation : (int, int)
+        (height, width).
+    padding : (int, int, int, int)
+        Pixels of value 0.0 around the image: (top, left, bottom, right).
+    groups : int
+        Groups of channels.
+    residual_factor : ndarray of int, shape () or (O,), optional
+        Factor of the residual, 1..32768: its scale divided by that of the sums.
+    """
+
+    strides: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+    residual_factor: Any = None
+
+    arity = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        channels = self.weight.shape[0]
+        if self.groups < 1 or channels % self.groups:
+            raise ShapeError(f"groups is {self.groups}; it must divide {channels} output channels")
+        if self.residual_factor is not None:
+            factor = integers("residual_factor", self.residual_factor, 1, MAX_FACTOR)
+            object.__setattr__(self, "residual_factor", factor)
+            check_channels("residual_factor", factor, channels)
+
+    @property
+    def kind(self) -> str:
+        depthwise = self.groups > 1 and self.weight.shape[1] == 1
+        name = "depthwise_convolution" if depthwise else "convolution"
+        return name if self.residual_factor is None else f"{name}+residual"
+
+    @property
+    def window(self) -> Window:
+        """The window over the image."""
+        return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        data = inputs[0]
+        n, c, h, w = image_of(data)
+        o, i, *_ = self.weight.shape
+        if i * self.groups != c:
+            raise ShapeError(
+                f"{data.name} has {c} channels; weights {self.weight.shape} in {self.groups} "
+                f"groups read {i * self.groups}"
+            )
+        shape = (n, o, *self.window.out_size(h, w))
+        expected = 1 if self.residual_factor is None else 2
+        if len(inputs) != expected:
+            raise ShapeError(f"{self.kind} takes {expected} inputs; {len(inputs)} given")
+        bound = self.bound(data)
+        if self.residual_factor is not None:
+            if inputs[1].shape != shape:
+                raise ShapeError(f"the residual has shape {inputs[1].shape}, the result {shape}")
+            bound = bound + self.residual_factor * inputs[1].reach
+        check_accumulator(self.kind, bound)
+        return self.result(shape)
+
+    def sums(self, *real: Integers) -> Integers:
+        data, *residual = real
+        acc = self.biased(convolve(data, self.weight, self.window, self.groups))
+        return acc + residual[0] * along(1, 4, self.residual_factor) if residual else acc
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TransposedConvolution(Weighted):
+    """``y = requantize(conv_transpose(x - x.zero_point, weight) + bias)``; weights are (C, O, ...).
+
+    Parameters
+    ----------
+    weight : ndarray of int8, shape (C, O // groups, KH, KW)
+        Weights.
+    bias, requantization
+        As for `Convolution`.
+    strides, dilation : (int, int)
+        (height, width).
+    padding : (int, int, int, int)
+        Output pixels cut off: (top, left, bottom, right).
+    output_padding : (int, int)
+        Rows and columns added at the bottom and the right; less than the stride or the dilation.
+    groups : int
+        Groups of channels.
+    """
+
+    strides: Pair = (1, 1)
+    padding: Sides = (0, 0, 0, 0)
+    output_padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+    @property
+    def by_output(self) -> npt.NDArray[np.int8]:
+        inputs, outputs, *kernel = self.weight.shape
+        if self.groups < 1 or inputs % self.groups:
+            raise ShapeError(f"groups is {self.groups}; it must divide {inputs} input channels")
+        grouped = self.weight.reshape(self.groups, -1, outputs, *kernel).swapaxes(1, 2)
+        found: npt.NDArray[np.int8] = grouped.reshape(self.groups * outputs, -1, *kernel)
+        return found
+
+    @property
+    def window(self) -> Window:
+        """The window over the result."""
+        return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        n, c, h, w = image_of(inputs[0])
+        i, o, *_ = self.weight.shape
+        if i != c:
+            raise ShapeError(f"{inputs[0].name} has {c} channels; the weights read {i}")
+        most = tuple(map(max, self.strides, self.dilation))
+        if any(a >= b for a, b in zip(self.output_padding, most, strict=True)):
+            raise ShapeError(
+                f"output_padding is {self.output_padding}; it must be less than the strides "
+                f"{self.strides} or the dilation {self.dilation}"
+            )
+        rows, columns = self.window.transposed_size(h, w, self.output_padding)
+        if rows < 1 or columns < 1:
+            raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
+        check_accumulator(self.kind, self.bound(inputs[0]))
+        return self.result((n, o * self.groups, rows, columns))
+
+    def sums(self, *real: Integers) -> Integers:
+        (data,) = real
+        *_, height, width = data.shape
+        size = self.window.transposed_size(height, width, self.output_padding)
+        return self.biased(convolve_transposed(data, self.weight, self.window, size, self.groups))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense(Weighted):
+    """``y = requantize((x - x.zero_point) @ weight.T + bias)`` on the last axis of ``x``.
+
+    Parameters
+    ----------
+    weight : ndarray of int8, shape (N, K)
+        Weights.
+    bias, requantization
+        As for `Convolution`, with N channels.
+    """
+
+    rank = 2
+    channels_axis = -1
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        data = inputs[0]
+        if len(data.shape) < 2 or data.shape[-1] != self.weight.shape[1]:
+            raise ShapeError(
+                f"{data.name} has shape {data.shape}; the weights read (..., "
+                f"{self.weight.shape[1]})"
+            )
+        check_accumulator(self.kind, self.bound(data))
+        return self.result((*data.shape[:-1], self.weight.shape[0]))
+
+    def sums(self, *real: Integers) -> Integers:
+        return self.biased(real[0].astype(np.float64) @ self.weight.T)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Matmul(Requantized):
+    """``y = requantize((a - a.zero_point) @ (b - b.zero_point))`` of two tensors.
+
+    Inputs: ``a`` (..., M, K) and ``b`` (..., K, N); leading axes of one element repeat.
+
+    Parameters
+    ----------
+    requantization : Requantization
+        Maps sums to results; one for all channels.
+    """
+
+    requantization: Requantization = field(default_factory=Requantization)
+    channels_axis = None
+    arity = 2
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        a, b = inputs
+        if min(len(a.shape), len(b.shape)) < 2 or a.shape[-1] != b.shape[-2]:
+            raise ShapeError(f"{a.shape} and {b.shape} cannot be multiplied as matrices")
+        check_accumulator(self.kind, np.array(a.shape[-1] * a.reach * b.reach))
+        return self.result((*self.leading(inputs), a.shape[-2], b.shape[-1]))
+
+    @staticmethod
+    def leading(inputs: Sequence[Tensor]) -> Shape:
+        """Return the leading axes of the result.
+
+        Raises
+        ------
+        ShapeError
+            If those of the operands differ, and neither has one element.
+        """
+        a, b = (tensor.shape[:-2] for tensor in inputs)
+        try:
+            return np.broadcast_shapes(a, b)
+        except ValueError as error:
+            raise ShapeError(f"{a} and {b} matrices cannot be multiplied: {error}") from error
+
+    def sums(self, *real: Integers) -> Integers:
+        a, b = (x.astype(np.float64) for x in real)
+        return (a @ b).astype(np.int64)
+
+
+def spread(weight: npt.NDArray[np.int8], dilation: Pair) -> npt.NDArray[np.int8]:
+    """Return the weights (..., KH, KW) with zeros between dilated taps."""
+    if dilation == (1, 1):
+        return weight
+    *outer, kh, kw = weight.shape
+    (down, across), size = dilation, Window((kh, kw), dilation=dilation).extent
+    found = np.zeros((*outer, *size), np.int8)
+    found[..., ::down, ::across] = weight
+    return found
