@@ -27,7 +27,7 @@ from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import run_app
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.program import Program
 from vtaops.quantization.pictures import Preparation, read_picture
 from vtaops.quantization.samples import Sample, load_samples
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from vtaops.model import Model
     from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.quality import Quality
-
-
-DEFAULT_CONFIG = "pynq"
 
 
 class ScaleKind(str, Enum):
@@ -235,7 +232,7 @@ def _show_placement(
         rows, name, launches = compiled.plan, compiled.config.name, len(compiled.regions)
         graph = compiled.graph
     else:
-        name = config or DEFAULT_CONFIG
+        name = config or NETWORK_CONFIG
         with options.progress_bar(f"plan {model.name}"):
             from vtaops.network import plan_model  # loads TVM, which takes seconds
 
@@ -426,14 +423,14 @@ def quantize(
         Option(
             help="The device, a name or a JSON file. All options among scales, zero points, "
             "equalization, learned rounding and bias correction that are not given are "
-            "tried; the best way is used."
+            "tried; the best recipe is used."
         ),
     ] = None,
     scales: Annotated[
         ScaleKind | None,
         Option(
-            help="pow2: shifts only, for every VTA. free: fixed-point multipliers. Default: what "
-            "the device supports; without --config pow2."
+            help="free: fixed-point multipliers. pow2: shifts only, for every VTA, as pynq. "
+            "Default: what the device supports; without --config free."
         ),
     ] = None,
     zero_points: Annotated[
@@ -491,7 +488,7 @@ def quantize(
 ) -> None:
     """Quantise a float ONNX model to int8 with calibration data, and report the loss.
 
-    Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx --config pynq_ext
+    Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx
 
     Example: vtaops quantize model.onnx --calibration photos -o model.q.onnx
     --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
@@ -647,7 +644,7 @@ def _compiled(
     """
     if _is_compiled(path):
         return _loaded(path, config)
-    source, chosen = _source(path), config or DEFAULT_CONFIG
+    source, chosen = _source(path), config or NETWORK_CONFIG
     # TVM takes seconds to import, a fifth of them for back ends that have no part in this.
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
     with options.progress_bar(f"compile {path.name}"):

@@ -1,8 +1,8 @@
 """The exact figures of the documents: computed anew, and compared with what the documents say.
 
-    python -m benchmarks figures                        # compute all groups (minutes), compare
-    python -m benchmarks figures layers areas           # some of them
-    python -m benchmarks figures --accept networks_measured.md   # this document was measured anew
+    python -m docs figures                        # compute all groups (minutes), compare
+    python -m docs figures layers areas           # some of them
+    python -m docs figures --accept measured.md   # this document was measured anew
 
 benchmarks/results/figures.json keeps two things. ``computed``: by group, each figure that the
 package can compute by itself; tests/documents/test_figures.py computes the
@@ -23,8 +23,8 @@ from typing import Annotated, Any
 import typer
 
 import vtaops
-from benchmarks import networks as network_graphs
 from benchmarks.options import RESULTS, ROOT, choice, read_json
+from trials import networks as network_graphs
 from vtaops import HardwareConfig
 from vtaops.compiler.tuner import recall
 from vtaops.explore import Design, area
@@ -76,7 +76,7 @@ def layer(name: str) -> vtaops.Program:
 
 
 def layers() -> Figures:
-    """Return cycles and bytes of the layers of ResNet-18: performance.md."""
+    """Return cycles and bytes of the layers of ResNet-18: measured.md."""
     found: Figures = {}
     for name in LAYERS:
         found[f"{name} cycles"] = lambda n=name: layer(n).cycles()  # type: ignore[misc]
@@ -105,7 +105,7 @@ def areas() -> Figures:
 
 
 def products() -> Figures:
-    """Return the tile products of the layers as they stand, padding included: performance.md."""
+    """Return the tile products of the layers as they stand, padding included: measured.md."""
 
     def plain() -> int:
         chosen = [find(f"resnet18.{name}") for name in LAYERS[1:]]
@@ -121,7 +121,7 @@ def network(name: str, config: str) -> int:
 
 
 def networks() -> Figures:
-    """Return the cycles of whole networks: networks_measured.md."""
+    """Return the cycles of whole networks: measured.md."""
     return {
         f"{name} on {config}": lambda n=name, c=config: network(n, c)  # type: ignore[misc]
         for name in ("resnet18", "resnet20", "mobilenet_v1", "mobilenet_v2")
@@ -130,16 +130,16 @@ def networks() -> Figures:
 
 
 def small_network() -> Figures:
-    """Return those of the smallest, which compiles in seconds: networks_measured.md."""
+    """Return those of the smallest, which compiles in seconds: measured.md."""
     return {label: compute for label, compute in networks().items() if label == "resnet20 on pynq"}
 
 
 GROUPS: dict[str, tuple[str, Callable[[], Figures]]] = {
-    "layers": ("performance.md", layers),
-    "products": ("performance.md", products),
+    "layers": ("measured.md", layers),
+    "products": ("measured.md", products),
     "areas": ("tsim.md", areas),
-    "small network": ("networks_measured.md", small_network),
-    "networks": ("networks_measured.md", networks),
+    "small network": ("measured.md", small_network),
+    "networks": ("measured.md", networks),
 }
 """By name: the document that says them, and how they are computed."""
 

@@ -1,9 +1,9 @@
 """Make all pictures of the documents anew, and write down the cycles that docs/diagrams.md shows.
 
-    python -m benchmarks pictures                       # all; the sweep takes some minutes
-    python -m benchmarks pictures roofline access
-    python -m benchmarks pictures interactive network   # two pages, in headless Chromium
-    python -m benchmarks pictures seeds                 # those of seed_pictures.py
+    python -m docs pictures                       # all; the sweep takes some minutes
+    python -m docs pictures roofline sweep
+    python -m docs pictures interactive network   # two pages, in headless Chromium
+    python -m docs pictures seeds                 # those of seed_pictures.py
 
 Runs the commands that the document prints above its pictures. Cycles that they report go to
 benchmarks/results/pictures.json, which tests/documents/test_figures.py computes again. `SOURCES`
@@ -35,20 +35,14 @@ EXACT, SEED_SCRIPT = "pictures.json", "benchmarks/kernels/seed_pictures.py"
 LESSONS = "benchmarks/kernels/lessons.py"
 CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
 SOURCES = {
-    "images/access.png": (CLI_REPORTS, EXACT),
     "images/virtual_threads.png": (CLI_REPORTS, EXACT),
     "images/before_after.png": (CLI_REPORTS, EXACT),
     "images/roofline.png": (CLI_REPORTS, "roofline.json"),
     "images/sweep.png": (CLI_SWEEP, "sweep.json"),
-    "images/parallel.png": (CLI_SWEEP, "sweep.json"),
     "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
-    "images/extensions.png": ("benchmarks/extensions.py", "extensions.json"),
     "images/area.png": ("benchmarks/area_model.py", "area_runs.json"),
-    "images/forward.png": ("benchmarks/forward.py", "forward.json"),
-    "images/interactive.png": ("benchmarks/pictures.py", EXACT),  # the page of the same trace
-    "images/network.png": ("benchmarks/pictures.py", None),  # the page of vtaops demo
-    "images/exploration.png": ("benchmarks/exploration.py", None),  # a sweep of six minutes
-    "images/energy.png": ("benchmarks/energy.py", "energy.json"),
+    "images/interactive.png": ("docs/pictures.py", EXACT),  # the page of the same trace
+    "images/network.png": ("docs/pictures.py", None),  # the page of vtaops demo
     "images/text_boxes.png": ("examples/text_detector.py", "text_boxes.json"),
     "kernels/images/throughput.png": (SEED_SCRIPT, "throughput.json"),
     "kernels/images/lesson_cuda_*.svg": (LESSONS, "lessons_cuda.json"),
@@ -87,7 +81,7 @@ def commands() -> dict[str, list[str]]:
 def photograph_page() -> None:
     """Take a picture of the page of docs/diagrams.md, with an instruction clicked and explained."""
     text = re.sub(r"\\\n\s*", " ", (ROOT / "docs" / "diagrams.md").read_text())
-    words = re.search(r"^vtaops (trace .*) -o threads\.html(.*)$", text, re.MULTILINE)
+    words = re.search(r"^vtaops (report trace .*) -o threads\.html(.*)$", text, re.MULTILINE)
     # The middle of the upper timeline's compute lane.
     photograph(
         shlex.split(f"{words[1]} {words[2]} -o threads.html"), "threads.html", 160, PAGE, 1080
@@ -146,7 +140,7 @@ def main(
             (ROOT / data).write_text(done.stdout)
         else:
             print(done.stdout, end="")
-        if words[1] == "trace":
+        if words[1:3] == ["report", "trace"]:
             cycles = re.findall(r"([\d,]+) cycles", done.stdout)
             figures[name] = [int(number.replace(",", "")) for number in cycles]
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")

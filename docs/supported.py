@@ -1,9 +1,9 @@
 """The list of operators: what is right, on the accelerator, and equal to the bit.
 
-    python -m benchmarks supported --minutes 9      # again until nothing is left
-    python -m benchmarks supported --again          # those of other code than today's
-    python -m benchmarks supported --write          # vtaops/cli/supported.json, docs/supported.md
-    python -m benchmarks supported --networks 200   # and random networks of foreign quantisers
+    python -m docs supported --minutes 9      # again until nothing is left
+    python -m docs supported --again          # those of other code than today's
+    python -m docs supported --write          # vtaops/cli/supported.json, docs/supported.md
+    python -m docs supported --networks 200   # and random networks of foreign quantisers
 
 Every form of `trials/forms.py` in the styles of quantisers, and TFLite files of one operator
 (`trials/marks.py`); random networks are of `trials/foreign_networks.py`. Exit code: 1 if something
@@ -142,9 +142,14 @@ def page(rows: Sequence[Supported]) -> str:
         inside = [row for row in rows if row.group == group]
         titles = columns(inside)
         parts += [f"\n## {group}\n", TFLITE_NOTE if group == TFLITE_GROUP else ""]
-        others = any(row.others for row in inside)
-        heads = ["operator", "form", *titles.values(), *["others"] * others, "on the host because"]
-        parts += _markdown(heads, (_cells(row, [*titles], others) for row in inside))
+        heads = ["operator", *titles.values(), "on the host because"]
+        operators: dict[str, list[Supported]] = {}
+        for row in inside:
+            operators.setdefault(row.operator, []).append(row)
+        parts += _markdown(
+            heads,
+            ([name, *_shares(forms, titles), _why(forms)] for name, forms in operators.items()),
+        )
     return re.sub("\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
 
 
@@ -176,9 +181,11 @@ WAYS = {
 """Parts of reasons, and what a user can do."""
 
 
-def _cells(row: Supported, keys: Sequence[str], others: bool) -> list[str]:
-    cells = row.cells(keys)
-    return cells if others else [*cells[:-2], cells[-1]]
+def _why(forms: Sequence[Supported]) -> str:
+    """Return why forms are on the host, without repetition: at most two reasons."""
+    said = dict.fromkeys(text for row in forms if (text := row.reason))
+    more = f"; {len(said) - 2} more" if len(said) > 2 else ""
+    return "; ".join([*said][:2]) + more
 
 
 def _overview(rows: Sequence[Supported]) -> list[str]:
@@ -200,8 +207,8 @@ def _link(group: str) -> str:
 def _shares(rows: Sequence[Supported], keys: Iterable[str]) -> Iterator[str]:
     for key in keys:
         found = [row.outcomes[key].place for row in rows if key in row.outcomes]
-        moved = f" + {found.count('moves')}" if "moves" in found else ""
-        yield f"{found.count('vta')}{moved} of {len(found)}" if found else ""
+        moved = f"+{found.count('moves')}" if "moves" in found else ""
+        yield f"{found.count('vta')}{moved}/{len(found)}" if found else ""
 
 
 def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -225,9 +232,9 @@ place them. [Quantization](quantization.md) says which differences of a step the
 
 {legend}
 
-`vtaops plan --supported NAME` prints the rows of an operator, `vtaops plan MODEL` the reasons for a
-model of your own. `python -m benchmarks supported` measures the list again; the tests repeat a part
-of it and fail if a row gets worse.
+The tables count forms by operator. `vtaops plan --supported NAME` prints each form of an operator
+with its marks, `vtaops plan MODEL` the reasons for a model of your own. `python -m docs supported`
+measures the list again; the tests repeat a part of it and fail if a form gets worse.
 """
 
 MOVED = """
