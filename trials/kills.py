@@ -65,7 +65,7 @@ COMMANDS = {
     "kernels": (sys.executable, "-c", KERNELS),
     "tune": (sys.executable, "-c", TUNE),
     "sweep": (*VTAOPS, *SWEEP, "-o", "result.csv"),
-    "export": (*VTAOPS, "trace", "--layer", "resnet18.C4", "-o", "result.html"),
+    "export": (*VTAOPS, "report", "trace", "--layer", "resnet18.C4", "-o", "result.html"),
 }
 """By name: a command that leaves result.* in its working folder."""
 
