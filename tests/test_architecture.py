@@ -35,9 +35,17 @@ ALLOWED = {
 }
 """What a room may import, from the ground up; the command line imports everything."""
 
-TVM_FREE = set("base machine program hardware graph runtime model board frontends".split()) | set(
-    "ops schedule lowering compiler".split()
-)
+TVM_FREE = {
+    "base",
+    "machine",
+    "program",
+    "hardware",
+    "graph",
+    "runtime",
+    "model",
+    "board",
+    "frontends",
+} | {"ops", "schedule", "lowering", "compiler"}
 WITH_TVM = {
     "vtaops.frontends.relax",
     "vtaops.ops.base",

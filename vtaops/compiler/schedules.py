@@ -1,4 +1,4 @@
-"""build: translate a schedule of one's own, by TVM's primitives, to a verified Program."""
+"""compile_schedule: translate a schedule of one's own to a verified Program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vtaops.schedule.checks import check as check_schedule
 from vtaops.schedule.flatten import flatten
 
 
-def build(
+def compile_schedule(
     schedule: tvm.s_tir.Schedule | tvm.IRModule,
     config: HardwareConfig | str | Path = "pynq",
     *,
@@ -67,7 +67,7 @@ def build(
 
     Examples
     --------
-    >>> program = vtaops.build(s, "pynq")
+    >>> program = vtaops.compile_schedule(s, "pynq")
     >>> result = program.run(vtaops.runtime.Fsim("pynq"), data_packed, kernel_packed)
 
     Raises

@@ -170,11 +170,11 @@ class Accelerator:
         """
         with self._lock:
             if self._stuck and self._registers is not None:
-                with _worded("cannot stop the logic"):
+                with _translate_errors("cannot stop the logic"):
                     self._registers.stop()
             self._registers, self._stuck = None, False
             self.generation += 1
-            with _worded("cannot program the logic"):
+            with _translate_errors("cannot program the logic"):
                 if self._clearing is not None:
                     self._clearing.freebuffer()
                     self._clearing = None
@@ -191,7 +191,7 @@ class Accelerator:
         DeviceError
             If the register pages cannot be mapped (usually for lack of root rights).
         """
-        with self._lock, _worded("cannot map the registers"):
+        with self._lock, _translate_errors("cannot map the registers"):
             base = self.config.board.register_base
             self._registers = control_registers(self.register_map, self.interface.MMIO, base)
             self._counted = self._registers.performance()
@@ -207,7 +207,7 @@ class Accelerator:
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
             registers = self._ready()
-            with _worded("cannot reach the registers"):
+            with _translate_errors("cannot reach the registers"):
                 if registers.finish_is_sticky and registers.finished():
                     self._clear_finish(registers)
                 registers.start(insn_address, count)
@@ -231,12 +231,12 @@ class Accelerator:
         Does not wait for the current run.
         """
         registers = self._registers
-        with _worded("cannot reach the registers"):
+        with _translate_errors("cannot reach the registers"):
             return {} if registers is None else registers.values()
 
     def allocate(self, nbytes: int) -> Any:
         """Return `nbytes` of contiguous cached memory as an array of uint8."""
-        with _worded(f"cannot allocate {nbytes} bytes"):  # may happen during a run
+        with _translate_errors(f"cannot allocate {nbytes} bytes"):  # may happen during a run
             if self._registers is None:
                 raise DeviceError(NOT_PROGRAMMED)
             text = f"the board has no room for {nbytes} bytes"
@@ -436,7 +436,7 @@ class PynqDevice(BoardDevice):
             self._check_open()
             words = self._instructions(insn_address, count)
             statistics = self._counted(words)
-            with _worded("cannot flush the cache"):
+            with _translate_errors("cannot flush the cache"):
                 for block in self._blocks:
                     if block.dirty:
                         block.image.flush()
@@ -480,18 +480,18 @@ class PynqDevice(BoardDevice):
 
 def _refresh(block: Block) -> None:
     if block.stale:
-        with _worded("cannot invalidate the cache"):
+        with _translate_errors("cannot invalidate the cache"):
             block.image.invalidate()
         block.stale = False
 
 
 def _release(block: Block) -> None:
     """Free memory; PYNQ also frees it when the array is garbage collected."""
-    with _worded("cannot free a buffer"):
+    with _translate_errors("cannot free a buffer"):
         block.image.freebuffer()
     block.image = None
 
 
-def _worded(what: str) -> AbstractContextManager[None]:
+def _translate_errors(what: str) -> AbstractContextManager[None]:
     """Convert PYNQ exceptions to `DeviceError`."""
     return raising(DeviceError, what, Exception, told=lambda e: f"{type(e).__name__}: {e}")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vtaops.base import errors
 from vtaops.base.forks import ForkLock
-from vtaops.base.progress import tell
+from vtaops.base.progress import report_progress
 from vtaops.hardware.build import TRACE_FORMATS, build_model
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters, names_of
@@ -196,7 +196,7 @@ class Tsim(ConfiguredDevice):
                 with self._lock:
                     result = model.run(_CHUNK_CYCLES)
                 simulated += _CHUNK_CYCLES
-                tell("simulate cycle", simulated)
+                report_progress("simulate cycle", simulated)
                 if self._interrupted.is_set():
                     raise errors.DeviceError("the launch was interrupted")
                 if result is Result.RUNNING:
