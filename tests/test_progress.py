@@ -64,7 +64,7 @@ def test_quantisation_counts_its_images(told):
     pytest.importorskip("onnxruntime")
     data = images()
     vtaops.quantize(small_network(), {"x": data}, equalization=True, bias_correction=True)
-    for work in ("equalize", "calibrate", "choose scales,", "correct biases,"):
+    for work in ("equalize", "calibrate"):
         (said,) = {name for name, *_ in told if name.startswith(work)}
         assert of(told, said) == [*((n, len(data), "") for n in range(len(data) + 1))]
 

@@ -22,7 +22,7 @@ from vtaops.base.files import is_file
 from vtaops.cli import options
 from vtaops.cli.options import AsJson, list_table, progress_bar, show
 from vtaops.cli.reports import report_app
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import (
     FIGURE_SUFFIXES,
     TABLE_SUFFIXES,
@@ -135,7 +135,9 @@ def sweep(
     check_objectives(objectives)
     _check_outputs(outputs)
     network = Network.model(model) if model else Network.named(layer or ["resnet18"])
-    spaces = _spaces(config or ["pynq"], vary or [], latency, bandwidth)
+    spaces = _spaces(
+        config or [NETWORK_CONFIG if model else "pynq"], vary or [], latency, bandwidth
+    )
     space = _searchable(spaces, part) if trials else None
     designs = [] if trials else _designs(spaces, part)
     with (

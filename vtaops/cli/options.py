@@ -81,7 +81,7 @@ ConfigName = Annotated[str, Argument(help=CONFIG_HELP, autocompletion=complete_c
 ConfigOrOwn = Annotated[
     str | None,
     Option(
-        help=f"{CONFIG_HELP} Default: pynq, or that of a .vtam file.",
+        help=f"{CONFIG_HELP} Default: pynq_ext, or that of a .vtam file. Operators: pynq.",
         autocompletion=complete_configs,
     ),
 ]
