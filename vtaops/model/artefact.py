@@ -41,7 +41,7 @@ from vtaops.model.checks import check_stages, check_tensors
 from vtaops.model.model import Model
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
-from vtaops.program.region import Argument, HostStage, Region, Row, RowSums, Stage
+from vtaops.program.region import Argument, HostStage, NodePlacement, Region, RowSums, Stage
 
 MAGIC = b"VTAMODEL"
 FORMAT_VERSION = 4
@@ -135,7 +135,7 @@ def loads(data: bytes) -> Model:
             )
         graph = _read_graph(header["graph"], blobs)
         stages = [_read_stage(stage, blobs) for stage in header["stages"]]
-        rows = [_read_plain(Row, row) for row in header["plan"]]
+        rows = [_read_plain(NodePlacement, row) for row in header["plan"]]
         capabilities = find(header["capabilities"])
         agreement = _read_plain(Agreement, header["agreement"])
         check_stages(graph, stages, config.fingerprint)
