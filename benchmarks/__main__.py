@@ -36,8 +36,12 @@ def find(name: str) -> ModuleType:
 
 
 def application(name: str) -> typer.Typer:
-    """Return the command line of a benchmark: its `main`, explained by its module's docstring."""
-    benchmark = find(name)
+    """Return the command line of a benchmark."""
+    return command_line(find(name))
+
+
+def command_line(benchmark: ModuleType) -> typer.Typer:
+    """Return the command line of a module: its `main`, explained by the module's docstring."""
 
     @wraps(benchmark.main)
     def command(*args: object, **options: object) -> None:

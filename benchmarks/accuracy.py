@@ -20,7 +20,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from benchmarks.light_networks import by_onnxruntime
+from benchmarks.networks import by_onnxruntime
 from benchmarks.options import Json, figure_table, read_json, write_json
 from trials.glyphs import CHARACTERS, SIZE, glyphs, to_input
 from vtaops import compile_model

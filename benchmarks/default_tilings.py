@@ -24,7 +24,7 @@ from benchmarks.options import Json, Seed, write_json
 from vtaops import HardwareConfig
 from vtaops.base.errors import ConfigError
 from vtaops.compiler.driver import timed_tiling
-from vtaops.explore import Design, Engine, Network, Question, ResultStore, sweep
+from vtaops.explore import Design, Engine, Network, ResultStore, TilingCandidate, sweep
 from vtaops.machine.capabilities import of_target
 from vtaops.schedule.workloads import WORKLOADS
 
@@ -77,8 +77,8 @@ def main(
                 (best,) = sweep([design], network, engine, "fast")
                 (guess,) = sweep([design], network, engine, "bound")
                 if best.complete:
-                    default = Question(op, timed_tiling(op, design.config, able), design)
-                    cycles = engine.verdicts([default])[default.key].cycles
+                    default = TilingCandidate(op, timed_tiling(op, design.config, able), design)
+                    cycles = engine.evaluations([default])[default.key].cycles
                     cycles *= network.layers[0].occurrences
                     row = {"design": design.name, "layer": layer, "cycles": best.cycles}
                     row |= {"over_best": cycles / best.cycles}

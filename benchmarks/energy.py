@@ -1,18 +1,15 @@
 """What a run costs in energy, by memory: counted accesses times published energies. An estimate.
 
-    python -m benchmarks energy --json benchmarks/results/energy.json \
-        --picture docs/images/energy.png
+    python -m benchmarks energy --json benchmarks/results/energy.json
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
 programs (`vtaops.program.accesses`, which a test compares with the RTL); the energies are those of
-`vtaops.program.energy`. Networks take minutes; what is in the JSON file already is not computed
-again. Nothing computes two kinds of rows in that file any more: "before", of an RTL that read every
-operand in each step, and "weights kept", with products of equal weights one after the other.
+`vtaops.program.energy`. Networks take minutes; what is in the state file already is not computed
+again.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -23,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 import vtaops
-from benchmarks import networks
-from benchmarks.options import Json, Picture, write_json
+from benchmarks.options import Json, State, read_json, write_json
+from trials import networks
 from vtaops import HardwareConfig, Program, compile_model
 from vtaops.machine.config import Extension
 from vtaops.program.accesses import count_accesses
@@ -35,11 +32,6 @@ from vtaops.schedule.workloads import WORKLOADS
 LAYERS = [f"C{number}" for number in range(1, 12)]
 NETWORKS = ("resnet18", "mobilenet_v1", "mobilenet_v2")
 PARTS = ("arithmetic", "wgt", "inp", "acc", "out", "uop", "post", "dram")
-VARIANTS = {
-    "before": "every operand is read in each step",
-    "today": "what is there is not read again",
-    "weights kept": "and products with equal weights follow each other",
-}
 
 Row = dict[str, Any]
 
@@ -49,14 +41,13 @@ def layer_row(name: str, config: HardwareConfig) -> Row:
     workload = WORKLOADS[f"resnet18.{name}"]
     tiling = workload.tiling or default_tiling(workload.op, config)
     program = vtaops.compile(workload.op, config, tiling, verify=False)
-    row = figures([program])
-    return {**row, "occurrences": workload.occurrences}
+    return {**figures([program]), "occurrences": workload.occurrences}
 
 
-def network_rows(name: str, config: HardwareConfig) -> dict[str, Row]:
+def network_row(name: str, config: HardwareConfig) -> Row:
     """Return the figures of a quantised network; scales are any where the hardware has them."""
     model = compile_model(getattr(networks, name)(config.has(Extension.POST)), config)
-    return {"today": {**figures(model.programs), "occurrences": 1}}
+    return {**figures(model.programs), "occurrences": 1}
 
 
 def figures(programs: Iterable[Program]) -> Row:
@@ -79,11 +70,11 @@ def figures(programs: Iterable[Program]) -> Row:
     return row
 
 
-def weighted(rows: dict[str, Row], prefix: str, names: Iterable[str], variant: str) -> Row:
-    """Return the sum of layers, each as often as it occurs."""
+def weighted(rows: dict[str, Row], config: str, names: Iterable[str]) -> Row:
+    """Return the sum of layers or networks, each as often as it occurs."""
     total: Row = {"cycles": 0, "pj": dict.fromkeys(PARTS, 0.0), "wgt_reads": 0}
     for name in names:
-        row = rows[f"{prefix}/{name}/{variant}"]
+        row = rows[f"{config}/{name}"]
         total["cycles"] += row["occurrences"] * row["cycles"]
         total["wgt_reads"] += row["occurrences"] * row["counts"]["wgt_reads"]
         for part in PARTS:
@@ -104,11 +95,11 @@ def report(rows: dict[str, Row]) -> Table:
     return table
 
 
-def markdown(rows: dict[str, Row]) -> str:
+def markdown(sums: dict[str, Row]) -> str:
     """Return the table of the documents, in millijoules: ResNet-18's layers, the networks."""
     lines = ["| | cycles | weight reads | " + " | ".join(PARTS) + " | all |"]
     lines.append("|---|" + "--:|" * (len(PARTS) + 3))
-    for label, _, row in groups(rows):
+    for label, row in sums.items():
         parts = [row["pj"][part] / 1e9 for part in PARTS]
         cells = [f"{row['cycles']:,}", f"{row['wgt_reads']:,}"]
         cells += [f"{part:.2f}" for part in parts] + [f"{sum(parts):.2f}"]
@@ -116,86 +107,39 @@ def markdown(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def groups(rows: dict[str, Row]) -> list[tuple[str, str, Row]]:
-    """Return what is drawn: label, name of the group, sums."""
-    found = []
+def sums(rows: dict[str, Row]) -> dict[str, Row]:
+    """Return the sums of layers, and the networks, by a label."""
+    found = {}
     for config in ("pynq", "pynq_ext"):
-        for variant in VARIANTS:
-            if all(f"{config}/{name}/{variant}" in rows for name in LAYERS):
-                row = weighted(rows, config, LAYERS[1:], variant)
-                found.append((f"C2 to C11, {config}, {variant}", f"C2 to C11\n{config}", row))
+        if all(f"{config}/{name}" in rows for name in LAYERS):
+            found[f"C2 to C11, {config}"] = weighted(rows, config, LAYERS[1:])
         for name in NETWORKS:
-            for variant in VARIANTS:
-                if f"{config}/{name}/{variant}" in rows:
-                    row = weighted(rows, config, [name], variant)
-                    found.append((f"{name}, {config}, {variant}", f"{name}\n{config}", row))
+            if f"{config}/{name}" in rows:
+                found[f"{name}, {config}"] = weighted(rows, config, [name])
     return found
-
-
-def picture(rows: dict[str, Row], path: Path) -> None:
-    """Draw a stacked bar for each variant of each group."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 5.5), layout="constrained")
-    axes = figure.add_subplot()
-    colours = (
-        "#7f7f7f",
-        "#d62728",
-        "#1f77b4",
-        "#2ca02c",
-        "#98df8a",
-        "#9467bd",
-        "#c5b0d5",
-        "#ff7f0e",
-    )
-    place, last, ticks = 0.0, "", []
-    for label, group, row in groups(rows):
-        place += 0.9 if group == last else 1.6
-        bottom = 0.0
-        for part, colour in zip(PARTS, colours, strict=True):
-            value = row["pj"][part] / 1e9
-            axes.bar(place, value, 0.8, bottom=bottom, color=colour,
-                     label=part if not ticks else None)  # fmt: skip
-            bottom += value
-        axes.text(place, bottom, f"{bottom:.1f}", ha="center", va="bottom", fontsize=8)
-        ticks.append((place, f"{group}\n{label.rsplit(', ', 1)[1]}"))
-        last = group
-    axes.set_xticks([x for x, _ in ticks], [text for _, text in ticks], fontsize=7, rotation=90)
-    axes.set_ylabel("millijoules a run (estimate)")
-    axes.set_title("Energy by memory: exact counts, energies of a 45 nm process (Horowitz 2014)")
-    axes.legend(fontsize=8, ncols=4)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=110)
 
 
 def main(
     configs: Annotated[list[str] | None, typer.Option()] = None,
     layers_only: Annotated[bool, typer.Option("--layers-only", help="No networks.")] = False,
-    markdown_file: Annotated[
-        bool, typer.Option("--markdown", help="Print the table of the documents.")
-    ] = False,
+    state_file: State = Path("build/energy.json"),
     json_file: Json = None,
-    picture_file: Picture = None,
 ) -> None:
     """Run from the command line."""
-    kept = json_file and json_file.exists()
-    rows: dict[str, Row] = json.loads(json_file.read_text()) if kept else {}
+    rows: dict[str, Row] = read_json(state_file, {})
 
     def keep(found: dict[str, Row]) -> None:
         rows.update(found)
-        write_json(json_file, rows)
+        write_json(state_file, rows)
 
     for name in configs or ["pynq", "pynq_ext"]:
         config = HardwareConfig.load(name)
         for layer in LAYERS:
-            if (key := f"{name}/{layer}/today") not in rows:
+            if (key := f"{name}/{layer}") not in rows:
                 keep({key: layer_row(layer, config)})
         for network in () if layers_only else NETWORKS:
-            if f"{name}/{network}/today" not in rows:
-                found = network_rows(network, config)
-                keep({f"{name}/{network}/{variant}": row for variant, row in found.items()})
+            if (key := f"{name}/{network}") not in rows:
+                keep({key: network_row(network, config)})
     Console(width=max(Console().width, 150)).print(report(rows))
-    if markdown_file:
-        print(markdown(rows))
-    if picture_file:
-        picture(rows, picture_file)
+    print(markdown(sums(rows)))
+    write_json(json_file, sums(rows))

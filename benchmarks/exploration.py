@@ -83,7 +83,7 @@ def run(
     network = Network.named(NETWORKS)
     later(kill_driver, os.getpid())
     with ResultStore(store_file) as store:
-        known = sum(count["records"] for count in store.count().values())
+        known = sum(store.count().values())
         if workers == 1:
             warm()
             start = time.perf_counter()
@@ -111,8 +111,7 @@ def run(
         "effort": effort,
         "known before": known,
         "seconds": round(seconds, 1),
-        **{f"{kind}s": each["records"] for kind, each in count.items()},
-        "computed twice": sum(each["computed"] - each["records"] for each in count.values()),
+        **count,
         "digest": digest(points),
     }
     return row, points

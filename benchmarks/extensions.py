@@ -1,14 +1,13 @@
 """What each extension costs and saves: look-up tables, and cycles of networks' layers.
 
-    python -m benchmarks extensions --json benchmarks/results/extensions.json \
-        --picture docs/images/extensions.png
+    python -m benchmarks extensions --json benchmarks/results/extensions.json
     python -m benchmarks extensions --together --synthesise \
         --json benchmarks/results/extensions_together.json
 
 Every extension is taken alone, against plain hardware of the same sizes (`table` against `post`,
 which it needs), and all that `pynq_ext` has together; with ``--together`` one joins the other.
 `forward` and `table` save nothing within a layer: what they save in networks is measured by
-`forward.py` and `tables.py` beside this file. Cycles are those of the timing model for the layers
+`networks.py` beside this file. Cycles are those of the timing model for the layers
 C2 to C11 of ResNet-18, its maximum pool, and the depthwise layers of MobileNet 1.0, weighted by
 their occurrences. ResNet-18's tilings are those tuned for the plain hardware, the others' the best
 by the bound for each.
@@ -34,7 +33,7 @@ from rich.progress import track
 from rich.table import Table
 
 import vtaops
-from benchmarks.options import Config, Json, Picture, Rtl, read_json, write_json
+from benchmarks.options import Config, Json, Rtl, read_json, write_json
 from vtaops import HardwareConfig, MaxPool2d
 from vtaops.compiler.tuner import tune
 from vtaops.explore import Design
@@ -164,20 +163,15 @@ def saved(rows: dict[str, Row], name: str, group: str) -> int:
 
 def report(rows: dict[str, Row]) -> Table:
     """Return the table for people."""
+    kinds = ("lut", "ff", "bram", "dsp")
     table = Table(title="extensions, each alone: what they add, and the cycles they save")
-    for column in ("", "LUT", "FF", "BRAM36", "DSP", "layers", "saved", "per 1000 LUT"):
-        table.add_column(column, justify="left" if column in ("", "layers") else "right")
+    for column in ("", "LUT", "FF", "BRAM36", "DSP", *(f"saved, {group}" for group in NETWORKS)):
+        table.add_column(column, justify="right" if column else "left")
     for name in rows:
-        if name == "plain":
-            continue
-        kinds = ("lut", "ff", "bram", "dsp")
-        resources = [name, *(f"{added(rows, name, kind):,.0f}" for kind in kinds)]
-        for group in NETWORKS:
-            value = saved(rows, name, group)
-            ratio = 1000 * value / added(rows, name, "lut")
-            table.add_row(*resources, group, f"{value:,}", f"{ratio:,.0f}")
-            resources = [""] * len(resources)
-        table.add_section()
+        if name != "plain":
+            resources = (f"{added(rows, name, kind):,.0f}" for kind in kinds)
+            cycles = (f"{saved(rows, name, group):,}" for group in NETWORKS)
+            table.add_row(name, *resources, *cycles)
     return table
 
 
@@ -197,36 +191,6 @@ def markdown(rows: dict[str, Row]) -> str:
     return "\n".join(lines)
 
 
-def picture(rows: dict[str, Row], path: Path) -> None:
-    """Draw LUTs, and the cycles saved for each thousand of them, on a logarithmic scale."""
-    from matplotlib.figure import Figure
-
-    names = [name for name in rows if name != "plain"]
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    first, *others = figure.subplots(1, 1 + len(NETWORKS), sharey=True)
-    luts = [added(rows, name, "lut") for name in names]
-    first.bar_label(first.barh(names, luts, color="0.6"), fmt="{:,.0f}", padding=2, fontsize=8)
-    first.set_title("LUT added", fontsize=9)
-    first.set_xlim(0, 1.5 * max(luts))
-    first.set_xticks([])
-    first.invert_yaxis()
-    for axes, group in zip(others, NETWORKS, strict=True):
-        ratios = [
-            1000 * max(saved(rows, n, group), 0) / x for n, x in zip(names, luts, strict=True)
-        ]
-        bars = axes.barh(names, ratios)
-        labels = [f"{ratio:,.0f}" if ratio else "none" for ratio in ratios]
-        axes.set_xscale("symlog", linthresh=1000)
-        axes.bar_label(bars, labels, padding=2, fontsize=8)
-        axes.set_title(f"{group}\ncycles saved per 1000 LUT", fontsize=9)
-        axes.set_xlabel("logarithmic; linear below 1,000", fontsize=8)
-        axes.set_xlim(0, 1e9)
-        axes.set_xticks([1e3, 1e5, 1e7])
-    for axes in (first, *others):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
-
-
 def main(
     config_name: Config = "pynq_ext",
     joined: Annotated[
@@ -238,7 +202,6 @@ def main(
     rtl: Rtl = False,
     json_file: Json = None,
     modules: Annotated[Path, typer.Option()] = Path("area_modules.json"),
-    picture_file: Picture = None,
 ) -> None:
     """Run the command line."""
     rows: dict[str, Row] = read_json(json_file, {})
@@ -257,5 +220,3 @@ def main(
     if pairs:
         worst = max(abs(model - simulated) / simulated for model, simulated in pairs)
         console.print(f"timing model: at most {worst:.3%} from the RTL on any layer")
-    if picture_file:
-        picture(rows, picture_file)

@@ -1,11 +1,12 @@
-"""The reference searches for tilings on the same budget of verdicts.
+"""The reference searches for tilings on the same budget of evaluations.
 
     python -m benchmarks gym --budget 24 --json gym.json
 
 Fewest cycles by the timing model that each search finds for some layers on a configuration; for
-searches with random choices the median of the seeds. Verdicts that two searches share are computed
-once. TVM's MetaSchedule (its evolutionary strategy on the splits, `search_metaschedule.py`) has the
-same budget and one seed; it needs the extra ``tune``, and convolutions of stride 1.
+searches with random choices the median of the seeds. Evaluations that two searches share are
+computed once. TVM's MetaSchedule (its evolutionary strategy on the splits,
+`search_metaschedule.py`) has the same budget and one seed; it needs the extra ``tune``, and
+convolutions of stride 1.
 """
 
 from __future__ import annotations

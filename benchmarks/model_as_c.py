@@ -27,10 +27,10 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from benchmarks.networks import Builder, mobilenet_v2, resnet20
 from benchmarks.options import Json, figure_table, write_json
 from examples import networks
 from trials import c_bundles
+from trials.networks import Builder, mobilenet_v2, resnet20
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import compile_model, quantize
 from vtaops.graph import Graph, LookupTable, Multiply, Requantization, Upsample

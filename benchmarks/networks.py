@@ -1,255 +1,436 @@
-"""Whole networks: cycles, frames, memory, time to compile and to simulate.
+"""Networks x configurations: cycles, exactness, memory, time to compile and to prove.
 
-    python -m benchmarks networks [--config pynq] [--scales pow2] [--only resnet18] [--rtl]
+    python -m benchmarks networks --minutes 60            # again until nothing is left
+    python -m benchmarks networks --only classic/ --rtl
+    python -m benchmarks networks --only light/ --only architecture/timm/levit_128s/free
 
-Networks of usual shapes with seeded random weights, symmetric; scales are powers of two, or free
-(a multiplier and a shift for each channel, as ONNX Runtime's quantisers write). Every result is
-compared with the integer executor; with ``--rtl`` (needs Verilator) each network also runs on the
-simulated hardware. Times are CPU time of this process; read them as ratios.
+A case is ``source/NAME/WAY``: the four classic networks and three with activation curves, built by
+hand (trials/networks.py), the nine classic ones of the package onnx and ViT-Tiny (``light``),
+those of torchvision and timm (``architecture``), and MLPerf Tiny's models (``tiny``, in
+``--models``). The way is a configuration, without an extension if one stands behind a minus, or how
+a float network is quantised: ``pow2``, ``free``, or ``ort`` as `quantize_static` does by default.
+
+Each is compiled, verified, run on fsim and compared bit for bit with the integer executor and, if
+there is one, with the float network; proven; and timed for DRAMs of several bandwidths. Weights are
+random with seeds; batch norms of torch have the statistics of random images. With ``--rtl`` it runs
+on the simulated hardware, too. Times are CPU time of one thread, each case in a process of its
+own; read them as ratios. Results are kept in ``--json``, a line a case, of which docs/measured.md
+is made (``python -m docs.measured``). Exit code: 1 if something differs, is not proven or breaks, 2
+if cases are left.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
+import warnings
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from benchmarks.options import Config, Json, Rtl, choice, write_json
-from vtaops import Session
-from vtaops.graph import (
-    AveragePool,
-    Convolution,
-    Dense,
-    Graph,
-    GraphOperator,
-    MaxPool,
-    Requantization,
-    Reshape,
-    Tensor,
-)
+from benchmarks.options import RESULTS, Again, Json, Minutes, Rtl
+from examples import networks as examples
+from trials.campaign import code, resume
+from trials.networks import CLASSIC, CURVES
+from vtaops import HardwareConfig, Session, VTAError
+from vtaops.cli.models import COLLECTIONS
+from vtaops.frontends import import_model
+from vtaops.graph import Graph
+from vtaops.graph.executor import evaluate_all
 from vtaops.network import compile_model
-from vtaops.runtime.tsim import Tsim
+from vtaops.program.timing import TimingParameters
+from vtaops.runtime import Tsim
 
-RELU = (0, 127)
-LINEAR = (-128, 127)
+WAYS = {"pow2": "pynq", "free": "pynq_ext", "ort": "pynq_ext"}
+"""Ways to quantise, and the configuration that each is compiled for."""
 
-PUBLISHED = {
-    "resnet18": "1232 ms, float32 on the Pynq's two cores (wiki of TVM, Benchmark)",
-    "resnet20": "14 ms, Tensil's model of a 12x12 array at 150 MHz (tensil.ai)",
-    "mobilenet_v1": "721 ms, float32 on the Pynq's two cores (wiki of TVM, Benchmark)",
-}
-
-
-class Builder:
-    """Grows a network of convolutions with random weights."""
-
-    def __init__(
-        self, name: str, size: int, free: bool = False, batch: int = 1, seed: int = 0
-    ) -> None:
-        self.free = free
-        self.rng = np.random.default_rng(seed)
-        self.graph = Graph(name)
-        self.x = self.graph.input("image", (batch, 3, size, size))
-
-    def convolve(
-        self,
-        channels: int,
-        kernel: int = 3,
-        stride: int = 1,
-        *,
-        clip: tuple[int, int] = RELU,
-        depthwise: bool = False,
-        source: Tensor | None = None,
-        residual: Tensor | None = None,
-    ) -> Tensor:
-        """Apply a convolution to `source`, by default the last value; it becomes the last."""
-        x = self.x if source is None else source
-        inputs = 1 if depthwise else x.shape[1]
-        shape = (channels, inputs, kernel, kernel)
-        weight = np.clip(self.rng.normal(0, 24, shape), -127, 127).astype(np.int8)
-        bias = self.rng.integers(-20000, 20000, channels).astype(np.int32)
-        shift = round(np.log2(24 * np.sqrt(inputs * kernel * kernel)))
-        op = Convolution(
-            weight,
-            bias,
-            self.scaling(shift, channels, clip),
-            strides=(stride, stride),
-            padding=(kernel // 2,) * 4,
-            groups=channels if depthwise else 1,
-            residual_factor=None if residual is None else self.factor(shift, channels),
-        )
-        self.x = self.graph.add(op, x, *([] if residual is None else [residual]))
-        return self.x
-
-    def scaling(self, shift: int, channels: int, clip: tuple[int, int]) -> Requantization:
-        """Return what makes int8 values of sums of about ``2**shift``."""
-        if not self.free:
-            return Requantization(1, shift, 0, clip)
-        multipliers = self.rng.integers(1 << 15, 1 << 16, channels)
-        return Requantization(multipliers, shift + 16, 0, clip)
-
-    def factor(self, shift: int, channels: int) -> Any:
-        """Return the factor of a residual beside sums of about ``2**shift``."""
-        return self.rng.integers(1 << shift, 2 << shift, channels) if self.free else 1 << shift
-
-    def apply(self, op: GraphOperator) -> None:
-        """Apply any operator to the last value."""
-        self.x = self.graph.add(op, self.x)
-
-    def finish(self, classes: int) -> Graph:
-        """Add the global average and the classifier."""
-        batch, channels, height, width = self.x.shape
-        ratio = 0.7 if self.free else 1.0
-        pool = AveragePool.from_ratio(ratio, height * width, shifts_only=not self.free)
-        self.apply(pool)
-        self.apply(Reshape((batch, channels)))
-        weight = np.clip(self.rng.normal(0, 24, (classes, channels)), -127, 127)
-        bias = self.rng.integers(-20000, 20000, classes).astype(np.int32)
-        self.apply(Dense(weight.astype(np.int8), bias, self.scaling(10, classes, LINEAR)))
-        self.graph.output(self.x)
-        return self.graph
+TORCHVISION = (
+    *("alexnet", "squeezenet1_1", "vgg11", "resnet18", "googlenet", "inception_v3"),
+    *("regnet_y_400mf", "regnet_x_400mf", "shufflenet_v2_x1_0", "mobilenet_v2"),
+    *("mobilenet_v3_small", "mnasnet1_0", "efficientnet_b0", "convnext_tiny", "densenet121"),
+)
+TIMM = (
+    *("lcnet_050", "tinynet_e", "repvgg_a0", "gernet_s", "dla34", "selecsls42b", "resnet14t"),
+    *("cs3darknet_s", "resmlp_12_224", "deit_tiny_patch16_224", "levit_128s", "poolformer_s12"),
+    *("mobilenetv4_conv_small", "ghostnet_100", "hardcorenas_a", "starnet_s1", "mobileone_s0"),
+    *("edgenext_xx_small", "mobilevit_xxs", "ese_vovnet19b_dw"),
+)
+ARCHITECTURES = (*(f"torchvision/{n}" for n in TORCHVISION), *(f"timm/{n}" for n in TIMM))
+CASES = (
+    *(f"classic/{n}/{way}" for way in ("pynq", "pynq_ext", "pynq_ext-forward") for n in CLASSIC),
+    *(f"curves/{n}/{way}" for way in ("pynq_ext", "pynq_ext-table") for n in CURVES),
+    *(f"light/{n}/{way}" for way in WAYS for n in (*examples.LIGHT, "vit_tiny")),
+    *(f"architecture/{n}/free" for n in ARCHITECTURES),
+    *(f"tiny/{model.name}/pynq_512" for model in COLLECTIONS["mlperf-tiny"][1]),
+)
+BANDWIDTHS: tuple[float | None, ...] = (2.0, 4.0, 8.0, None)
+"""Bytes a cycle of the DRAM, reads and writes together; its latency is then 100 cycles."""
+CACHED = RESULTS / "networks.json"
 
 
-def resnet18(free: bool = False, batch: int = 1) -> Graph:
-    """ResNet-18 at 224 (arXiv 1512.03385)."""
-    net = Builder("resnet18", 224, free, batch)
-    net.convolve(64, 7, 2)
-    net.apply(MaxPool((3, 3), (2, 2), (1, 1, 1, 1)))
-    for channels in (64, 128, 256, 512):
-        _stage(net, channels, 2, 1 if channels == 64 else 2)
-    return net.finish(1000)
+@dataclass
+class Subject:
+    """A network as integers, where it is compiled for, and what it is compared with."""
+
+    graph: Graph
+    config: HardwareConfig
+    images: list[Any]
+    exact: Any = None  # of the float network, a row an image
+    exact_scores: Any = None  # what enters its last softmax
+    float_macs: int | None = None
 
 
-def resnet20(free: bool = False, batch: int = 1) -> Graph:
-    """ResNet-20 for CIFAR-10 (the same paper, with projections)."""
-    net = Builder("resnet20", 32, free, batch)
-    net.convolve(16)
-    for channels in (16, 32, 64):
-        _stage(net, channels, 3, 1 if channels == 16 else 2)
-    return net.finish(10)
+class Clock:
+    """CPU time of this process, step by step."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+        self._last = time.process_time()
+
+    def __call__(self, step: str) -> None:
+        """Note the time since the last step."""
+        now = time.process_time()
+        self.spent[step], self._last = round(now - self._last, 3), now
 
 
-def _stage(net: Builder, channels: int, blocks: int, stride: int) -> None:
-    for block in range(blocks):
-        x, step = net.x, stride if block == 0 else 1
-        short = x if step == 1 else net.convolve(channels, 1, step, clip=LINEAR)
-        net.convolve(channels, 3, step, source=x)
-        net.convolve(channels, residual=short)
+class Peak:
+    """Resident memory of this process in MB: the most since the last question (Linux)."""
+
+    def __init__(self) -> None:
+        self._high()
+        self._base = self._high()
+
+    def _high(self) -> float:
+        status = Path("/proc/self/status").read_text()
+        (line,) = (text for text in status.splitlines() if text.startswith("VmHWM"))
+        Path("/proc/self/clear_refs").write_text("5")  # the mark begins anew
+        return int(line.split()[1]) / 1e3
+
+    def __call__(self) -> float:
+        """Return how much more than at the beginning was resident."""
+        return round(max(0.0, self._high() - self._base))
 
 
-def mobilenet_v1(free: bool = False, batch: int = 1) -> Graph:
-    """MobileNet 1.0 at 224 (arXiv 1704.04861)."""
-    net = Builder("mobilenet_v1", 224, free, batch)
-    net.convolve(32, 3, 2)
-    plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5]
-    for channels, stride in (*plan, (1024, 2), (1024, 1)):
-        net.convolve(net.x.shape[1], 3, stride, depthwise=True)
-        net.convolve(channels, 1)
-    return net.finish(1000)
+# ------------------------------------------------------------------------------- subjects
 
 
-def mobilenet_v2(free: bool = False, batch: int = 1) -> Graph:
-    """MobileNetV2 at 224 (arXiv 1801.04381)."""
-    net = Builder("mobilenet_v2", 224, free, batch)
-    net.convolve(32, 3, 2)
-    stages = [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1)]
-    for expansion, channels, count, stride in (*stages, (6, 160, 3, 2), (6, 320, 1, 1)):
-        for block in range(count):
-            x, step = net.x, stride if block == 0 else 1
-            if expansion > 1:
-                net.convolve(x.shape[1] * expansion, 1)
-            net.convolve(net.x.shape[1], 3, step, depthwise=True)
-            same = step == 1 and x.shape[1] == channels
-            net.convolve(channels, 1, clip=LINEAR, residual=x if same else None)
-    net.convolve(1280, 1)
-    return net.finish(1000)
+def configuration(way: str) -> HardwareConfig:
+    """Return the hardware of a way: ``pynq_ext-forward`` is `pynq_ext` without `forward`."""
+    name, _, left_out = WAYS.get(way, way).partition("-")
+    config = HardwareConfig.load(name)
+    return replace(config, extensions=tuple(e for e in config.extensions if e != left_out))
 
 
-def measure(name: str, graph: Graph, config: str, rtl: bool) -> dict[str, Any]:
-    """Compile, verify, run and compare one network."""
-    begin = time.process_time()
-    model = compile_model(graph, config, verify=False)
-    compiled = time.process_time()
-    model.verify()
-    verified = time.process_time()
-    report = model.report()
+def subject(case: str, models: Path, clock: Clock) -> Subject:
+    """Return the network of a case."""
+    source, _, rest = case.partition("/")
+    name, _, way = rest.rpartition("/")
+    config = configuration(way)
+    if source == "classic":
+        graph = CLASSIC[name](free=config.extensions != ())
+    elif source == "curves":
+        graph = CURVES[name]()
+    elif source == "tiny":
+        graph = import_model(models / name)
+    elif source == "light":
+        return of_onnx(name, way, config, clock)
+    else:
+        return of_torch(name, way, config, clock)
     rng = np.random.default_rng(1)
-    arrays = [
-        rng.normal(0, 1, t.shape).astype(np.float32)
-        if t.dtype == "float32"
-        else rng.integers(-64, 64, t.shape).astype(np.int8)
-        for t in graph.inputs
-    ]
-    found = model.run(*arrays)
-    times = []
-    for _ in range(5):
-        start = time.process_time()
-        model.run(*arrays)
-        times.append(time.process_time() - start)
-    expected = model.reference(*arrays)
-    equal, rtl_cycles = _equal(found, expected), None
+    given = [drawn(tensor, rng) for tensor in graph.inputs]
+    clock("build")
+    return Subject(graph, config, [given])
+
+
+def drawn(tensor: Any, rng: np.random.Generator) -> Any:
+    """Return a random input."""
+    if tensor.dtype == "float32":
+        return rng.normal(0, 1, tensor.shape).astype(np.float32)
+    return rng.integers(-64, 64, tensor.shape).astype(tensor.dtype)
+
+
+def of_onnx(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subject:
+    """Return a float ONNX network, quantised on four images, which it is compared on."""
+    from vtaops import quantize
+    from vtaops.graph.probe import Probe
+
+    full = f"light_{name}" if name in examples.LIGHT else name
+    model, data = examples.network(full, count=4)
+    ways: Any = way
+    quantized = by_onnxruntime(model, data) if way == "ort" else quantize(model, data, scales=ways)
+    clock("quantize")
+    softmax = [node for node in model.graph.node if node.op_type == "Softmax"]
+    output = model.graph.output[0].name
+    names = [output, softmax[-1].input[0] if softmax else output]
+    probe = Probe(model, list(dict.fromkeys(names)), exact=False)
+    ((key, images),) = data.items()
+    runs = [probe.run({key: image[None]}) for image in images]
+    exact, scores = (np.concatenate([run[n].reshape(1, -1) for run in runs]) for n in names)
+    clock("float")
+    graph = import_model(quantized)
+    clock("import")
+    given = [[image[None]] for image in images]
+    return Subject(graph, config, given, exact, scores[:1])
+
+
+def of_torch(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subject:
+    """Return a module of torch, quantised on four images, and a fifth one."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from vtaops import quantize
+
+    module, images = built(name)
+    with torch.no_grad(), FlopCounterMode(display=False) as flops:
+        exact = module(torch.from_numpy(images[4:])).numpy()
+    clock("float")
+    ways: Any = way
+    quantized = quantize(module, images[:4], scales=ways)
+    clock("quantize")
+    graph = import_model(quantized)
+    clock("import")
+    macs = flops.get_total_flops() // 2
+    return Subject(graph, config, [[images[4:]]], exact.reshape(1, -1), None, macs)
+
+
+@cache
+def _declare_operators() -> None:
+    """Declare what torchvision cannot be imported without, though nothing here calls it."""
+    import torch
+
+    for missing in ("nms", "qnms"):
+        torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
+
+
+def built(name: str) -> tuple[Any, Any]:
+    """Return a network with random weights, and five images of the size that it was made for."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    source, _, model = name.partition("/")
+    _declare_operators()
+    if source == "torchvision":
+        from torchvision.models import get_model
+
+        shape, module = (3, 224, 224), get_model(model, weights=None)
+    else:
+        import timm
+
+        module = timm.create_model(model)
+        shape = module.default_cfg["input_size"]
+    images = np.random.default_rng(0).normal(0, 1, (5, *shape)).astype(np.float32)
+    module.eval()
+    for part in module.modules():
+        if isinstance(part, nn.Conv2d):
+            nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
+        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
+            part.momentum = None  # replaces what is there, instead of mixing with it
+            part.train()
+    with torch.no_grad():
+        module(torch.from_numpy(images))
+    return module.eval(), images
+
+
+def by_onnxruntime(model: Any, data: dict[str, Any]) -> Any:
+    """Return what `quantize_static` makes of a model with all of its defaults."""
+    import onnx
+    from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+    from vtaops.graph import onnx_files
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        """The images, one after the other."""
+
+        def __init__(self) -> None:
+            ((name, images),) = data.items()
+            self._data = iter({name: image[None]} for image in images)
+
+        def get_next(self) -> Any:
+            return next(self._data, None)
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = [str(Path(folder) / name) for name in ("float.onnx", "quantized.onnx")]
+        onnx.save(onnx_files.load(model), files[0])
+        quantize_static(files[0], files[1], Reader())
+        return onnx.load(files[1])
+
+
+# ---------------------------------------------------------------------------- measurement
+
+
+def measure(case: str, models: Path, *, rtl: bool) -> dict[str, Any]:
+    """Compile, verify, run, compare, prove and time one network."""
+    clock = Clock()
+    network = subject(case, models, clock)
+    graph, config = network.graph, network.config
+    peak = Peak()
+    compiled = compile_model(graph, config, prove=False, verify=False)
+    clock("compile")
+    compiled.verify()
+    clock("verify")
+    compile_mb = peak()
+    results = [as_tuple(compiled.run(*arrays)) for arrays in network.images]
+    clock("run")
+    values = evaluate_all(graph, *network.images[0])
+    clock("reference")
+    expected = [values[tensor.name] for tensor in graph.outputs]
+    equal = all(map(np.array_equal, results[0], expected))
+    found = {**figures(network, compiled), "equal": bool(equal), "rtl_cycles": None}
+    if network.exact is not None:
+        outputs = np.concatenate([first.reshape(1, -1) for first, *_ in results])
+        found["sqnr_db"] = sqnr(network.exact, outputs)
+    if network.exact_scores is not None:
+        found["scores_sqnr_db"] = sqnr(network.exact_scores, scores(graph, values))
     if rtl:
         with Tsim(config) as device, Session(device, timeout=3600) as session:
-            equal = equal and _equal(model.run(*arrays, session=session), expected)
-            rtl_cycles = device.performance().cycles
-    on_vta = [row for row in model.plan if row.where == "vta"]
+            (run,) = [as_tuple(compiled.run(*network.images[0], session=session))]
+            found["equal"] = bool(found["equal"] and all(map(np.array_equal, run, expected)))
+            found["rtl_cycles"] = device.performance().cycles
+    peak()
+    clock("rtl")
+    proof = compiled.prove()
+    clock("proof")
+    found["proof"] = {
+        "products": proof.products,
+        "unproven": list(proof.unproven),
+        "compile_mb": compile_mb,
+        "proof_mb": peak(),
+    }
+    return {**found, "cpu_s": clock.spent}
+
+
+def figures(network: Subject, compiled: Any) -> dict[str, Any]:
+    """Return the counts of a compiled network, and its cycles for each DRAM."""
+    from vtaops.model.placement import placement
+
+    report = compiled.report()
+    rows = list(zip(compiled.graph.nodes, compiled.plan, strict=True))
+    on_vta = [node for node, row in rows if row.where == "vta"]
+    products = placement(compiled.graph, compiled.plan)
+    slow = [TimingParameters(dram_latency=100, bandwidth=b) for b in BANDWIDTHS]
+    reasons = Counter((row.operator, row.reason) for _, row in rows if row.where == "host")
     return {
-        "network": name,
-        "config": config,
-        "operators": len(model.plan),
+        "config": network.config.name,
+        "size": "x".join(map(str, network.graph.inputs[0].shape[2:])),
+        "operators": len(rows),
         "on_vta": len(on_vta),
+        "products": products.products,
+        "products_on_vta": products.on_vta,
+        "macs": network.float_macs or sum(macs(node) for node in network.graph.nodes),
+        "macs_on_vta": sum(macs(node) for node in on_vta),
         "launches": report.launches,
-        "macs": report.macs,
         "cycles": report.cycles,
-        "rtl_cycles": rtl_cycles,
-        "milliseconds": report.milliseconds,
-        "frames_per_second": report.frames_per_second,
+        "slow_cycles": [sum(p.cycles(dram) for p in compiled.programs) for dram in slow],
         "dram_nbytes": report.counters.dram_nbytes,
         "arena_nbytes": report.arena_nbytes,
-        "instructions": sum(map(len, model.programs)),
-        "compile_cpu_s": compiled - begin,
-        "verify_cpu_s": verified - compiled,
-        "fsim_cpu_ms": 1e3 * sorted(times)[len(times) // 2],
-        "equal": equal,
-        "published": PUBLISHED.get(name, ""),
+        "host": [[kind, reason, count] for (kind, reason), count in reasons.items()],
     }
 
 
-def _equal(found: Any, expected: Any) -> bool:
-    pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
-    return all(np.array_equal(a, b) for a, b in pairs)
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return results as a tuple, also a single one."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def macs(node: Any) -> int:
+    """Return the multiply-accumulates of a convolution, a dense layer or a product."""
+    shape = node.outputs[0].shape
+    if node.op.kind == "matmul":
+        return int(np.prod(shape)) * int(node.inputs[0].shape[-1])
+    weight = getattr(node.op, "weight", None)
+    if weight is None:
+        return 0
+    pixels = (shape[0], *shape[2:]) if weight.ndim == 4 else shape[:-1]
+    return int(weight.size) * int(np.prod(pixels))
+
+
+def sqnr(exact: Any, rounded: Any) -> float | None:
+    """Return the ratio of signal to quantisation noise in dB; None if there is no noise."""
+    exact = exact.astype(np.float64)
+    if np.array_equal(exact, rounded.reshape(exact.shape)):
+        return None
+    noise = np.square(exact - rounded.reshape(exact.shape)).sum()
+    return float(10 * np.log10(np.square(exact).sum() / noise))
+
+
+def scores(graph: Any, values: dict[str, Any]) -> Any:
+    """Return what enters the softmax at the end; without one, the output."""
+    for node in reversed(graph.nodes):
+        if "softmax" in (node.op.kind, *getattr(node.op, "operators", ())):
+            return values[node.inputs[0].name]
+    return values[graph.outputs[0].name]
+
+
+def trial(case: str, models: Path, rtl: bool) -> dict[str, Any]:
+    """Measure one case in a process of its own: what vtaops refuses says so, all else is a bug."""
+    command = [sys.executable, "-m", "benchmarks", "networks", "--one", case]
+    command += ["--models", str(models), *(["--rtl"] if rtl else [])]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    made = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if made.returncode:
+        lines = made.stderr.strip().splitlines() or [f"exit code {made.returncode}"]
+        return {"refused": "", "error": lines[-1]}
+    return {"error": "", **json.loads(made.stdout.splitlines()[-1])}
+
+
+def one_case(case: str, models: Path, rtl: bool) -> dict[str, Any]:
+    """Measure one case in this process."""
+    warnings.simplefilter("ignore")
+    try:
+        return {"refused": "", **measure(case, models, rtl=rtl)}
+    except VTAError as error:
+        return {"refused": f"{type(error).__name__}: {error}"}
 
 
 def main(
-    config_name: Config = "pynq",
-    scales: Annotated[str, typer.Option(**choice(("pow2", "free")))] = "pow2",
-    only: Annotated[list[str] | None, typer.Option(help="Names of networks.")] = None,
+    only: Annotated[list[str], typer.Option(help="Beginnings of cases, as classic/.")] = [],  # noqa: B006
+    models: Annotated[Path, typer.Option(help="Folder of MLPerf Tiny.")] = Path("mlperf-tiny"),
+    minutes: Minutes = 9.0,
     rtl: Rtl = False,
-    json_file: Json = None,
-) -> None:
+    again: Again = False,
+    json_file: Json = CACHED,
+    one: Annotated[str | None, typer.Option(hidden=True)] = None,
+) -> int:
     """Run from the command line."""
-    networks: list[tuple[str, Any]] = [
-        (f.__name__, f) for f in (resnet18, resnet20, mobilenet_v1, mobilenet_v2)
-    ]
-    rows = []
-    print("| network | on VTA | launches | M MACs | cycles | ms | frames/s | arena kB | compile s |"
-          " verify s | fsim ms | equal | published |")  # fmt: skip
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|---|")
-    for name, build in networks:
-        if only and name not in only:
-            continue
-        row = measure(name, build(scales == "free"), config_name, rtl)
-        rows.append(row)
-        print(
-            f"| {name} | {row['on_vta']}/{row['operators']} | {row['launches']} "
-            f"| {row['macs'] / 1e6:,.0f} | {row['cycles']:,} | {row['milliseconds']:.1f} "
-            f"| {row['frames_per_second']:.1f} | {row['arena_nbytes'] / 1e3:,.0f} "
-            f"| {row['compile_cpu_s']:.1f} | {row['verify_cpu_s']:.1f} "
-            f"| {row['fsim_cpu_ms']:.0f} | {row['equal']} | {row['published']} |",
-            flush=True,
-        )
-        if rtl:
-            print(f"  on the RTL {row['rtl_cycles']:,} cycles", flush=True)
-    write_json(json_file, rows)
+    if one:
+        print(json.dumps(one_case(one, models, rtl)))
+        return 0
+    cases = [case for case in CASES if not only or case.startswith(tuple(only))]
+    if not cases:
+        raise typer.BadParameter(f"no case begins with {' or '.join(only)}; cases: {CASES}")
+    kept = json.loads(json_file.read_text()) if json_file and json_file.exists() else {}
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder) / "state.jsonl"
+        done = {
+            c: r
+            for c, r in kept.items()
+            if not (again and r["code"] != code()) and not (rtl and not r.get("rtl_cycles"))
+        }
+        state.write_text("".join(json.dumps({"case": c, **r}) + "\n" for c, r in done.items()))
+        results = resume(state, cases, lambda case: trial(case, models, rtl), minutes, "networks")
+    kept |= results
+    if json_file:
+        lines = (f"{json.dumps(c)}: {json.dumps(kept[c])}" for c in CASES if c in kept)
+        json_file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    wrong = {case: row for case, row in results.items() if not right(row)}
+    for case, row in results.items():
+        state_of = row["error"] or row["refused"] or f"{row['cycles']:,} cycles"
+        print(f"{case}: {state_of}{'' if right(row) else '  WRONG'}")
+    return 1 if wrong else 0 if len(results) == len(cases) else 2
+
+
+def right(row: dict[str, Any]) -> bool:
+    """Whether a result is as it must be: refused with a reason, or equal and proven."""
+    if row["error"] or row["refused"]:
+        return not row["error"]
+    return bool(row["equal"] and not row.get("proof", {}).get("unproven"))

@@ -32,8 +32,8 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks import networks
 from benchmarks.options import Json, figure_table, read_json, write_json
+from trials import networks
 from vtaops import DeviceError, HardwareConfig, Session, UnsupportedError
 from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream

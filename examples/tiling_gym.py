@@ -1,7 +1,7 @@
 """A gym for research on searches: tile one operator for one design; with reference searches.
 
-A candidate is a tiling; each verdict comes from a compiled program and the timing model. Verdicts
-are counted, so that searches compare on equal budgets.
+A candidate is a tiling; each evaluation comes from a compiled program and the timing model.
+Evaluations are counted, so that searches compare on equal budgets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.compiler.driver import compile, settled
 from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
-from vtaops.explore.verdict import Question, energy
+from vtaops.explore.evaluation import TilingCandidate, energy
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.candidates import TilingList
@@ -34,7 +34,7 @@ those of depthwise convolutions up to 1,500. Longer programs take many seconds t
 
 
 @dataclass(frozen=True)
-class Worth:
+class Score:
     """The evaluation of a candidate.
 
     Attributes
@@ -69,7 +69,7 @@ class Problem:
     design : Design
         The hardware.
     engine : Engine
-        Where verdicts are kept; a verdict that is known costs no time, but counts.
+        Where evaluations are kept; one that is known costs no time, but counts.
     prove : bool
         Whether a candidate is legal only if its program is proven (`vtaops.prove`).
     best : tuple of (int, Tiling) or None
@@ -81,7 +81,7 @@ class Problem:
     engine: Engine = field(default_factory=Engine)
     prove: bool = field(default=False, kw_only=True)
     best: tuple[int, Tiling] | None = None
-    _asked: dict[Tiling, Worth] = field(default_factory=dict)
+    _asked: dict[Tiling, Score] = field(default_factory=dict)
 
     @property
     def settled(self) -> Operator:
@@ -89,11 +89,11 @@ class Problem:
         return settled(self.op, self.design.config)
 
     @property
-    def verdicts(self) -> int:
+    def evaluations(self) -> int:
         """Number of distinct candidates evaluated so far."""
         return len(self._asked)
 
-    def evaluate(self, candidate: Tiling | str) -> Worth:
+    def evaluate(self, candidate: Tiling | str) -> Score:
         """Evaluate a candidate; text is parsed as on the command line.
 
         Never raises: an invalid tiling also gets a reason, but is not counted.
@@ -101,7 +101,7 @@ class Problem:
         try:
             tiling = Tiling.parse(candidate) if isinstance(candidate, str) else candidate
         except VTAError as error:
-            return Worth(False, str(error))
+            return Score(False, str(error))
         if tiling in self._asked:
             return self._asked[tiling]
         try:
@@ -110,16 +110,16 @@ class Problem:
             if self.prove:
                 compile(self.op, self.design.config, tiling).prove(against=self.op).require()
         except VTAError as error:
-            self._asked[tiling] = Worth(False, str(error))
+            self._asked[tiling] = Score(False, str(error))
             return self._asked[tiling]
-        question = Question(self.op, tiling, self.design)
-        verdict = self.engine.verdicts([question])[question.key]
-        self._asked[tiling] = outcome = Worth(
-            verdict.legal,
-            verdict.reason,
-            verdict.cycles,
-            verdict.dram_nbytes,
-            energy(self.design, verdict).total,
+        asked = TilingCandidate(self.op, tiling, self.design)
+        evaluation = self.engine.evaluations([asked])[asked.key]
+        self._asked[tiling] = outcome = Score(
+            evaluation.legal,
+            evaluation.reason,
+            evaluation.cycles,
+            evaluation.dram_nbytes,
+            energy(self.design, evaluation).total,
         )
         if outcome.legal and (self.best is None or outcome.cycles < self.best[0]):
             self.best = outcome.cycles, tiling
@@ -171,14 +171,14 @@ class Problem:
 # ------------------------------------------------------------------ reference searches
 
 Search = Callable[[Problem, int, int], None]
-"""Spends a budget of verdicts on a problem; the last argument is the seed."""
+"""Spends a budget of evaluations on a problem; the last argument is the seed."""
 
 
 def by_bound(problem: Problem, budget: int, seed: int) -> None:
     """Evaluate candidates in the order of the free estimate; deterministic."""
     design, listed = problem.design, TilingList(problem.settled, problem.design.config)
     for tiling, _ in listed.estimated(design.config, design.timing):
-        if problem.verdicts >= budget:
+        if problem.evaluations >= budget:
             return
         problem.evaluate(tiling)
 
@@ -225,7 +225,7 @@ def _fresh(
 ) -> Iterator[Tiling]:
     """Yield new candidates until the budget is spent."""
     for _ in range(100 * budget):
-        if problem.verdicts >= budget:
+        if problem.evaluations >= budget:
             return
         tiling = make(rng)
         if tiling not in problem._asked:

@@ -18,7 +18,7 @@ from helpers.tsim_support import needs_tools
 import vtaops
 from vtaops import DeviceError
 from vtaops.base import cache
-from vtaops.base.cache import cache_directory, intact, keep_code, obtain, trusted
+from vtaops.base.cache import cache_directory, checksum_ok, get_or_build, store_code, trusted
 from vtaops.base.files import write_file
 from vtaops.base.temporary import TemporaryFolder, sweep
 from vtaops.compiler import tuner
@@ -69,7 +69,7 @@ def test_a_file_is_made_once_however_many_ask(tmp_path, make, made):
 
     def ask() -> None:
         barrier.wait()
-        found.append(obtain(tmp_path / "cache" / "thing.so", make).read_bytes())
+        found.append(get_or_build(tmp_path / "cache" / "thing.so", make).read_bytes())
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -83,7 +83,7 @@ def test_a_file_is_made_once_however_many_ask(tmp_path, make, made):
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "garbage", "one bit", "directory"])
 def test_a_damaged_file_is_made_again(tmp_path, make, made, damage):
-    path = obtain(tmp_path / "thing.so", make)
+    path = get_or_build(tmp_path / "thing.so", make)
     whole = path.read_bytes()
     if damage == "directory":
         path.unlink()
@@ -97,10 +97,10 @@ def test_a_damaged_file_is_made_again(tmp_path, make, made, damage):
                 "one bit": bytes([whole[0] ^ 1]) + whole[1:],
             }[damage]
         )
-    again = obtain(path, make)
+    again = get_or_build(path, make)
     assert again.read_bytes() == whole
     assert len(made) == 2
-    assert obtain(path, make) == again
+    assert get_or_build(path, make) == again
     assert len(made) == 2
 
 
@@ -121,10 +121,10 @@ def test_where_nothing_can_be_kept_the_process_keeps_its_own(
             write(target, content, mode)
 
         monkeypatch.setattr(cache, "replace_file", refuse)
-    first = obtain(path, make)
+    first = get_or_build(path, make)
     assert first != path
-    assert intact(first)
-    assert obtain(path, make) == first
+    assert checksum_ok(first)
+    assert get_or_build(path, make) == first
     assert len(made) == 1
     first.unlink()
 
@@ -132,7 +132,7 @@ def test_where_nothing_can_be_kept_the_process_keeps_its_own(
 def test_what_cannot_be_kept_leaves_what_was_there(monkeypatch, tmp_path):
     source, path = tmp_path / "new", tmp_path / "cache" / "thing.so"
     source.write_bytes(b"first")
-    keep_code(source, path)
+    store_code(source, path)
     source.write_bytes(b"second")
 
     def full(descriptor: int) -> None:
@@ -140,7 +140,7 @@ def test_what_cannot_be_kept_leaves_what_was_there(monkeypatch, tmp_path):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        keep_code(source, path)
+        store_code(source, path)
     assert path.read_bytes().startswith(b"first")
     assert [file.name for file in path.parent.iterdir()] == ["thing.so"]
 
@@ -153,9 +153,9 @@ def test_a_failed_build_leaves_nothing_and_may_be_tried_again(tmp_path, make):
         raise DeviceError("no")
 
     with pytest.raises(DeviceError, match="no"):
-        obtain(target, fail)
+        get_or_build(target, fail)
     assert not target.exists()
-    assert obtain(target, make) == target
+    assert get_or_build(target, make) == target
 
 
 def test_a_build_without_room_for_it_is_a_clear_error(monkeypatch, tmp_path):
@@ -236,14 +236,14 @@ def a_link_to_what_others_can_write(path):
     ],
 )  # fmt: skip
 def test_what_another_user_can_have_written_is_not_loaded(done, tmp_path, make, made, warnings_of):
-    path = obtain(tmp_path / "cache" / "thing.so", make)
+    path = get_or_build(tmp_path / "cache" / "thing.so", make)
     assert trusted(path)
     if done.__name__.startswith("another") and os.geteuid():
         pytest.skip("only root can give files away")
     done(path)
     assert not trusted(path)
-    assert not intact(path)
-    found = obtain(path, make)
+    assert not checksum_ok(path)
+    found = get_or_build(path, make)
     assert len(made) == 2
     assert trusted(found)
     if "folder" in done.__name__:  # what is there stays, and the user is told
@@ -252,15 +252,15 @@ def test_what_another_user_can_have_written_is_not_loaded(done, tmp_path, make, 
         assert "chmod go-w" in warnings_of.text
     else:
         assert found == path
-    assert obtain(path, make) == found
+    assert get_or_build(path, make) == found
     assert len(made) == 2
 
 
 def test_users_who_configure_no_logging_are_told(tmp_path):
     """Python's last handler prints warnings, unless the package has a handler that does not."""
     tmp_path.chmod(0o777)
-    command = "import sys; from pathlib import Path; from vtaops.base.cache import usable; "
-    command += "assert not usable(Path(sys.argv[1]))"
+    command = "import sys; from pathlib import Path; from vtaops.base.cache import make_private; "
+    command += "assert not make_private(Path(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", command, str(tmp_path)], check=True, capture_output=True, text=True
     )
@@ -283,7 +283,7 @@ def test_tilings_and_kernels_of_other_users_are_not_read(tmp_path, monkeypatch, 
     kernels.directory.mkdir(mode=0o777)
     kernels.directory.chmod(0o777)
     with pytest.raises(OSError, match="only this user can write"):
-        cache.keep(b"", kernels.path(op, config))
+        cache.store(b"", kernels.path(op, config))
     assert list(kernels.directory.iterdir()) == []
 
 
@@ -291,7 +291,7 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path, make):
     target = tmp_path / "diary"
     target.write_text("dear diary")
     (tmp_path / "thing.lock").symlink_to(target)
-    assert intact(obtain(tmp_path / "thing.so", make))
+    assert checksum_ok(get_or_build(tmp_path / "thing.so", make))
     assert target.read_text() == "dear diary"
 
 
@@ -310,13 +310,13 @@ def test_who_waits_for_another_process_is_told_for_whom(tmp_path, make, monkeypa
     lock = os.open(tmp_path / "thing.lock", os.O_RDWR | os.O_CREAT, 0o600)
     os.write(lock, b"4242")
     fcntl.flock(lock, fcntl.LOCK_EX)
-    waiting = threading.Thread(target=obtain, args=(tmp_path / "thing.so", make))
+    waiting = threading.Thread(target=get_or_build, args=(tmp_path / "thing.so", make))
     waiting.start()
     assert told.wait(60)
     os.close(lock)
     waiting.join(60)
     cache._log.removeHandler(handler)
-    assert intact(tmp_path / "thing.so")
+    assert checksum_ok(tmp_path / "thing.so")
     expected = f"waiting for process 4242, which makes {tmp_path}/thing.so and holds {tmp_path}"
     assert messages == [f"{expected}/thing.lock"]
     assert (tmp_path / "thing.lock").read_text() == str(os.getpid())

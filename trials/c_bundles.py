@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from vtaops import HardwareConfig
-from vtaops.base.cache import cache_directory, obtain
+from vtaops.base.cache import cache_directory, get_or_build
 from vtaops.base.data import data_directory
 from vtaops.graph import (
     Add,
@@ -186,7 +186,7 @@ def library(compiler: str = "", flags: tuple[str, ...] = TRAPS) -> ctypes.CDLL:
         return made
 
     name = f"{compiler}{''.join(flags)}-{_stamp(sources, 'vta*')}.so"
-    return ctypes.CDLL(str(obtain(cache_directory("c") / name, build)))
+    return ctypes.CDLL(str(get_or_build(cache_directory("c") / name, build)))
 
 
 def _stamp(folder: Path, pattern: str) -> str:
@@ -318,7 +318,7 @@ def simulator() -> Path:
         subprocess.run(["ld", "-r", "-o", str(made), *objects], cwd=folder, check=True)
         return made
 
-    return obtain(cache_directory("c") / f"fsim-{_stamp(sources, '*pp')}.o", build)
+    return get_or_build(cache_directory("c") / f"fsim-{_stamp(sources, '*pp')}.o", build)
 
 
 def make(folder: Path, target: str, **variables: str) -> Path:

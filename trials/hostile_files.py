@@ -42,8 +42,8 @@ from vtaops.base.errors import (
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.board.catalogue import Catalogue
 from vtaops.compiler.tuner import Tuned, keep, recall
-from vtaops.explore import Design, Engine, Ranking, ResultStore
-from vtaops.explore.tables import verdict_rows
+from vtaops.explore import Design, Engine, ResultStore, TilingQuery
+from vtaops.explore.tables import evaluation_rows
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.machine.isa import Encoding, Load
 from vtaops.model import artefact
@@ -616,11 +616,11 @@ def run_model(model: vtaops.Model) -> None:
 
 
 def ask(store: ResultStore) -> None:
-    """Ask for a shortlist and its verdicts: from the store, or computed."""
-    ranking = Ranking(OPERATORS[0], Design(CONFIG), "default")
+    """Ask for the tilings of an operator and their evaluations: from the store, or computed."""
+    query = TilingQuery(OPERATORS[0], Design(CONFIG), "default")
     with Engine(store) as engine:
-        (shortlist,) = engine.shortlists([ranking]).values()
-        engine.verdicts(ranking.questions(shortlist))
+        (ranked,) = engine.tilings([query]).values()
+        engine.evaluations(query.candidates(ranked))
 
 
 @cache
@@ -630,7 +630,7 @@ def stored() -> tuple[bytes, dict]:
         path = Path(folder) / "results.db"
         with ResultStore(path) as store:
             ask(store)
-            rows = {r["key"]: {k: r[k] for k in ("question", "record")} for r in store.records()}
+            rows = {r["key"]: {k: r[k] for k in ("task", "record")} for r in store.records()}
         return path.read_bytes(), rows
 
 
@@ -668,7 +668,7 @@ def use_store(data: bytes) -> None:
             return
         acts(
             lambda: ask(store),
-            lambda: list(verdict_rows(store)),
+            lambda: list(evaluation_rows(store)),
             store.count,
             store.versions,
             lambda: store.claim(["new"]),

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from trials.campaign import Campaign, Result, result
 from vtaops import VTAError, load_model
-from vtaops.base.cache import intact
+from vtaops.base.cache import checksum_ok
 from vtaops.explore import ResultStore
 
 NETWORK = """
@@ -65,7 +65,7 @@ COMMANDS = {
     "kernels": (sys.executable, "-c", KERNELS),
     "tune": (sys.executable, "-c", TUNE),
     "sweep": (*VTAOPS, *SWEEP, "-o", "result.csv"),
-    "export": (*VTAOPS, "trace", "--layer", "resnet18.C4", "-o", "result.html"),
+    "export": (*VTAOPS, "report", "trace", "--layer", "resnet18.C4", "-o", "result.html"),
 }
 """By name: a command that leaves result.* in its working folder."""
 
@@ -153,7 +153,7 @@ def _damaged(root: Path) -> list[str]:
 
 
 def _is_whole(path: Path) -> bool:
-    return ".tmp" in str(path) or intact(path)
+    return ".tmp" in str(path) or checksum_ok(path)
 
 
 def _is_json(path: Path) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trials.campaign import Campaign, Result, result
 from vtaops import HardwareConfig
-from vtaops.base.cache import cache_directory, obtain
+from vtaops.base.cache import cache_directory, get_or_build
 from vtaops.machine.isa import Encoding
 from vtaops.runtime.fsim import available_kernels, sizes_of, slots_of
 
@@ -58,7 +58,7 @@ def build(folder: Path) -> Path | None:
     read = b"".join(path.read_bytes() for path in [*sources, *sorted(SOURCES.glob("*.hpp"))])
     key = hashlib.sha256(version + " ".join(OPTIONS).encode() + read).hexdigest()[:12]
     linked = subprocess.run(
-        [compiler, *OPTIONS, obtain(cache_directory("c") / f"fuzz-{key}.o", objects),
+        [compiler, *OPTIONS, get_or_build(cache_directory("c") / f"fuzz-{key}.o", objects),
          "-o", folder / "fuzz", "-lpthread"],
         capture_output=True,
         text=True,

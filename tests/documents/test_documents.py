@@ -224,7 +224,8 @@ def test_commands_named_in_the_text_exist(document):
     """In `code`: their first words."""
     for name in re.findall(r"python -m\s+benchmarks\s+([a-z]\w*)", DOCUMENTS[document]):
         assert name in titles(), f"{document}: python -m benchmarks {name}"
-    for name, options in re.findall(r"python -m\s+trials\s+(\w+)([^`\n|]*)", DOCUMENTS[document]):
+    campaigns = re.findall(r"python -m\s+trials\s+([a-z]\w*)([^`\n|]*)", DOCUMENTS[document])
+    for name, options in campaigns:
         command = get_command(trials_main.application(name))
         command.callback = None
         command.main(shlex.split(options, comments=True), standalone_mode=False)

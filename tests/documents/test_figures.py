@@ -1,6 +1,6 @@
 """The exact figures of the documents are what commands measured, and what today's code gives.
 
-The data beside the documents is benchmarks/results/figures.json, written by benchmarks/figures.py.
+The data beside the documents is benchmarks/results/figures.json, written by docs/figures.py.
 """
 
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import vtaops
-from benchmarks import architectures, figures
 from benchmarks.options import RESULTS, read_json
+from docs import figures, measured
 from vtaops.schedule.workloads import find
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,7 +20,7 @@ TEXTS = figures.documents()
 
 
 def test_the_documents_say_what_was_measured():
-    """If this fails after a new measurement: python -m benchmarks figures --accept DOCUMENT."""
+    """If this fails after a new measurement: python -m docs figures --accept DOCUMENT."""
     assert figures.disagreements(LEDGER, TEXTS) == []
 
 
@@ -30,11 +30,29 @@ def test_what_was_measured_is_what_the_code_gives(group):
     assert found == LEDGER["computed"][group]
 
 
-def test_the_table_of_architectures_is_what_was_measured():
-    results = read_json(RESULTS / "architectures.json", {})
-    assert len(results) >= 20
-    assert all(row["refused"] or row["equal"] for row in results.values())
-    assert architectures.table(results) in (DOCS / "networks_measured.md").read_text()
+@pytest.mark.parametrize("page", measured.pages(), ids=lambda path: path.name)
+def test_the_tables_of_a_page_are_what_results_say(page):
+    """If this fails after a new measurement: python -m docs measured --write."""
+    text = page.read_text()
+    assert measured.renewed(text) == text
+
+
+def test_every_table_stands_on_a_page():
+    text = "".join(page.read_text() for page in measured.pages())
+    assert [name for name in measured.TABLES if f"<!-- {name}: begin -->" not in text] == []
+
+
+def test_every_network_that_was_measured_is_right():
+    results = read_json(RESULTS / "networks.json", {})
+    assert len(results) >= 80
+    assert all(row["equal"] for row in results.values() if "equal" in row)
+    assert not any(row["error"] for row in results.values())
+
+
+def test_a_changed_cell_is_found():
+    page = DOCS / "measured.md"
+    text = page.read_text()
+    assert measured.renewed(text.replace("| 224,446 |", "| 224,447 |")) == text
 
 
 CHANGED = [name for name in TEXTS if figures.said(TEXTS[name])]

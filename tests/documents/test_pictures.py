@@ -1,7 +1,6 @@
 """Every picture of the documents is drawn by something named, from data that lie beside it."""
 
 import json
-import re
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 import vtaops
 from benchmarks import extensions
 from benchmarks.options import RESULTS
-from benchmarks.pictures import SOURCES
+from docs.pictures import SOURCES
 from vtaops import HardwareConfig
 from vtaops.explore import Design, Engine, Network, sweep
 from vtaops.kernels.lessons import lessons
@@ -32,7 +31,7 @@ def data(picture):
 
 @pytest.mark.parametrize("picture", PICTURES)
 def test_a_picture_says_what_draws_it(picture):
-    """If this fails for a new picture: enter it into SOURCES of benchmarks/pictures.py."""
+    """If this fails for a new picture: enter it into SOURCES of docs/pictures.py."""
     found = [source for pattern, source in SOURCES.items() if fnmatch(picture, pattern)]
     assert len(found) == 1
     script, beside = found[0]
@@ -71,26 +70,14 @@ def test_a_design_of_the_sweep():
 @pytest.mark.parametrize("name", ["plain", "overwrite", "pool", "table", "all"])
 def test_the_pool_on_each_extension(name):
     variant = extensions.variants(HardwareConfig.load("pynq_ext"))[name]
-    model, rtl = data("images/extensions.png")[name]["cycles"]["resnet18.pool"]
+    rows = json.loads((RESULTS / "extensions.json").read_text())
+    model, rtl = rows[name]["cycles"]["resnet18.pool"]
     assert extensions.cycles("resnet18.pool", variant, None) == [model]
     assert abs(rtl - model) <= 0.001 * rtl
 
 
-def test_the_table_of_extensions_is_that_of_the_picture():
-    rows, text = data("images/extensions.png"), (DOCS / "tsim.md").read_text()
-    table = text.split("MobileNet D1 to D9 | saved per 1000 LUT |\n")[1].split("\n\n")[0]
-    for line in table.splitlines()[1:]:
-        name = re.sub("`", "", line.split("|")[1]).strip()
-        lut = extensions.added(rows, name, "lut")
-        saved = [extensions.saved(rows, name, group) for group in extensions.NETWORKS]
-        ratios = " / ".join(f"{max(0, 1000 * cycles / lut):,.0f}" for cycles in saved)
-        cells = [f"{lut:,.0f}", *(f"{cycles:,}" for cycles in saved), ratios]
-        assert [cell.strip() for cell in line.split("|")[2:-1]] == cells
-
-
 def test_the_table_of_extensions_that_join_each_other():
     rows = json.loads((RESULTS / "extensions_together.json").read_text())
-    assert extensions.markdown(rows) in (DOCS / "tsim.md").read_text()
     assert list(rows) == list(extensions.together(HardwareConfig.load("pynq_ext")))
     pool = extensions.together(HardwareConfig.load("pynq_ext"))["pool"]
     assert rows["pool"]["cycles"]["resnet18.pool"] == extensions.cycles("resnet18.pool", pool, None)

@@ -18,7 +18,7 @@ PYNQ, TINY, EXTENDED = (Design(HardwareConfig.load(name)) for name in ("pynq", "
 
 @pytest.fixture(scope="module")
 def quantized():
-    return vtaops.quantize(small_network(), {"x": images()})
+    return vtaops.quantize(small_network(), {"x": images()}, scales="pow2")
 
 
 def test_a_file_is_judged_by_what_would_be_compiled(quantized, tmp_path):

@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import vtaops
-from benchmarks.networks import resnet20
 from benchmarks.options import ROOT
 from trials import c_bundles
 from trials.boards import bit_file, serving
+from trials.networks import resnet20
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.cli import app
 from vtaops.hardware.build import build_model

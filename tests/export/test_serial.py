@@ -10,8 +10,8 @@ import pytest
 from helpers.uartbone import EndlessTerminal, FakeBoard, TerminalBoard
 
 import vtaops
-from benchmarks.networks import Builder
 from trials import c_bundles
+from trials.networks import Builder
 from trials.random_graphs import random_graph, random_inputs
 from vtaops import HardwareConfig
 from vtaops.board.virtual_ulx3s import VirtualUlx3s, open_terminal

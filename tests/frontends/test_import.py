@@ -142,7 +142,7 @@ def test_what_our_quantiser_writes(scales, zero_points):
 
 
 def test_activations_join_what_they_follow():
-    graph = import_model(vtaops.quantize(small_network(), images()))
+    graph = import_model(vtaops.quantize(small_network(), images(), scales="pow2"))
     convolutions = [n.op for n in graph.nodes if "convolution" in n.op.kind]
     assert all(op.requantization.clip == (0, 127) for op in convolutions)
     assert len(convolutions) == 5
@@ -228,7 +228,7 @@ def test_powers_of_two_differ_in_halves_only():
     shape = (8, 32, 32)
     b = Builder()
     b.output(b.conv(b.input([1, *shape]), 8, 8))
-    model = vtaops.quantize(b.model(), images(4, shape))
+    model = vtaops.quantize(b.model(), images(4, shape), scales="pow2")
     rounding = next(n for n in model.graph.node[::-1] if n.op_type == "QuantizeLinear")
     x = images(1, shape, 9)
     graph = import_model(model)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import vtaops
-from benchmarks.supported import NONE, PAGE, cases, page, rows, trial
+from docs.supported import NONE, PAGE, cases, page, rows, trial
 from trials import foreign_networks
 from trials.forms import BY_NAME
 from trials.marks import Mark
@@ -42,7 +42,7 @@ def test_no_mark_is_worse_than_in_the_list(case):
     if found["place"] == NONE:
         assert before is None
     else:
-        assert before is not None, "python -m benchmarks supported --write measures what is new"
+        assert before is not None, "python -m docs supported --write measures what is new"
         assert not Mark(**found).is_worse(before), (found, before)
 
 

@@ -17,7 +17,7 @@ from vtaops.lowering.emission.scratchpads import Addresses, Capacity
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import insert_tokens
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.parsing.nests import parse
+from vtaops.lowering.tree.tir import parse
 from vtaops.machine.accesses import DRAM, distinct, listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit

@@ -8,11 +8,11 @@ import pytest
 
 import vtaops
 from trials.random_cases import random_extensions, random_pool2d, random_tiling
-from vtaops import HardwareConfig, MaxPool2d, ScheduleError
+from vtaops import HardwareConfig, MaxPool2d
 from vtaops.machine.isa import Alu, Gemm, Pool
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
-from vtaops.schedule import blocked_shape, intrinsics
+from vtaops.schedule import blocked_shape
 
 PYNQ = HardwareConfig.load("pynq_ext")
 
@@ -65,8 +65,3 @@ def test_wide_windows_take_several_steps_a_row():
 
 def test_windows_of_padding_keep_the_least_value():
     compiled(MaxPool2d(channels=16, height=3, width=3, kernel=2, strides=1, padding=(3, 3, 2, 2)))
-
-
-def test_hardware_without_it_has_no_such_intrinsic():
-    with pytest.raises(ScheduleError, match="no extension 'pool'"):
-        intrinsics.pool(HardwareConfig.load("pynq"))

@@ -164,7 +164,7 @@ def test_what_stays_on_the_host(scaling, zero, reason):
     graph = Graph("product")
     a, b = graph.input("a", (4, 6), zero_point=zero), graph.input("b", (6, 5))
     graph.output(graph.add(Matmul(scaling), a, b))
-    (row,) = plan_model(graph).rows
+    (row,) = plan_model(graph, "pynq").rows
     assert row.where == "host"
     assert reason in row.reason
 

@@ -44,7 +44,9 @@ def difference(model, other, x):
 
 @pytest.mark.parametrize("zero_points", [False, True])
 def test_all_scales_are_powers_of_two(zero_points):
-    model = vtaops.quantize(small_network(), {"x": images()}, zero_points=zero_points)
+    model = vtaops.quantize(
+        small_network(), {"x": images()}, scales="pow2", zero_points=zero_points
+    )
     mantissas = np.concatenate([np.frexp(scale)[0].reshape(-1) for scale in scales_of(model)])
     assert len(mantissas) > 20
     assert (mantissas == 0.5).all()
@@ -186,7 +188,7 @@ def test_equalisation_of_a_chain_with_a_depthwise_convolution():
     uneven = onnx_files.initializers(model)[name] * 2.0 ** np.arange(-4, 4).reshape(-1, 1, 1, 1)
     onnx_files.replace_initializer(model, name, uneven.astype(np.float32))
     done = [
-        run_quantization(model, {"x": images(4, (3, 8, 8))}, equalization=wanted)
+        run_quantization(model, {"x": images(4, (3, 8, 8))}, scales="pow2", equalization=wanted)
         for wanted in (False, True)
     ]
     assert done[1].equalized == 4  # two convolutions and what leaves their activations
@@ -335,7 +337,7 @@ def test_float_tflite(tmp_path):
     path = tmp_path / "model.tflite"
     path.write_bytes(float_tflite())
     data = np.random.default_rng(0).normal(0, 1, (8, 12, 10, 3)).astype(np.float32)
-    done = run_quantization(path, data, zero_points=True)
+    done = run_quantization(path, data, scales="pow2", zero_points=True)
     session = runtime_session(done.prepared, "ORT_ENABLE_ALL")
     (name,) = (tensor.name for tensor in session.get_inputs())
     (computed,) = session.run(None, {name: data[:1]})
@@ -375,7 +377,7 @@ def test_models_that_cannot_be_quantised(tmp_path):
     with pytest.raises(ModelError, match="is not an ONNX model"):
         vtaops.quantize(broken, data)
     with pytest.raises(ModelError, match="already quantised, with powers of two"):
-        vtaops.quantize(vtaops.quantize(small_network(), data), data)
+        vtaops.quantize(vtaops.quantize(small_network(), data, scales="pow2"), data, scales="pow2")
     b = Builder()
     b.input([1, 4], "x", onnx.TensorProto.INT8)
     real = b.add("DequantizeLinear", "x", b.constant(np.float32(0.3)))
@@ -451,7 +453,9 @@ def mobile(spelled):
 def test_a_function_in_several_nodes_is_rounded_once(spelled):
     data = {"x": images(8, (3, 8, 8))}
     plain, even = (
-        run_quantization(mobile(spelled), data, equalization=wanted, zero_points=True)
+        run_quantization(
+            mobile(spelled), data, scales="pow2", equalization=wanted, zero_points=True
+        )
         for wanted in (False, True)
     )
     assert len(functions(even.prepared)) == 2
@@ -491,7 +495,7 @@ def test_no_grid_is_finer_than_the_sums_rounded_to_it():
     # The products of the two halves cancel, but for a thousandth.
     weight = b.constant(np.concatenate([w, -w * np.float32(0.999)], axis=1))
     b.output(b.conv(b.add("Conv", both, weight, kernel_shape=[1, 1]), 8, 4, kernel=1))
-    model = vtaops.quantize(b.model(), {"x": images(4, (8, 6, 6))})
+    model = vtaops.quantize(b.model(), {"x": images(4, (8, 6, 6))}, scales="pow2")
     for node in import_model(model).nodes:
         scaling = getattr(node.op, "requantization", None)
         assert scaling is None or scaling.right_shift >= 0

@@ -46,7 +46,7 @@ def cache_directory(name: str) -> Path:
     return base / "vtaops" / name
 
 
-def usable(folder: Path) -> bool:
+def make_private(folder: Path) -> bool:
     """Create a cache folder; return whether only this user and root can write to it."""
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def trusted(path: Path) -> bool:
     return _is_used(path.parent) and _is_private(path)
 
 
-def intact(path: Path) -> bool:
+def checksum_ok(path: Path) -> bool:
     """Whether a file is `trusted` and ends with the hash of its content."""
     if not trusted(path):
         return False
@@ -99,7 +99,7 @@ def _warn_of(folder: Path) -> None:
     )
 
 
-def keep(content: bytes, path: Path) -> None:
+def store(content: bytes, path: Path) -> None:
     """Write a cache file, readable by this user only.
 
     Raises
@@ -108,24 +108,24 @@ def keep(content: bytes, path: Path) -> None:
         If the folder cannot be created or written, or others can write to it; `path` is then
         unchanged.
     """
-    if not usable(path.parent):
+    if not make_private(path.parent):
         raise OSError(errno.EACCES, "No folder that only this user can write", str(path.parent))
     replace_file(path, content, 0o600)
 
 
-def keep_code(file: Path, path: Path) -> None:
+def store_code(file: Path, path: Path) -> None:
     """Copy a finished machine-code file into a cache and append its hash.
 
     Raises
     ------
     OSError
-        As `keep`.
+        As `store`.
     """
     content = file.read_bytes()
-    keep(content + hashlib.sha256(content).digest(), path)
+    store(content + hashlib.sha256(content).digest(), path)
 
 
-def obtain(path: Path, make: Callable[[Path], Path]) -> Path:
+def get_or_build(path: Path, make: Callable[[Path], Path]) -> Path:
     """Return an intact file: the one at `path`, or a new one built by `make`.
 
     Parameters
@@ -143,18 +143,18 @@ def obtain(path: Path, make: Callable[[Path], Path]) -> Path:
     """
     scratch = _scratch().joinpath(*path.absolute().parts[1:])
     for place in (path, scratch):
-        if intact(place):
+        if checksum_ok(place):
             return place
     with _locked(path):
-        if intact(path):
+        if checksum_ok(path):
             return path
         with TemporaryFolder() as folder:
             made = make(folder)
             try:
-                keep_code(made, path)
+                store_code(made, path)
                 return path
             except OSError:
-                keep_code(made, scratch)
+                store_code(made, scratch)
                 return scratch
 
 
@@ -163,7 +163,7 @@ def _locked(path: Path) -> Iterator[None]:
     """Hold the lock of a file if its folder supports locking."""
     with ExitStack() as stack:
         with suppress(OSError):
-            if usable(path.parent):
+            if make_private(path.parent):
                 lock = path.with_suffix(".lock")
                 opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 stack.callback(os.close, opened)

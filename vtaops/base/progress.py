@@ -18,7 +18,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def heard_by(listener: Listener | None) -> Iterator[None]:
+def progress_listener(listener: Listener | None) -> Iterator[None]:
     """Register `listener` for progress reports within the context."""
     before = _listener.set(listener)
     try:
@@ -31,16 +31,16 @@ def refined(work: str, find: Callable[[int], tuple[int, str]]) -> AbstractContex
     """Refine reports of `work` in the context: `find` maps steps done to (total, current step)."""
     listener = _listener.get()
 
-    def told(name: str, done: int, total: int, step: str) -> None:
+    def forward(name: str, done: int, total: int, step: str) -> None:
         assert listener is not None
         if name == work:
             total, step = find(done)
         listener(name, min(done, total), total, step)
 
-    return heard_by(told if listener else None)
+    return progress_listener(forward if listener else None)
 
 
-def tell(work: str, done: int, total: int = 0, step: str = "") -> None:
+def report_progress(work: str, done: int, total: int = 0, step: str = "") -> None:
     """Report progress to the listener, if any."""
     if listener := _listener.get():
         listener(work, done, total, step)
@@ -51,6 +51,6 @@ def tracked(
 ) -> Iterator[T]:
     """Yield items, reporting progress before each."""
     for number, item in enumerate(items):
-        tell(work, number, len(items), name(item))
+        report_progress(work, number, len(items), name(item))
         yield item
-    tell(work, len(items), len(items))
+    report_progress(work, len(items), len(items))

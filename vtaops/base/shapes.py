@@ -26,26 +26,26 @@ image's size (strides of 1 only; an odd pixel goes to the bottom and right); "va
 SIDES = ("padding_top", "padding_left", "padding_bottom", "padding_right")
 
 
-class Concise:
+class ReprMixin:
     """Base class of dataclasses that hold arrays: a one-line `repr`."""
 
     def __repr__(self) -> str:
         """Return the constructor call without defaults; arrays as dtype and shape."""
         stated = [
-            f"{f.name}={concise(getattr(self, f.name))}"
+            f"{f.name}={short_repr(getattr(self, f.name))}"
             for f in fields(self)  # type: ignore[arg-type]
             if f.repr and (f.default is MISSING or getattr(self, f.name) is not f.default)
         ]
         return f"{type(self).__name__}({', '.join(stated)})"
 
 
-def concise(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the `repr` of a value; long arrays and tuples as int8[64, 3] or (256 items)."""
     match value:
         case np.ndarray():
             return f"{value.dtype}{[*value.shape]}" if value.size > 4 else repr(value.tolist())
         case dict():
-            return f"{{{', '.join(f'{key!r}: {concise(item)}' for key, item in value.items())}}}"
+            return f"{{{', '.join(f'{key!r}: {short_repr(item)}' for key, item in value.items())}}}"
         case tuple() if len(value) > 8:
             return f"({len(value)} items)"
     return repr(value)

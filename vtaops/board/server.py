@@ -32,8 +32,8 @@ from vtaops.base.errors import ConfigError, DeviceError, NoRoom, VTAError
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
-from vtaops.runtime.device import Closing
-from vtaops.runtime.pynq import Accelerator, PynqBuffer, PynqDevice
+from vtaops.runtime.device import Closing, DeviceBuffer
+from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     DEFAULT_PORT,
@@ -462,7 +462,7 @@ class Operations:
     def __init__(self, server: BoardServer, device: PynqDevice) -> None:
         self._server = server
         self._device = device
-        self._buffers: dict[int, PynqBuffer] = {}
+        self._buffers: dict[int, DeviceBuffer] = {}
         self._next_handle = 1
         self._used = 0
         self._uploaded = bytearray()
@@ -477,7 +477,6 @@ class Operations:
         if len(self._buffers) >= limits.buffers:
             raise NoRoom(f"the session has {limits.buffers} buffers; that is the limit")
         buffer = self._device.alloc(nbytes)
-        assert isinstance(buffer, PynqBuffer)
         handle, self._next_handle = self._next_handle, self._next_handle + 1
         self._buffers[handle] = buffer
         self._used += nbytes
@@ -576,7 +575,7 @@ class Operations:
             )
         self._server.program(content)
 
-    def _buffer(self, handle: int) -> PynqBuffer:
+    def _buffer(self, handle: int) -> DeviceBuffer:
         if handle not in self._buffers:
             raise DeviceError(f"this session has no buffer {_short(handle)}")
         return self._buffers[handle]

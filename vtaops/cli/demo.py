@@ -19,6 +19,7 @@ from typer import Option
 
 from vtaops.base.data import data_directory
 from vtaops.cli.options import Config, Force, claim, progress_bar, write_arrays
+from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.quantization.pictures import Preparation
 from vtaops.report.files import write_bytes, write_text
 
@@ -28,7 +29,7 @@ def demo(
     output: Annotated[
         Path, Option("--output", "-o", help="Output folder, created if necessary.")
     ] = Path("vtaops-demo"),
-    config: Config = "pynq",
+    config: Config = NETWORK_CONFIG,
     force: Force = False,
     no_open: Annotated[
         bool, Option("--no-open", help="Do not open the page in a browser.")
@@ -39,9 +40,10 @@ def demo(
     The network reads characters of 34 classes; vtaops includes it, with 132 images. The inputs and
     outputs of each step stay in the folder, and the commands shown repeat each step.
 
-    Example: vtaops demo -o demo --config pynq_ext
+    Example: vtaops demo -o demo
     """
     from vtaops import compile_model, quantize
+    from vtaops.quantization.devices import QuantizationTarget
     from vtaops.report.network_pictures import network_page
 
     carried = data_directory("examples/glyphs")
@@ -55,9 +57,13 @@ def demo(
     write_arrays(inputs, np.savez_compressed, image=calibration)
     write_arrays(image, np.save, images[:1])
 
-    with _step(f"vtaops quantize {network} --calibration {inputs} -o {quantized}"):
-        write_bytes(quantized, quantize(network, {"image": calibration}).SerializeToString())
-    with _step(f"vtaops compile {quantized} --config {config} -o {compiled}"):
+    scales, default = QuantizationTarget(config).scales, config == NETWORK_CONFIG
+    stated = "" if default else f" --scales {scales}"
+    with _step(f"vtaops quantize {network} --calibration {inputs} -o {quantized}{stated}"):
+        model = quantize(network, {"image": calibration}, scales=scales)
+        write_bytes(quantized, model.SerializeToString())
+    stated = "" if default else f" --config {config}"
+    with _step(f"vtaops compile {quantized} -o {compiled}{stated}"):
         model = compile_model(quantized, config)
         model.save(compiled)
     with _step(f"vtaops run {compiled} --input {image}"):

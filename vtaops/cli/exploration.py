@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from enum import Enum
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from vtaops.base.files import is_file
 from vtaops.cli import options
 from vtaops.cli.options import AsJson, list_table, progress_bar, show
 from vtaops.cli.reports import report_app
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import (
     FIGURE_SUFFIXES,
     TABLE_SUFFIXES,
@@ -134,7 +135,9 @@ def sweep(
     check_objectives(objectives)
     _check_outputs(outputs)
     network = Network.model(model) if model else Network.named(layer or ["resnet18"])
-    spaces = _spaces(config or ["pynq"], vary or [], latency, bandwidth)
+    spaces = _spaces(
+        config or [NETWORK_CONFIG if model else "pynq"], vary or [], latency, bandwidth
+    )
     space = _searchable(spaces, part) if trials else None
     designs = [] if trials else _designs(spaces, part)
     with (
@@ -177,26 +180,30 @@ def results(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what sweeps have stored: kinds of records, their number, how often each was computed.
+    """Show what sweeps have stored: the kinds of records, and their numbers.
 
     Example: vtaops report results -o results.csv
     """
     from vtaops.explore import ResultStore, model_version
-    from vtaops.explore.tables import verdict_rows
+    from vtaops.explore.tables import evaluation_rows
 
     file = _existing(path)
     with ResultStore(file) as store:
         count, versions = store.count(), store.versions()
-        table = list(verdict_rows(store)) if output else []
+        table = list(evaluation_rows(store)) if output else []
     if output:
         write_bytes(output, table_bytes(table, output.suffix.lower()))
-    columns = {"kind": "", "records": ",", "computed": ","}
-    rows = [(kind, *numbers.values()) for kind, numbers in count.items()]
     current = versions.get(model_version(), 0)
     share = f"{current:,} of {sum(versions.values()):,} records are of this version"
     data = {"path": str(file), "kinds": count, "versions": versions}
     written = [f"{len(table):,} rows, written to {output}"] if output else []
-    show(data, as_json, list_table(str(file), columns, rows), share, *written)
+    show(
+        data,
+        as_json,
+        list_table(str(file), {"kind": "", "records": ","}, count.items()),
+        share,
+        *written,
+    )
 
 
 # ------------------------------------------------------------------------------ details
@@ -278,12 +285,19 @@ def _axis(text: str) -> tuple[str, list[int | float | str]]:
 
 
 def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
-    from vtaops.explore import area, share
+    from vtaops.explore.area import area, shares
     from vtaops.hardware.synthesis import CAPACITY
 
     if part not in CAPACITY:
         raise ConfigError(f"unknown part {part!r}; known parts: {', '.join(CAPACITY)}")
-    found = [design for design in designs if share(area(design), part) <= 1]
+    found = []
+    for design in designs:
+        title, most = max(shares(area(design), part).items(), key=itemgetter(1))
+        if most <= 1:
+            found.append(design)
+        else:
+            text = f"omitted: {design.name} needs {most:.0%} of the {title} of the {part}"
+            typer.echo(text, err=True)
     typer.echo(f"{len(found)} of {len(designs)} designs fit the {part} by the model", err=True)
     if not found:
         raise ConfigError(f"none of these designs fits the {part}")

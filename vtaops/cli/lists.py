@@ -19,7 +19,7 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
-from vtaops.base.progress import tell
+from vtaops.base.progress import report_progress
 from vtaops.cli.models import COLLECTIONS, MAX_BYTES
 from vtaops.cli.options import (
     AsJson,
@@ -188,7 +188,7 @@ def fetch(
     if output is not None:
         raise ArgumentError(f"--output is for models; {name} goes to the cache of bitstreams")
     with progress_bar():
-        told = partial(tell, f"download {name}")
+        told = partial(report_progress, f"download {name}")
         path = Catalogue().fetch(name, progress=told, timeout=timeout)
     typer.echo(f"{name} is in the cache, and intact: {path}")
 
@@ -205,7 +205,7 @@ def _fetch_models(name: str, folder: Path, force: bool, timeout: float) -> None:
     for model, path in paths.items():
         if model in missing:
             with progress_bar():
-                told = partial(tell, f"download {model.name}")
+                told = partial(report_progress, f"download {model.name}")
                 download(
                     address + model.path, path, sha256=model.sha256, max_bytes=MAX_BYTES,
                     progress=told, timeout=timeout,

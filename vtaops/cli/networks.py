@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, astuple
 from enum import Enum
 from pathlib import Path
@@ -27,7 +27,7 @@ from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import run_app
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.program import Program
 from vtaops.quantization.pictures import Preparation, read_picture
 from vtaops.quantization.samples import Sample, load_samples
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from vtaops.model import Model
     from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.quality import Quality
-
-
-DEFAULT_CONFIG = "pynq"
 
 
 class ScaleKind(str, Enum):
@@ -235,7 +232,7 @@ def _show_placement(
         rows, name, launches = compiled.plan, compiled.config.name, len(compiled.regions)
         graph = compiled.graph
     else:
-        name = config or DEFAULT_CONFIG
+        name = config or NETWORK_CONFIG
         with options.progress_bar(f"plan {model.name}"):
             from vtaops.network import plan_model  # loads TVM, which takes seconds
 
@@ -406,50 +403,6 @@ def _show_results(
     options.show(data, as_json, *lines)
 
 
-def mlperf(
-    model: options.ModelFile,
-    *,
-    config: options.ConfigOrOwn = None,
-    device: options.Device = "fsim",
-    line: Annotated[
-        Path | None,
-        Option(help="A serial port. Default: a new pseudo-terminal, whose path is printed."),
-    ] = None,
-    baud: Annotated[int, Option(help="Bit rate of a serial port in bits per second.")] = 115200,
-    clock_mhz: Annotated[
-        float | None,
-        Option(
-            help="Count the timing model's cycles at this clock in timestamps, without the host. "
-            "Default: real time."
-        ),
-    ] = None,
-) -> None:
-    """Answer the MLPerf Tiny runner on a serial line until interrupted.
-
-    Example: vtaops board mlperf images.vtam --device pynq://192.168.2.99
-    """
-    from vtaops.board.mlperf import DeviceUnderTest, open_line, serve
-    from vtaops.runtime import ResidentPrograms, open_device
-
-    compiled = _compiled(model, config)
-    with (
-        closing(open_device(device, compiled.config)) as opened,
-        ResidentPrograms(opened, timeout=600) as residents,
-        suppress(KeyboardInterrupt),
-    ):
-        session = SimpleNamespace(residents=residents)
-        tested = DeviceUnderTest(
-            compiled.graph.inputs[0],
-            compiled.graph.outputs[0],
-            lambda array: compiled.run(array, session=session),
-            name=f"vtaops {compiled.config.name} {device}",
-            inference_seconds=clock_mhz and compiled.cycles() / (1e6 * clock_mhz),
-        )
-        file, path = open_line(line, baud)
-        typer.echo(f"{tested.task.name} at {path}")
-        serve(tested, file)
-
-
 def quantize(
     model: Annotated[Path, Argument(help="A float ONNX model.")],
     *,
@@ -470,14 +423,14 @@ def quantize(
         Option(
             help="The device, a name or a JSON file. All options among scales, zero points, "
             "equalization, learned rounding and bias correction that are not given are "
-            "tried; the best way is used."
+            "tried; the best recipe is used."
         ),
     ] = None,
     scales: Annotated[
         ScaleKind | None,
         Option(
-            help="pow2: shifts only, for every VTA. free: fixed-point multipliers. Default: what "
-            "the device supports; without --config pow2."
+            help="free: fixed-point multipliers. pow2: shifts only, for every VTA, as pynq. "
+            "Default: what the device supports; without --config free."
         ),
     ] = None,
     zero_points: Annotated[
@@ -535,7 +488,7 @@ def quantize(
 ) -> None:
     """Quantise a float ONNX model to int8 with calibration data, and report the loss.
 
-    Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx --config pynq_ext
+    Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx
 
     Example: vtaops quantize model.onnx --calibration photos -o model.q.onnx
     --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
@@ -691,7 +644,7 @@ def _compiled(
     """
     if _is_compiled(path):
         return _loaded(path, config)
-    source, chosen = _source(path), config or DEFAULT_CONFIG
+    source, chosen = _source(path), config or NETWORK_CONFIG
     # TVM takes seconds to import, a fifth of them for back ends that have no part in this.
     os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
     with options.progress_bar(f"compile {path.name}"):

@@ -25,7 +25,7 @@ from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from vtaops.base.cache import cache_directory, keep, trusted
+from vtaops.base.cache import cache_directory, store, trusted
 from vtaops.base.errors import (
     ArgumentError,
     ModelError,
@@ -35,7 +35,7 @@ from vtaops.base.errors import (
     raising,
 )
 from vtaops.base.files import is_special, reason_of, require_folder, require_own, same_file
-from vtaops.base.progress import heard_by
+from vtaops.base.progress import progress_listener
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 from vtaops.quantization.pictures import Preparation
@@ -56,7 +56,7 @@ def complete_layers(incomplete: str) -> list[str]:
         from vtaops.schedule.workloads import WORKLOADS
 
         with suppress(OSError):
-            keep("\n".join(WORKLOADS).encode(), path)
+            store("\n".join(WORKLOADS).encode(), path)
     names = path.read_text().split() if trusted(path) else []
     return [name for name in names if name.startswith(incomplete)]
 
@@ -81,7 +81,7 @@ ConfigName = Annotated[str, Argument(help=CONFIG_HELP, autocompletion=complete_c
 ConfigOrOwn = Annotated[
     str | None,
     Option(
-        help=f"{CONFIG_HELP} Default: pynq, or that of a .vtam file.",
+        help=f"{CONFIG_HELP} Default: pynq_ext, or that of a .vtam file. Operators: pynq.",
         autocompletion=complete_configs,
     ),
 ]
@@ -398,7 +398,7 @@ def progress_bar(work: str = "") -> Iterator[Bar]:
 
     `work` names what runs while nothing is reported.
     """
-    with Bar() as bar, heard_by(bar.tell):
+    with Bar() as bar, progress_listener(bar.tell):
         if work:
             bar.add_task(work, total=None)
         yield bar

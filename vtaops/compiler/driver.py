@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from time import perf_counter
@@ -20,10 +20,11 @@ from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAE
 from vtaops.base.garbage import collection_paused
 from vtaops.lowering import Capacity, Fragment, LoweringOptions, Strides
 from vtaops.lowering.options import ONE_TILE_EACH
+from vtaops.lowering.tree.tir import parse
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
 from vtaops.machine.config import DRAM_BYTES, POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.views import Windows
-from vtaops.ops import MaxPool2d, Operator
+from vtaops.ops import Conv2d, MaxPool2d, Operator
 from vtaops.ops.epilogue import ScaleStage
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling, flatten
@@ -139,8 +140,8 @@ def emit(
         capacity=replace(options.capacity, rows=rows),
     )
     check_tiling(op, hardware, chosen)
-    function = lowering.convolution_tree(op, hardware, chosen) or _lowered(op, hardware, chosen)
-    return lowering.emit(function, op.buffers(hardware), hardware, options, record)
+    tree = lowering.build_tree(op, hardware, chosen)
+    return lowering.emit(tree, op.buffers(hardware), hardware, options, record)
 
 
 _COMPARED_ROWS = 64
@@ -190,8 +191,7 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     """Return the default tiling of an operator that runs alone.
 
     For a convolution, the fastest by the timing model among the best estimate of each of a few tile
-    sizes (`vtaops.schedule.worth_timing`), or the first within `NEAR` of the lower bound. For
-    operators that TVM lowers, which is slow, the best by the estimate.
+    sizes (`vtaops.schedule.worth_timing`), or the first within `NEAR` of the lower bound.
 
     Raises
     ------
@@ -200,7 +200,8 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     """
     op = settled(op, config)
     first = default_tiling(op, config)
-    if lowering.convolution_tree(op, config, first) is None:
+    plain = isinstance(op, Conv2d) and not op.residual and not op.bias_tiles
+    if not plain or first.taps != "all":
         return first
     tilings = TilingList(op, config)
     enough = NEAR * tilings.least_cycles(config)
@@ -217,27 +218,6 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
         if fewest <= enough or instructions >= TIMED_INSTRUCTIONS:
             break
     return best
-
-
-@dataclass(frozen=True)
-class _Array:
-    """A configuration; equal to those that differ only in scratchpads, which no schedule uses."""
-
-    config: HardwareConfig = field(compare=False)
-    log_batch: int
-    log_block: int
-    extensions: tuple[str, ...]
-
-
-def _lowered(op: Operator, config: HardwareConfig, tiling: Tiling) -> tvm.IRModule:
-    """Return `Operator.lower`; tilings that differ in tiles held at once share it."""
-    array = _Array(config, config.log_batch, config.log_block, config.extensions)
-    return _flat(op, array, replace(tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1))
-
-
-@lru_cache(maxsize=32)
-def _flat(op: Operator, array: _Array, tiling: Tiling) -> tvm.IRModule:
-    return op.lower(array.config, tiling)
 
 
 def build(
@@ -310,7 +290,8 @@ def build(
     except (RuntimeError, TypeError, ValueError) as error:
         raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
-    fragment = lowering.emit(flat, given, hardware, options, OperatorRecord(kind="schedule"))
+    tree = parse(flat["main"], hardware)
+    fragment = lowering.emit(tree, given, hardware, options, OperatorRecord(kind="schedule"))
     prove = False if against is None and not prove else prove
     return _judged(_linked(fragment, able), able, prove, verify, against)
 

@@ -272,7 +272,7 @@ def keep(
     path = _cache_path(tuning_key(op, config, capabilities), effort)
     record = {"tiling": asdict(tuned.tiling), "cycles": tuned.cycles, "compiled": tuned.compiled}
     with suppress(OSError):
-        disk.keep(json.dumps(record).encode(), path)
+        disk.store(json.dumps(record).encode(), path)
 
 
 def _check_effort(effort: str) -> None:

@@ -8,13 +8,13 @@ returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps 
 from vtaops.explore.area import area, share
 from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.engine import Engine, InThisProcess, dask_executor, process_pool
-from vtaops.explore.front import OBJECTIVES, front, front_by_bound
+from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy, evaluate, model_version
+from vtaops.explore.front import OBJECTIVES, front
 from vtaops.explore.network import Network
-from vtaops.explore.search import Found, search
-from vtaops.explore.shortlist import EFFORTS, Effort, Ranking, Shortlist, shortlist
+from vtaops.explore.search import SearchResult, search
 from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
-from vtaops.explore.verdict import Question, Verdict, answer, energy, model_version
+from vtaops.explore.tilings import EFFORTS, Effort, RankedTilings, TilingQuery
 from vtaops.program.energy import Energy
 
 __all__ = [
@@ -25,27 +25,25 @@ __all__ = [
     "Effort",
     "Energy",
     "Engine",
-    "Found",
+    "Evaluation",
     "InThisProcess",
     "LayerResult",
     "Network",
     "Point",
-    "Question",
-    "Ranking",
+    "RankedTilings",
     "ResultStore",
-    "Shortlist",
+    "SearchResult",
     "Space",
-    "Verdict",
-    "answer",
+    "TilingCandidate",
+    "TilingQuery",
     "area",
     "dask_executor",
     "energy",
+    "evaluate",
     "front",
-    "front_by_bound",
     "model_version",
     "process_pool",
     "search",
     "share",
-    "shortlist",
     "sweep",
 ]

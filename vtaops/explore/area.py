@@ -88,7 +88,12 @@ between runs of `pynq_ext` without and with `pairs`, with a wider port, and `pyn
 
 
 def share(resources: FpgaResources, part: str) -> float:
-    """Return the used fraction of a part's scarcest resource; above 1 the design does not fit.
+    """Return the used fraction of a part's scarcest resource; above 1 the design does not fit."""
+    return max(shares(resources, part).values())
+
+
+def shares(resources: FpgaResources, part: str) -> dict[str, float]:
+    """Return the used fraction of each resource of a part.
 
     Parameters
     ----------
@@ -98,8 +103,11 @@ def share(resources: FpgaResources, part: str) -> float:
         An FPGA of `vtaops.hardware.synthesis.CAPACITY`.
     """
     _, capacity = CAPACITY[part]
-    names = ("lut", "ff", "dsp", "bram")
-    return max(float(getattr(resources, name) / getattr(capacity, name)) for name in names)
+    names = {"LUTs": "lut", "flip-flops": "ff", "DSP blocks": "dsp", "block RAMs": "bram"}
+    return {
+        title: float(getattr(resources, name) / getattr(capacity, name))
+        for title, name in names.items()
+    }
 
 
 def area(design: Design) -> FpgaResources:

@@ -1,15 +1,13 @@
-"""Engine: answers each question once, on any `concurrent.futures.Executor`, and stores it.
+"""Engine: computes each result once, on any `concurrent.futures.Executor`, and stores it.
 
-Stored answers are reused; answers that another process is computing are awaited; new answers are
-stored at once. So a killed sweep resumes where it stopped, and the result depends neither on the
-executor nor on the order of the workers' answers.
+Stored results are reused and new ones are stored at once. So a killed sweep resumes where it
+stopped, and the result depends neither on the executor nor on the order of the workers' answers.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import signal
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import (
     BrokenExecutor,
@@ -24,15 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import DeviceError, raising
 from vtaops.base.optional import optional
+from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.heap import keep_freed_memory
-from vtaops.explore.shortlist import Ranking, Shortlist, shortlists
 from vtaops.explore.store import Record, ResultStore
-from vtaops.explore.verdict import Question, Verdict, answer, model_version
+from vtaops.explore.tilings import RankedTilings, TilingQuery, rank_tilings
 
 if TYPE_CHECKING:
     from distributed import Client
 
-_POLL_SECONDS = 0.2
 _MOST_LOSSES = 3  # of workers, without an answer in between
 
 Progress = Callable[[str, int, int], None]
@@ -79,8 +76,8 @@ def _die_of_interrupts() -> None:
 def dask_executor(client: Client | str) -> Executor:
     """Return an executor that computes on a Dask cluster: one machine, SSH, Slurm.
 
-    Only questions and answers are transferred: workers need vtaops but no access to the store. Dask
-    recomputes the tasks of lost workers.
+    Only candidates and evaluations are transferred: workers need vtaops but no access to the
+    store. Dask recomputes the tasks of lost workers.
 
     Parameters
     ----------
@@ -102,23 +99,23 @@ def dask_executor(client: Client | str) -> Executor:
     return executor
 
 
-Task = Question | Ranking
-"""A question with a key; tasks that share work are answered together."""
+Task = TilingCandidate | TilingQuery
+"""What a record of the store is about; tasks that share work are computed together."""
 
 
 @dataclass
 class Engine:
-    """Answers questions.
+    """Ranks tilings and evaluates candidates.
 
     Attributes
     ----------
     store : ResultStore
-        Stores the answers.
+        Stores the results.
     executor : Executor, callable or None
         An executor, or a factory, which is called again when workers are lost. None: compute in
         this process.
     progress : callable, optional
-        Called after each answer.
+        Called after each result.
     """
 
     store: ResultStore = field(default_factory=lambda: ResultStore(":memory:"))
@@ -137,24 +134,23 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         if self._make is not None:
             self._leave_executor(wait=True)
-        self.store.release()
 
-    def shortlists(self, rankings: Iterable[Ranking]) -> dict[str, Shortlist]:
-        """Return the shortlist of each ranking, by its key."""
-        found = self._resolve("shortlist", rankings, _shortlists, _RANKED_TOGETHER)
-        return {key: Shortlist.of(record) for key, record in found.items()}
+    def tilings(self, queries: Iterable[TilingQuery]) -> dict[str, RankedTilings]:
+        """Return the ranked tilings of each query, by its key."""
+        found = self._resolve("rank tilings", queries, _ranked, _RANKED_TOGETHER)
+        return {key: RankedTilings.of(record) for key, record in found.items()}
 
-    def verdicts(self, questions: Iterable[Question]) -> dict[str, Verdict]:
-        """Return the verdict on each question, by its key."""
-        found = self._resolve("verdict", questions, _answers, _TIMED_TOGETHER)
-        return {key: Verdict.of(record) for key, record in found.items()}
+    def evaluations(self, candidates: Iterable[TilingCandidate]) -> dict[str, Evaluation]:
+        """Return the evaluation of each candidate, by its key."""
+        found = self._resolve("time programs", candidates, _evaluations, _TIMED_TOGETHER)
+        return {key: Evaluation.of(record) for key, record in found.items()}
 
     # ------------------------------------------------------------------- details
 
     def _resolve(
         self,
-        kind: str,
-        tasks: Iterable[Any],
+        work: str,
+        tasks: Iterable[Task],
         job: Callable[[list[Any]], list[Record]],
         together: range,
     ) -> dict[str, Record]:
@@ -163,60 +159,48 @@ class Engine:
         wanted: dict[str, Task] = {task.key: task for task in ordered}
         known = self.store.get(wanted)
         losses = 0
-        self._tell(kind, len(known), len(wanted))
-        while len(known) < len(wanted):
-            mine = self.store.claim(key for key in wanted if key not in known)
-            todo = [wanted[key] for key in wanted if key in mine]
+        self._tell(work, len(known), len(wanted))
+        while todo := [task for key, task in wanted.items() if key not in known]:
             try:
-                for done in self._computed(kind, todo, job, together):
-                    known |= done
+                for part, records in self._computed(todo, job, together):
+                    self.store.put(
+                        model_version(),
+                        {t.key: (t.kind, t.data, r) for t, r in zip(part, records, strict=True)},
+                    )
+                    known |= {task.key: r for task, r in zip(part, records, strict=True)}
                     losses = 0
-                    self._tell(kind, len(known), len(wanted))
+                    self._tell(work, len(known), len(wanted))
             except (BrokenExecutor, CancelledError) as error:
                 losses += 1
                 self._replace(error, losses)
-            except BaseException:
-                self.store.release()
-                raise
-            known |= self.store.get(key for key in wanted if key not in known)
-            self._tell(kind, len(known), len(wanted))
-            if not mine and len(known) < len(wanted):
-                time.sleep(_POLL_SECONDS)  # other processes compute the rest
         return known
 
     def _computed(
-        self, kind: str, tasks: Sequence[Task], job: Any, together: range
-    ) -> Iterator[dict[str, Record]]:
-        """Compute tasks on workers; store and yield their results."""
+        self, tasks: Sequence[Task], job: Any, together: range
+    ) -> Iterator[tuple[list[Task], list[Record]]]:
+        """Compute tasks on workers; yield them with their results."""
         if self._executor is None:
             assert self._make is not None
             self._executor = self._make()
         executor = self._executor
         if type(executor) is InThisProcess:
             for part in _parts(tasks, range(1, together.stop)):
-                yield self._keep(kind, part, job(part))
+                yield part, job(part)
             return
         futures = {executor.submit(job, part): part for part in _parts(tasks, together)}
         try:
             for future in as_completed(futures):
-                yield self._keep(kind, futures[future], future.result())
+                yield futures[future], future.result()
         finally:
             for future in futures:
                 future.cancel()
-
-    def _keep(
-        self, kind: str, tasks: Sequence[Task], records: Sequence[Record]
-    ) -> dict[str, Record]:
-        pairs = list(zip(tasks, records, strict=True))
-        self.store.put(kind, model_version(), {t.key: (t.data, r) for t, r in pairs})
-        return {task.key: record for task, record in pairs}
 
     def _replace(self, error: BaseException, losses: int) -> None:
         """Replace an executor that lost its workers."""
         if self._make is None or losses > _MOST_LOSSES:
             raise DeviceError(
                 f"workers were lost {losses} times without an answer in between ({error!r}); what "
-                f"was answered is in the store"
+                f"was computed is in the store"
             ) from error
         self._leave_executor(wait=False)
 
@@ -243,11 +227,11 @@ def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
         yield part
 
 
-def _shortlists(rankings: list[Ranking]) -> list[Record]:
+def _ranked(queries: list[TilingQuery]) -> list[Record]:
     keep_freed_memory()
-    return [shortlist.as_dict() for shortlist in shortlists(rankings)]
+    return [ranked.as_dict() for ranked in rank_tilings(queries)]
 
 
-def _answers(questions: list[Question]) -> list[Record]:
+def _evaluations(candidates: list[TilingCandidate]) -> list[Record]:
     keep_freed_memory()
-    return [answer(question).as_dict() for question in questions]
+    return [evaluate(candidate).as_dict() for candidate in candidates]

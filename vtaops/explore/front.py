@@ -1,6 +1,6 @@
 """Objectives and Pareto fronts: the costs to minimize, and the non-dominated points.
 
-Also owns the search by the free bound: designs whose bound is dominated are never compiled.
+Designs whose free bound is dominated need not be compiled.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from vtaops.base.errors import ConfigError
 from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
 from vtaops.explore.network import Network
-from vtaops.explore.shortlist import Effort
 from vtaops.explore.sweep import Point, sweep
+from vtaops.explore.tilings import Effort
 
 Costs = tuple[float, ...]
 
@@ -77,47 +77,6 @@ def front(points: Iterable[Point], objectives: Sequence[str] = ("cycles", "sram"
     complete = [(point, costs(point, objectives)) for point in points if point.complete]
     every = {cost for _, cost in complete}
     return [point for point, cost in complete if not any(beats(other, cost) for other in every)]
-
-
-def front_by_bound(
-    designs: Iterable[Design],
-    network: Network,
-    engine: Engine,
-    effort: Effort = "fast",
-    objectives: Sequence[str] = ("cycles", "sram"),
-    batch: int = 16,
-) -> tuple[list[Point], int]:
-    """Return the front of all designs, compiling only for designs whose bound is not dominated.
-
-    Bounds are free; designs are timed in batches in the order of their estimated cycles, and
-    skipped once a timed point dominates even their bound.
-
-    Parameters
-    ----------
-    designs, network, engine, effort
-        As `sweep`.
-    objectives : sequence of str
-        Names of `OBJECTIVES`.
-    batch : int
-        Number of designs to time together.
-
-    Returns
-    -------
-    points : list of Point
-        The front, in the order of the designs.
-    timed : int
-        Number of designs compiled for.
-    """
-    check_objectives(objectives)
-    guesses = [p for p in sweep(designs, network, engine, "bound") if p.complete]
-    order = {guess.design: index for index, guess in enumerate(guesses)}
-    waiting = sorted(guesses, key=lambda guess: (guess.cycles, guess.design.sram_nbytes))
-    timed = Timed(network, engine, effort, objectives)
-    while waiting:
-        timed.add(guess.design for guess in waiting[:batch])
-        waiting = [guess for guess in waiting[batch:] if not timed.beat(guess)]
-    best = front(timed.points.values(), objectives)
-    return sorted(best, key=lambda point: order[point.design]), len(timed.points)
 
 
 class Timed:

@@ -17,12 +17,12 @@ from vtaops.explore.design import Design, Space
 from vtaops.explore.engine import Engine
 from vtaops.explore.front import Timed, check_objectives, costs, front
 from vtaops.explore.network import Network
-from vtaops.explore.shortlist import Effort
 from vtaops.explore.sweep import Point
+from vtaops.explore.tilings import Effort
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """Result of a search.
 
     Attributes
@@ -55,7 +55,7 @@ def search(
     population: int = 32,
     seed: int = 0,
     journal: Path | None = None,
-) -> Found:
+) -> SearchResult:
     """Search a space for its front with NSGA-II.
 
     Parameters
@@ -100,7 +100,7 @@ def search(
     timed.add(space.design(values) for values in journalled)
     points = tuple(timed.points.values())
     states = [trial.state for trial in study.trials]
-    return Found(
+    return SearchResult(
         points=points,
         front=tuple(front(points, objectives)),
         trials=len(states),

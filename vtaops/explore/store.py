@@ -1,19 +1,15 @@
-"""ResultStore: computed results in one SQLite file shared by processes.
+"""ResultStore: computed results in one SQLite file that processes may share.
 
-A record's key is a hash of its question, including the version of the model (`key_of`). Writes are
-transactions, so a process may be killed at any moment. A process claims a key before computing it;
-a claim expires when its process ends, or after `LEASE_SECONDS` without a heartbeat. The store
-counts how often each record was computed.
+A record's key is a hash of what it is of, including the version of the model (`key_of`). Writes are
+transactions, so a process may be killed at any moment. Results are deterministic: of two processes
+that compute the same, one stores it.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import socket
 import sqlite3
 import threading
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -21,10 +17,7 @@ from typing import Any
 
 from vtaops.base.errors import StoreError, raising
 
-LEASE_SECONDS = 600.0
-"""Seconds without a heartbeat after which a claim expires."""
-
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x56544153  # "VTAS"
 _LISTED = "SELECT value FROM json_each(?)"  # the keys of a JSON list
 
@@ -33,21 +26,9 @@ CREATE TABLE IF NOT EXISTS records (
     key TEXT PRIMARY KEY,
     kind TEXT NOT NULL,
     version TEXT NOT NULL,
-    question TEXT NOT NULL,
-    record TEXT NOT NULL,
-    computed INTEGER NOT NULL
-);
-CREATE TABLE IF NOT EXISTS claims (
-    key TEXT PRIMARY KEY,
-    owner TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS owners (
-    owner TEXT PRIMARY KEY,
-    host TEXT NOT NULL,
-    pid INTEGER NOT NULL,
-    seen REAL NOT NULL
-);
-"""
+    task TEXT NOT NULL,
+    record TEXT NOT NULL
+)"""
 
 Record = dict[str, Any]
 
@@ -69,7 +50,6 @@ class ResultStore:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{time.time_ns()}:{id(self)}"
         self._lock = threading.Lock()
         text = f"cannot open the store {str(path)!r}"
         with raising(StoreError, text, sqlite3.Error, ValueError):  # a name with a byte 0
@@ -85,19 +65,18 @@ class ResultStore:
         if tables and (identity != _APPLICATION_ID or schema != _SCHEMA_VERSION):
             raise StoreError(
                 f"{str(self.path)!r} is not a store of this version of vtaops (application id "
-                f"{identity:#x}, schema {schema}; expected {_APPLICATION_ID:#x}, {_SCHEMA_VERSION})"
+                f"{identity:#x}, schema {schema}; not {_APPLICATION_ID:#x}, {_SCHEMA_VERSION}); "
+                "give another file, or remove it"
             )
         self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = NORMAL")
         with self._transaction() as database:
-            for statement in filter(str.strip, _SCHEMA.split(";")):
-                database.execute(statement)
+            database.execute(_SCHEMA)
             database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             database.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Release all claims and close the file."""
-        self.release()
+        """Close the file."""
         self._database.close()
 
     def __enter__(self) -> ResultStore:
@@ -114,86 +93,41 @@ class ResultStore:
         rows = self._rows(query, [json.dumps(list(keys))])
         return {key: self._object(key, text) for key, text in rows}
 
-    def put(self, kind: str, version: str, items: Mapping[str, tuple[Any, Record]]) -> None:
-        """Store results and release their claims in one transaction.
+    def put(self, version: str, items: Mapping[str, tuple[str, Any, Record]]) -> None:
+        """Store results in one transaction; those that are there already stay.
 
         Parameters
         ----------
-        kind : str
-            Kind of the results, e.g. ``"verdict"``.
         version : str
             Version of the model that computed them.
         items : mapping
-            Key -> (question as plain data, result).
+            Key -> (kind of the result, such as ``"evaluation"``; what it is of, as plain data; the
+            result).
         """
         rows = [
-            (key, kind, version, json.dumps(question, sort_keys=True), json.dumps(record))
-            for key, (question, record) in items.items()
+            (key, kind, version, json.dumps(task, sort_keys=True), json.dumps(record))
+            for key, (kind, task, record) in items.items()
         ]
         with self._transaction() as database:
-            database.executemany(
-                "INSERT INTO records VALUES (?, ?, ?, ?, ?, 1) "
-                "ON CONFLICT (key) DO UPDATE SET computed = computed + 1",
-                rows,
-            )
-            database.executemany("DELETE FROM claims WHERE key = ?", [(key,) for key in items])
-            self._sign(database)
+            database.executemany("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?)", rows)
 
-    def count(self) -> dict[str, dict[str, int]]:
-        """Return for each kind the number of records and of computations."""
-        rows = self._rows("SELECT kind, count(*), sum(computed) FROM records GROUP BY kind")
-        return {kind: {"records": records, "computed": total} for kind, records, total in rows}
+    def count(self) -> dict[str, int]:
+        """Return the number of records of each kind."""
+        return dict(self._rows("SELECT kind, count(*) FROM records GROUP BY kind"))
 
     def versions(self) -> dict[str, int]:
         """Return the number of records for each version of the model."""
         return dict(self._rows("SELECT version, count(*) FROM records GROUP BY version"))
 
     def records(self, kind: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield all records, or those of a kind: key, kind, version, question, record, computed."""
-        columns = ("key", "kind", "version", "question", "record", "computed")
+        """Yield all records, or those of a kind: key, kind, version, task, record."""
+        columns = ("key", "kind", "version", "task", "record")
         condition = "" if kind is None else "WHERE kind = ?"
         query = f"SELECT {', '.join(columns)} FROM records {condition} ORDER BY key"
         for row in self._rows(query, [] if kind is None else [kind]):
             values = dict(zip(columns, row, strict=True))
-            parts = ("question", "record")
+            parts = ("task", "record")
             yield values | {part: self._object(values["key"], values[part]) for part in parts}
-
-    # -------------------------------------------------------------------- claims
-
-    def claim(self, keys: Iterable[str]) -> set[str]:
-        """Claim the keys that are neither stored nor claimed by others; return them."""
-        wanted = list(keys)
-        with self._transaction() as database:
-            self._sign(database)
-            for owner in self._gone(database):
-                database.execute("DELETE FROM claims WHERE owner = ?", [owner])
-                database.execute("DELETE FROM owners WHERE owner = ?", [owner])
-            listed = json.dumps(wanted)
-            taken = database.execute(
-                f"SELECT key FROM records WHERE key IN ({_LISTED}) "
-                f"UNION SELECT key FROM claims WHERE key IN ({_LISTED}) AND owner != ?",
-                [listed, listed, self.owner],
-            )
-            mine = set(wanted) - {key for (key,) in taken}
-            rows = [(key, self.owner) for key in mine]
-            database.executemany("INSERT OR REPLACE INTO claims VALUES (?, ?)", rows)
-        return mine
-
-    def release(self) -> None:
-        """Release all claims of this store."""
-        with self._transaction() as database:
-            database.execute("DELETE FROM claims WHERE owner = ?", [self.owner])
-            database.execute("DELETE FROM owners WHERE owner = ?", [self.owner])
-
-    def _sign(self, database: sqlite3.Connection) -> None:
-        """Record a heartbeat."""
-        row = (self.owner, socket.gethostname(), os.getpid(), time.time())
-        database.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?)", row)
-
-    def _gone(self, database: sqlite3.Connection) -> list[str]:
-        """Return the owners that have ended, or whose heartbeat is too old."""
-        rows = database.execute("SELECT owner, host, pid, seen FROM owners").fetchall()
-        return [owner for owner, *rest in rows if owner != self.owner and not _at_work(*rest)]
 
     # ------------------------------------------------------------------- details
 
@@ -218,20 +152,3 @@ class ResultStore:
 
     def _errors(self) -> AbstractContextManager[None]:
         return raising(StoreError, f"the store {str(self.path)!r}", sqlite3.Error)
-
-
-def _at_work(host: Any, pid: Any, seen: Any) -> bool:
-    """Whether the owner of a claim may still be computing."""
-    if not isinstance(seen, float) or abs(time.time() - seen) > LEASE_SECONDS:
-        return False
-    if host != socket.gethostname():
-        return True
-    if not isinstance(pid, int) or pid <= 0:  # not written by a driver
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

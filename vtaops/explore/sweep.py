@@ -1,8 +1,8 @@
 """Sweep: evaluate many designs on one network, ranked fairly.
 
-A design is judged by the best known tilings: those of its own shortlist and those of every design
+A design is judged by the best known tilings: those of its own ranked and those of every design
 in the sweep that it contains, whose programs fit it and take the same time. So a larger scratchpad
-is never worse, whatever the shortlists' heuristics.
+is never worse, whatever the ranked_tilings' heuristics.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
+from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy
 from vtaops.explore.network import Network
-from vtaops.explore.shortlist import Effort, Ranking, Shortlist, check_effort
-from vtaops.explore.verdict import Question, Verdict, energy
+from vtaops.explore.tilings import Effort, RankedTilings, TilingQuery, check_effort
 from vtaops.hardware.synthesis import FpgaResources
 from vtaops.ops import Operator
 from vtaops.program import Statistics
@@ -46,15 +46,15 @@ class LayerResult:
         The tiling.
     design : Design
         The design that this was found for; its program runs on the point's design, too.
-    verdict : Verdict or None
-        The verdict on the program; None for an estimate.
+    evaluation : Evaluation or None
+        The evaluation on the program; None for an estimate.
     """
 
     layer: Workload
     cycles: int
     tiling: Tiling
     design: Design
-    verdict: Verdict | None = None
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Point:
     @property
     def timed(self) -> bool:
         """Whether all layers were compiled and timed."""
-        return all(result.verdict for result in self.layers)
+        return all(result.evaluation for result in self.layers)
 
     @property
     def cycles(self) -> int:
@@ -106,7 +106,7 @@ class Point:
     @property
     def statistics(self) -> Statistics:
         """Upstream's counters for the whole network; zeros for estimates."""
-        return self._sum(lambda verdict: verdict.statistics, Statistics())
+        return self._sum(lambda evaluation: evaluation.statistics, Statistics())
 
     @property
     def area(self) -> FpgaResources:
@@ -116,7 +116,7 @@ class Point:
     @property
     def energy(self) -> Energy:
         """Estimated energy; zero for estimates of cycles."""
-        return self._sum(lambda verdict: energy(self.design, verdict), Energy())
+        return self._sum(lambda evaluation: energy(self.design, evaluation), Energy())
 
     @property
     def array_share(self) -> float:
@@ -127,23 +127,25 @@ class Point:
     @property
     def compute_share(self) -> float:
         """Fraction of the cycles in which the compute unit works."""
-        return self._sum(lambda verdict: verdict.compute_cycles, 0) / max(1, self.cycles)
+        return self._sum(lambda evaluation: evaluation.compute_cycles, 0) / max(1, self.cycles)
 
     @property
     def port_share(self) -> float:
         """Fraction of the cycles in which the DRAM port is saturated."""
 
-        def busy(verdict: Verdict) -> float:
-            beats = verdict.read_beats, verdict.write_beats
+        def busy(evaluation: Evaluation) -> float:
+            beats = evaluation.read_beats, evaluation.write_beats
             limit = self.design.bandwidth or math.inf
             return max(*beats, sum(beats) * self.design.port_bytes / limit)
 
         return self._sum(busy, 0.0) / max(1, self.cycles)
 
-    def _sum(self, of: Callable[[Verdict], Any], zero: _Figure) -> _Figure:
+    def _sum(self, of: Callable[[Evaluation], Any], zero: _Figure) -> _Figure:
         """Sum a figure over all timed layers, times their occurrences."""
-        timed = [(r.layer.occurrences, r.verdict) for r in self.layers if r.verdict is not None]
-        total: _Figure = sum((times * of(verdict) for times, verdict in timed), zero)
+        timed = [
+            (r.layer.occurrences, r.evaluation) for r in self.layers if r.evaluation is not None
+        ]
+        total: _Figure = sum((times * of(evaluation) for times, evaluation in timed), zero)
         return total
 
     @property
@@ -220,15 +222,17 @@ def sweep(
     check_effort(effort)
     chosen = list(dict.fromkeys(designs))
     layers = {design: network.on(design) for design in chosen}
-    rankings = {
-        (design, layer.op): Ranking(layer.op, design, effort)
+    queries = {
+        (design, layer.op): TilingQuery(layer.op, design, effort)
         for design in chosen
         for layer in layers[design]
     }
-    lists = engine.shortlists(rankings.values())
-    questions = {at: r.questions(lists[r.key]) for at, r in rankings.items()}
-    verdicts = engine.verdicts(question for asked in questions.values() for question in asked)
-    own = {at: _best(r, lists[r.key], questions[at], verdicts) for at, r in rankings.items()}
+    lists = engine.tilings(queries.values())
+    candidates = {at: r.candidates(lists[r.key]) for at, r in queries.items()}
+    evaluations = engine.evaluations(
+        candidate for asked in candidates.values() for candidate in asked
+    )
+    own = {at: _best(r, lists[r.key], candidates[at], evaluations) for at, r in queries.items()}
     return [
         _point(design, layers[design], inherited, own)
         for design, inherited in _containing(chosen).items()
@@ -236,23 +240,23 @@ def sweep(
 
 
 def _best(
-    ranking: Ranking,
-    shortlist: Shortlist,
-    questions: Sequence[Question],
-    verdicts: dict[str, Verdict],
+    query: TilingQuery,
+    ranked: RankedTilings,
+    candidates: Sequence[TilingCandidate],
+    evaluations: dict[str, Evaluation],
 ) -> _Best:
-    """Return the best of a shortlist, or why there is none, and a lower bound of its cycles."""
-    layer, design, least = Workload("", ranking.op), ranking.design, shortlist.least
-    if shortlist.reason:
-        return shortlist.reason, least
-    if not questions:
-        return LayerResult(layer, shortlist.estimate, shortlist.tilings[0], design), least
-    found = [(q.tiling, verdicts[q.key]) for q in questions]
-    legal = [(tiling, verdict) for tiling, verdict in found if verdict.legal]
+    """Return the best of a ranked, or why there is none, and a lower bound of its cycles."""
+    layer, design, least = Workload("", query.op), query.design, ranked.least
+    if ranked.reason:
+        return ranked.reason, least
+    if not candidates:
+        return LayerResult(layer, ranked.estimate, ranked.tilings[0], design), least
+    found = [(q.tiling, evaluations[q.key]) for q in candidates]
+    legal = [(tiling, evaluation) for tiling, evaluation in found if evaluation.legal]
     if not legal:
         return found[0][1].reason, least
-    tiling, verdict = min(legal, key=lambda pair: pair[1].cycles)
-    return LayerResult(layer, verdict.cycles, tiling, design, verdict), least
+    tiling, evaluation = min(legal, key=lambda pair: pair[1].cycles)
+    return LayerResult(layer, evaluation.cycles, tiling, design, evaluation), least
 
 
 def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:

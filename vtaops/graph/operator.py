@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
-from vtaops.base.shapes import Array, Concise
+from vtaops.base.shapes import Array, ReprMixin
 from vtaops.graph.requantization import (
     Integers,
     Requantization,
@@ -31,7 +31,7 @@ _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padd
 """Number of integers in each window parameter."""
 
 
-class GraphOperator(Concise, ABC):
+class GraphOperator(ReprMixin, ABC):
     """Base class: a frozen dataclass of parameters and weights."""
 
     arity: int | None = 1

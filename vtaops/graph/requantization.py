@@ -29,7 +29,7 @@ from vtaops.base.fixed_point import (
     fine_scale,
     nudged,
 )
-from vtaops.base.shapes import Concise
+from vtaops.base.shapes import ReprMixin
 
 Integers = npt.NDArray[np.int64]
 
@@ -55,7 +55,7 @@ _LIMITS: dict[str, tuple[range, range]] = {
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Requantization(Concise):
+class Requantization(ReprMixin):
     """The conversion of sums to int8 values.
 
     Parameters

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from pathlib import Path
 
-from vtaops.base.cache import cache_directory, obtain
+from vtaops.base.cache import cache_directory, get_or_build
 from vtaops.base.errors import DeviceError, raising
 from vtaops.hardware.rtl import PACKAGE, RtlParameters, harness, rtl_design
 from vtaops.hardware.tools import execute_tool
@@ -394,4 +394,4 @@ def _digest(*parts: str | bytes) -> str:
 def _cached(name: str, make: Callable[[Path], Path]) -> Path:
     """Return a file from the model cache, making it if it is missing or damaged."""
     with raising(DeviceError, "cannot build a tsim model", OSError):
-        return obtain(cache_directory("tsim") / name, make)
+        return get_or_build(cache_directory("tsim") / name, make)

@@ -113,7 +113,7 @@ def _toolchain(sources: tuple[str, ...]) -> str:
 
 def _load(path: Path) -> Any:
     """Return the entry point of a stored kernel, or None without a usable file."""
-    if not disk.intact(path):
+    if not disk.checksum_ok(path):
         return None
     import tvm  # noqa: F401  # its runtime library must be loaded before a kernel is
     from tvm_ffi import load_module
@@ -138,7 +138,7 @@ def _store(executable: Any, path: Path) -> None:
     with TemporaryFolder() as folder:
         finished = folder / path.name
         executable.export_library(str(finished), workspace_dir=str(folder), options=LINK_HERE)
-        disk.keep_code(finished, path)
+        disk.store_code(finished, path)
     _drop_oldest(path.parent)
 
 

@@ -1,12 +1,11 @@
-"""Lowering: scheduled TIR to fragments (`emit`), and fragments to a Program (`link`)."""
+"""Lowering: trees of tiles to fragments (`emit`), and fragments to a Program (`link`)."""
 
 from vtaops.lowering.emission.emit import emit
 from vtaops.lowering.emission.images import extents_of
 from vtaops.lowering.linking.link import Part, Place, assemble, bind, link, whole
 from vtaops.lowering.operation import Fragment
 from vtaops.lowering.options import Capacity, LoweringOptions, Strides
-from vtaops.lowering.parsing.convolution import convolution_tree
-from vtaops.schedule.flatten import flatten
+from vtaops.lowering.tree.build import build_tree
 
 __all__ = [
     "Capacity",
@@ -17,10 +16,9 @@ __all__ = [
     "Strides",
     "assemble",
     "bind",
-    "convolution_tree",
+    "build_tree",
     "emit",
     "extents_of",
-    "flatten",
     "link",
     "whole",
 ]

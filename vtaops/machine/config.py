@@ -23,6 +23,12 @@ from vtaops.base.files import is_file, read_file
 from vtaops.base.names import suggestion
 
 ISA_VERSION = "0.0.2"
+
+NETWORK_CONFIG = "pynq_ext"
+"""The configuration of networks where none is named: hardware with all that networks use.
+
+Operators have "pynq", the published VTA.
+"""
 """Version of the instruction set that vtaops encodes (3-bit memory and ALU opcodes)."""
 
 INSTRUCTION_BYTES = 16

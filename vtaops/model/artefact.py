@@ -21,6 +21,7 @@ Imports no TVM.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -174,13 +175,17 @@ class _Blobs:
         self.data: list[bytes | memoryview] = []
         self.table: list[tuple[int, int]] = []
         self.nbytes = 0
+        self._numbers: dict[bytes, int] = {}
 
     def add(self, data: bytes | memoryview) -> int:
-        """Append a blob; return its number."""
-        self.table.append((self.nbytes, len(data)))
-        self.data.append(data)
-        self.nbytes += len(data) + len(_padding(len(data)))
-        return len(self.data) - 1
+        """Return the number of a blob of this content, which is appended if it is new."""
+        digest = hashlib.sha256(data).digest()
+        if digest not in self._numbers:
+            self._numbers[digest] = len(self.data)
+            self.table.append((self.nbytes, len(data)))
+            self.data.append(data)
+            self.nbytes += len(data) + len(_padding(len(data)))
+        return self._numbers[digest]
 
     def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Append an array; return its description."""

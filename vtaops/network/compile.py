@@ -16,7 +16,7 @@ from vtaops.base.shapes import Array
 from vtaops.compiler.tuner import COMPILED
 from vtaops.graph import Graph
 from vtaops.machine.capabilities import Capabilities, of_target
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.model.judge import judged
 from vtaops.model.placement import placement
@@ -30,7 +30,7 @@ from vtaops.network.target import Target
 
 def compile_model(
     source: Any,
-    config: HardwareConfig | str | Path = "pynq",
+    config: HardwareConfig | str | Path = NETWORK_CONFIG,
     *,
     search: Search = "off",
     capabilities: Capabilities | str | None = None,
@@ -47,7 +47,8 @@ def compile_model(
     source : str, Path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule or Graph
         A model file, a model, or a graph built by hand.
     config : HardwareConfig, str or Path
-        The configuration, its name, or a JSON file.
+        The configuration, its name, or a JSON file. Default: "pynq_ext", with all extensions that
+        networks use. A network for "pynq", the published VTA, needs powers of two as scales.
     search : "off", "fast" or "thorough"
         How to find tilings: by estimated cycles (using results of earlier searches if there are
         any), or by timing about a dozen or about fifty compiled programs per shape.
@@ -169,7 +170,7 @@ def _judge(source: Any, graph: Graph, decided: Plan) -> None:
 
 def plan_model(
     source: Any,
-    config: HardwareConfig | str | Path = "pynq",
+    config: HardwareConfig | str | Path = NETWORK_CONFIG,
     *,
     capabilities: Capabilities | str | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -180,16 +181,16 @@ def plan_model(
 
 
 def target_of(
-    config: HardwareConfig | str | Path, capabilities: Capabilities | str | None
+    config: HardwareConfig | str | Path | None, capabilities: Capabilities | str | None
 ) -> Target:
-    """Return the hardware described by configuration and capabilities.
+    """Return the hardware described by configuration and capabilities, by default of networks.
 
     Raises
     ------
     ConfigError
         If the configuration or the capabilities do not exist.
     """
-    hardware = HardwareConfig.of(config)
+    hardware = HardwareConfig.of(NETWORK_CONFIG if config is None else config)
     return Target(hardware, of_target(hardware, capabilities))
 
 

@@ -18,8 +18,8 @@ from vtaops.compiler.driver import emit, settled
 from vtaops.compiler.tuner import Effort, recall, tune
 from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.passes.interleave import LAG
-from vtaops.lowering.passes.placement import beside
-from vtaops.lowering.passes.tables import TABLE, with_table
+from vtaops.lowering.placement import pack_side_by_side
+from vtaops.lowering.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.isa import Post
 from vtaops.network.places import MappedOperator
@@ -128,7 +128,7 @@ class Fragments:
         """Return the operations of steps side by side in the scratchpads; None if too large."""
         rows = parameter_rows(tilings, self.target.config)
         with suppress(ScheduleError):  # estimates do not count rows of POST
-            return beside([*map(self._emitted, steps, tilings, rows)])
+            return pack_side_by_side([*map(self._emitted, steps, tilings, rows)])
         return None
 
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
@@ -370,4 +370,4 @@ def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:
             places.append(len(buffers))
             buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
         parts.append(Part(fragment, tuple(places)))
-    return link(parts, buffers, together={} if lag is None else {range(len(parts)): lag})
+    return link(parts, buffers, interleave={} if lag is None else {range(len(parts)): lag})

@@ -22,6 +22,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from vtaops.frontends.graphs import to_graph
 from vtaops.frontends.relax import normalized, read_relax
+from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.network.compile import compile_model
 
 NAME = "vta"
@@ -159,7 +160,7 @@ def _own_dequantize(mod: Any, _: Any) -> Any:
 
 def _codegen(functions: Sequence[Any], options: Mapping[str, Any], _: Any) -> list[Any]:
     """Compile each region and register its runner under the region's name."""
-    config = str(options["config"]) if options and "config" in options else "pynq"
+    config = str((options or {}).get("config", NETWORK_CONFIG))
     for function in functions:
         symbol = str(function.attrs["global_symbol"])
         model = compile_model(to_graph(read_relax(_flat(function)), symbol), config)

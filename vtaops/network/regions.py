@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph import Tensor
 from vtaops.lowering import Fragment, Part, Place, link
-from vtaops.lowering.passes.placement import alternating
+from vtaops.lowering.placement import ping_pong
 from vtaops.network.fragments import Fragments, find_groups, finished
 from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
@@ -30,11 +31,11 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     }
     told = enumerate(tracked("compile layer", region.steps, lambda step: step.node))
     found = [shared.get(number) or fragments.of(step) for number, step in told]
-    pairs = zip(region.steps, alternating(found, groups), strict=True)
+    pairs = zip(region.steps, ping_pong(found, groups), strict=True)
     parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in pairs]
     metadata = {"network": region.graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
-    program = link(parts, buffers.all, metadata, together=lags)
+    program = link(parts, buffers.all, metadata, interleave=lags)
     return Region(
         nodes=region.names,
         program=program,
@@ -71,7 +72,7 @@ class _Buffers:
         self.all: list[Buffer] = []
         self.parameters: dict[str, Array] = {}
         self._index: dict[str, int] = {}
-        self._constants: dict[Buffer, int] = {}
+        self._shared: dict[tuple[Buffer, bytes], int] = {}
         self._config = target.config
         made = [memory.buffer(target.config) for memory in region.memories.values()]
         alignment = max(
@@ -105,20 +106,24 @@ class _Buffers:
 
     def _constant(self, buffer: Buffer) -> int:
         """Return the buffer shared by equal constants."""
-        key = replace(buffer, name="")
-        if key not in self._constants:
-            name = f"constant:{len(self._constants)}"
-            self._constants[key] = self._add(replace(buffer, name=name))
-        return self._constants[key]
+        key = replace(buffer, name=""), b""
+        if key not in self._shared:
+            name = f"constant:{sum(not content for _, content in self._shared)}"
+            self._shared[key] = self._add(replace(buffer, name=name))
+        return self._shared[key]
 
     def _parameter(self, step: MappedOperator, buffer: Buffer) -> int:
-        name, count = f"{step.node}:{buffer.name}", 1
-        while name in self._index:
-            count += 1
-            name = f"{step.node}:{buffer.name}:{count}"
-        named = replace(buffer, name=name)
-        self.parameters[name] = named.pack(step.weights[buffer.name])
-        return self._add(named)
+        """Return the buffer shared by parameters of equal images."""
+        image = buffer.pack(step.weights[buffer.name])
+        key = replace(buffer, name=""), hashlib.sha256(image.tobytes()).digest()
+        if key not in self._shared:
+            name, count = f"{step.node}:{buffer.name}", 1
+            while name in self._index:
+                count += 1
+                name = f"{step.node}:{buffer.name}:{count}"
+            self.parameters[name] = image
+            self._shared[key] = self._add(replace(buffer, name=name))
+        return self._shared[key]
 
 
 def _lifetimes(

@@ -142,9 +142,6 @@ class MaxPool2d(_Pool2d):
         pixels = self._declare_padded(given["data"], LEAST)
         if not self.reads_inputs(config):
             scale = declarations.declare_tiles(given["data_scale"])
-            if separate := self.separate(config):
-                greatest = separate.declare(pixels, scale, shape, config)
-                return self.declare_epilogue(greatest, given)
             pixels = declarations.declare_product("res_data", pixels, scale, config)
         (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
         dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError, ShapeError
 from vtaops.base.proof import Proof
-from vtaops.base.shapes import Concise
+from vtaops.base.shapes import ReprMixin
 from vtaops.machine.capabilities import FULL, Capabilities, find
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, rows_of
@@ -58,7 +58,7 @@ class Role(Enum):
 
 
 @dataclass(frozen=True, repr=False)
-class Buffer(Concise):
+class Buffer(ReprMixin):
     """One DRAM buffer that a program reads or writes.
 
     Attributes
@@ -393,7 +393,7 @@ class Program:
             row = int(np.flatnonzero(~known)[0])
             low, high = (int(half) for half in self.instructions[row])
             raise ProgramError(
-                f"instruction {row} is the word {high:016x}{low:016x}, which is none"
+                f"instruction {row} (word {high:016x}{low:016x}) has no valid opcode or memory"
             )
 
     def stats(self) -> Statistics:

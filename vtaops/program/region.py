@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from vtaops.base.shapes import Array, Concise
+from vtaops.base.shapes import Array, ReprMixin
 from vtaops.machine.views import constant_digits, constant_values, in_units
 from vtaops.program import Program
 
@@ -158,7 +158,7 @@ class Argument:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Region(Concise):
+class Region(ReprMixin):
     """Nodes that VTA executes in one launch.
 
     Attributes

@@ -48,6 +48,8 @@ class QuantizationTarget:
 
     Attributes
     ----------
+    config : HardwareConfig
+        Its configuration: by default that of networks.
     scales : "pow2" or "free"
         Finest scales that its requantization supports.
     tables : bool
@@ -57,6 +59,7 @@ class QuantizationTarget:
     def __init__(self, config: Any) -> None:
         self._target = target_of(config, None)
         self._fragments = Fragments(self._target)
+        self.config = self._target.config
         self.scales: Literal["pow2", "free"] = "free" if self._target.scales else "pow2"
         self.tables = self._target.tables
 

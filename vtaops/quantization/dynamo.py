@@ -17,6 +17,7 @@ import torch
 from vtaops.base.errors import ArgumentError, PlacementWarning, VTAError
 from vtaops.base.shapes import Array
 from vtaops.network import compile_model
+from vtaops.quantization.devices import QuantizationTarget
 from vtaops.quantization.pipeline import quantize
 
 CALLS = 8
@@ -74,7 +75,7 @@ class _Compiled:
 
     def __init__(self, module: Any, places: list[int], calls: int, options: dict[str, Any]) -> None:
         self._module, self._places, self._calls = module, places, calls
-        self._config = options.pop("config", "pynq_ext")
+        self._config = options.pop("config", None)
         self._session = options.pop("session", None)
         self._data = options.pop("calibration", None)
         self._options = options
@@ -113,4 +114,6 @@ class _Compiled:
             names = [n.target for n in self._module.graph.nodes if n.op == "placeholder"]
             columns = zip(*self._seen, strict=True)
             data = {n: np.concatenate(arrays) for n, arrays in zip(names, columns, strict=True)}
-        return compile_model(quantize(self._module, data, **self._options), self._config)
+        target = QuantizationTarget(self._config)
+        model = quantize(self._module, data, **{"scales": target.scales, **self._options})
+        return compile_model(model, target.config)

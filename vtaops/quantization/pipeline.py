@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 Scales = Literal["pow2", "free"]
 
-DEVICES: dict[Scales, str] = {"pow2": "pynq", "free": "pynq_ext"}
-"""The configuration whose rules say what needs rounding where none is given."""
+DEVICES: dict[Scales | None, str] = {"pow2": "pynq"}
+"""The configuration whose rules say what needs rounding where none is given, if not the default."""
 
 
 @dataclass(frozen=True)
@@ -126,10 +126,10 @@ def quantize(
         correction that are not given are then tried, and the best combination is used. Every fourth
         sample is held out from calibration; it judges a combination, with launches and cycles.
     scales
-        "pow2": every scale is a power of two, one per tensor, so requantisation is a shift and the
-        model runs on every VTA, including the published bitstreams. "free": ONNX Runtime's scales,
-        one per output channel for weights, which need fixed-point multipliers. Default: what the
-        device supports; "pow2" without one.
+        "free": each scale as its values ask for, one per output channel for weights, which needs
+        fixed-point multipliers. "pow2": every scale is a power of two, one per tensor, so
+        requantisation is a shift and the model runs on every VTA, including the published
+        bitstreams ("pynq"). Default: what the device supports; "free" without one.
     zero_points
         Whether activations may be asymmetric (a tensor after a Relu then uses all 256 steps).
         Default: only with free scales.
@@ -196,7 +196,7 @@ def run_quantization(
     """
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    device = _device(config if config is not None else DEVICES[scales or "pow2"])
+    device = _device(config if config is not None else DEVICES.get(scales))
     scales = scales or device.scales
     source, samples = _load(model, calibration, shapes, preparation)
     prepared = prepare(_float_model(source, scales))

@@ -96,7 +96,7 @@ class Fsim(ConfiguredDevice):
         self._seed = seed
         self.capabilities = find(capabilities)
         self._encoding = Encoding.of(self._config)
-        with _worded(self._encoding):
+        with _translate_errors(self._encoding):
             self._native = _fsim.Device(
                 sizes=sizes_of(self._config),
                 slots=slots_of(self._encoding),
@@ -193,7 +193,7 @@ class Fsim(ConfiguredDevice):
         self._native.close()
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
-        with _worded(self._encoding):
+        with _translate_errors(self._encoding):
             return method(*arguments)
 
     def __repr__(self) -> str:
@@ -251,7 +251,7 @@ def slots_of(encoding: Encoding) -> dict[str, dict[str, tuple[int, int, bool]]]:
 
 
 @contextmanager
-def _worded(encoding: Encoding) -> Iterator[None]:
+def _translate_errors(encoding: Encoding) -> Iterator[None]:
     """Convert simulator faults to vtaops errors that name the failing instruction."""
     try:
         yield

@@ -9,20 +9,19 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, UnsupportedError
+from vtaops.base.forks import ForkLock
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
-from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
+from vtaops.machine.config import HardwareConfig
 from vtaops.program.features import first_unsupported
 from vtaops.program.statistics import Statistics, count_instructions
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
+from vtaops.runtime.device import ConfiguredDevice
 
 
 def check_instructions(
@@ -52,37 +51,6 @@ def check_instructions(
         )
 
 
-_Holder = TypeVar("_Holder", bound=DeviceBuffer)
-
-
-def instruction_bytes(
-    sizes: Iterable[tuple[_Holder, int]], address: int, count: int
-) -> tuple[_Holder, slice]:
-    """Return the buffer that holds an instruction stream, and the stream's bytes in it.
-
-    Parameters
-    ----------
-    sizes : iterable of (buffer, int)
-        A device's buffers, each with the bytes that are known of it.
-    address, count : int
-        Where the stream begins, and its instructions.
-
-    Raises
-    ------
-    DeviceError
-        If no buffer holds the whole stream at a multiple of an instruction.
-    """
-    nbytes = count * INSTRUCTION_BYTES
-    for buffer, size in sizes:
-        offset = address - buffer.address
-        if 0 <= offset <= size - nbytes and count > 0 and offset % INSTRUCTION_BYTES == 0:
-            return buffer, slice(offset, offset + nbytes)
-    raise DeviceError(
-        f"cannot launch {count} instructions from address {address:#x}: they must have been "
-        f"written to one buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
-    )
-
-
 class BoardDevice(ConfiguredDevice):
     """A board: checks what it cannot execute, and counts what it executed.
 
@@ -96,8 +64,14 @@ class BoardDevice(ConfiguredDevice):
 
     def __init__(self, config: HardwareConfig | str | Path) -> None:
         super().__init__(config)
+        self._lock = ForkLock("the board")
+        self._closed = False
         self._streams: dict[bytes, Statistics] = {}
         self.reset_stats()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DeviceError("this device is closed; open a new one")
 
     def _counted(self, words: npt.NDArray[np.uint64]) -> Statistics:
         """Return the counters of a stream, which is checked once; see `check_instructions`."""

@@ -1,26 +1,89 @@
-"""PageAllocator: allocate a device's DRAM on the host."""
+"""The blocks of DRAM that a device has allocated, and an allocator that gives out whole pages."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
-from vtaops.base.errors import NoRoom
+import numpy as np
+
+from vtaops.base.errors import DeviceError, NoRoom
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import PAGE_BYTES
+from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES
 from vtaops.runtime.arguments import as_extent, foreign_buffer
 from vtaops.runtime.device import DeviceBuffer
 
 
-@dataclass(frozen=True)
-class PageBuffer:
-    """A block of device DRAM."""
+@dataclass(eq=False)
+class Block:
+    """A block of a device's DRAM, with what the host knows of it.
+
+    Attributes
+    ----------
+    address, nbytes : int
+        Physical byte address and size.
+    image : ndarray of uint8
+        Its bytes from the first on: those that the host wrote, or mapped memory.
+    generation : int
+        How often the board had been programmed or reset before, which loses older blocks.
+    """
 
     address: int
     nbytes: int
+    image: Any = field(default_factory=lambda: np.zeros(0, np.uint8), repr=False)
+    generation: int = field(default=0, repr=False)
+    dirty: bool = field(default=True, repr=False)  # the cache holds data not yet in DRAM
+    stale: bool = field(default=False, repr=False)  # a run may have changed DRAM
 
 
-class PageAllocator:
-    """Allocate whole pages first-fit, with a page between any two buffers; never use address 0.
+class Blocks:
+    """The blocks of one device, by address."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, Block] = {}
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter([*self._blocks.values()])
+
+    def add(self, block: Block) -> Block:
+        """Enter a block that was allocated."""
+        self._blocks[block.address] = block
+        return block
+
+    def own(self, buffer: DeviceBuffer, nbytes: object = 0, offset: object = 0) -> Block:
+        """Return a buffer as a block; reject foreign ones and accesses past the end."""
+        block = self._blocks.get(getattr(buffer, "address", -1))
+        if block is None or block is not buffer:
+            raise foreign_buffer(buffer)
+        as_extent(block, nbytes, offset)
+        return block
+
+    def remove(self, buffer: DeviceBuffer) -> Block:
+        """Forget a block, and return it."""
+        return self._blocks.pop(self.own(buffer).address)
+
+    def holding(self, address: int, count: int) -> tuple[Block, slice]:
+        """Return the block that holds an instruction stream, and the stream's bytes in it.
+
+        Raises
+        ------
+        DeviceError
+            If no block holds the whole stream at a multiple of an instruction.
+        """
+        nbytes = count * INSTRUCTION_BYTES
+        for block in self:
+            offset, known = address - block.address, min(block.nbytes, block.image.size)
+            if 0 <= offset <= known - nbytes and count > 0 and offset % INSTRUCTION_BYTES == 0:
+                return block, slice(offset, offset + nbytes)
+        raise DeviceError(
+            f"cannot launch {count} instructions from address {address:#x}: they must have been "
+            f"written to one buffer of this device, at a multiple of {INSTRUCTION_BYTES}"
+        )
+
+
+class PageAllocator(Blocks):
+    """Allocate whole pages first-fit, with a page between any two blocks; never use address 0.
 
     Parameters
     ----------
@@ -31,11 +94,11 @@ class PageAllocator:
     """
 
     def __init__(self, nbytes: int, name: str) -> None:
+        super().__init__()
         self._where = f"{name} ({nbytes} bytes)"
         self._free = [(PAGE_BYTES, nbytes - PAGE_BYTES)]  # address and size, by address
-        self._buffers: set[DeviceBuffer] = set()
 
-    def alloc(self, nbytes: int) -> PageBuffer:
+    def alloc(self, nbytes: int) -> Block:
         """Return a free block of at least `nbytes`.
 
         Raises
@@ -47,16 +110,13 @@ class PageAllocator:
         for index, (address, room) in enumerate(self._free):
             if room >= size:
                 self._free[index] = (address + size, room - size)
-                buffer = PageBuffer(address, nbytes)
-                self._buffers.add(buffer)
-                return buffer
+                return self.add(Block(address, nbytes))
         raise NoRoom(f"no room for {nbytes} bytes in {self._where}")
 
     def free(self, buffer: DeviceBuffer) -> None:
         """Release a block that `alloc` returned."""
-        self.check(buffer, 0)
-        self._buffers.remove(buffer)
-        freed = (buffer.address, whole_pages(buffer.nbytes) + PAGE_BYTES)
+        block = self.remove(buffer)
+        freed = (block.address, whole_pages(block.nbytes) + PAGE_BYTES)
         merged: list[tuple[int, int]] = []
         for address, size in sorted([*self._free, freed]):
             if merged and sum(merged[-1]) == address:
@@ -64,12 +124,6 @@ class PageAllocator:
             elif size:
                 merged.append((address, size))
         self._free = merged
-
-    def check(self, buffer: DeviceBuffer, nbytes: int) -> int:
-        """Return the size of an access; reject foreign buffers and accesses past the end."""
-        if buffer not in self._buffers:
-            raise foreign_buffer(buffer)
-        return as_extent(buffer, nbytes)[0]
 
 
 def whole_pages(nbytes: int) -> int:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,7 +28,6 @@ from vtaops.base.errors import (
     UnsupportedError,
     raising,
 )
-from vtaops.base.forks import ForkLock
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
@@ -37,9 +35,9 @@ from vtaops.machine.config import DRAM_BYTES, PAGE_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
-from vtaops.runtime.instruction_check import BoardDevice, instruction_bytes
+from vtaops.runtime.instruction_check import BoardDevice
 from vtaops.runtime.interrupt import Interrupt
-from vtaops.runtime.pages import whole_pages
+from vtaops.runtime.pages import Block, Blocks, whole_pages
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
 
@@ -172,11 +170,11 @@ class Accelerator:
         """
         with self._lock:
             if self._stuck and self._registers is not None:
-                with _worded("cannot stop the logic"):
+                with _translate_errors("cannot stop the logic"):
                     self._registers.stop()
             self._registers, self._stuck = None, False
             self.generation += 1
-            with _worded("cannot program the logic"):
+            with _translate_errors("cannot program the logic"):
                 if self._clearing is not None:
                     self._clearing.freebuffer()
                     self._clearing = None
@@ -193,7 +191,7 @@ class Accelerator:
         DeviceError
             If the register pages cannot be mapped (usually for lack of root rights).
         """
-        with self._lock, _worded("cannot map the registers"):
+        with self._lock, _translate_errors("cannot map the registers"):
             base = self.config.board.register_base
             self._registers = control_registers(self.register_map, self.interface.MMIO, base)
             self._counted = self._registers.performance()
@@ -209,7 +207,7 @@ class Accelerator:
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
             registers = self._ready()
-            with _worded("cannot reach the registers"):
+            with _translate_errors("cannot reach the registers"):
                 if registers.finish_is_sticky and registers.finished():
                     self._clear_finish(registers)
                 registers.start(insn_address, count)
@@ -233,12 +231,12 @@ class Accelerator:
         Does not wait for the current run.
         """
         registers = self._registers
-        with _worded("cannot reach the registers"):
+        with _translate_errors("cannot reach the registers"):
             return {} if registers is None else registers.values()
 
     def allocate(self, nbytes: int) -> Any:
         """Return `nbytes` of contiguous cached memory as an array of uint8."""
-        with _worded(f"cannot allocate {nbytes} bytes"):  # may happen during a run
+        with _translate_errors(f"cannot allocate {nbytes} bytes"):  # may happen during a run
             if self._registers is None:
                 raise DeviceError(NOT_PROGRAMMED)
             text = f"the board has no room for {nbytes} bytes"
@@ -338,30 +336,6 @@ class Accelerator:
             )
 
 
-@dataclass(eq=False)
-class PynqBuffer:
-    """A block of the board's DRAM, with the state of its cache.
-
-    Attributes
-    ----------
-    address, nbytes : int
-        Physical byte address and size.
-    """
-
-    address: int
-    nbytes: int
-    _array: Any = field(repr=False)
-    _generation: int = field(repr=False)
-    _dirty: bool = field(default=True, repr=False)  # the cache holds data not yet in DRAM
-    _stale: bool = field(default=False, repr=False)  # a run may have changed DRAM
-
-    def release(self) -> None:
-        """Free the memory; PYNQ also frees it when the array is garbage collected."""
-        with _worded("cannot free a buffer"):
-            self._array.freebuffer()
-        self._array = None
-
-
 class PynqDevice(BoardDevice):
     """The VTA of this board behind the `Device` protocol.
 
@@ -386,9 +360,7 @@ class PynqDevice(BoardDevice):
         super().__init__(accelerator.config)
         self._accelerator = accelerator
         self.capabilities = accelerator.capabilities
-        self._buffers: dict[int, PynqBuffer] = {}  # by address
-        self._lock = ForkLock("the device")
-        self._closed = False
+        self._blocks = Blocks()
 
     # ------------------------------------------------------------------------ memory
 
@@ -399,16 +371,13 @@ class PynqDevice(BoardDevice):
             self._accelerator.recover()
             array = self._accelerator.allocate(whole_pages(nbytes))
             array[:] = 0
-            generation = self._accelerator.generation
-            buffer = PynqBuffer(int(array.physical_address), nbytes, array, generation)
-            self._buffers[buffer.address] = buffer
-            return buffer
+            address, generation = int(array.physical_address), self._accelerator.generation
+            return self._blocks.add(Block(address, nbytes, array, generation))
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
-            own = self._own(buffer)
-            del self._buffers[own.address]
-            own.release()
+            self._check_open()
+            _release(self._blocks.remove(buffer))
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         self.write_at(buffer, 0, data)
@@ -423,12 +392,12 @@ class PynqDevice(BoardDevice):
         """
         image = arguments.as_bytes(data)
         with self._lock:
-            own = self._own(buffer)
-            _, offset = arguments.as_extent(own, image.size, offset)
+            self._check_open()
+            own = self._blocks.own(buffer, image.size, offset)
             if image.size < own.nbytes:
-                self._refresh(own)
-            own._array[offset : offset + image.size] = image
-            own._dirty, own._stale = True, False
+                _refresh(own)
+            own.image[offset : offset + image.size] = image
+            own.dirty, own.stale = True, False
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
         return self.read_at(buffer, 0, nbytes)
@@ -442,10 +411,10 @@ class PynqDevice(BoardDevice):
             If the bytes exceed the buffer, or it does not belong to this device.
         """
         with self._lock:
-            own = self._own(buffer)
-            nbytes, offset = arguments.as_extent(own, nbytes, offset)
-            self._refresh(own)
-            return np.array(own._array[offset : offset + nbytes], dtype=np.uint8)
+            self._check_open()
+            own = self._blocks.own(buffer, nbytes, offset)
+            _refresh(own)
+            return np.array(own.image[offset : offset + nbytes], dtype=np.uint8)
 
     # --------------------------------------------------------------------------- runs
 
@@ -467,13 +436,13 @@ class PynqDevice(BoardDevice):
             self._check_open()
             words = self._instructions(insn_address, count)
             statistics = self._counted(words)
-            with _worded("cannot flush the cache"):
-                for buffer in self._buffers.values():
-                    if buffer._dirty:
-                        buffer._array.flush()
-                        buffer._dirty = False
-            for buffer in self._buffers.values():
-                buffer._stale = True
+            with _translate_errors("cannot flush the cache"):
+                for block in self._blocks:
+                    if block.dirty:
+                        block.image.flush()
+                        block.dirty = False
+            for block in self._blocks:
+                block.stale = True
             performance = self._accelerator.launch(insn_address, count, timeout)
             self._statistics += statistics
             if performance is not None:
@@ -495,39 +464,34 @@ class PynqDevice(BoardDevice):
         """Free all buffers; any later call but `close` is an error."""
         with self._lock:
             self._closed = True
-            buffers, self._buffers = self._buffers, {}
-            for buffer in buffers.values():
-                buffer.release()
+            for block in self._blocks:
+                _release(self._blocks.remove(block))
 
     # ------------------------------------------------------------------------ details
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DeviceError("this device is closed; open a new one")
-
-    def _own(self, buffer: DeviceBuffer) -> PynqBuffer:
-        self._check_open()
-        own = self._buffers.get(buffer.address)
-        if own is None or own is not buffer:
-            raise arguments.foreign_buffer(buffer)
-        return own
-
-    def _refresh(self, buffer: PynqBuffer) -> None:
-        if buffer._stale:
-            with _worded("cannot invalidate the cache"):
-                buffer._array.invalidate()
-            buffer._stale = False
-
     def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
         """Return the instruction words at `address`, which must be in one buffer of this device."""
-        sizes = ((buffer, buffer.nbytes) for buffer in self._buffers.values())
-        buffer, place = instruction_bytes(sizes, address, count)
-        if buffer._generation != self._accelerator.generation:
+        block, place = self._blocks.holding(address, count)
+        if block.generation != self._accelerator.generation:
             raise BufferLost("the board was programmed since the program was loaded; load it again")
-        self._refresh(buffer)
-        return np.array(buffer._array[place], dtype=np.uint8).view(np.uint64).reshape(-1, 2)
+        _refresh(block)
+        return np.array(block.image[place], dtype=np.uint8).view(np.uint64).reshape(-1, 2)
 
 
-def _worded(what: str) -> AbstractContextManager[None]:
+def _refresh(block: Block) -> None:
+    if block.stale:
+        with _translate_errors("cannot invalidate the cache"):
+            block.image.invalidate()
+        block.stale = False
+
+
+def _release(block: Block) -> None:
+    """Free memory; PYNQ also frees it when the array is garbage collected."""
+    with _translate_errors("cannot free a buffer"):
+        block.image.freebuffer()
+    block.image = None
+
+
+def _translate_errors(what: str) -> AbstractContextManager[None]:
     """Convert PYNQ exceptions to `DeviceError`."""
     return raising(DeviceError, what, Exception, told=lambda e: f"{type(e).__name__}: {e}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, DeviceError, DeviceTimeout
-from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters
@@ -28,8 +26,8 @@ from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.arguments import as_bytes, as_launch, as_nbytes, as_seconds
 from vtaops.runtime.device import DeviceBuffer, check_config
-from vtaops.runtime.instruction_check import BoardDevice, instruction_bytes
-from vtaops.runtime.pages import PageAllocator, PageBuffer, whole_pages
+from vtaops.runtime.instruction_check import BoardDevice
+from vtaops.runtime.pages import Block, PageAllocator, whole_pages
 from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBone
 
 DEFAULT_TIMEOUT = 10.0
@@ -50,14 +48,6 @@ def _used_lanes(image: npt.NDArray[np.uint8], block: int) -> npt.NDArray[np.uint
         return image
     tiles = image.reshape(-1, block)
     return tiles[:, : int(np.flatnonzero(tiles.any(axis=0)).max(initial=-1)) + 1]
-
-
-@dataclass
-class _Loaded:
-    """Host-side state of a buffer: its generation, and a copy of the bytes written to it."""
-
-    generation: int
-    image: npt.NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
 
 
 class _Page:
@@ -122,19 +112,17 @@ class Ulx3s(BoardDevice):
         patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
         self._connect = connect or partial(Line, address, BAUD, patience)
         self._line: AnyLine | None = None
-        self._lock = ForkLock("the board")
         self._generation = 0
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
-        self._loaded: dict[PageBuffer, _Loaded] = {}
-        self._lost = self._closed = False
+        self._lost = False
         try:
             self.design = self._reset()
             wanted = None if config is None else HardwareConfig.of(config)
             check_config(self.design.config, wanted, "flash")
-            super().__init__(wanted or self.design.config)
         except BaseException:
-            self.close()
+            self._disconnect()
             raise
+        super().__init__(wanted or self.design.config)
 
     @property
     def sent_bytes(self) -> int:
@@ -152,13 +140,12 @@ class Ulx3s(BoardDevice):
             except BaseException:
                 self._pages.free(buffer)
                 raise
-            self._loaded[buffer] = _Loaded(self._generation)
+            buffer.generation = self._generation
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
             self._pages.free(buffer)
-            del self._loaded[buffer]  # type: ignore[arg-type]
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         image = as_bytes(data)
@@ -231,8 +218,7 @@ class Ulx3s(BoardDevice):
     def _turn(self) -> Iterator[None]:
         """Serialize calls to the board; reset it first if the line failed."""
         with self._lock:
-            if self._closed:
-                raise DeviceError("this device is closed; open a new one")
+            self._check_open()
             if self._lost:
                 self._reset()
             try:
@@ -281,18 +267,17 @@ class Ulx3s(BoardDevice):
                 raise LinkError(f"the board did not fill {nbytes} bytes in {_FILL_SECONDS} s")
         self._set("fill_enable", 0)
 
-    def _own(self, buffer: DeviceBuffer, nbytes: int) -> _Loaded:
-        self._pages.check(buffer, nbytes)
-        own = self._loaded[buffer]  # type: ignore[index]
+    def _own(self, buffer: DeviceBuffer, nbytes: int = 0) -> Block:
+        own = self._pages.own(buffer, nbytes)
         if own.generation != self._generation:
             raise BufferLost("the board was reset since the program was loaded; load it again")
         return own
 
     def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
         """Return the instruction words that the host wrote at `address`."""
-        sizes = ((buffer, own.image.size) for buffer, own in self._loaded.items())
-        buffer, place = instruction_bytes(sizes, address, count)
-        return self._own(buffer, 0).image[place].view(np.uint64).reshape(-1, 2)
+        block, place = self._pages.holding(address, count)
+        words: npt.NDArray[np.uint64] = self._own(block).image[place].view(np.uint64)
+        return words.reshape(-1, 2)
 
     def _wait(self, timeout: float) -> DeviceError | None:
         """Wait for FINISH; return the error, or None on success."""

@@ -12,23 +12,19 @@ docs/tutorials/own_operators.md::
     program = vtaops.build(s, config)
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from vtaops.schedule.blocked import blocked_shape, check_tiling
+from vtaops.schedule.calls import ACC_SCOPE, DMA_COPY, INP_SCOPE, VTHREAD, WGT_SCOPE
 from vtaops.schedule.candidates import TIMED, default_tiling, worth_timing
-from vtaops.schedule.flatten import flatten
-from vtaops.schedule.intrinsics import (
-    ACC_SCOPE,
-    DMA_COPY,
-    INP_SCOPE,
-    VTHREAD,
-    WGT_SCOPE,
-    alu,
-    alu_reduction,
-    gemm,
-    reset,
-)
-from vtaops.schedule.operators import schedule
-from vtaops.schedule.steps import tensorize_block as tensorize
 from vtaops.schedule.tiling import Tiling
+
+if TYPE_CHECKING:
+    from vtaops.schedule.flatten import flatten
+    from vtaops.schedule.intrinsics import alu, alu_reduction, gemm, reset
+    from vtaops.schedule.operators import schedule
+    from vtaops.schedule.steps import tensorize_block as tensorize
 
 inp_scope = INP_SCOPE
 wgt_scope = WGT_SCOPE
@@ -56,3 +52,22 @@ __all__ = [
     "wgt_scope",
     "worth_timing",
 ]
+
+_WITH_TVM = {
+    "flatten": "flatten:flatten",
+    "alu": "intrinsics:alu",
+    "alu_reduction": "intrinsics:alu_reduction",
+    "gemm": "intrinsics:gemm",
+    "reset": "intrinsics:reset",
+    "schedule": "operators:schedule",
+    "tensorize": "steps:tensorize_block",
+}
+"""What needs TVM, which takes a second to import: loaded when first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WITH_TVM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    file, _, attribute = _WITH_TVM[name].partition(":")
+    found = globals()[name] = getattr(import_module(f"{__name__}.{file}"), attribute)
+    return found

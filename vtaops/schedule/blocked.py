@@ -404,7 +404,7 @@ def _(op: ops.Elementwise, config: HardwareConfig) -> BlockedShape:
 def _(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedShape:
     if not op.reads_inputs(config):
         separate = op.separate(config)
-        passes = len(separate.stages) if separate else op.window.count
+        passes = separate.passes if separate else op.window.count
         return replace(_pooled(op, config, passes, staged=True), separate=separate)
     height, width = op.window.kernel
     shape = _pooled(op, config, alu_passes=0, staged=False)
@@ -445,7 +445,7 @@ def _pooled(
 def _passes(op: ops.Operator, config: HardwareConfig) -> int:
     """Return the number of ALU passes over the results that post-processing does not replace.
 
-    An addition of products is not a pass (`vtaops.lowering.parsing.accumulate`).
+    An addition of products is not a pass (`vtaops.lowering.tree.accumulate`).
     """
     stages = [*op.stages]
     if config.has(Extension.POST) and stages and _is_last(stages[-1]):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from tvm import tirx
@@ -21,13 +20,12 @@ from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.ops.epilogue import lane_meaning
-from vtaops.schedule.intrinsics import (
+from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,
     DMA_COPY,
     GEMM_CALL,
     INP_SCOPE,
-    POOL_CALL,
     RESET_CALL,
     VTHREAD,
     WGT_SCOPE,
@@ -256,7 +254,7 @@ def _pointers(site: _Site) -> list[Any]:
 
 def _check_intrinsic(site: _Site, config: HardwareConfig) -> None:
     _require(
-        _called(site) in (GEMM_CALL, RESET_CALL, ALU_CALL, POOL_CALL),
+        _called(site) in (GEMM_CALL, RESET_CALL, ALU_CALL),
         f"block {site.name!r} calls {_called(site)}; VTA has vta.gemm, vta.reset and vta.alu",
     )
     for pointer in _pointers(site):
@@ -301,7 +299,7 @@ def _check_store(site: _Site, arguments: set[str], config: HardwareConfig) -> No
 
 def _check_computation(site: _Site, config: HardwareConfig) -> None:
     value = site.statement.value
-    if _is_product(site, config) if site.has_init else _is_plain_maximum(site):
+    if site.has_init and _is_product(site, config):
         return  # lowering handles it unchanged
     text = f"`{_plain(site.target)}[...] = {_text(value)}`"
     if site.has_init:
@@ -328,14 +326,6 @@ def _is_product(site: _Site, config: HardwareConfig) -> bool:
     )
 
 
-def _is_plain_maximum(site: _Site) -> bool:
-    """Whether a block is the maximum of two accumulators, without an intrinsic."""
-    buffers = [site.target, *_loads(site.statement.value)] if not site.call else []
-    maximum = bool(buffers) and isinstance(site.statement.value, tirx.Max)
-    return maximum and [_memory(buffer) for buffer in buffers] == ["acc"] * 3
-
-
-@cache
 def _operations() -> dict[type, AluOp]:
     """Return the ALU's operations by the class of their expressions."""
     x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
@@ -436,8 +426,6 @@ def _check_padding(sites: list[_Site]) -> None:
 def _feeds_maxima(name: str, sites: list[_Site]) -> bool:
     """Whether only tile maxima read the values computed from a buffer."""
     direct = _readers({name}, sites)
-    if {_called(site) for site in direct} == {POOL_CALL}:
-        return True
     made = {_touched(site)[0].name for site in direct} - {name}
     stages = [site for site in sites if not site.has_init and _called(site) != GEMM_CALL]
     readers = _readers(made, stages)
@@ -457,7 +445,7 @@ def _read(site: _Site, first: int = 1) -> set[str]:
 def _is_maximum(site: _Site) -> bool:
     """Whether a block computes the maximum of two tiles."""
     two = _called(site) == ALU_CALL and len(_pointers(site)) == 3
-    return (two and int(site.call[1]) == AluOp.MAX) or _is_plain_maximum(site)
+    return two and int(site.call[1]) == AluOp.MAX
 
 
 def _called(site: _Site) -> str:

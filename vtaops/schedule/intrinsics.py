@@ -1,17 +1,7 @@
 """Tensor intrinsics: each VTA operation as a small loop nest (its meaning) and a call.
 
-`Schedule.tensorize` replaces a loop nest equal to the meaning by the call. The operands of a call
-are access pointers to one tile each; `vtaops.lowering` reads them:
-
-    vta.gemm(acc, inp, wgt)         acc += inp @ wgt.T
-    vta.reset(acc)                  acc = 0
-    vta.reset(acc, value)           acc = value: a reset, then an ALU addition
-    vta.alu(op, dst, src, operand)  dst = op(src, operand); operand: an immediate or a third tile
-    vta.pool(acc, inp)              acc = max(acc, inp) (extension ``pool``)
-    vta.requantize(zero_point, low, high, fine, dst, src, bias, scales)
-                                    dst = src, scaled per channel; the bias is optional
-
-The ALU works in place; lowering gives ``dst`` and ``src`` one SRAM address.
+`Schedule.tensorize` replaces a loop nest equal to the meaning by the call
+(`vtaops.schedule.calls`). The operands of a call are access pointers to one tile each.
 """
 
 from __future__ import annotations
@@ -30,24 +20,17 @@ from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
 from vtaops.ops.epilogue import ScaleStage, lane_meaning, scale_meaning
-
-INP_SCOPE = "local.inp_buffer"
-WGT_SCOPE = "local.wgt_buffer"
-ACC_SCOPE = "local.acc_buffer"
-BIAS_SCOPE = "local.bias_buffer"
-SCALE_SCOPE = "local.scale_buffer"
-
-VTHREAD = "cthread"
-"""Thread axis of virtual threads: ``s.bind(loop, VTHREAD)``."""
-
-DMA_COPY = "vta.dma_copy"
-"""Annotation of a copy: ``s.annotate(loop, DMA_COPY, True)``. One transfer per marked loop."""
-
-GEMM_CALL = "vta.gemm"
-RESET_CALL = "vta.reset"
-ALU_CALL = "vta.alu"
-REQUANTIZE_CALL = "vta.requantize"
-POOL_CALL = "vta.pool"
+from vtaops.schedule.calls import (
+    ACC_SCOPE,
+    ALU_CALL,
+    BIAS_SCOPE,
+    GEMM_CALL,
+    INP_SCOPE,
+    REQUANTIZE_CALL,
+    RESET_CALL,
+    SCALE_SCOPE,
+    WGT_SCOPE,
+)
 
 
 def gemm(config: HardwareConfig) -> str:
@@ -205,31 +188,6 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
 
     name = f"{ALU_CALL}.{op.name.lower()}.reduction.{config.batch}x{config.block_out}"
     return _register(name, [_acc(config, "acc", "rw"), _acc(config, "operand")], meaning, call)
-
-
-def pool(config: HardwareConfig) -> str:
-    """Register ``acc = max(acc, inp)``, one step of a maximum over int8 tiles; return the name.
-
-    Needs the extension ``pool``. Steps over neighbouring tiles become one hardware step.
-
-    Raises
-    ------
-    ScheduleError
-        If the hardware lacks the extension.
-    """
-    if not config.has(Extension.POOL):
-        raise ScheduleError(
-            f"{config.name} has no extension 'pool', which maxima of input tiles need; take them "
-            f"of accumulators (vta.alu_reduction)"
-        )
-
-    def meaning(acc: Any, inp: Any) -> None:
-        with _lanes(acc, "pool") as lane:
-            T.buffer_store(acc, tirx.max(acc[lane], T.Cast("int32", inp[lane])), lane)
-
-    name = f"{POOL_CALL}.{config.batch}x{config.block_out}"
-    operands = [_acc(config, "acc", "rw"), _inp(config)]
-    return _register(name, operands, meaning, lambda *tiles: (POOL_CALL, *tiles))
 
 
 def lanes(intrinsic: str) -> list[int]:

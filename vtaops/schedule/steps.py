@@ -17,7 +17,7 @@ from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.schedule import intrinsics
-from vtaops.schedule.intrinsics import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
+from vtaops.schedule.calls import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
 from vtaops.schedule.tiling import Tiling
 
 FIRST = -2
@@ -32,17 +32,12 @@ class TileLoops:
     tile: LoopRV
 
 
-def block_image(
-    s: Schedule, config: HardwareConfig, tiling: Tiling, phases: tuple[int, int] = (1, 1)
-) -> TileLoops:
-    """Block the result ``res``, an image; virtual threads take neighbouring tiles.
-
-    `phases` are the rows and columns of the result per pixel of the tiling.
-    """
+def block_image(s: Schedule, config: HardwareConfig, tiling: Tiling) -> TileLoops:
+    """Block the result ``res``, an image; virtual threads take neighbouring tiles."""
     batch, oc, y, x, *lanes = s.get_loops(s.get_sblock("res"))
     oc_o, oc_t, oc_i = s.split(oc, [None, tiling.oc_threads, tiling.oc // config.block_out])
-    y_o, y_t, y_i = s.split(y, [None, tiling.h_threads, tiling.h * phases[0]])
-    x_o, x_i = s.split(x, [None, tiling.w * phases[1]])
+    y_o, y_t, y_i = s.split(y, [None, tiling.h_threads, tiling.h])
+    x_o, x_i = s.split(x, [None, tiling.w])
     pixels = [batch, y_o, x_o]
     sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
     s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
@@ -52,12 +47,12 @@ def block_image(
 
 
 def block_matrix(s: Schedule, config: HardwareConfig, tiling: Tiling) -> TileLoops:
-    """Block the result ``res``, a matrix or a batch of them; threads take neighbouring tiles."""
-    *batch, m, n, mi, ni = s.get_loops(s.get_sblock("res"))
+    """Block the result ``res``, a matrix; threads take neighbouring tiles."""
+    m, n, mi, ni = s.get_loops(s.get_sblock("res"))
     n_o, n_t, n_i = s.split(n, [None, tiling.oc_threads, tiling.oc // config.block_out])
     m_o, m_t, m_i = s.split(m, [None, tiling.h_threads, tiling.h])
     sweep = [n_o, m_o] if tiling.keep == "wgt" else [m_o, n_o]
-    s.reorder(n_t, m_t, *batch, *sweep, m_i, n_i, mi, ni)
+    s.reorder(n_t, m_t, *sweep, m_i, n_i, mi, ni)
     bind_threads(s, s.fuse(n_t, m_t))
     return TileLoops(n_o, sweep[-1])
 
@@ -114,17 +109,17 @@ def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
 def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
     """Compute the diagonal product ``res_{name}``, and load both its operands, inside `loop`.
 
-    The product is not tensorized: TVM cannot do that if tiles overlap, as in pooling windows.
-    Lowering recognizes it (`vtaops.lowering.parsing.nests`).
+    The product is not tensorized; lowering recognizes it (`vtaops.lowering.tree.tir`).
     """
-    attach_factor(s, name, loop)
+    place(s, f"res_{name}", loop, ACC_SCOPE)
+    place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
     place(s, f"{name}_buf", loop, INP_SCOPE)
 
 
-def attach_factor(s: Schedule, name: str, loop: LoopRV) -> None:
-    """Compute the product ``res_{name}`` and load its weight tile inside `loop`."""
-    place(s, f"res_{name}", loop, ACC_SCOPE)
-    place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
+def attach_loads(s: Schedule, step: LoopRV) -> None:
+    """Load input and weights inside loop `step`, into their scratchpads."""
+    place(s, "data_buf", step, INP_SCOPE)
+    place(s, "kernel_buf", step, WGT_SCOPE)
 
 
 def bind_threads(s: Schedule, thread: LoopRV) -> None:
@@ -142,13 +137,6 @@ def tensorize(
 ) -> None:
     """Decompose the reduction at loop `step` and map all computation to intrinsics."""
     s.decompose_reduction(s.get_sblock(acc), step)
-    tensorize_decomposed(s, config, acc, stages)
-
-
-def tensorize_decomposed(
-    s: Schedule, config: HardwareConfig, acc: str, stages: Sequence[Stage]
-) -> None:
-    """Map all computation to intrinsics, after `acc` has been decomposed."""
     tensorize_block(s, f"{acc}_init", intrinsics.reset(config))
     tensorize_block(s, f"{acc}_update", intrinsics.gemm(config))
     tensorize_stages(s, config, stages)
@@ -162,15 +150,6 @@ def tensorize_stages(s: Schedule, config: HardwareConfig, stages: Sequence[Stage
         else:
             name = intrinsics.alu(config, stage.op, stage.imm)
         tensorize_block(s, stage.name, name)
-
-
-def tensorize_reduction(
-    s: Schedule, config: HardwareConfig, block: str, step: LoopRV, start: int, update: str
-) -> None:
-    """Decompose a reduction from `start` at loop `step`; map it to reset and `update`."""
-    s.decompose_reduction(s.get_sblock(block), step)
-    tensorize_block(s, f"{block}_init", intrinsics.reset(config, start))
-    tensorize_block(s, f"{block}_update", update)
 
 
 def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:

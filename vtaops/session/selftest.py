@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.cache import cache_directory, usable
+from vtaops.base.cache import cache_directory, make_private
 from vtaops.base.errors import ProgramError, UnsupportedError, VTAError
 from vtaops.hardware.performance import launch_seconds
 from vtaops.hardware.registers import DESIGNS, RegisterMap
@@ -333,7 +333,7 @@ def _saved(program: Program) -> str:
     """Save a failed program for debugging; return its path, for a message."""
     digest = hashlib.sha256(program.instructions.tobytes()).hexdigest()[:16]
     path = cache_directory("failed") / f"{digest}.vta"
-    if usable(path.parent):
+    if make_private(path.parent):
         with suppress(ProgramError):
             program.save(path)
             return f"the program is {path}"

@@ -21,13 +21,13 @@ from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, moved, 
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.voids import Mask, boxes
 from vtaops.lowering.operation import Elements, Operation
-from vtaops.lowering.parsing.accumulate import JOIN_CALL
-from vtaops.lowering.parsing.expressions import Expression, Values
-from vtaops.lowering.parsing.nests import PRODUCT_CALL, CallNest, TileOperand
 from vtaops.lowering.passes.windows import WINDOW_CALL
+from vtaops.lowering.tree.accumulate import JOIN_CALL
+from vtaops.lowering.tree.expressions import Expression, Values
+from vtaops.lowering.tree.nodes import PRODUCT_CALL, CallNest, TileOperand
 from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
-from vtaops.schedule.intrinsics import GEMM_CALL, POOL_CALL, RESET_CALL
+from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
 
 Box = list[range]
 """The iterations of a nest to execute: one range per loop."""

@@ -1,4 +1,4 @@
-"""emit: lower scheduled TIR to a fragment, the operations of one operator.
+"""emit: lower a tree of tiles to a fragment, the operations of one operator.
 
 A fragment knows only its own buffers, has no tokens, and its micro-ops have no addresses: `link`
 joins fragments to a program. Equal operators with equal tilings share a fragment.
@@ -6,40 +6,35 @@ joins fragments to a program. Equal operators with equal tilings share a fragmen
 
 from __future__ import annotations
 
-import tvm
-
 from vtaops.base.errors import ShapeError
 from vtaops.lowering.emission.images import spanned
 from vtaops.lowering.emission.walk import walk
-from vtaops.lowering.operation import Fragment
+from vtaops.lowering.operation import Fragment, PassContext
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
-from vtaops.lowering.parsing.accumulate import accumulate_in_place
-from vtaops.lowering.parsing.nests import Tree, parse
-from vtaops.lowering.parsing.preserve import preserve_operands
-from vtaops.lowering.passes.overwrite import overwrite_instead_of_reset
-from vtaops.lowering.passes.pairs import merge_pairs
-from vtaops.lowering.passes.post import post_process_outputs
+from vtaops.lowering.passes.order import OPERATOR_PASSES, apply
 from vtaops.lowering.passes.windows import join_taps
-from vtaops.machine.config import Extension, HardwareConfig
+from vtaops.lowering.tree.accumulate import accumulate_in_place
+from vtaops.lowering.tree.nodes import Tree
+from vtaops.lowering.tree.preserve import preserve_operands
+from vtaops.machine.config import HardwareConfig
 from vtaops.program import Buffer, OperatorRecord
 
 UNDESCRIBED = OperatorRecord()
 
 
 def emit(
-    function: tvm.IRModule | Tree,
+    tree: Tree,
     buffers: tuple[Buffer, ...],
     config: HardwareConfig,
     options: LoweringOptions = DEFAULT_OPTIONS,
     record: OperatorRecord = UNDESCRIBED,
 ) -> Fragment:
-    """Lower a flat function to operations.
+    """Lower a tree to operations.
 
     Parameters
     ----------
-    function : IRModule or Tree
-        Result of `flatten`, the parameters of whose ``main`` are the packed `buffers`; or its
-        parsed tree.
+    tree : Tree
+        Of an operator (`build_tree`), or of a parsed schedule.
     buffers : tuple of Buffer
         Arguments of the operator.
     config : HardwareConfig
@@ -62,13 +57,8 @@ def emit(
     if unknown:
         raise ShapeError(f"strides for {unknown[0]!r}; the operator has {', '.join(names)}")
     outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
-    tree = function if isinstance(function, Tree) else parse(function["main"], config)
     tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)
-    operations = walk(tree, buffers, config, options)
-    if config.has(Extension.PAIRS):
-        operations = merge_pairs(operations, config, options.depth(config))
-    operations = overwrite_instead_of_reset(operations, config)
-    if config.has(Extension.POST):
-        operations = post_process_outputs(operations, config)
+    context = PassContext(config, options.depth(config))
+    operations = apply(OPERATOR_PASSES, walk(tree, buffers, config, options), context)
     return Fragment(config, tuple(operations), outer, options, record)

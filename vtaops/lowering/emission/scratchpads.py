@@ -19,11 +19,11 @@ from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import ceil_div
 from vtaops.lowering.operation import Elements
 from vtaops.lowering.options import Capacity
-from vtaops.lowering.parsing import nests
-from vtaops.lowering.parsing.accumulate import JOIN_CALL
-from vtaops.lowering.parsing.expressions import Values
+from vtaops.lowering.tree import nodes as nests
+from vtaops.lowering.tree.accumulate import JOIN_CALL
+from vtaops.lowering.tree.expressions import Values
 from vtaops.machine.config import POST_ROWS, HardwareConfig
-from vtaops.schedule.intrinsics import ALU_CALL, REQUANTIZE_CALL, RESET_CALL
+from vtaops.schedule.calls import ALU_CALL, REQUANTIZE_CALL, RESET_CALL
 
 _Placed = tuple[tuple[nests.Loop, ...], nests.LeafNest]
 """A leaf with the loops around it."""

@@ -16,8 +16,8 @@ from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
 from vtaops.lowering.emission.voids import Mask
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.parsing.expressions import Expression, Values
-from vtaops.lowering.parsing.nests import CopyNest, Loop, Tree, leaves
+from vtaops.lowering.tree.expressions import Expression, Values
+from vtaops.lowering.tree.nodes import CopyNest, Loop, Tree, leaves
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Gemm, Load, Store
 from vtaops.program import NO_BUFFER, Buffer, Role

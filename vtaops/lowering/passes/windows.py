@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.parsing import nests
-from vtaops.lowering.parsing.expressions import Expression
+from vtaops.lowering.tree import nodes as nests
+from vtaops.lowering.tree.expressions import Expression
 from vtaops.machine.config import WINDOW_TILES, HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.program import Buffer
-from vtaops.schedule.intrinsics import GEMM_CALL
+from vtaops.schedule.calls import GEMM_CALL
 
 Nest = TypeVar("Nest", nests.CopyNest, nests.CallNest)
 

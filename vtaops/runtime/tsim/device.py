@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vtaops.base import errors
 from vtaops.base.forks import ForkLock
-from vtaops.base.progress import tell
+from vtaops.base.progress import report_progress
 from vtaops.hardware.build import TRACE_FORMATS, build_model
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters, names_of
@@ -152,14 +152,14 @@ class Tsim(ConfiguredDevice):
         image = arguments.as_bytes(data)
         with self._lock:
             model = self._open()
-            self._dram.check(buffer, image.size)
+            self._dram.own(buffer, image.size)
             model.dram[buffer.address : buffer.address + image.size] = image
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             model = self._open()
-            size = self._dram.check(buffer, nbytes)
-            return np.array(model.dram[buffer.address : buffer.address + size])
+            self._dram.own(buffer, nbytes)
+            return np.array(model.dram[buffer.address : buffer.address + nbytes])
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
         """Run a program; see `vtaops.runtime.Device.launch`.
@@ -196,7 +196,7 @@ class Tsim(ConfiguredDevice):
                 with self._lock:
                     result = model.run(_CHUNK_CYCLES)
                 simulated += _CHUNK_CYCLES
-                tell("simulate cycle", simulated)
+                report_progress("simulate cycle", simulated)
                 if self._interrupted.is_set():
                     raise errors.DeviceError("the launch was interrupted")
                 if result is Result.RUNNING:

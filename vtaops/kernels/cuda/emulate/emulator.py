@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.cache import cache_directory, obtain
+from vtaops.base.cache import cache_directory, get_or_build
 from vtaops.base.errors import UnsupportedError, VTAError
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.kernels.cuda.kernel import CudaKernel
@@ -356,7 +356,7 @@ def _emulator() -> Path:
         _run("-O2", "-c", "-o", folder / "emulator.o", source)
         return folder / "emulator.o"
 
-    return obtain(cache_directory("emulator") / f"{digest.hexdigest()[:32]}.o", make)
+    return get_or_build(cache_directory("emulator") / f"{digest.hexdigest()[:32]}.o", make)
 
 
 # Only the kernel is instrumented, and the emulator replaces the sanitizer's library. Scalars are

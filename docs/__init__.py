@@ -1,0 +1,1 @@
+"""What writes and checks parts of the documents: ``python -m docs NAME``."""

@@ -1,0 +1,245 @@
+"""The list of operators: what is right, on the accelerator, and equal to the bit.
+
+    python -m docs supported --minutes 9      # again until nothing is left
+    python -m docs supported --again          # those of other code than today's
+    python -m docs supported --write          # vtaops/cli/supported.json, docs/supported.md
+    python -m docs supported --networks 200   # and random networks of foreign quantisers
+
+Every form of `trials/forms.py` in the styles of quantisers, and TFLite files of one operator
+(`trials/marks.py`); random networks are of `trials/foreign_networks.py`. Exit code: 1 if something
+is wrong or a raw error, 2 if cases are left.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.options import ROOT, Again, Minutes, State
+from trials import foreign_networks
+from trials.campaign import by_code, resume
+from trials.forms import BY_NAME, FORMS
+from trials.marks import TFLITE, judged, targets, tflite_cases, tflite_mark
+from vtaops.cli.supported import LEGEND, TITLES, Supported, columns, read_rows
+
+NONE = "none"
+"""The place of a network that the file's runtime or the quantiser does not have."""
+
+TFLITE_GROUP = "TFLite"
+
+TABLE = ROOT / "vtaops" / "cli" / "supported.json"
+PAGE = ROOT / "docs" / "supported.md"
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Forms whose names contain this.")] = "",
+    minutes: Minutes = 9.0,
+    again: Again = False,
+    write: Annotated[bool, typer.Option("--write", help="Write the table and the page.")] = False,
+    networks: Annotated[int, typer.Option(help="Random networks: seeds 0, 1, ...")] = 0,
+    state_file: State = Path("supported.jsonl"),
+) -> int:
+    """Read the options, run what is left, show all; return the exit code."""
+    logging.disable(logging.WARNING)
+    asked = [case for case in cases() if only in case] + [str(seed) for seed in range(networks)]
+    results = resume(state_file, asked, trial, minutes, "networks", again=again)
+    bad = {case: r for case, r in results.items() if r["place"] in ("wrong", "raw")}
+    for case, result in bad.items():
+        print(case, result["place"], result["reason"], sep="\n  ")
+    print(dict(Counter(result["place"] for result in results.values())))
+    print(by_code(results))
+    if write:
+        write_table(results)
+    return 1 if bad else 0 if len(results) == len(asked) else 2
+
+
+def cases() -> list[str]:
+    """Return the names of all cases."""
+    onnx = ["|".join((form.name, *target)) for form in FORMS for target in targets(form)]
+    return onnx + ["|".join((name, *target)) for name in tflite_cases() for target in TFLITE]
+
+
+def trial(case: str) -> dict[str, Any]:
+    """Judge one network."""
+    if case.isdecimal():
+        found = foreign_networks.judged(int(case))
+        return {"place": NONE} if found is None else found[1].as_dict() | {"what": found[0]}
+    name, style, config = case.split("|")
+    if name in BY_NAME:
+        mark = judged(BY_NAME[name], style, config)
+    else:
+        mark = tflite_mark(tflite_cases()[name], style, config)
+    return {"place": NONE} if mark is None else mark.as_dict()
+
+
+# ---------------------------------------------------------------------------- table and page
+
+
+def write_table(results: dict[str, dict[str, Any]]) -> None:
+    """Write the table of the package, and the page."""
+    lines = ",\n".join(json.dumps(row) for row in rows(results))
+    TABLE.write_text(f'{{"rows": [\n{lines}\n]}}\n')
+    PAGE.write_text(page(read_rows(TABLE.read_text())))
+
+
+def rows(results: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the table."""
+    for name in dict.fromkeys(case.split("|")[0] for case in results if "|" in case):
+        found = {
+            case.partition("|")[2].replace("|", "/"): result
+            for case, result in results.items()
+            if case.startswith(f"{name}|") and result["place"] != NONE
+        }
+        if found:
+            group, operator, form = _titles(name)
+            row = {"group": group, "operator": operator, "form": form}
+            row |= {"outcomes": {key: _outcome(result) for key, result in found.items()}}
+            reasons = _reasons(found)
+            yield row | ({"reasons": reasons} if reasons else {})
+
+
+def _titles(name: str) -> tuple[str, str, str]:
+    if name in BY_NAME:
+        form = BY_NAME[name]
+        return form.group, form.operator, form.variant
+    operator, _, form = name.partition(" ")
+    return TFLITE_GROUP, operator, form
+
+
+def _outcome(result: dict[str, Any]) -> list[Any]:
+    return [result["place"], *(result.get(key, 0) for key in ("steps", "apart", "launches"))]
+
+
+def _reasons(found: dict[str, dict[str, Any]]) -> dict[str, list[str]]:
+    """Return why a form is not on VTA, with where; that of the hardware that can most is last."""
+    order = [key for key in found if key not in TITLES] + [key for key in TITLES if key in found]
+    reasons: dict[str, list[str]] = {}
+    for key in order:
+        said = found[key].get("reason", "")
+        if said and found[key]["place"] != "vta":
+            text = _without_names(said)
+            reasons[text] = [*reasons.pop(text, []), key]
+    return reasons
+
+
+def _without_names(reason: str) -> str:
+    """Return the first reason of several, without the names of tensors."""
+    return re.sub(r" '[^']*'", "", reason).partition("; ")[0]
+
+
+def page(rows: Sequence[Supported]) -> str:
+    """Return the page."""
+    legend = "\n".join(f"- {mark}: {meaning}" for mark, meaning in LEGEND.items())
+    parts = [INTRODUCTION.format(forms=len(rows), legend=legend), *_overview(rows), *_ways(rows)]
+    for group in dict.fromkeys(row.group for row in rows):
+        inside = [row for row in rows if row.group == group]
+        titles = columns(inside)
+        parts += [f"\n## {group}\n", TFLITE_NOTE if group == TFLITE_GROUP else ""]
+        heads = ["operator", *titles.values(), "on the host because"]
+        operators: dict[str, list[Supported]] = {}
+        for row in inside:
+            operators.setdefault(row.operator, []).append(row)
+        parts += _markdown(
+            heads,
+            ([name, *_shares(forms, titles), _why(forms)] for name, forms in operators.items()),
+        )
+    return re.sub("\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
+
+
+def _ways(rows: Sequence[Supported]) -> list[str]:
+    """Return what to do about the reasons that rows have."""
+    said = [reason for row in rows for reason in row.reasons]
+    lines = [
+        [text, str(count), way]
+        for text, way in WAYS.items()
+        if (count := sum(text in reason for reason in said))
+    ]
+    return ["\n## Ways out\n", *_markdown(["where the reason says", "rows", "do this"], lines)]
+
+
+WAYS = {
+    "is a table": "compile for hardware with the extension `table`, or train with Relu or Clip",
+    "cannot multiply two tensors": "compile for hardware whose ALU multiplies, as `pynq_ext`",
+    "need the extension": "`vtaops quantize`, which makes all scales powers of two",
+    "is not quantised": "put a pair behind that operator; `vtaops quantize` does",
+    "not between quantised tensors": "put pairs around it; `vtaops quantize` does",
+    "not (N, C, H, W)": "join two of its axes before it: images have four",
+    "moves data": "nothing: the host moves bytes; keep products beside each other",
+    "a table for each channel": "one constant for all channels",
+    "are not quantised constants": "quantise these weights, too",
+    "compares two tensors": "a sum, or a Concat and a convolution",
+    "has the dilation": "a pool of adjacent pixels",
+    "VTA has no operator": "the host computes it; `vtaops report profile` shows what that costs",
+}
+"""Parts of reasons, and what a user can do."""
+
+
+def _why(forms: Sequence[Supported]) -> str:
+    """Return why forms are on the host, without repetition: at most two reasons."""
+    said = dict.fromkeys(text for row in forms if (text := row.reason))
+    more = f"; {len(said) - 2} more" if len(said) > 2 else ""
+    return "; ".join([*said][:2]) + more
+
+
+def _overview(rows: Sequence[Supported]) -> list[str]:
+    """Return how many forms of each group are on VTA, by hardware."""
+    lines = []
+    for tflite in (False, True):
+        some = [row for row in rows if (row.group == TFLITE_GROUP) == tflite]
+        titles = columns(some)
+        groups = {row.group: [one for one in some if one.group == row.group] for row in some}
+        shares = ([_link(group), *_shares(inside, titles)] for group, inside in groups.items())
+        lines += ["", *_markdown(["forms on VTA", *titles.values()], shares)] if some else []
+    return ["## At a glance", *lines, MOVED]
+
+
+def _link(group: str) -> str:
+    return f"[{group}](#{group.lower().replace(' ', '-')})"
+
+
+def _shares(rows: Sequence[Supported], keys: Iterable[str]) -> Iterator[str]:
+    for key in keys:
+        found = [row.outcomes[key].place for row in rows if key in row.outcomes]
+        moved = f"+{found.count('moves')}" if "moves" in found else ""
+        yield f"{found.count('vta')}{moved}/{len(found)}" if found else ""
+
+
+def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    rule = ["---"] * len(heads)
+    return [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
+        for line in (heads, rule, *lines)
+    ]
+
+
+INTRODUCTION = """# Supported operators
+
+Each of these {forms} forms of an operator was quantised, compiled, run and compared with the
+runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
+kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 21 and
+batches of 1 to 4. `pynq` and `tiny` are plain VTA, for which `vtaops.quantize` makes scales powers
+of two; `pynq_ext` and `pynq_512` have extensions and free scales. Other quantisers' files are for
+`pynq_ext`: of ONNX Runtime (`ort`: int8; `ort_uint8`; `qoperator`: operators on integers;
+`uint8_ends`: inputs and outputs of uint8), or with pairs as PyTorch, TensorRT and Brevitas (`qcdq`)
+place them. [Quantization](quantization.md) says which differences of a step there may be.
+
+{legend}
+
+The tables count forms by operator. `vtaops plan --supported NAME` prints each form of an operator
+with its marks, `vtaops plan MODEL` the reasons for a model of your own. `python -m docs supported`
+measures the list again; the tests repeat a part of it and fail if a form gets worse.
+"""
+
+MOVED = """
+(+ forms where the host only moves bytes.)"""
+
+TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its
+ends do not count.
+"""

@@ -1,0 +1,295 @@
+"""TilingCandidate and Evaluation: one operator with one tiling on one design, and its cycles.
+
+Defines the identity of a candidate. Scratchpad sizes do not affect the cycles of a tiling that
+fits, so candidates that differ only in them are one: the program is compiled for the smallest
+scratchpads that hold it. The size of the micro-op memory does matter, since micro-ops are reloaded
+if they do not all fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache, cached_property, lru_cache
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import vtaops._timing as _timing
+from vtaops.base.errors import ConfigError, StoreError, VTAError
+from vtaops.compiler.driver import compile, settled
+from vtaops.explore.design import Design
+from vtaops.machine.capabilities import of_target
+from vtaops.machine.config import HardwareConfig
+from vtaops.ops import Operator
+from vtaops.program import Program, Statistics
+from vtaops.program.accesses import Accesses, count_accesses
+from vtaops.program.energy import Energy, energy_of
+from vtaops.program.timing import simulate
+from vtaops.schedule import Tiling, blocked_shape, check_tiling
+
+_Counts = TypeVar("_Counts", Statistics, Accesses)
+_PACKAGE = Path(__file__).parent.parent
+
+_DECISIVE = (
+    "base/shapes.py",
+    *("machine", "ops", "schedule", "lowering", "program", "compiler/driver.py"),
+)
+"""Rooms and files that an evaluation depends on."""
+
+
+@cache
+def model_version() -> str:
+    """Return a digest of the sources that an evaluation depends on and of TVM's version.
+
+    The timing model's loop, in C++, contributes a digest of its own sources.
+
+    An evaluation of another version is never reused.
+    """
+    digest = hashlib.sha256(f"{version('apache-tvm')} {_timing.sources}".encode())
+    for room in _DECISIVE:
+        found = _PACKAGE / room
+        for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
+            digest.update(path.relative_to(_PACKAGE).as_posix().encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def key_of(candidate: dict[str, Any]) -> str:
+    """Return the key of a candidate: a hash of its content and the version of the model."""
+    text = json.dumps({**candidate, "version": model_version()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=1024)
+def name_of(op: Operator) -> str:
+    """Return a text that identifies an operator."""
+    return repr(op)
+
+
+def array_of(config: HardwareConfig) -> tuple[object, ...]:
+    """Return a key that is equal for configurations that differ only in scratchpad sizes."""
+    return config.log_batch, config.log_block, config.extensions
+
+
+@lru_cache(maxsize=1024)
+def operator_dict(op: Operator) -> dict[str, Any]:
+    """Return the identity of an operator as plain data."""
+    stated = {f.name: getattr(op, f.name) for f in fields(op) if getattr(op, f.name) != f.default}
+    return {"kind": type(op).__name__, **stated}
+
+
+@dataclass(frozen=True)
+class TilingCandidate:
+    """An operator with a tiling on a design.
+
+    Attributes
+    ----------
+    op : Operator
+        The operator.
+    tiling : Tiling
+        Its tiling.
+    design : Design
+        The hardware; of its scratchpads only the micro-op memory matters.
+    """
+
+    kind: ClassVar[str] = "evaluation"
+
+    op: Operator
+    tiling: Tiling
+    design: Design
+
+    @cached_property
+    def config(self) -> HardwareConfig:
+        """The configuration to compile for: the smallest scratchpads that hold the tiling."""
+        config = self.design.config
+        key = (*array_of(config), config.log_uop_buff_size)
+        return _smallest(self.op, self.tiling, _Held(config, key))
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """Everything that the evaluation depends on, as plain data."""
+        timing = self.design.timing
+        return {
+            "operator": operator_dict(self.op),
+            "tiling": self.tiling.text,
+            "config": self.config.to_dict(),
+            "capabilities": of_target(self.design.config).name,
+            "port_bytes": timing.port_bytes,
+            "dram_latency": timing.dram_latency,
+            "bandwidth": timing.bandwidth,
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """Key of the record in a store."""
+        return key_of(self.data)
+
+    @cached_property
+    def shares(self) -> tuple[object, ...]:
+        """Key equal for candidates about one program; groups the programs of one loop nest."""
+        loops = replace(self.tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1)
+        array, held = array_of(self.config), self.tiling.text
+        return name_of(self.op), *array, loops.text, held, self.config.bitstream_id
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A configuration; equal to those that differ only in scratchpads that tilings compete for."""
+
+    config: HardwareConfig = field(compare=False)
+    key: tuple[object, ...]
+
+
+@lru_cache(maxsize=65536)
+def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
+    """Return the configuration with the smallest scratchpads that hold a tiling.
+
+    The packing rules reject a few combinations of sizes; then the next larger one is tried.
+    """
+    config = replace(hardware.config, target="sim")
+    used = blocked_shape(settled(op, config), config).footprint(tiling, config)
+    least = {}
+    for memory in ("inp", "wgt", "acc"):
+        size = max(2, used[memory]) * getattr(config, memory).element_bytes  # none has fewer
+        least[f"log_{memory}_buff_size"] = (size - 1).bit_length()
+    for more in sorted(product(range(6), repeat=len(least)), key=sum):
+        sizes = {name: log + m for (name, log), m in zip(least.items(), more, strict=True)}
+        try:
+            return replace(config, **sizes)
+        except ConfigError as error:
+            refusal = error
+    raise ConfigError(f"no scratchpads hold {tiling}: {refusal}")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The program of a candidate, timed by the model.
+
+    Attributes
+    ----------
+    reason : str
+        Why there is no such program; if empty, the other fields are valid.
+    cycles : int
+        Cycles of one run, by the timing model.
+    compute_cycles : int
+        Cycles in which the compute unit works: GEMM, ALU, and its own loads.
+    read_beats, write_beats : int
+        Words transferred over the DRAM port.
+    instructions : int
+        Number of instructions.
+    counters : dict
+        Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes;
+        and reads and writes of each memory (`vtaops.program.accesses.Accesses`).
+    program : str
+        SHA-256 of the program's instructions and micro-ops.
+    """
+
+    reason: str = ""
+    cycles: int = 0
+    compute_cycles: int = 0
+    read_beats: int = 0
+    write_beats: int = 0
+    instructions: int = 0
+    counters: dict[str, int] | None = None
+    program: str = ""
+
+    @property
+    def legal(self) -> bool:
+        """Whether the program exists."""
+        return not self.reason
+
+    @property
+    def statistics(self) -> Statistics:
+        """Upstream's counters; zeros if nothing was counted."""
+        return self._counted(Statistics)
+
+    @property
+    def accesses(self) -> Accesses:
+        """Reads and writes of each memory; zeros if nothing was counted."""
+        return self._counted(Accesses)
+
+    def _counted(self, kind: type[_Counts]) -> _Counts:
+        counters = self.counters or {}
+        return kind(**{f.name: counters.get(f.name, 0) for f in fields(kind)})
+
+    @property
+    def dram_nbytes(self) -> int:
+        """Bytes to and from DRAM, without instructions."""
+        return self.statistics.dram_nbytes
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data; the inverse is `of`."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Deserialize an evaluation.
+
+        Raises
+        ------
+        StoreError
+            If `data` is not from `as_dict`.
+        """
+        counters = data.get("counters") or {}
+        if (
+            set(data) != {f.name for f in fields(cls)}
+            or not isinstance(counters, dict)
+            or not all(isinstance(data[name], str) for name in ("reason", "program"))
+            or not all(map(is_count, [*(data[name] for name in _COUNTS), *counters.values()]))
+        ):
+            raise StoreError(f"this is not an evaluation: {str(dict(data))[:200]}")
+        return cls(**data)
+
+
+def energy(design: Design, evaluation: Evaluation) -> Energy:
+    """Estimate the energy of a program's run; zero if nothing was counted."""
+    return energy_of(design.config, evaluation.statistics, evaluation.accesses)
+
+
+_COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instructions")
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a non-negative integer."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def evaluate(candidate: TilingCandidate) -> Evaluation:
+    """Compile and time the program of a candidate; failure to compile is a result, too."""
+    try:
+        config = candidate.design.config
+        check_tiling(settled(candidate.op, config), config, candidate.tiling)
+        compiled = _compiled(
+            candidate.op,
+            candidate.config,
+            candidate.tiling,
+            of_target(candidate.design.config).name,
+        )
+    except VTAError as error:
+        return Evaluation(reason=str(error))
+    program, counters, content = compiled
+    timeline = simulate(program, candidate.design.timing, events=False)
+    return Evaluation(
+        cycles=timeline.cycles,
+        compute_cycles=timeline.compute_work,
+        read_beats=timeline.port.read_beats,
+        write_beats=timeline.port.write_beats,
+        instructions=len(program),
+        counters=counters,
+        program=content,
+    )
+
+
+@lru_cache(maxsize=16)
+def _compiled(
+    op: Operator, config: HardwareConfig, tiling: Tiling, able: str
+) -> tuple[Program, dict[str, int], str]:
+    """Return a program, to be timed on several machines, its counters, and its hash."""
+    program = compile(op, config, tiling, capabilities=able, verify=False)
+    counters = program.stats().as_dict() | count_accesses(program).as_dict()
+    content = program.instructions.tobytes() + program.micro_ops.tobytes()
+    return program, counters, hashlib.sha256(content).hexdigest()

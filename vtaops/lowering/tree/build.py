@@ -1,0 +1,588 @@
+"""Build the tree of each operator: its loops, loads and calls, for a tiling.
+
+`vtaops.schedule.operators` schedules matrix products and convolutions with TVM's primitives to the
+same trees; tests compare the programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+
+from vtaops import ops
+from vtaops.base.errors import ScheduleError, UnsupportedError
+from vtaops.base.shapes import ceil_div
+from vtaops.lowering.tree.builder import Computed, TreeBuilder, call, nested
+from vtaops.lowering.tree.indices import ZERO, Index, Span, TiledAxis, TileTensor, within
+from vtaops.lowering.tree.nodes import CopyNest, Loop, Node, TileOperand, Tree
+from vtaops.machine.alu import AluOp
+from vtaops.machine.config import HardwareConfig
+from vtaops.ops import Operator
+from vtaops.ops.conv2d_transpose import Phases
+from vtaops.ops.families import WindowOperator
+from vtaops.ops.maxima import AxisTaps, SeparateMaxima
+from vtaops.ops.pooling import LEAST
+from vtaops.schedule import Tiling
+from vtaops.schedule.calls import ALU_CALL, GEMM_CALL, POOL_CALL, RESET_CALL
+
+
+@singledispatch
+def build_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> Tree:
+    """Return the tree of an operator, for a tiling that suits it (`vtaops.schedule.check_tiling`).
+
+    Raises
+    ------
+    UnsupportedError
+        If VTA has no instructions for it.
+    """
+    raise ScheduleError(f"VTA has no schedule for {type(op).__name__}")
+
+
+# ---------------------------------------------------------------------- matrix products
+
+
+@build_tree.register
+def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Tree:
+    tiles = _Matrix(op, config, tiling, op.m, op.n)
+    sums = tiles.sums("data", "weight", op.k, weights="kernel")
+    return tiles.tree(sums, {}, late=tiles.loaded)
+
+
+@build_tree.register
+def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Tree:
+    tiles = _Matrix(op, config, tiling, op.m, op.n, batch=op.batch)
+    sums, operands = tiles.sums("data", "other", op.k), {}
+    if op.coarse:
+        operands["product"] = sums
+        sums = tiles.coarse(op.coarse)
+    return tiles.tree(sums, operands, late=tiles.loaded)
+
+
+class _Matrix(TreeBuilder):
+    """The product of two matrices, or of pairs of them."""
+
+    def __init__(
+        self, op: Operator, config: HardwareConfig, tiling: Tiling, m: int, n: int, batch: int = 0
+    ) -> None:
+        super().__init__(op, config, tiling)
+        self.m = self.cut_rows("m", ceil_div(m, config.batch), tiling.h)
+        self.n = self.channels = self.cut_channels("n", ceil_div(n, config.block_out))
+        pair = Loop("pair", batch or 1)
+        self._pair = [Index.of(pair)] if batch else []
+        self.outer, self.pixels = [pair], [self.m.tiles]
+        self.spans = self.m, self.n
+        self.place = [*self._pair, self.m.position, self.n.position]
+
+    def sums(self, data: str, other: str, depth: int, *, weights: str = "") -> Computed:
+        """Return the products step by step; each step loads both operands."""
+        k = self.cut_sum("k", ceil_div(depth, self.config.block_in))
+        left, right = self._loads(data, other, k, weights)
+        self.loaded = [left[1], right[1]]
+        result = self.accumulators("res_gem")
+        gemm = call(GEMM_CALL, [self.m, k, self.n], result.here, left[1].here, right[1].here)
+        steps = nested([k.tiles], [left[0], right[0], gemm])
+        return [call(RESET_CALL, self.spans, result.here), *steps], result
+
+    def coarse(self, depth: int) -> Computed:
+        """Return the product of the coarse matrices, in one step."""
+        k = Span("k", ceil_div(depth, self.config.block_in))
+        left, right = self._loads("data_coarse", "other_coarse", k)
+        result = self.accumulators("res_coarse")
+        gemm = call(GEMM_CALL, [k, self.m, self.n], result.here, left[1].here, right[1].here)
+        return [left[0], right[0], call(RESET_CALL, self.spans, result.here), gemm], result
+
+    def _loads(
+        self, data: str, other: str, k: Span, weights: str = ""
+    ) -> list[tuple[CopyNest, TileTensor]]:
+        return [
+            self.load(
+                name,
+                scratchpad,
+                [axis, k],
+                [*self._pair, axis.position, k.position],
+                buffer=buffer,
+            )
+            for name, scratchpad, axis, buffer in (
+                (data, "inp", self.m, ""),
+                (other, "wgt", self.n, weights),
+            )
+        ]
+
+
+# ------------------------------------------------------------------------------- images
+
+
+class _Image(TreeBuilder):
+    """An image, in tiles of channel blocks, rows and columns."""
+
+    def __init__(
+        self,
+        op: WindowOperator,
+        config: HardwareConfig,
+        tiling: Tiling,
+        blocks: int,
+        phases: tuple[int, int] = (1, 1),
+    ) -> None:
+        super().__init__(op, config, tiling)
+        height, width = op.out_size
+        self.oc = self.channels = self.cut_channels("oc", blocks)
+        self.y = self.cut_rows("y", height, tiling.h * phases[0])
+        self.x = TiledAxis.cut("x", width, tiling.w * phases[1])
+        self.batch = Loop("image", ceil_div(op.batch, config.batch))
+        self.pixels = [self.batch, self.y.tiles, self.x.tiles]
+        self.spans = self.oc, self.y, self.x
+        self.place = [Index.of(self.batch), self.oc.position, self.y.position, self.x.position]
+
+    def load_image(
+        self, channels: Span, rows: _Pixels, columns: _Pixels, padding: int = 0
+    ) -> tuple[CopyNest, TileTensor]:
+        """Load the pixels that a step reads, with the padding around the image."""
+        *_, blocks, height, width = (span.extent for span in self.dram("data").spans)
+        place = [channels.position, rows.pixel, columns.pixel]
+        return self.load(
+            "data",
+            "inp",
+            [channels, rows.span, columns.span],
+            [Index.of(self.batch), *place],
+            inside=within(zip(place, (blocks, height, width), strict=True)),
+            padding=padding,
+        )
+
+
+@dataclass(frozen=True)
+class _Pixels:
+    """The pixels along one axis that a step reads, with the padding around the image.
+
+    Attributes
+    ----------
+    span : Span
+        Their positions in the padded image.
+    pixel : Index
+        The pixel of the image at the position of `span`.
+    read : Index
+        What a product reads, counted from the first.
+    """
+
+    span: Span
+    pixel: Index
+    read: Index
+
+
+def _sliding(op: WindowOperator, number: int, axis: TiledAxis, tap: Loop, apart: bool) -> _Pixels:
+    """Return the pixels under a sliding window; `apart`, a step reads those of one tap."""
+    window, before = op.window, op.pads[number]
+    step, distance = window.strides[number], window.dilation[number]
+    limit = op.padded_size[number]
+    skips = number == 0 and isinstance(op, ops.Conv2d) and op.gathers_rows
+    if skips:  # the rows of each window, without those between them
+        step, distance, limit = tap.extent, 1, axis.limit * tap.extent
+    begin, inside = axis.begin * step, Index.of(tap) * distance
+    window_extent = 1 if apart else (tap.extent - 1) * distance + 1
+    span = Span(
+        ("row", "column")[number],
+        (axis.extent - 1) * step + window_extent,
+        begin + inside if apart else begin,
+        limit,
+    )
+    pixel = span.position
+    if skips:
+        rows, taps = pixel // tap.extent, pixel % tap.extent
+        pixel = rows * window.strides[0] + taps * window.dilation[0]
+    read = axis.inside * step
+    return _Pixels(span, pixel - before, read if apart else read + inside)
+
+
+# ------------------------------------------------------------------------- convolutions
+
+
+@build_tree.register
+def _(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Tree:
+    tiles = _Convolution(op.unfolded, config, tiling)
+    sums, operands = tiles.sums(), {}
+    if op.bias_tiles:
+        operands["constant"] = tiles.constant()
+    if op.residual and op.scales:
+        operands["conv"] = sums
+        sums, operands["residual_low"] = tiles.scaled_residual()
+    elif op.residual:
+        operands["residual"] = tiles.residual()
+    return tiles.tree(sums, operands, late=tiles.loaded)
+
+
+class _Convolution(_Image):
+    """A convolution, in groups of channel blocks."""
+
+    def __init__(self, op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> None:
+        self._blocks = blocks = op.blocks(config)
+        super().__init__(op, config, tiling, ceil_div(op.out_channels, config.block_out))
+        self._ic = self.cut_sum("ic", blocks.ic)
+        kh, kw = op.window.kernel
+        self._taps = Loop("dy", kh), Loop("dx", kw)
+        self._apart = tiling.taps != "all", tiling.taps == "one"
+        self._rows, self._columns = (
+            _sliding(op, number, axis, tap, apart)
+            for number, (axis, tap, apart) in enumerate(
+                zip((self.y, self.x), self._taps, self._apart, strict=True)
+            )
+        )
+
+    def _channels(self) -> tuple[Span, Index]:
+        """Return the input blocks that a step reads, and which of them a product reads."""
+        blocks, ic = self._blocks, self._ic
+        if blocks.count == 1:
+            return ic, ic.inside
+        limit = blocks.count * blocks.ic
+        if self.oc.extent < blocks.oc:  # a part of one group
+            group = self.oc.tile // (blocks.oc // self.oc.extent)
+            return Span("ic", ic.extent, group * blocks.ic + ic.begin, limit), ic.inside
+        groups = self.oc.extent // blocks.oc
+        begin = self.oc.begin // blocks.oc * blocks.ic + ic.begin
+        span = Span("channel", (groups - 1) * blocks.ic + ic.extent, begin, limit)
+        return span, self.oc.inside // blocks.oc * blocks.ic + ic.inside
+
+    def sums(self) -> Computed:
+        """Return the convolution, step by step."""
+        channels, read = self._channels()
+        load_data, data = self.load_image(channels, self._rows, self._columns)
+        dy, dx = (Span(tap.name, tap.extent) for tap in self._taps)
+        inner = [tap for tap, apart in zip((dy, dx), self._apart, strict=True) if not apart]
+        load_kernel, kernel = self.load(
+            "kernel",
+            "wgt",
+            [self.oc, self._ic, *inner],
+            [self.oc.position, self._ic.position, dy.inside, dx.inside],
+        )
+        self.loaded = [data, kernel]
+        result = self.accumulators("res_conv")
+        pixel = data.at(read, self._rows.read, self._columns.read)
+        order = [self.oc, self.y, self._ic, *inner, self.x]
+        gemm = call(GEMM_CALL, order, result.here, pixel, kernel.here)
+        outside = [tap for tap, apart in zip(self._taps, self._apart, strict=True) if apart]
+        steps = nested([self._ic.tiles, *outside], [load_data, load_kernel, gemm])
+        return [call(RESET_CALL, self.spans, result.here), *steps], result
+
+    def constant(self) -> Computed:
+        """Return the constants of the channels."""
+        load_scale, scale = self.diagonal("constant_scale", each=True)
+        load, tile = self.load("constant", "inp", [], [])
+        result = self.accumulators("res_constant")
+        return [load_scale, load, self.product(result, scale, tile)], result
+
+    def residual(self) -> Computed:
+        """Return the scaled residual."""
+        load_scale, scale = self.diagonal("residual_scale")
+        load, tile = self._load_residual()
+        result = self.accumulators("res_residual")
+        return [load_scale, load, self.product(result, scale, tile)], result
+
+    def scaled_residual(self) -> tuple[Computed, Computed]:
+        """Return the products of the residual with both digits of its factors."""
+        load, tile = self._load_residual()
+        both: list[Computed] = []
+        for name in ("residual_high", "residual_low"):
+            load_scale, scale = self.diagonal(name, each=True)
+            result = self.accumulators(f"res_{name}")
+            both.append(([load_scale, self.product(result, scale, tile)], result))
+        (high, value), low = both
+        return ([load, *high], value), low
+
+    def _load_residual(self) -> tuple[CopyNest, TileTensor]:
+        return self.load("residual", "inp", self.spans, self.place)
+
+
+@build_tree.register
+def _(op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Tree:
+    tiles = _Transposed(op, config, tiling)
+    return tiles.tree(tiles.sums(), {}, late=tiles.loaded)
+
+
+class _Phased:
+    """One axis of a transposed convolution.
+
+    Parameters
+    ----------
+    name : str
+        Prefix of its loops.
+    axis : TiledAxis
+        The pixels of the result.
+    phases : Phases
+        How they read those of the image.
+    count : int
+        The phases of a tile, which share its pixels and weights.
+    apart : bool
+        Whether a step reads the pixels and weights of one tap.
+
+    Attributes
+    ----------
+    phase, tap, step : Span
+        The loops of a product: over phases, taps, and pixels of one phase.
+    result : Index
+        The pixel of the tile.
+    guards : list of Expression
+        The condition that it exists.
+    pixels, weights : _Pixels
+        What a step loads of the image, and of the kernel.
+    """
+
+    def __init__(self, name: str, axis: TiledAxis, phases: Phases, count: int, apart: bool) -> None:
+        stride, before = phases.stride, phases.before
+        self.phase, self.tap = Span(f"{name}_phase", count), Span(f"{name}_tap", phases.taps)
+        self.step = Span(f"{name}_step", ceil_div(axis.extent, count))
+        self.result = self.step.inside * count + self.phase.inside
+        position, tap = axis.begin + self.result, self.tap.inside
+        whole = axis.limit % count == 0  # the last pixel has all phases
+        self.guards = (
+            (position // count).below(axis.limit // count) if whole else position.below(axis.limit)
+        )
+        earlier = 0 if apart else phases.taps - 1  # pixels before that of the first tap
+        first = (axis.begin + before) // stride - phases.lowest - (tap if apart else earlier)
+        extent = (axis.extent - 1 + before) // stride - before // stride + 1 + earlier
+        span = Span(name, extent, first, phases.span)
+        read = (position + before) // stride - phases.lowest - tap
+        self.pixels = _Pixels(span, span.position + phases.lowest, read - first)
+
+        crosses = before % stride + count > stride
+        first = ZERO if crosses else (axis.begin + before) % stride
+        extent = (stride if crosses else count) + earlier * stride
+        first += tap * stride if apart else ZERO
+        read = (position + before) % stride + tap * stride
+        span = Span(f"{name}_weight", extent, first)
+        self.weights = _Pixels(span, span.position, read - first)
+
+
+class _Transposed(_Image):
+    """A transposed convolution: with the kernel in parts, a tile is one row, of one phase."""
+
+    def __init__(self, op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> None:
+        counts = op.rows.phases if tiling.taps == "all" else 1, op.columns.phases
+        blocks = (ceil_div(n, config.block_in) for n in (op.out_channels, op.in_channels))
+        super().__init__(op, config, tiling, next(blocks), counts)
+        self._ic = self.cut_sum("ic", next(blocks))
+        self._kernel = op.window.kernel
+        self._apart = tiling.taps != "all", tiling.taps == "one"
+        self._rows = _Phased("row", self.y, op.rows, counts[0], self._apart[0])
+        self._columns = _Phased("column", self.x, op.columns, counts[1], self._apart[1])
+
+    def sums(self) -> Computed:
+        """Return the convolution, step by step."""
+        rows, columns, oc, ic = self._rows, self._columns, self.oc, self._ic
+        load_data, data = self.load_image(ic, rows.pixels, columns.pixels)
+        weights = [rows.weights.pixel, columns.weights.pixel]
+        load_kernel, kernel = self.load(
+            "kernel",
+            "wgt",
+            [oc, ic, rows.weights.span, columns.weights.span],
+            [oc.position, ic.position, *weights],
+            inside=within(zip(weights, self._kernel, strict=True)),
+        )
+        self.loaded = [data, kernel]
+        result = self.accumulators("res_conv")
+        taps = [rows.tap, columns.tap]
+        inner = [tap for tap, apart in zip(taps, self._apart, strict=True) if not apart]
+        outside = [tap.loop for tap, apart in zip(taps, self._apart, strict=True) if apart]
+        order = [rows.phase, columns.phase, oc, ic, *inner, rows.step, columns.step]
+        gemm = call(
+            GEMM_CALL,
+            order,
+            result.at(oc.inside, rows.result, columns.result),
+            data.at(ic.inside, rows.pixels.read, columns.pixels.read),
+            kernel.at(oc.inside, ic.inside, rows.weights.read, columns.weights.read),
+        )
+        gemm = replace(gemm, guards=(*gemm.guards, *rows.guards, *columns.guards))
+        steps = nested([ic.tiles, *outside], [load_data, load_kernel, gemm])
+        return [call(RESET_CALL, self.spans, result.here), *steps], result
+
+
+# -------------------------------------------------------------------------- elementwise
+
+
+@build_tree.register
+def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Tree:
+    tiles = _Elementwise(op, config, tiling)
+    found = {name: tiles.product_of(name, tensor) for name, tensor, _ in op.products}
+    first, *others = found
+    if [*op.offset_stages] == [first]:  # then its tile is complete first
+        (start, value), (then, other) = (found[name] for name in (first, *others))
+        return tiles.tree(([*start, *then], value), {others[0]: ([], other)}, late=tiles.buffers)
+    return tiles.tree(found[first], found, late=tiles.buffers)
+
+
+class _Elementwise(TreeBuilder):
+    """Pieces of a row of tiles, or of each block of channels."""
+
+    def __init__(self, op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> None:
+        super().__init__(op, config, tiling)
+        blocks = op.tiles(config, "other") if op.by_channel else 1
+        block = Loop("block", blocks)
+        piece = self.cut_rows("piece", op.tiles(config) // blocks, tiling.h)
+        block_place = [Index.of(block)] if op.by_channel else []
+        self.outer, self.pixels = [block], [piece.tiles]
+        self.spans, self.place = (piece,), [*block_place, piece.position]
+        self._other = ((), block_place) if op.by_channel else (self.spans, self.place)
+        self._offsets = op.offset_stages
+        self._loaded: dict[str, TileTensor] = {}
+        self.buffers: list[TileTensor] = []
+
+    def product_of(self, name: str, operand: str) -> Computed:
+        """Return the scaled tiles of a tensor, with its offset."""
+        load_scale, scale = self.diagonal(f"{name}_scale")
+        nodes: list[Node] = [load_scale]
+        spans, place = self._other if operand == "other" else (self.spans, self.place)
+        if operand not in self._loaded:
+            load, self._loaded[operand] = self.load(operand, "inp", spans, place)
+            nodes.append(load)
+            self.buffers.append(self._loaded[operand])
+        result = self.accumulators(f"res_{name}", spans)
+        nodes.append(self.product(result, scale, self._loaded[operand]))
+        self.buffers += [scale, result]
+        if stage := self._offsets.get(name):
+            added = self.accumulators(stage.name, spans)
+            nodes.append(self.stage(stage, added, result))
+            return nodes, added
+        return nodes, result
+
+
+# ------------------------------------------------------------------------------ pooling
+
+
+@build_tree.register
+def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
+    if op.divides:
+        raise UnsupportedError(
+            "avg_pool2d with padding and count_include_pad=False divides border pixels by "
+            "other numbers than inner ones; VTA shifts all of a tile alike"
+        )
+    tiles = _Pool(op, config, tiling)
+    return tiles.tree(tiles.sums(tiling.taps != "all"), {})
+
+
+@build_tree.register
+def _(op: ops.MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
+    tiles = _Pool(op, config, tiling)
+    if separate := op.separate(config):
+        return tiles.separate_maxima(separate)
+    return tiles.maxima(op.reads_inputs(config))
+
+
+class _Pool(_Image):
+    """A pool: every channel block reads only itself."""
+
+    def __init__(
+        self, op: ops.MaxPool2d | ops.AvgPool2d, config: HardwareConfig, tiling: Tiling
+    ) -> None:
+        super().__init__(op, config, tiling, ceil_div(op.channels, config.block_out))
+        kh, kw = op.window.kernel
+        self._dy, self._dx = Span("dy", kh), Span("dx", kw)
+        self._window = op
+
+    def _windows(self, apart: bool = False) -> tuple[_Pixels, _Pixels]:
+        rows = _sliding(self._window, 0, self.y, self._dy.loop, apart)
+        return rows, _sliding(self._window, 1, self.x, self._dx.loop, apart=False)
+
+    def sums(self, apart: bool) -> Computed:
+        """Return the sums; `apart`, rows of the windows are loaded one after the other."""
+        rows, columns = self._windows(apart)
+        load, data = self.load_image(self.oc, rows, columns)
+        load_scale, scale = self.diagonal("data_scale")
+        result = self.accumulators("res_sum")
+        taps = [self._dx] if apart else [self._dy, self._dx]
+        gemm = call(
+            GEMM_CALL,
+            [self.oc, *taps, self.y, self.x],
+            result.here,
+            data.at(self.oc.inside, rows.read, columns.read),
+            scale.here,
+        )
+        reset = call(RESET_CALL, self.spans, result.here)
+        if apart:
+            return [reset, *nested([self._dy.loop], [load, load_scale, gemm])], result
+        return [load, load_scale, reset, gemm], result
+
+    def maxima(self, reads_inputs: bool) -> Tree:
+        """Return the tree of maxima over whole windows."""
+        rows, columns = self._windows()
+        load, data = self.load_image(self.oc, rows, columns, padding=LEAST)
+        result = self.accumulators("res_max")
+        reset = replace(call(RESET_CALL, self.spans, result.here), imm=LEAST)
+        if reads_inputs:  # one instruction per window row
+            pixel = data.at(self.oc.inside, rows.read, columns.read)
+            order = [self._dy, *self.spans, self._dx]
+            pool = call(POOL_CALL, order, result.here, pixel)
+            return self.finished([], [load, reset, pool, self.store(result)])
+        # One per pixel: its real pixels form a rectangle.
+        load_scale, scale = self.diagonal("data_scale")
+        staged = self.accumulators("res_data", data.spans)
+        pixel = staged.at(self.oc.inside, rows.read, columns.read)
+        order = [self._dy, self._dx, *self.spans]
+        maximum = call(ALU_CALL, order, result.here, result.here, pixel)
+        maximum = replace(maximum, alu_op=int(AluOp.MAX))
+        entered = self.product(staged, scale, data)
+        body: list[Node] = [load_scale, load, entered, reset, maximum, self.store(result)]
+        return self.finished([], body)
+
+    def separate_maxima(self, maxima: SeparateMaxima) -> Tree:
+        """Return the tree of maxima along the columns, then along the rows."""
+        load, data = self.load_image(self.oc, *self._windows(), padding=LEAST)
+        load_scale, scale = self.diagonal("data_scale")
+        rows = _Taps("above", self.y, maxima.rows, maxima.stride[0])
+        columns = _Taps("beside", self.x, maxima.columns, maxima.stride[1])
+        found: dict[tuple[bool, bool], TileTensor] = {}
+        enter: dict[tuple[bool, bool], list[Node]] = {}
+        for sides in ((False, False), (False, True), (True, False), (True, True)):
+            if (sides[0] and not maxima.rows.sides) or (sides[1] and not maxima.columns.sides):
+                enter[sides] = []
+                continue
+            spans = self.oc, rows.span(sides[0]), columns.span(sides[1])
+            result = self.accumulators(f"res_{sides}", spans)
+            pixel = data.at(self.oc.inside, rows.pixel(sides[0]), columns.pixel(sides[1]))
+            enter[sides], found[sides] = [self.product(result, scale, pixel)], result
+
+        def widened(above: bool) -> Computed:
+            """Return the maxima of rows along the columns."""
+            value, nodes = found[above, False], [*enter[above, False], *enter[above, True]]
+            for tap in maxima.columns.sides:
+                y, column = value.spans[1].inside, maxima.columns.side(tap, self.x.inside)
+                other = found[above, True].at(self.oc.inside, y, column)
+                nodes, value = self._maximum(nodes, value, other, f"x_{tap}")
+            return nodes, value
+
+        nodes, value = widened(above=False)
+        if maxima.rows.sides:
+            more, sides_of_rows = widened(above=True)
+            nodes += more
+            for tap in maxima.rows.sides:
+                row = maxima.rows.side(tap, self.y.inside)
+                other = sides_of_rows.at(self.oc.inside, row, self.x.inside)
+                nodes, value = self._maximum(nodes, value, other, f"y_{tap}")
+        return self.finished([], [load, load_scale, *nodes, self.store(value)])
+
+    def _maximum(
+        self, nodes: list[Node], value: TileTensor, other: TileOperand, name: str
+    ) -> Computed:
+        """Append the maximum of accumulators and others."""
+        result = self.accumulators(f"{value.name}_{name}", value.spans)
+        nest = call(ALU_CALL, value.spans, result.here, value.here, other)
+        return [*nodes, replace(nest, alu_op=int(AluOp.MAX))], result
+
+
+@dataclass(frozen=True)
+class _Taps:
+    """The pixels along one axis that separated maxima read: in place, and to the sides."""
+
+    name: str
+    axis: TiledAxis
+    taps: AxisTaps
+    stride: int
+
+    def span(self, side: bool) -> Span:
+        """Return the results, or the side pixels, of a tile."""
+        if not side:
+            return self.axis
+        pixels, begin = self.taps.pixels, self.axis.begin * self.taps.stride
+        return Span(self.name, pixels(self.axis.extent), begin, pixels(self.axis.limit))
+
+    def pixel(self, side: bool) -> Index:
+        """Return the loaded pixel of a result, or of a side pixel."""
+        if not side:
+            return self.axis.inside * self.stride + self.taps.place
+        return self.span(side).inside * self.taps.step + self.taps.start

@@ -1,0 +1,237 @@
+"""TreeBuilder: what the trees of all operators are made of: loads, calls, the epilogue, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from vtaops.lowering.tree.expressions import Expression
+from vtaops.lowering.tree.indices import (
+    Index,
+    Span,
+    TiledAxis,
+    TileTensor,
+    guards_of,
+    loops_of,
+)
+from vtaops.lowering.tree.nodes import (
+    PRODUCT_CALL,
+    CallNest,
+    CopyNest,
+    Loop,
+    LoopNode,
+    Node,
+    TileOperand,
+    Tree,
+    leaves,
+)
+from vtaops.machine.config import HardwareConfig
+from vtaops.ops import Operator
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
+from vtaops.schedule import Tiling
+from vtaops.schedule.calls import ALU_CALL, REQUANTIZE_CALL
+
+Computed = tuple[list[Node], TileTensor]
+"""Statements, and the accumulators that they fill."""
+
+Operands = Mapping[str, Computed]
+"""The operands of stages that are computed, by name."""
+
+_POST = {"bias": "bias", "scales": "scale"}
+"""The halves of the parameters of POST that hold the vectors of a `ScaleStage`."""
+
+
+class TreeBuilder:
+    """The result of an operator in tiles, which one virtual thread after the other computes.
+
+    Parameters
+    ----------
+    op, config, tiling
+        The operator, the hardware and the sizes of tiles.
+
+    Attributes
+    ----------
+    spans : tuple of Span
+        What a tile of the result spans.
+    place : list of Index
+        Where the tile lies in the result.
+    channels : TiledAxis or None
+        The channels of a tile, which its vectors have too.
+    outer, pixels : list of Loop
+        Loops around all tiles; loops over the tiles with the same channels.
+    """
+
+    def __init__(self, op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
+        self.op, self.config, self.tiling = op, config, tiling
+        self._shapes = {b.name: op.declared_shape(b, config) for b in op.buffers(config)}
+        self._threads = Loop("thread", tiling.threads)
+        thread = Index.of(self._threads)
+        self._channel_thread = thread // tiling.h_threads
+        self._row_thread = thread % tiling.h_threads
+        self.spans: tuple[Span, ...] = ()
+        self.place: list[Index] = []
+        self.channels: TiledAxis | None = None
+        self.outer: list[Loop] = []
+        self.pixels: list[Loop] = []
+
+    def cut_channels(self, name: str, blocks: int) -> TiledAxis:
+        """Cut the output channels, in blocks."""
+        size, threads = self.tiling.oc // self.config.block_out, self.tiling.oc_threads
+        return TiledAxis.cut(name, blocks, size, threads, self._channel_thread)
+
+    def cut_rows(self, name: str, extent: int, size: int) -> TiledAxis:
+        """Cut the rows of the result."""
+        return TiledAxis.cut(name, extent, size, self.tiling.h_threads, self._row_thread)
+
+    def cut_sum(self, name: str, blocks: int) -> TiledAxis:
+        """Cut the reduction over input channels, in blocks."""
+        return TiledAxis.cut(name, blocks, self.tiling.ic // self.config.block_in)
+
+    # -------------------------------------------------------------------------- leaves
+
+    def accumulators(self, name: str, spans: Sequence[Span] | None = None) -> TileTensor:
+        """Return accumulators, by default one for each element of a tile of the result."""
+        spans = self.spans if spans is None else (*spans,)
+        return TileTensor(name, "acc", "int32", spans, self.config.acc.lanes)
+
+    def dram(self, name: str) -> TileTensor:
+        """Return a packed argument; its two innermost axes are lanes."""
+        *outer, rows, lanes = self._shapes[name]
+        spans = tuple(Span("", extent) for extent in outer)
+        return TileTensor(name, "", "int32" if name in VECTORS else "int8", spans, rows * lanes)
+
+    def load(
+        self,
+        name: str,
+        scratchpad: str,
+        spans: Sequence[Span],
+        place: Sequence[Index],
+        *,
+        buffer: str = "",
+        inside: Expression | None = None,
+        padding: int = 0,
+    ) -> tuple[CopyNest, TileTensor]:
+        """Load a tile from `place` of an argument; where not `inside`, it is padding."""
+        source = self.dram(name)
+        tile = TileTensor(
+            f"{buffer or name}_buf", scratchpad, source.dtype, tuple(spans), source.lanes
+        )
+        return _copy(spans, tile, [s.inside for s in spans], source, place, inside, padding), tile
+
+    def diagonal(self, name: str, *, each: bool = False) -> tuple[CopyNest, TileTensor]:
+        """Load the weight tile that scales all channels, or one for `each` block of them."""
+        if not each:
+            return self.load(name, "wgt", [], [])
+        assert self.channels is not None
+        return self.load(name, "wgt", [self.channels], [self.channels.position])
+
+    def store(self, value: TileTensor) -> CopyNest:
+        """Store a tile of the result."""
+        here = [span.inside for span in self.spans]
+        return _copy(self.spans, self.dram("res"), self.place, value, here)
+
+    def product(
+        self, result: TileTensor, scale: TileTensor, data: TileTensor | TileOperand
+    ) -> CallNest:
+        """Multiply input tiles by diagonal weight tiles, each to an accumulator."""
+        read = data.here if isinstance(data, TileTensor) else data
+        return call(PRODUCT_CALL, result.spans, result.here, read, scale.here)
+
+    def stage(
+        self, stage: Stage, result: TileTensor, *operands: TileTensor | TileOperand
+    ) -> CallNest:
+        """Return a stage from the accumulators before it, and its operands, to those behind it."""
+        read = (each.here if isinstance(each, TileTensor) else each for each in operands)
+        if isinstance(stage, ScaleStage):
+            nest = call(REQUANTIZE_CALL, result.spans, result.here, *read)
+            return replace(nest, scaling=(stage.zero_point, *stage.clip, stage.fine))
+        nest = call(ALU_CALL, result.spans, result.here, *read)
+        return replace(nest, alu_op=int(stage.op), imm=stage.imm)
+
+    def _vector(self, name: str, scratchpad: str) -> tuple[CopyNest, TileTensor]:
+        """Load what a tile needs of a vector: its channels, or the one block that all share."""
+        blocks = self.dram(name).spans[0].extent
+        channels = [self.channels] if self.channels and blocks > 1 else []
+        return self.load(name, scratchpad, channels, [axis.position for axis in channels])
+
+    # ---------------------------------------------------------------------- statements
+
+    def tree(self, sums: Computed, operands: Operands, late: Iterable[TileTensor] = ()) -> Tree:
+        """Return the tree of an operator: its sums, the stages of its epilogue, and the store.
+
+        What computes an operand stands before the stage that reads it. Vectors are loaded once for
+        all tiles with the same channels, if these are neighbours; the rows of POST before the sums.
+
+        Parameters
+        ----------
+        sums : Computed
+            What the first stage reads.
+        operands : mapping of str to Computed
+            What other operands of stages are.
+        late : iterable of TileTensor
+            The buffers that have their places behind all others.
+        """
+        first: list[Node] = []
+        body, value = [*sums[0]], sums[1]
+        vectors_first = self.tiling.keep == "wgt" and self.channels is not None
+        for number, stage in enumerate(self.op.stages):
+            read: list[TileTensor] = []
+            for name in stage.operands:
+                if name in VECTORS and isinstance(stage, ScaleStage):
+                    load, tensor = self._vector(name, _POST[name])
+                    first.insert(0, load)
+                elif name in VECTORS:
+                    load, tensor = self._vector(name, "acc")
+                    (first if vectors_first else body).append(load)
+                else:
+                    nodes, tensor = operands[name]
+                    body = [*nodes, *body] if number == 0 else [*body, *nodes]
+                read.append(tensor)
+            result = self.accumulators(stage.name)
+            body.append(self.stage(stage, result, value, *read))
+            value = result
+        return self.finished(first, [*body, self.store(value)], late)
+
+    def finished(
+        self, first: list[Node], body: list[Node], late: Iterable[TileTensor] = ()
+    ) -> Tree:
+        """Return the tree of what happens first for tiles of the same channels, then for each."""
+        channels = [self.channels.tiles] if self.channels else []
+        if self.tiling.keep == "wgt" and channels:
+            nodes = nested([*self.outer, *channels], [*first, *nested(self.pixels, body)])
+        else:
+            nodes = nested([*self.outer, *self.pixels, *channels], [*first, *body])
+        if self._threads.extent > 1:
+            nodes = [LoopNode(self._threads, tuple(nodes), threads=True)]
+        last = [tensor.buffer for tensor in late]
+        written = dict.fromkeys(leaf.dst.buffer for leaf in leaves(nodes))
+        early = [buffer for buffer in written if buffer.scratchpad and buffer not in last]
+        return Tree(tuple(nodes), (*early, *last))
+
+
+def call(name: str, spans: Sequence[Span], *operands: TileOperand) -> CallNest:
+    """Return a call for all positions of some spans."""
+    return CallNest(loops_of(spans), guards_of(spans), operands, name)
+
+
+def nested(loops: Sequence[Loop], body: list[Node]) -> list[Node]:
+    """Wrap a body in the loops with more than one iteration."""
+    for loop in reversed(loops):
+        body = [LoopNode(loop, tuple(body))] if loop.extent > 1 else body
+    return body
+
+
+def _copy(
+    spans: Sequence[Span],
+    dst: TileTensor,
+    to: Sequence[Index],
+    src: TileTensor,
+    of: Sequence[Index],
+    inside: Expression | None = None,
+    padding: int = 0,
+) -> CopyNest:
+    """Return the lane-by-lane copy of an element at `of` to one at `to`."""
+    lane = Loop("lane", dst.lanes)
+    operands = dst.at(*to, lane=Index.of(lane)), src.at(*of, lane=Index.of(lane))
+    loops = loops_of(spans) + ((lane,) if lane.extent > 1 else ())
+    return CopyNest(loops, guards_of(spans), operands, inside, padding)

@@ -1,0 +1,39 @@
+"""Expression: an integer function of loop variables, for evaluation with NumPy.
+
+Emission evaluates indices and conditions over whole loop nests instead of matching their patterns:
+exact for every shape, whatever divisions and bounds they contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+_GLOBALS = {"minimum": np.minimum, "maximum": np.maximum}
+
+Values = dict[str, int]
+"""Values of the outer loops, by name."""
+
+
+class Expression:
+    """A Python expression over loop variables, compiled.
+
+    Attributes
+    ----------
+    names : frozenset of str
+        The loop variables that occur in it.
+    affine : bool
+        Whether it is known to be affine in them.
+    """
+
+    __slots__ = ("_code", "affine", "names")
+
+    def __init__(self, source: str, names: Iterable[str], affine: bool) -> None:
+        self._code = compile(source, "<index>", "eval")
+        self.names, self.affine = frozenset(names), affine
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """Evaluate with integers or broadcastable integer arrays for the loop variables."""
+        return eval(self._code, _GLOBALS, values)
