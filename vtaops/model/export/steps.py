@@ -17,7 +17,7 @@ from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.graph.weighted import spread
 from vtaops.model.export.blob import NONE, Blob, SlotNumber, StepKind
-from vtaops.model.export.boxes import Patchwork, joined
+from vtaops.model.export.boxes import StridedView, joined
 from vtaops.model.export.values import Values, itemsize
 
 Words = tuple[int, ...]
@@ -75,10 +75,10 @@ def _add_transposed_convolution(
             window = Window(weight.shape[2:], padding=(top, left, 0, 0))
             slots = data, blob.temporary(math.prod(shape))
             _convolution(op, weight, window, slots, node, values, shape)
-            columns.append(Patchwork.of(slots[1], (*shape[:3], 1, shape[3], 1)))
+            columns.append(StridedView.of(slots[1], (*shape[:3], 1, shape[3], 1)))
         rows.append(joined(columns, 5))
     slot = values.in_order(joined(rows, 3), 1)
-    whole = Patchwork.of(slot, (n, o, shape[2] * down, shape[3] * across))
+    whole = StridedView.of(slot, (n, o, shape[2] * down, shape[3] * across))
     values.define(node.outputs[0], whole.sliced(2, 0, size[0]).sliced(3, 0, size[1]))
 
 
@@ -239,7 +239,7 @@ def _pairs(scaling: Requantization) -> np.ndarray:
 @_add.register
 def _add_max_pool(op: operators.MaxPool, node: Node, values: Values) -> None:
     data = node.inputs[0]
-    window, image = op.window(data), Patchwork.of(values.slot(data), data.shape)
+    window, image = op.window(data), StridedView.of(values.slot(data), data.shape)
     _pool(node, values, image, window, (NONE, 0), (NONE, 0, 0, 0, 0, 1))
 
 
@@ -247,7 +247,7 @@ def _add_max_pool(op: operators.MaxPool, node: Node, values: Values) -> None:
 def _add_average_pool(op: operators.AveragePool, node: Node, values: Values) -> None:
     blob, data = values.blob, node.inputs[0]
     window, entries = op.window(data), []
-    image = Patchwork.of(values.slot(data), data.shape)
+    image = StridedView.of(values.slot(data), data.shape)
     if op.differs(data):
         for real in np.unique(np.multiply.outer(*op.counts(data))):
             factor, scaling = op.of_count(int(real), window.count)
@@ -270,7 +270,7 @@ def _of_values(scaling: Requantization) -> Requantization:
 def _pool(
     node: Node,
     values: Values,
-    image: Patchwork,
+    image: StridedView,
     window: Window,
     cases: Words,
     scaling: Words,
@@ -370,7 +370,7 @@ def _add_upsample(op: operators.Upsample, node: Node, values: Values) -> None:
     rows, columns = op.factors
     spread = values.array(node.inputs[0]).repeated(4, columns).repeated(3, rows)
     slot = values.in_order(spread, itemsize(node.inputs[0]))
-    values.define(node.outputs[0], Patchwork.of(slot, node.outputs[0].shape))
+    values.define(node.outputs[0], StridedView.of(slot, node.outputs[0].shape))
 
 
 @_add.register
@@ -379,7 +379,7 @@ def _add_pad(op: operators.Pad, node: Node, values: Values) -> None:
     if op.mode == "constant":
         array = _bordered(values.array(data), op.padding, data.zero_point)
     else:
-        array = Patchwork.of(values.slot(data), data.shape)
+        array = StridedView.of(values.slot(data), data.shape)
         for axis in (0, 1):
             before, behind = (
                 [array.sliced(2 + axis, at, 1) for at in found]
@@ -389,7 +389,7 @@ def _add_pad(op: operators.Pad, node: Node, values: Values) -> None:
     values.define(node.outputs[0], array)
 
 
-def _bordered(array: Patchwork, padding: Words, zero: int) -> Patchwork:
+def _bordered(array: StridedView, padding: Words, zero: int) -> StridedView:
     top, left, bottom, right = padding
     return array.padded(2, top, bottom, zero).padded(3, left, right, zero)
 
@@ -402,7 +402,7 @@ def _add_expand(op: operators.Expand, node: Node, values: Values) -> None:
 @_add.register
 def _add_constant(op: operators.Constant, node: Node, values: Values) -> None:
     slot = values.blob.constant(np.ascontiguousarray(op.value))
-    values.define(node.outputs[0], Patchwork.of(slot, op.value.shape))
+    values.define(node.outputs[0], StridedView.of(slot, op.value.shape))
 
 
 @_add.register
@@ -418,7 +418,7 @@ def _add_channel_shuffle(op: operators.ChannelShuffle, node: Node, values: Value
     n, c, h, w = node.outputs[0].shape
     grouped = values.shaped(node.inputs[0], (n, op.groups, c // op.groups, h, w))
     slot = values.in_order(grouped.transposed((0, 2, 1, 3, 4)), itemsize(node.inputs[0]))
-    values.define(node.outputs[0], Patchwork.of(slot, (n, c, h, w)))
+    values.define(node.outputs[0], StridedView.of(slot, (n, c, h, w)))
 
 
 @_add.register
