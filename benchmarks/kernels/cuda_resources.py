@@ -56,13 +56,14 @@ class Row:
 
 def kernels() -> Iterator[tuple[str, Any]]:
     """Yield (name, kernel): those that the benchmark measures, and all stages of the lessons."""
-    from benchmarks.kernels.cuda_operators import operators
+    from benchmarks.kernels.cuda_operators import chosen, operators, report_lesson
     from vtaops.kernels.cuda import CudaKernel
     from vtaops.kernels.lessons import lessons
 
     for name, size, op in operators():
-        yield f"{name} {size}", CudaKernel(op)
-    for lesson in lessons("cuda").values():
+        yield f"{name} {size}", chosen(op)
+    own = [report_lesson(name, "cuda") for name in ("conv1d", "separable")]
+    for lesson in (*lessons("cuda").values(), *own):
         for stage in lesson.stages:
             name = f"lesson {lesson.name}: {stage.name}"
             yield name, CudaKernel(lesson.op(lesson.size), schedule=stage.schedule)

@@ -76,8 +76,8 @@ def lesson(
     name: Annotated[
         str,
         Argument(
-            help="vector_add, broadcast_add, matmul, conv2d, depthwise, conv1d, max_pool, "
-            "avg_pool, batch_norm; on a GPU also separable."
+            help="vector_add, broadcast_add, matmul, conv2d, depthwise, max_pool, avg_pool or "
+            "batch_norm."
         ),
     ],
     *,
@@ -114,12 +114,11 @@ def lesson(
     """
     if threads is not None:
         os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
-    from vtaops.kernels.lessons import lesson_table, lessons, run_lesson, where
+    from vtaops.kernels.lessons import find_lesson, lesson_table, run_lesson, where
 
-    chosen = lessons(target).get(name)
-    sizes = size or [chosen.size if chosen else 1]
-    found = {n: run_lesson(name, target, n, tuple(stage or ()), budget, card) for n in sizes}
-    assert chosen is not None  # the first run has rejected other names
+    chosen = find_lesson(name, target)
+    sizes = size or [chosen.size]
+    found = {n: run_lesson(chosen, n, tuple(stage or ()), budget, card) for n in sizes}
     title, machine = f"{name} on {target}", where(target, card)
     parts: list[Table | str] = []
     for n, rows in found.items():
