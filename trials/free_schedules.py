@@ -302,7 +302,7 @@ def tried(seed: str, kind: str) -> Outcome:
         subject, s = drawn(rng, kind)
         buffers = None if subject.operator is None else subject.operator.buffers(subject.config)
         how = {"buffers": buffers, "capacity": capacity, "capabilities": "fsim"}
-        program = vtaops.build(s, subject.config, **how)
+        program = vtaops.compile_schedule(s, subject.config, **how)
     except vtaops.ScheduleError as error:
         return Outcome(refused=str(error))
     except vtaops.VTAError as error:

@@ -220,7 +220,7 @@ def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Ti
     return best
 
 
-def build(
+def compile_schedule(
     schedule: tvm.s_tir.Schedule | tvm.IRModule,
     config: HardwareConfig | str | Path = "pynq",
     *,
@@ -262,7 +262,7 @@ def build(
 
     Examples
     --------
-    >>> program = vtaops.build(s, "pynq")
+    >>> program = vtaops.compile_schedule(s, "pynq")
     >>> result = program.run(vtaops.runtime.Fsim("pynq"), data_packed, kernel_packed)
 
     Raises
