@@ -15,7 +15,6 @@ from time import perf_counter
 
 from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
-from vtaops.base.garbage import collection_paused
 from vtaops.lowering import Fragment, LoweringOptions, Strides
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
 from vtaops.machine.config import DRAM_BYTES, POST_ROWS, Extension, HardwareConfig
@@ -28,7 +27,6 @@ from vtaops.schedule.candidates import TilingList
 _log = logging.getLogger(__name__)
 
 
-@collection_paused()
 def compile(
     op: Operator,
     config: HardwareConfig | str | Path = "pynq",
@@ -90,7 +88,6 @@ def compile(
     return program
 
 
-@collection_paused()
 def emit(
     op: Operator,
     config: HardwareConfig | str | Path = "pynq",

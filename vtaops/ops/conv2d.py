@@ -18,7 +18,7 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
-from vtaops.machine.views import Columns, KernelColumns, Windows
+from vtaops.machine.views import KernelColumns, Patches, Windows
 from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
@@ -95,7 +95,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         With scales, or a multiplier and a shift that rounds half up: added after the shift.
     fold_columns : bool
         Whether the host packs kernel columns as input channels, so that a first layer of few
-        channels fills its tiles (see `vtaops.machine.views.Columns`); one group only.
+        channels fills its tiles (see `vtaops.machine.views.Patches.of_columns`); one group only.
 
     Raises
     ------
@@ -339,7 +339,9 @@ class Conv2d(WindowOperator, SumOfProducts):
         if not self.fold_columns:
             view = self.windows(config) or self.channel_groups.view(config)
             return data_layout(config), kernel_layout(config, view)
-        return data_layout(config, Columns.of(self.window)), kernel_layout(config, KernelColumns())
+        return data_layout(config, Patches.of_columns(self.window)), kernel_layout(
+            config, KernelColumns()
+        )
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
         if buffer.name == "kernel" and self.windows(config):  # lowering joins the taps of a window

@@ -19,11 +19,10 @@ from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import BASES, FINE_BITS, FINE_SHIFTS, MULTIPLIER_BITS, NUDGE_STEP
 from vtaops.base.window import Size
 from vtaops.machine.alu import AluOp
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import LEAST, HardwareConfig
 from vtaops.ops.base import Operator
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
-from vtaops.ops.pooling import LEAST
 
 Expr = Any
 """A TIR expression. TVM gives no useful static types."""

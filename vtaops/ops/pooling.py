@@ -23,9 +23,6 @@ from vtaops.program import Buffer
 
 Pool = TypeVar("Pool", bound="_Pool2d")
 
-LEAST = -128
-"""Value of padding in max pooling, neutral for the maximum of int8 values."""
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class _Pool2d(WindowOperator):
