@@ -44,7 +44,7 @@ from vtaops.model.model import Model
 from vtaops.program import Program
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
-from vtaops.program.region import Argument, HostStage, Region, Row, RowSums
+from vtaops.program.region import Argument, HostStage, NodePlacement, Region, RowSums
 
 MAGIC = b"VTAMODEL"
 FORMAT_VERSION = 5
@@ -140,7 +140,7 @@ def loads(data: bytes) -> Model:
             )
         graph = _read_graph(header["graph"], blobs)
         stages = _read_all(header["stages"], blobs, HostStage, Region)
-        rows = _read_all(header["plan"], blobs, Row)
+        rows = _read_all(header["plan"], blobs, NodePlacement)
         capabilities = find(header["capabilities"])
         (agreement,) = _read_all([header["agreement"]], blobs, Agreement)
         check_stages(graph, stages, config.fingerprint)
@@ -232,7 +232,7 @@ def _is_operator(kind: Any) -> bool:
 _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Agreement, Argument, HostStage, Region, Requantization, Row, RowSums, Tensor),
+        *(Agreement, Argument, HostStage, Region, Requantization, NodePlacement, RowSums, Tensor),
         *(kind for kind in vars(operators).values() if _is_operator(kind)),
     )
 }

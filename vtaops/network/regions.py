@@ -12,8 +12,8 @@ from vtaops.graph import Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.placement import ping_pong
 from vtaops.network.fragments import Fragments, find_groups, finished
+from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
-from vtaops.network.storage import MappedOperator
 from vtaops.network.target import Target
 from vtaops.program import Buffer, Role
 from vtaops.program.memory import Lifetime, place
