@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -164,25 +165,33 @@ def section(
 ) -> list[str]:
     """Return the section of one primitive on one kind of device."""
     from vtaops.kernels.cuda.emulate import compiler
-    from vtaops.kernels.lessons import run_lesson
 
     op, small = report_operators()[lesson]
     lines = [f"## {title}", "", f"`{brief(op)}`", ""]
     lines += gpu_table(lesson, op, results) if kind == "cuda" else cpu_table(lesson, op, budget)
     chosen = report_lesson(lesson, kind)
     steps = chosen.stages
-    remarks = {}
-    if kind == "cpu":
-        remarks = {row.stage: row.remark for row in run_lesson(chosen, budget=budget)}
-    lines += ["", "Steps:", ""]
-    for number, step in enumerate(steps, 1):
-        told = f"{step.explanation} {remarks.get(step.name, '')}".strip()
-        lines.append(f"{number}. **{step.name}**: {told}")
+    if lesson in ("conv1d", "separable"):
+        lines += ["", "Steps:", "", *_steps(chosen, kind, budget)]
+    else:
+        lines += ["", f"Steps: [lessons]({'lessons' if kind == 'cpu' else 'lessons_cuda'}.md)."]
     shown = (steps[0], steps[-1])
     lines += ["", _scripts(small, lesson, kind, shown, out)]
     if kind == "cpu" or compiler():
         lines += ["", *_diagram(small, lesson, kind, shown, out)]
     return [*lines, ""]
+
+
+def _steps(lesson: Any, kind: str, budget: float) -> Iterator[str]:
+    """Yield the explanations of the steps; on the CPU with what their times say."""
+    from vtaops.kernels.lessons import run_lesson
+
+    remarks = {}
+    if kind == "cpu":
+        remarks = {row.stage: row.remark for row in run_lesson(lesson, budget=budget)}
+    for number, step in enumerate(lesson.stages, 1):
+        told = f"{step.explanation} {remarks.get(step.name, '')}".strip()
+        yield f"{number}. **{step.name}**: {told}"
 
 
 def _target(kind: str) -> Any:

@@ -17,7 +17,6 @@ import tvm
 
 from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
-from vtaops.base.garbage import collection_paused
 from vtaops.lowering import Capacity, Fragment, LoweringOptions, Strides
 from vtaops.lowering.options import ONE_TILE_EACH
 from vtaops.lowering.tree.tir import parse
@@ -35,7 +34,6 @@ from vtaops.schedule.checks import check as check_schedule
 _log = logging.getLogger(__name__)
 
 
-@collection_paused()
 def compile(
     op: Operator,
     config: HardwareConfig | str | Path = "pynq",
@@ -97,7 +95,6 @@ def compile(
     return program
 
 
-@collection_paused()
 def emit(
     op: Operator,
     config: HardwareConfig | str | Path = "pynq",

@@ -19,7 +19,7 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
-from vtaops.machine.views import Columns, KernelColumns, Windows
+from vtaops.machine.views import KernelColumns, Patches, Windows
 from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
@@ -107,7 +107,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         With scales, or a multiplier and a shift that rounds half up: added after the shift.
     fold_columns : bool
         Whether the host packs kernel columns as input channels, so that a first layer of few
-        channels fills its tiles (see `vtaops.machine.views.Columns`); one group only.
+        channels fills its tiles (see `vtaops.machine.views.Patches.of_columns`); one group only.
 
     Raises
     ------
@@ -351,7 +351,9 @@ class Conv2d(WindowOperator, SumOfProducts):
         if not self.fold_columns:
             view = self.windows(config) or self.channel_groups.view(config)
             return data_layout(config), kernel_layout(config, view)
-        return data_layout(config, Columns.of(self.window)), kernel_layout(config, KernelColumns())
+        return data_layout(config, Patches.of_columns(self.window)), kernel_layout(
+            config, KernelColumns()
+        )
 
     # -------------------------------------------------------------- declaration
 

@@ -37,6 +37,7 @@ from vtaops.base.fixed_point import (
 )
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import Alu, values_of
 from vtaops.machine.layout import vector_layout
 from vtaops.ops.declarations import Lane
 from vtaops.program import Buffer, Role
@@ -47,7 +48,7 @@ VECTORS = frozenset({"bias", "multiplier", "scales"})
 INT8 = (-128, 127)
 """Default bounds of a result; a ReLU is ``(0, 127)``."""
 
-IMMEDIATE = range(-(1 << 15), 1 << 15)
+IMMEDIATE = values_of(Alu, "imm")
 """Range of an ALU immediate."""
 
 Rounding = Literal["truncate", "half_up"]

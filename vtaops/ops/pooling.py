@@ -14,7 +14,7 @@ from tvm import te, tirx
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
 from vtaops.base.shapes import Padding, Pair, require_at_least
-from vtaops.machine.config import Extension, HardwareConfig
+from vtaops.machine.config import LEAST, Extension, HardwareConfig
 from vtaops.ops import declarations
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import scale_buffer
@@ -24,9 +24,6 @@ from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.program import Buffer
 
 Pool = TypeVar("Pool", bound="_Pool2d")
-
-LEAST = -128
-"""Value of padding in max pooling, neutral for the maximum of int8 values."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
