@@ -47,7 +47,7 @@ SOURCES = {
     "kernels/images/throughput.png": (SEED_SCRIPT, "throughput.json"),
     "kernels/images/lesson_cuda_*.svg": (LESSONS, "lessons_cuda.json"),
     "kernels/images/lesson_[!c]*.svg": (LESSONS, "lessons.json"),
-    "kernels/images/lesson_conv*.svg": (LESSONS, "lessons.json"),
+    "kernels/images/lesson_conv2d*.svg": (LESSONS, "lessons.json"),
     "kernels/images/a3_*.png": (
         "benchmarks/kernels/a3_report.py",
         "../../docs/kernels/a3_report.md",

@@ -56,4 +56,4 @@ def schedule(s: tvm.s_tir.Schedule) -> None:
 if __name__ == "__main__":
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else 16
     best = metaschedule.tune(declare(), schedule, CONFIG, trials=trials, seed=1)
-    print(best.script(), f"# {vtaops.build(best, CONFIG).cycles():,} cycles")
+    print(best.script(), f"# {vtaops.compile_schedule(best, CONFIG).cycles():,} cycles")

@@ -36,8 +36,10 @@ def space(s):
 
 def test_the_best_candidate_is_the_fastest_of_the_space_and_equals_numpy():
     best = tune(declaration(), space, TINY, trials=16, seed=1)
-    program = vtaops.build(best, TINY)
-    every = [vtaops.build(Plan(oc=2, y=y, x=8).schedule(OP), TINY).cycles() for y in ROWS[:-1]]
+    program = vtaops.compile_schedule(best, TINY)
+    every = [
+        vtaops.compile_schedule(Plan(oc=2, y=y, x=8).schedule(OP), TINY).cycles() for y in ROWS[:-1]
+    ]
     assert program.cycles() == min(every) < max(every)
     arrays = OP.arrays(np.random.default_rng(0))
     with Fsim(TINY) as device:
@@ -53,7 +55,7 @@ def test_the_pieces_work_in_a_tuner_of_tvm(tmp_path):
     counted = []
 
     def make(module):
-        counted.append(vtaops.build(module, TINY, capacity=Capacity(inp=2, wgt=2)))
+        counted.append(vtaops.compile_schedule(module, TINY, capacity=Capacity(inp=2, wgt=2)))
         return counted[-1]
 
     host = tvm.target.Target(HOST)
@@ -76,7 +78,9 @@ def test_the_pieces_work_in_a_tuner_of_tvm(tmp_path):
     found = sorted(float(r.run_secs[0]) for r in database.get_all_tuning_records())
     assert found == sorted(seconds_of(program) for program in counted)
     assert found[0] == pytest.approx(min(p.cycles() for p in counted) / 100e6)
-    best = vtaops.build(ms.tir_integration.compile_tir(database, declaration(), host), TINY)
+    best = vtaops.compile_schedule(
+        ms.tir_integration.compile_tir(database, declaration(), host), TINY
+    )
     assert seconds_of(make(best_module(database, host))) == found[0]
     assert best.cycles() >= found[0] * 100e6  # with one place for each operand
 
@@ -95,7 +99,7 @@ def test_a_seed_draws_the_same_schedules():
 
         def make(module):
             scripts.append(module.script())
-            return vtaops.build(module, TINY)
+            return vtaops.compile_schedule(module, TINY)
 
         tune(declaration(), space, TINY, trials=6, seed=seed, make=make)
         return scripts
@@ -138,7 +142,7 @@ def test_errors_of_the_schedule_come_through():
 
 
 def test_a_runner_of_ones_own_measures_the_programs():
-    program = vtaops.build(Plan(oc=2, y=2, x=8).schedule(OP), TINY)
+    program = vtaops.compile_schedule(Plan(oc=2, y=2, x=8).schedule(OP), TINY)
     asked = []
     runner = Runner(lambda each: asked.append(each) or 0.25)
     result = Builder(TINY).build([ms.builder.BuilderInput(Plan().schedule(OP).mod, None)])
@@ -183,7 +187,7 @@ def test_the_example_searches_and_equals_numpy():
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     best = tune(example.declare(8, 4), example.schedule, example.CONFIG, trials=4, seed=1)
-    program = vtaops.build(best, example.CONFIG)
+    program = vtaops.compile_schedule(best, example.CONFIG)
     rng = np.random.default_rng(0)
     a = rng.integers(-128, 128, (8, 4, 1, 16)).astype(np.int8)
     b = rng.integers(-128, 128, (4, 4, 16, 16)).astype(np.int8)

@@ -38,7 +38,7 @@ from vtaops import Conv2d, HardwareConfig, MaxPool2d, Program
 from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
 from vtaops.graph import evaluate as evaluate_graph
-from vtaops.lowering.passes.tables import with_table
+from vtaops.lowering.tables import with_table
 from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained

@@ -7,7 +7,7 @@ import numpy as np
 from vtaops import AvgPool2d, Conv2d, Gemm, HardwareConfig
 from vtaops.compiler.driver import emit
 from vtaops.lowering.passes.interleave import LAG
-from vtaops.lowering.passes.placement import beside
+from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.config import Extension
 from vtaops.network.fragments import chained, parameter_rows
 from vtaops.ops.reference import evaluate, random_arguments
@@ -52,7 +52,9 @@ def classifier(inputs, channels, size, classes):
 def linked(ops, tilings, config, *, together, close=False):
     """Return the program of operators in scratchpads side by side."""
     parts = zip(ops, tilings, parameter_rows(tilings, config), strict=True)
-    fragments = beside([emit(op, config, tiling, rows=rows) for op, tiling, rows in parts])
+    fragments = pack_side_by_side(
+        [emit(op, config, tiling, rows=rows) for op, tiling, rows in parts]
+    )
     assert fragments is not None
     program = chained(fragments, (0 if close else LAG) if together else None)
     program.verify()

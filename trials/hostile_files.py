@@ -17,7 +17,7 @@ import tomllib
 import warnings
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from vtaops.explore import Design, Engine, ResultStore, TilingQuery
 from vtaops.explore.tables import evaluation_rows
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.machine.isa import Encoding, Load
+from vtaops.machine.views import Patches
 from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
 from vtaops.proof import certified, prove, rechecked
@@ -165,6 +166,7 @@ def programs() -> list[vtaops.Program]:
     return [vtaops.compile(op, CONFIG) for op in OPERATORS] + extended
 
 
+PATCHES = [field.name for field in fields(Patches)]
 VIEWS = st.one_of(
     st.just({"kind": "Flat"}),
     st.builds(lambda v: {"kind": "Plus", "value": v}, INTEGERS),
@@ -175,15 +177,8 @@ VIEWS = st.one_of(
         INTEGERS,
     ),
     st.builds(
-        lambda s, t, d, b, a: {
-            "kind": "Columns",
-            "size": s,
-            "stride": t,
-            "dilation": d,
-            "before": b,
-            "after": a,
-        },
-        *[INTEGERS] * 5,
+        lambda *numbers: {"kind": "Patches", **dict(zip(PATCHES, numbers, strict=True))},
+        *[INTEGERS] * len(PATCHES),
     ),
     st.just({"kind": "KernelColumns"}),
     st.builds(lambda c, s: {"kind": "Windows", "channels": c, "step": s}, INTEGERS, INTEGERS),
@@ -539,12 +534,11 @@ _MODEL_PREAMBLE = struct.Struct("<8sIIQ")
 FUNCTION = st.fixed_dictionaries({"function": st.integers(-1, 9) | st.sampled_from(["onnx", True])})
 """A function in the place of a parameter."""
 MODEL_GRAMMAR = {
-    "operator": st.sampled_from(
-        [*graphs.__all__, "GraphOperator", "Requantized", "np", "field", "__name__", ""]
-    ),
     "dtype": st.sampled_from(["int8", "uint8", "int32", "int64", "float32", "bool", "object", "O"]),
     "name": st.sampled_from(["x", "add_3", "concat_4", "", "none"]),
-    "where": st.sampled_from(["host", "vta", "none"]),
+    "record": st.sampled_from(
+        [*graphs.__all__, "GraphOperator", "Requantized", "Region", "HostStage", "Tensor", "np", ""]
+    ),
     "scale": st.sampled_from([0.0, -1.0, 1e300, 1e-320, 0.5]),
     "capabilities": st.sampled_from(["fsim", "full", "portable", "none"]),
     "shape": st.lists(INTEGERS, max_size=5),
@@ -648,8 +642,6 @@ def stores(draw: st.DrawFn) -> bytes:
                     text = draw(damaged(st.just(json.dumps(document).encode())))
                     cell = draw(st.sampled_from([text.decode("latin-1"), text, 5]))
                     database.execute(f"UPDATE records SET {column} = ? WHERE key = ?", [cell, key])
-            owner = [draw(st.sampled_from([0, -1, 1 << 40, 1.5, "x", b"\xff"])) for _ in range(4)]
-            database.execute("INSERT INTO owners VALUES (?, ?, ?, ?)", owner)
         data = bytearray(path.read_bytes())
     if not draw(st.integers(0, 3)):
         for _ in range(draw(st.integers(1, 8))):
@@ -671,7 +663,7 @@ def use_store(data: bytes) -> None:
             lambda: list(evaluation_rows(store)),
             store.count,
             store.versions,
-            lambda: store.claim(["new"]),
+            lambda: store.put("v", {"new": ("test", {}, {})}),
             store.close,
         )
 

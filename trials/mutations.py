@@ -26,7 +26,7 @@ from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import emit
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
 from vtaops.lowering import Part, Place, Strides, link
-from vtaops.lowering.passes.placement import beside
+from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.config import MICRO_OP_BYTES, Extension
 from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.program import MICRO_OPS, Buffer, Program, Role
@@ -481,7 +481,7 @@ def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Prog
         vtaops.Conv2d(in_channels=32, groups=32, kernel=3, strides=2, padding=1, **image, **scaled),
     ]
     tilings = next(tilings_hand_in_hand(ops, config, limit=1e9)).tilings
-    found = beside(
+    found = pack_side_by_side(
         [emit(op, config, tiling, rows=16) for op, tiling in zip(ops, tilings, strict=True)]
     )
     assert found is not None
@@ -496,7 +496,7 @@ def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Prog
             buffers.append(buffer)
     parts = [Part(first, tuple(range(len(first.buffers)))), Part(second, tuple(places))]
     whole = {range(2): 0}
-    return link(parts, buffers, together=whole)
+    return link(parts, buffers, interleave=whole)
 
 
 def _bordered_image() -> Program:

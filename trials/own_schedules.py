@@ -283,7 +283,7 @@ def described_program(
             clip=(low, high),
         )
         try:
-            return op, vtaops.build(random_plan(rng, own).schedule(own), config)
+            return op, vtaops.compile_schedule(random_plan(rng, own).schedule(own), config)
         except vtaops.ScheduleError as error:
             if "too many" not in str(error):
                 raise

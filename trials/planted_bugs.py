@@ -77,7 +77,7 @@ BUGS = (
     ),
     Bug(
         "border filled with zeros, not the zero point",
-        "network/storage.py",
+        "network/places.py",
         "fill = self.zero_point",
         "fill = 0",
     ),
@@ -119,19 +119,19 @@ BUGS = (
     ),
     Bug(
         "first block of a slice counted in images",
-        "network/storage.py",
+        "network/places.py",
         "first * self.strides(config).block",
         "first * self.strides(config).image",
     ),
     Bug(
         "blocks of a slice counted by its channels",
-        "network/storage.py",
+        "network/places.py",
         "max(self.lanes) // block - first + 1",
         "(len(self.lanes) - 1) // block + 1",
     ),
     Bug(
         "lanes of a slice counted within a tile",
-        "network/storage.py",
+        "network/places.py",
         "tuple(lane - start for lane in self.lanes)",
         "tuple(min(lane - start, lane % block) for lane in self.lanes)",
     ),

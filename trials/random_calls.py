@@ -320,10 +320,13 @@ def conv1d(draw):
     length, taps = draw.size(), draw.pick(1, 3, 7, 13)
     length = max(length, taps)
     if draw.below(2):
-        x, w, flip = draw.array(length), draw.array(taps), bool(draw.below(2))
-        ends = draw.below(6), draw.below(6)
-        total = np.convolve(np.pad(_wide(x), ends), _wide(w if flip else w[::-1]), "valid")
-        return cpu.conv1d(x, w, padding=ends, flip=flip), total
+        x, w, ends = (
+            draw.array(1, 1, length),
+            draw.array(1, 1, taps),
+            (draw.below(6), draw.below(6)),
+        )
+        total = np.correlate(np.pad(_wide(x[0, 0]), ends), _wide(w[0, 0]), "valid")
+        return cpu.conv1d(x, w, padding=ends), total[None, None]
     c, o, padding, stride = draw.size(20), draw.size(40), draw.below(taps // 2 + 1), draw.pick(1, 2)
     x, w = draw.array(2, c, length), draw.array(o, c, taps)
     sides = (0, padding, 0, padding)

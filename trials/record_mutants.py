@@ -59,7 +59,7 @@ WORDS: tuple[tuple[str, ...], ...] = (
     ("identity", "add", "sub", "multiply", "minimum", "maximum"),
     tuple(operators.__all__),
     tuple(ops.__all__),
-    ("Flat", "Plus", "BlockDiagonal", "Columns", "Patches", "KernelColumns", "Windows"),
+    ("Flat", "Plus", "BlockDiagonal", "Patches", "KernelColumns", "Windows"),
     ("NCHW1n16c", "NHCW1n16c", "NCHW4n8c", "L16l", "C1n16c", "OIHW16o16i", "NCHW"),
     ("gelu", ""),
 )
@@ -114,7 +114,7 @@ class Document:
         header = json.loads(text)
         start = len(artefact._padding(artefact.PREAMBLE_BYTES + len(text)))
         blobs = [bytes(body[start + o : start + o + n]) for o, n in header.pop("blobs")]
-        places = [s["program"] for s in header["stages"] if "program" in s]
+        places = [s["program"]["program"] for s in header["stages"] if "program" in s]
         return Document(header, blobs, {n: Document.program(blobs[n]) for n in places})
 
     def sealed(self) -> bytes:
@@ -171,10 +171,9 @@ def _below(owner: Any, key: Any, path: tuple[str, ...], document: Document) -> I
     yield Place(owner, key, path, document)
     value = owner[key]
     if isinstance(value, dict):
-        data = path[0] == "stages" and path[-1] == "parameters"  # its keys are names of buffers
-        said = value.get("operator") or value.get("kind") or ""
-        for number, name in enumerate(value):
-            part = str(number) if data else f"{said}.{name}" if isinstance(said, str) else name
+        said = value.get("record") or value.get("kind") or ""
+        for name in value:
+            part = f"{said}.{name}" if isinstance(said, str) else name
             yield from _below(value, name, (*path, part), document)
     elif isinstance(value, list) and len(value) <= 64:
         for number in range(len(value)):
@@ -228,8 +227,8 @@ def _changed(place: Place, same: list[Place], rng: random.Random) -> str | None:
             place.owner[place.key] = _word(value, same, rng)
         case None:
             place.owner[place.key] = rng.choice([0, 1, 7, [0, 1], [1, 0], [], False, [5, 90]])
-        case list() if place.key == "requantization" and rng.random() < 0.4:
-            value[4:] = [rng.choice(WORDS[0]), 0, rng.choice([0, 0, 1])]
+        case dict() if value.get("record") == "Requantization" and rng.random() < 0.4:
+            value |= {"rounding": rng.choice(WORDS[0]), "nudge": 0, "fine": rng.choice([0, 0, 1])}
         case list():
             _items(value, rng)
         case dict():

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from benchmarks.kernels.cuda_operators import report_lesson, report_operators
 from benchmarks.options import machine
 
 NOTABLE = 1.05
@@ -26,14 +28,18 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
     """Return the times of an operator on the CPU: unoptimised, optimised, tuned, NumPy."""
     import numpy as np
 
-    from vtaops.kernels.build import compile_schedule
-    from vtaops.kernels.cpu.schedule import schedule
+    from examples.kernels import conv1d
+    from vtaops.kernels.build import compile_schedule, create_schedule
+    from vtaops.kernels.cpu.schedule import family
     from vtaops.kernels.cpu.search import search
     from vtaops.kernels.cpu.target import CpuTarget
-    from vtaops.kernels.stages import schedule_default
     from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = CpuTarget.detect()
+
+    def of_family(op: Any, target: Any) -> tuple[Any, Any]:
+        own = conv1d.schedule_cpu, conv1d.cpu_tiles
+        return own if name == "conv1d" else family(op, target)
 
     def timed(scheduled: Any) -> float:
         function = compile_schedule(scheduled, target.tvm)["main"]
@@ -41,9 +47,9 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
 
     arrays = random_arrays(op)
     times = {
-        "unoptimised": timed(schedule_default(op, target)),
-        "optimised": timed(schedule(op, target)),
-        "tuned": search(op, target, budget / 5)[0].seconds,
+        "unoptimised": timed(create_schedule(op.declare())),
+        "optimised": timed(of_family(op, target)[0](op, target)),
+        "tuned": search(op, target, budget / 5, family=of_family)[0].seconds,
     }
     references = {
         "conv1d": lambda: np.correlate(*arrays[:2], "same"),
@@ -69,7 +75,7 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     from vtaops import cuda
     from vtaops.base.errors import UnsupportedError
     from vtaops.kernels.cuda import emulate
-    from vtaops.kernels.lessons import COUNTS, LessonRow, count_cells, lessons
+    from vtaops.kernels.lessons import COUNTS, LessonRow, count_cells
 
     name = f"stages_{lesson}"
     rows = [row for row in (results or {}).get("rows", []) if row["operator"] == name]
@@ -83,7 +89,7 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     ]
     least: dict[str, float] = {}
     first = None
-    for stage in lessons("cuda")[lesson].stages:
+    for stage in report_lesson(lesson, "cuda").stages:
         kernel = cuda.CudaKernel(op, schedule=stage.schedule)
         block = kernel.launch
         seconds = times.get(stage.name)
@@ -158,26 +164,34 @@ def section(
     results: dict[str, Any] | None,
 ) -> list[str]:
     """Return the section of one primitive on one kind of device."""
-    from benchmarks.kernels.cuda_operators import report_operators
     from vtaops.kernels.cuda.emulate import compiler
-    from vtaops.kernels.lessons import lessons, run_lesson
 
     op, small = report_operators()[lesson]
     lines = [f"## {title}", "", f"`{brief(op)}`", ""]
     lines += gpu_table(lesson, op, results) if kind == "cuda" else cpu_table(lesson, op, budget)
-    steps = lessons(kind)[lesson].stages
-    remarks = {}
-    if kind == "cpu":
-        remarks = {row.stage: row.remark for row in run_lesson(lesson, budget=budget)}
-    lines += ["", "Steps:", ""]
-    for number, step in enumerate(steps, 1):
-        told = f"{step.explanation} {remarks.get(step.name, '')}".strip()
-        lines.append(f"{number}. **{step.name}**: {told}")
+    chosen = report_lesson(lesson, kind)
+    steps = chosen.stages
+    if lesson in ("conv1d", "separable"):
+        lines += ["", "Steps:", "", *_steps(chosen, kind, budget)]
+    else:
+        lines += ["", f"Steps: [lessons]({'lessons' if kind == 'cpu' else 'lessons_cuda'}.md)."]
     shown = (steps[0], steps[-1])
     lines += ["", _scripts(small, lesson, kind, shown, out)]
     if kind == "cpu" or compiler():
         lines += ["", *_diagram(small, lesson, kind, shown, out)]
     return [*lines, ""]
+
+
+def _steps(lesson: Any, kind: str, budget: float) -> Iterator[str]:
+    """Yield the explanations of the steps; on the CPU with what their times say."""
+    from vtaops.kernels.lessons import run_lesson
+
+    remarks = {}
+    if kind == "cpu":
+        remarks = {row.stage: row.remark for row in run_lesson(lesson, budget=budget)}
+    for number, step in enumerate(lesson.stages, 1):
+        told = f"{step.explanation} {remarks.get(step.name, '')}".strip()
+        yield f"{number}. **{step.name}**: {told}"
 
 
 def _target(kind: str) -> Any:
@@ -201,19 +215,19 @@ def _scripts(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path
 
 def _diagram(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path) -> list[str]:
     """Draw the accesses of some stages over one time axis; return the link and what they show."""
-    from vtaops.kernels.access import plot_accesses, trace
-    from vtaops.kernels.cuda import CudaKernel, emulate
+    from examples.kernels.access import plot_accesses, trace, trace_threads
+    from vtaops.kernels.cuda import CudaKernel
 
     traces = {}
     for stage in stages:
         if kind == "cpu":
             traces[stage.name] = trace(stage.schedule(op, _target(kind)))
         else:
-            traces[stage.name] = emulate.trace(CudaKernel(op, schedule=stage.schedule))
+            traces[stage.name] = trace_threads(CudaKernel(op, schedule=stage.schedule))
     touched = {access.array for accesses in traces.values() for access in accesses}
     order = [spec.name for spec in op.arguments]
     arrays = [*order[:1], *(["padded"] if "padded" in touched else []), *order[1:]]
-    images = out / "images" / "kernels"
+    images = out / "images"
     images.mkdir(parents=True, exist_ok=True)
     path = images / f"a3_{lesson}_{kind}.png"
     who = "the first warp" if kind == "cuda" else "one thread"

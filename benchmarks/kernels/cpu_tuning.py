@@ -68,11 +68,10 @@ def main(
     from rich.progress import Progress
     from rich.table import Table
 
-    from vtaops.kernels.build import compile_schedule
+    from vtaops.kernels.build import compile_schedule, create_schedule
     from vtaops.kernels.cpu.schedule import schedule
     from vtaops.kernels.cpu.search import meta_schedule, search
     from vtaops.kernels.cpu.target import CpuTarget
-    from vtaops.kernels.stages import schedule_default
     from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = CpuTarget.detect()
@@ -89,7 +88,7 @@ def main(
             arrays = random_arrays(op)
             return median_seconds(lambda: function(*arrays), 0.3, threads)
 
-        row: dict[str, Any] = {"operator": name, "default": timed(schedule_default(op, target))}
+        row: dict[str, Any] = {"operator": name, "default": timed(create_schedule(op.declare()))}
         row["chosen"] = timed(schedule(op, target))
         start = time.perf_counter()
         with Progress(transient=True) as bar:

@@ -27,9 +27,10 @@ from benchmarks.options import Json, Markdown, write_json
 
 def operators() -> Iterator[tuple[str, str, Any]]:
     """Yield (operator, size, description) of what is measured."""
+    from examples.kernels.conv1d import Conv1dOp
+    from examples.kernels.separable import SeparableOp
     from vtaops.kernels.ops import (
         BroadcastOp,
-        Conv1dOp,
         Conv2dOp,
         DepthwiseOp,
         Epilogue,
@@ -38,7 +39,6 @@ def operators() -> Iterator[tuple[str, str, Any]]:
         NormalizeOp,
         PackedConv2dOp,
         PoolOp,
-        SeparableOp,
         SoftmaxOp,
         Window,
     )
@@ -86,14 +86,9 @@ def operators() -> Iterator[tuple[str, str, Any]]:
 
 def report_operators() -> dict[str, tuple[Any, Any]]:
     """Return the operators of the A3 report by lesson: the one measured, and one to print."""
-    from vtaops.kernels.ops import (
-        Conv1dOp,
-        DepthwiseOp,
-        Epilogue,
-        MatmulOp,
-        SeparableOp,
-        Window,
-    )
+    from examples.kernels.conv1d import Conv1dOp
+    from examples.kernels.separable import SeparableOp
+    from vtaops.kernels.ops import DepthwiseOp, Epilogue, MatmulOp, Window
 
     window, relu = Window((3, 3), padding=(1, 1, 1, 1)), Epilogue(activation="relu")
     return {
@@ -107,30 +102,59 @@ def report_operators() -> dict[str, tuple[Any, Any]]:
     }
 
 
+def report_lesson(name: str, target: str) -> Any:
+    """Return a lesson of the A3 report: one of the package, or of the examples."""
+    from examples.kernels import conv1d, separable
+    from vtaops.kernels.lessons import find_lesson
+
+    if name == "conv1d":
+        return conv1d.lesson(target)
+    return separable.lesson() if name == "separable" else find_lesson(name, target)
+
+
+def family_of(op: Any, target: Any) -> tuple[Any, Any]:
+    """Return the CUDA schedule of an operator and its tiles, those of the examples too."""
+    from examples.kernels import conv1d, packed_int8, separable
+    from vtaops.kernels.cuda.schedule import family
+
+    own = {
+        "Conv1dOp": (conv1d.schedule_cuda, conv1d.cuda_tiles),
+        "SeparableOp": (separable.schedule_separable, separable.tiles),
+        "PackedConv2dOp": (packed_int8.schedule_packed, packed_int8.tiles),
+    }
+    return own.get(type(op).__name__) or family(op, target)
+
+
+def chosen(op: Any) -> Any:
+    """Return the kernel of an operator by the schedule that chooses its tile."""
+    from vtaops.kernels.cuda.kernel import CudaKernel
+    from vtaops.kernels.cuda.target import CudaTarget
+
+    return CudaKernel(op, schedule=family_of(op, CudaTarget())[0])
+
+
 def stages(lesson: str, op: Any) -> tuple[Any, ...]:
     """Return the stages of a lesson as candidates, by their names."""
-    from vtaops.kernels.cuda.export import Candidate
+    from examples.kernels.export import Candidate
     from vtaops.kernels.cuda.kernel import CudaKernel
-    from vtaops.kernels.lessons import lessons
 
     return tuple(
         Candidate(stage.name, CudaKernel(op, schedule=stage.schedule))
-        for stage in lessons("cuda")[lesson].stages
+        for stage in report_lesson(lesson, "cuda").stages
     )
 
 
 def candidates(op: Any, limit: int) -> tuple[Any, ...]:
     """Return the chosen kernel of an operator and up to `limit` - 1 others, drawn at random."""
+    from examples.kernels.export import Candidate
     from vtaops.base.errors import UnsupportedError
-    from vtaops.kernels.cuda.export import Candidate
     from vtaops.kernels.cuda.kernel import CudaKernel
-    from vtaops.kernels.cuda.schedule import family
     from vtaops.kernels.cuda.target import CudaTarget
     from vtaops.kernels.trials import tile_space
 
-    found = [Candidate("chosen", CudaKernel(op))]
+    found = [Candidate("chosen", chosen(op))]
     try:
-        schedule, tiles = tile_space(op, CudaTarget(), family)
+        schedule, tiles = tile_space(op, CudaTarget(), family_of)
     except UnsupportedError:
         return tuple(found)
     drawn = random.Random(0).sample(tiles, min(len(tiles), max(0, limit - 1)))
@@ -145,7 +169,7 @@ def write(folder: Path, only: set[str], limit: int, archs: tuple[str, ...]) -> N
     """Compile all kernels to a folder, with the program that runs them."""
     from rich.progress import track
 
-    from vtaops.kernels.cuda.export import Case, export
+    from examples.kernels.export import Case, export
 
     cases = [Case(name, size, op, candidates(op, limit)) for name, size, op in operators()]
     for lesson, (op, _) in report_operators().items():

@@ -56,13 +56,14 @@ class Row:
 
 def kernels() -> Iterator[tuple[str, Any]]:
     """Yield (name, kernel): those that the benchmark measures, and all stages of the lessons."""
-    from benchmarks.kernels.cuda_operators import operators
+    from benchmarks.kernels.cuda_operators import chosen, operators, report_lesson
     from vtaops.kernels.cuda import CudaKernel
     from vtaops.kernels.lessons import lessons
 
     for name, size, op in operators():
-        yield f"{name} {size}", CudaKernel(op)
-    for lesson in lessons("cuda").values():
+        yield f"{name} {size}", chosen(op)
+    own = [report_lesson(name, "cuda") for name in ("conv1d", "separable")]
+    for lesson in (*lessons("cuda").values(), *own):
         for stage in lesson.stages:
             name = f"lesson {lesson.name}: {stage.name}"
             yield name, CudaKernel(lesson.op(lesson.size), schedule=stage.schedule)
@@ -94,7 +95,7 @@ def page(rows: list[Row], archs: tuple[str, ...]) -> str:
     lines = [
         "# Resources of the CUDA kernels",
         "",
-        "Made by `python -m benchmarks cuda_resources --markdown docs/kernels/cuda_resources.md`, "
+        "Made by `python -m benchmarks cuda_resources --markdown resources.md`, "
         f"for {' / '.join(archs)} (one figure if both agree): registers per thread, bytes of "
         "shared memory per block, spilled bytes. *barriers* counts those in the source of the "
         "kernel, *uses* names special instructions, *occupancy* is the share of a "
@@ -118,7 +119,7 @@ def main(
 ) -> None:
     """Show what the kernels occupy.
 
-    Example: python -m benchmarks cuda_resources --markdown docs/kernels/cuda_resources.md
+    Example: python -m benchmarks cuda_resources --markdown resources.md
     """
     from rich.console import Console
     from rich.progress import track

@@ -111,7 +111,7 @@ def main(
         curves = {}
         for size in (lesson.size // 4, lesson.size // 2, lesson.size):
             spent = budget if size == lesson.size else budget / 5
-            curves[size] = rows = run_lesson(name, target, size, budget=spent, card=card)
+            curves[size] = rows = run_lesson(lesson, size, budget=spent, card=card)
         most = {size: limits(lesson, size, card) for size in curves}
         title = f"{name}, {lesson.size} {lesson.meaning}"
         console.print(lesson_table(rows, title))
@@ -121,7 +121,7 @@ def main(
         }
         text += [f"## {title}", "", *section(rows)]
         if out:
-            images = out / "images" / "kernels"
+            images = out / "images"
             images.mkdir(parents=True, exist_ok=True)
             bars, lines = (images / f"{prefix}_{name}{suffix}.svg" for suffix in ("", "_sizes"))
             lesson_plot(rows, f"{title}\n{machine}", bars, most[lesson.size])

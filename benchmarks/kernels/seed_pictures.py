@@ -105,9 +105,9 @@ def draw_banks(out: Path) -> Path:
     """Draw which banks the first warp asks for pixels at a time, in stages of a convolution."""
     from matplotlib import pyplot
 
-    from vtaops.kernels.cuda.schedule.stages import CONV2D
+    from vtaops.kernels.lessons.on_cuda import CONV2D
+    from vtaops.kernels.lessons.stages import find_stage
     from vtaops.kernels.ops import Conv2dOp, Window
-    from vtaops.kernels.stages import find_stage
 
     op = Conv2dOp(1, 4, 4, 64, 16, Window((3, 3), padding=(1, 1, 1, 1)))
     figure, panels = pyplot.subplots(1, 3, figsize=(11, 4), sharey=True, layout="constrained")
@@ -136,11 +136,11 @@ def draw_loops(out: Path) -> Path:
     """Draw when each element of a matrix product on the CPU is touched first, by stages."""
     from matplotlib import pyplot
 
-    from vtaops.kernels.access import trace
-    from vtaops.kernels.cpu.schedule.stages import STAGES
+    from examples.kernels.access import trace
     from vtaops.kernels.cpu.target import CpuTarget
+    from vtaops.kernels.lessons.on_cpu import STAGES
+    from vtaops.kernels.lessons.stages import find_stage
     from vtaops.kernels.ops import MatmulOp
-    from vtaops.kernels.stages import find_stage
 
     op, target = MatmulOp(64, 64, 8), CpuTarget.detect()
     names = ("default", "reorder", "blocked")
@@ -168,7 +168,8 @@ def draw_reuse(out: Path) -> Path:
     """Draw how often each pixel is loaded without and with tiles of 2 x 2 results per thread."""
     from matplotlib import pyplot
 
-    from vtaops.kernels.cuda import CudaKernel, emulate
+    from examples.kernels.access import trace_threads
+    from vtaops.kernels.cuda import CudaKernel
     from vtaops.kernels.cuda.schedule.window import WindowTile, schedule_window
     from vtaops.kernels.ops import DepthwiseOp, Window
 
@@ -178,7 +179,7 @@ def draw_reuse(out: Path) -> Path:
         tile = WindowTile((16, 16), (16 // each, 16 // each), registers=True)
         kernel = CudaKernel(op, schedule=lambda o, t, tile=tile: schedule_window(o, t, tile))
         loads = np.zeros((18, 18), int)
-        for access in emulate.trace(kernel, 256):
+        for access in trace_threads(kernel, 256):
             if access.array == "data":
                 loads.flat[access.offset] += 1
         shown = panel.imshow(loads, vmin=0, vmax=9, cmap="viridis")
@@ -194,7 +195,7 @@ def draw_memory(out: Path) -> Path:
     from matplotlib import pyplot
 
     from vtaops.kernels.cuda import CudaKernel, emulate
-    from vtaops.kernels.cuda.schedule.stages import MATMUL
+    from vtaops.kernels.lessons.on_cuda import MATMUL
     from vtaops.kernels.ops import MatmulOp
 
     op, card = MatmulOp(256, 256, 256), emulate.card("T4")

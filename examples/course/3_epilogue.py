@@ -55,4 +55,4 @@ def program():
     s.decompose_reduction(s.get_sblock("total"), ko)
     vta.tensorize(s, "total_init", vta.reset(config))
     vta.tensorize(s, "total_update", vta.gemm(config))
-    return vtaops.build(s, config)
+    return vtaops.compile_schedule(s, config)

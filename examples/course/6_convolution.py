@@ -6,7 +6,7 @@
 #
 # **Your task:** within the cycles. Choose the tile, and hide the loads: by two virtual threads
 # (`s.bind(loop, vta.vthread)` before `decompose_reduction`), or with two places for each operand
-# (`vtaops.build(s, config, capacity=Capacity(inp=2, wgt=2))`, from `vtaops.lowering`).
+# (`vtaops.compile_schedule(s, config, capacity=Capacity(inp=2, wgt=2))`, from `vtaops.lowering`).
 #
 # *Then:* let TVM's MetaSchedule find the tile (`vtaops.compiler.metaschedule`).
 
@@ -64,4 +64,4 @@ def program():
     vta.tensorize(s, "total_init", vta.reset(config))
     vta.tensorize(s, "total_update", vta.gemm(config))
     vta.tensorize(s, "shr", vta.alu(config, "shr", 8))
-    return vtaops.build(s, config)
+    return vtaops.compile_schedule(s, config)

@@ -60,4 +60,4 @@ def program():
     vta.tensorize(s, "total_update", vta.gemm(config))
     for block, name, number in (("shr", "shr", 8), ("low", "max", 0), ("high", "min", 127)):
         vta.tensorize(s, block, vta.alu(config, name, number))
-    return vtaops.build(s, config)
+    return vtaops.compile_schedule(s, config)

@@ -3,10 +3,11 @@
 import numpy as np
 from scipy import special
 
+from examples.kernels.conv1d import Conv1dOp
+from examples.kernels.separable import SeparableOp
 from trials.kernel_reference import conv2d_reference, depthwise_reference, windows
 from vtaops.kernels.ops import (
     BroadcastOp,
-    Conv1dOp,
     Conv2dOp,
     DepthwiseOp,
     GlobalPoolOp,
@@ -14,7 +15,6 @@ from vtaops.kernels.ops import (
     NormalizeOp,
     PackedConv2dOp,
     PoolOp,
-    SeparableOp,
     SoftmaxOp,
     UnaryOp,
 )

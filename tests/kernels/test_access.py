@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from examples.kernels import access
+from examples.kernels.access import plot_accesses, trace
+from examples.kernels.conv1d import CPU_STAGES, Conv1dOp
 from vtaops.base.errors import UnsupportedError
-from vtaops.kernels import access
-from vtaops.kernels.access import plot_accesses, trace
-from vtaops.kernels.cpu.schedule.stages import STAGES
 from vtaops.kernels.cpu.target import CpuTarget
-from vtaops.kernels.ops import Conv1dOp, MatmulOp
-from vtaops.kernels.stages import find_stage
+from vtaops.kernels.lessons.on_cpu import STAGES
+from vtaops.kernels.lessons.stages import find_stage
+from vtaops.kernels.ops import MatmulOp
 
 N = 8
 
@@ -49,8 +50,8 @@ def test_the_write_cache_stores_each_result_once():
 
 def test_padding_is_not_read_from_outside():
     op = Conv1dOp(50, 5, (2, 2))
-    for stage in STAGES[Conv1dOp]:
-        offsets = reads(traced(op, stage.name), "data")
+    for stage in CPU_STAGES:
+        offsets = reads(trace(stage.schedule(op, CpuTarget.detect())), "data")
         assert offsets
         assert 0 <= min(offsets) <= max(offsets) < 50
 

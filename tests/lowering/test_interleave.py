@@ -9,7 +9,7 @@ from trials.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
 from trials.random_cases import random_tiling
 from vtaops import Tiling
 from vtaops.compiler.driver import emit
-from vtaops.lowering.passes.placement import beside
+from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.isa import Post, Store
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.turns import tilings_in_turns, tilings_of_classifier
@@ -76,4 +76,4 @@ def test_classifiers_without_room_do_not_take_turns():
 def test_without_room_there_is_no_group():
     ops = chain(64, 56, inputs=64)[:2]
     whole = [emit(op, PYNQ, Tiling(oc=64, ic=16, h=14, w=28, acc_tiles=1)) for op in ops]
-    assert beside(whole) is None
+    assert pack_side_by_side(whole) is None

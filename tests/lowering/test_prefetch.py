@@ -11,7 +11,7 @@ from trials.random_cases import random_tiling
 from vtaops import Conv2d, HardwareConfig
 from vtaops.compiler.driver import emit
 from vtaops.lowering import Part, link
-from vtaops.lowering.passes.placement import alternating
+from vtaops.lowering.placement import ping_pong
 from vtaops.machine.isa import Load, Memory
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Role
@@ -40,7 +40,7 @@ def linked(ops, config, tilings=None, *, shifted):
         emit(op, config, t) for op, t in zip(ops, tilings or [None] * len(ops), strict=True)
     ]
     if shifted:
-        fragments = alternating(fragments, [])
+        fragments = ping_pong(fragments, [])
     buffers, parts = [], []
     for number, fragment in enumerate(fragments):
         places = []

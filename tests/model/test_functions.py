@@ -100,25 +100,25 @@ def changed(path, change):
 
 
 def node(header, operator):
-    return next(n for n in header["graph"]["nodes"] if n["operator"] == operator)
+    return next(n for n in header["graph"]["nodes"] if n["operator"]["record"] == operator)
 
 
 def own(header):
-    return node(header, "Host")["parameters"]["function"]
+    return node(header, "Host")["operator"]["function"]
 
 
 def put(operator, name, wrap=lambda function: function):
     """Return a change that places the function in a parameter of a node."""
 
     def change(header):
-        node(header, operator)["parameters"][name] = wrap(own(header))
+        node(header, operator)["operator"][name] = wrap(own(header))
 
     return change
 
 
 def on_vta(header):
     """Let a stage claim that VTA computes the function."""
-    (stage,) = (s for s in header["stages"] if s["where"] == "vta")
+    (stage,) = (s for s in header["stages"] if s["record"] == "Region")
     stage["nodes"] += node(header, "Host")["outputs"]
 
 
@@ -130,19 +130,21 @@ MISPLACED = {
     "weight": put("Convolution", "weight"),
     "bias": put("Convolution", "bias"),
     "residual": put("Convolution", "residual_factor"),
-    "scaling": put("Convolution", "requantization", lambda f: {"requantization": [f, 0]}),
+    "scaling": put(
+        "Convolution", "requantization", lambda f: {"record": "Requantization", "multiplier": f}
+    ),
     "padding": put("Convolution", "padding", lambda f: [f] * 4),
     "scale": put("Quantize", "scale"),
     "unknown parameter": put("Dequantize", "function"),
     "results": put("Host", "outputs", lambda f: [f]),
     "reason": put("Host", "reason"),
-    "a tensor": put("Host", "outputs", lambda f: [{"tensor": f}]),
+    "a tensor": put("Host", "outputs", lambda f: [{"record": "Tensor", "name": f}]),
     "on VTA": on_vta,
     "a name": lambda header: own(header).update(function="python"),
     "no blob": lambda header: own(header).update(function=99),
     "a blob from behind": lambda header: own(header).update(function=-1),
     "a blob that is true": lambda header: own(header).update(function=True),
-    "more": lambda header: own(header).update(kind="relax"),
+    "more": lambda header: own(header).update(record="Host"),
     "beyond the file": lambda header: header["blobs"][own(header)["function"]].__setitem__(
         1, 1 << 40
     ),
@@ -155,5 +157,7 @@ def test_a_function_out_of_place_is_refused(place, path):
     changed(path, MISPLACED[place])
     with pytest.raises(ProgramError):
         vtaops.load_model(path)
-    for command in ("ops", "profile", "run"):
-        assert isinstance(CliRunner().invoke(app, [command, str(path)]).exception, ProgramError)
+    for command in ("plan", "report profile", "run"):
+        assert isinstance(
+            CliRunner().invoke(app, [*command.split(), str(path)]).exception, ProgramError
+        )

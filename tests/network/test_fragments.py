@@ -15,7 +15,7 @@ from vtaops.machine.config import POST_ROWS
 from vtaops.machine.isa import Instruction
 from vtaops.network.compile import target_of
 from vtaops.network.fragments import Fragments, finished
-from vtaops.network.storage import MappedOperator
+from vtaops.network.places import MappedOperator
 from vtaops.ops.families import SumOfProducts
 from vtaops.schedule import default_tiling
 

@@ -171,3 +171,15 @@ def test_ranges_of_channels_do_not_pass_through_a_reshape_that_mixes_them():
     array = np.zeros((1, 2, 1, 5), np.int8)
     assert "equal to TFLite" in model.plan[-1].reason
     assert np.array_equal(model.run(array), evaluate(graph, array)[0])
+
+
+def test_values_that_are_all_the_same_keep_their_scales_by_channel():
+    """A sum that is always the same may have any scale and bias; a value has no bias."""
+    graph = Graph()
+    x = graph.input("x", (1, 2, 1, 5))
+    still = Convolution(np.zeros((2, 2, 1, 1), np.int8), np.array([100, 100], np.int32))
+    scales = Requantization([1518500250, 1318500250], 31, rounding="twice")
+    graph.output(graph.add(Requantize(scales), graph.add(still, x)))
+    model = vtaops.compile_model(graph, "pynq_exact")
+    array = np.zeros((1, 2, 1, 5), np.int8)
+    assert np.array_equal(model.run(array), evaluate(graph, array)[0])

@@ -38,7 +38,7 @@ def case(name, config):
         plan, capacity = random_plan(rng, op), Capacity(*rng.choices([1, 2], k=3))
         try:
             how = {"capacity": capacity, "capabilities": "fsim"}
-            program = vtaops.build(plan.schedule(op), config, **how)
+            program = vtaops.compile_schedule(plan.schedule(op), config, **how)
         except ScheduleError as error:
             if "too many" in str(error):
                 continue
@@ -71,7 +71,7 @@ def own_case(kind, name, config):
         own = RANDOM[kind](rng, config)
         try:
             s, capacity = random_schedule(rng, own), Capacity(*rng.choices([1, 2], k=3))
-            return own, vtaops.build(s, config, capacity=capacity, capabilities="fsim")
+            return own, vtaops.compile_schedule(s, config, capacity=capacity, capabilities="fsim")
         except ScheduleError as error:
             if "too many" not in str(error):
                 raise
@@ -110,7 +110,7 @@ def test_buffers_with_layouts_take_plain_arrays():
         Buffer("w", Role.PARAMETER, (2 * block, block, 3, 3), "int8", kernel_layout(TINY)),
         Buffer("y", Role.OUTPUT, (1, 2 * block, *size), "int8", data_layout(TINY)),
     ]
-    program = vtaops.build(Plan().schedule(op), TINY, buffers=buffers)
+    program = vtaops.compile_schedule(Plan().schedule(op), TINY, buffers=buffers)
     rng = np.random.default_rng(0)
     x, w = (rng.integers(-128, 128, b.shape).astype(np.int8) for b in buffers[:2])
     with Fsim("tiny") as device:
@@ -150,7 +150,7 @@ def test_the_schedule_of_an_operator_takes_its_buffers(family, config):
         except ScheduleError:  # nothing fits
             continue
         buffers = op.buffers(hardware)
-        program = vtaops.build(schedule, hardware, buffers=buffers, capabilities="fsim")
+        program = vtaops.compile_schedule(schedule, hardware, buffers=buffers, capabilities="fsim")
         arrays = random_arguments(op, np.random.default_rng(seed))
         with Fsim(hardware) as device:
             np.testing.assert_array_equal(program.run(device, *arrays), evaluate(op, arrays))
@@ -164,14 +164,14 @@ def test_a_schedule_that_parts_the_taps_of_a_window_is_refused():
     plain = HardwareConfig.load("pynq")  # of the same tiles
     parted = op.schedule(plain, replace(default_tiling(op, plain), taps="one"))
     with pytest.raises(ScheduleError, match="taps of a kernel row"):
-        vtaops.build(parted, config, buffers=op.buffers(config), capabilities="fsim")
+        vtaops.compile_schedule(parted, config, buffers=op.buffers(config), capabilities="fsim")
 
 
 def test_a_mark_says_how_much_one_store_moves():
     """As in the tutorial, where the mark inside the tile makes a STORE for every tile."""
     op = Convolution(TINY, 1, 1, 4, 4)
     schedules = [Plan(y=4, x=4, marked=marked).schedule(op) for marked in (False, True)]
-    texts = [vtaops.build(s, TINY).disassemble() for s in schedules]
+    texts = [vtaops.compile_schedule(s, TINY).disassemble() for s in schedules]
     assert [text.count("STORE OUT") for text in texts] == [1, 16]
 
 
@@ -207,7 +207,7 @@ def loops(s, block):
 
 
 def test_the_schedule_that_the_wrong_ones_vary_is_right():
-    program = vtaops.build(finished(), TINY)
+    program = vtaops.compile_schedule(finished(), TINY)
     x = np.arange(4 * TINY.acc.lanes, dtype=np.int32).reshape(4, *TINY.acc.shape)
     with Fsim("tiny") as device:
         np.testing.assert_array_equal(program.run(device, x), x + 1)
@@ -426,7 +426,7 @@ WRONG = {
 def test_wrong_schedules_are_refused_with_what_to_write(name):
     make, message = WRONG[name]
     with pytest.raises(ScheduleError, match=message):
-        vtaops.build(make(), TINY)
+        vtaops.compile_schedule(make(), TINY)
 
 
 def neighbours():
@@ -473,20 +473,20 @@ def test_intrinsics_say_what_they_do_not_replace(name):
 
 def test_a_schedule_for_other_tiles_is_refused():
     with pytest.raises(ScheduleError, match=r"tensorized for tiles of .*; those of pynq have 16"):
-        vtaops.build(finished(), "pynq")
+        vtaops.compile_schedule(finished(), "pynq")
 
 
 def test_what_the_board_lacks_is_refused():
     config = HardwareConfig.load("pynq")
     op = Convolution(config, 1, 1, stages=(("scaled", "mul", 3), ("shr", "shr", 8)))
     with pytest.raises(VerificationError, match="mul"):
-        vtaops.build(Plan().schedule(op), config)
-    vtaops.build(Plan().schedule(op), config, capabilities="fsim")
+        vtaops.compile_schedule(Plan().schedule(op), config)
+    vtaops.compile_schedule(Plan().schedule(op), config, capabilities="fsim")
 
 
 def test_buffers_must_be_those_of_the_function():
     s, image = finished(), Buffer("x", Role.INPUT, (1, 16, 3, 3), "int8", data_layout(TINY))
     with pytest.raises(ShapeError, match="1 buffers given; the function has 2: x, res"):
-        vtaops.build(s, TINY, buffers=[image])
+        vtaops.compile_schedule(s, TINY, buffers=[image])
     with pytest.raises(ShapeError, match=r"buffer x is int8\[.*\] when packed; the function takes"):
-        vtaops.build(s, TINY, buffers=[image, image])
+        vtaops.compile_schedule(s, TINY, buffers=[image, image])

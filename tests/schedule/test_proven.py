@@ -1,4 +1,4 @@
-"""What `compile` and `build` return is proven where that costs no more than compiling."""
+"""What `compile` and `compile_schedule` return is proven where that costs less than compiling."""
 
 import random
 from dataclasses import replace
@@ -48,8 +48,8 @@ def test_a_compiler_that_errs_returns_nothing(monkeypatch):
         words = words_to_array([*map(Encoding.of(program.config).encode, code)])
         return replace(program, instructions=words)
 
-    linked = driver._linked
-    monkeypatch.setattr(driver, "_linked", wrong)
+    linked = driver.linked
+    monkeypatch.setattr(driver, "linked", wrong)
     with pytest.raises(NotEquivalent):
         vtaops.compile(SMALL)
     assert isinstance(vtaops.compile(SMALL, prove=False), vtaops.Program)
@@ -60,11 +60,11 @@ def test_a_schedule_of_ones_own_is_held_against_its_operator():
     rng = random.Random("against")
     s = free_schedule(rng, of_operator(SMALL, config, 0))
     buffers = SMALL.buffers(config)
-    plain = vtaops.build(s, config, buffers=buffers)
+    plain = vtaops.compile_schedule(s, config, buffers=buffers)
     assert plain.metadata.keys().isdisjoint({"proven", "unproven"})
-    assert "proven" in vtaops.build(s, config, buffers=buffers, against=SMALL).metadata
+    assert "proven" in vtaops.compile_schedule(s, config, buffers=buffers, against=SMALL).metadata
     with pytest.raises(NotEquivalent):
-        vtaops.build(s, config, buffers=buffers, against=replace(SMALL, shift=6))
+        vtaops.compile_schedule(s, config, buffers=buffers, against=replace(SMALL, shift=6))
 
 
 @pytest.mark.parametrize("kind", KINDS)

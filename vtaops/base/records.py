@@ -7,6 +7,8 @@ from dataclasses import MISSING, fields
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from vtaops.base.errors import ProgramError
 
 
@@ -34,7 +36,7 @@ def check_fields(kind: type, values: Mapping[str, Any], name: str = "") -> None:
 def _conforms(value: Any, hint: Any) -> bool:
     """Whether a value has the annotated type."""
     if hint is Any:
-        return True
+        return _is_plain(value)
     origin, parameters = get_origin(hint), get_args(hint)
     # A `type` statement makes an alias that is no type; NumPy 2.5 on Python 3.12 has NDArray so.
     origin = get_origin(getattr(origin, "__value__", None)) or origin
@@ -45,6 +47,13 @@ def _conforms(value: Any, hint: Any) -> bool:
     if origin is tuple:
         return isinstance(value, tuple) and _conform(value, parameters)
     return _is_a(value, origin or hint)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is a number, a text, an array, or such values: no record or function."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, int | float | str | np.ndarray)
 
 
 def _is_a(value: Any, kind: type) -> bool:

@@ -33,7 +33,7 @@ from vtaops.cli.evaluate import evaluate
 from vtaops.cli.exploration import sweep
 from vtaops.cli.hardware import device_app, hardware_app
 from vtaops.cli.lists import fetch, list_
-from vtaops.cli.networks import compile, export, mlperf, plan, prove, quantize
+from vtaops.cli.networks import compile, export, plan, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import disasm, run_app, tune, verify
@@ -89,7 +89,6 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
 """Commands and groups of commands, by heading."""
 
 board_app.command("build")(build_board)
-board_app.command("mlperf")(mlperf)
 
 for heading, commands in COMMANDS.items():
     for command in commands:

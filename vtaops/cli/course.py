@@ -19,7 +19,7 @@ from vtaops.base import errors
 from vtaops.base.data import data_directory
 from vtaops.base.files import write_file
 from vtaops.cli.check import judged
-from vtaops.cli.options import AsJson, Commands, show, written
+from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def check(
     if exercise is None:
         show({}, False, *map(str, _written(Path(str(new)))))
         return
-    findings = list(judged(exercise))
+    with progress_bar(f"check {exercise.name}"):
+        findings = list(judged(exercise))
     marks = [f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}" for f in findings]
     parts = [f"{m}\n     {f.advice}".rstrip() for m, f in zip(marks, findings, strict=True)]
     solved = not any(f.advice for f in findings)
@@ -76,8 +77,8 @@ def lesson(
     name: Annotated[
         str,
         Argument(
-            help="vector_add, broadcast_add, matmul, conv2d, depthwise, conv1d, max_pool, "
-            "avg_pool, batch_norm; on a GPU also separable."
+            help="vector_add, broadcast_add, matmul, conv2d, depthwise, max_pool, avg_pool or "
+            "batch_norm."
         ),
     ],
     *,
@@ -114,12 +115,12 @@ def lesson(
     """
     if threads is not None:
         os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
-    from vtaops.kernels.lessons import lesson_table, lessons, run_lesson, where
+    from vtaops.kernels.lessons import find_lesson, lesson_table, run_lesson, where
 
-    chosen = lessons(target).get(name)
-    sizes = size or [chosen.size if chosen else 1]
-    found = {n: run_lesson(name, target, n, tuple(stage or ()), budget, card) for n in sizes}
-    assert chosen is not None  # the first run has rejected other names
+    chosen = find_lesson(name, target)
+    sizes = size or [chosen.size]
+    with progress_bar(f"lesson {name}"):
+        found = {n: run_lesson(chosen, n, tuple(stage or ()), budget, card) for n in sizes}
     title, machine = f"{name} on {target}", where(target, card)
     parts: list[Table | str] = []
     for n, rows in found.items():

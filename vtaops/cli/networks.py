@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import asdict, astuple
 from enum import Enum
 from pathlib import Path
@@ -404,50 +404,6 @@ def _show_results(
         differ = "equal to" if equal else "the results DIFFER FROM"
         lines.append(f"{differ} the reference")
     options.show(data, as_json, *lines)
-
-
-def mlperf(
-    model: options.ModelFile,
-    *,
-    config: options.ConfigOrOwn = None,
-    device: options.Device = "fsim",
-    line: Annotated[
-        Path | None,
-        Option(help="A serial port. Default: a new pseudo-terminal, whose path is printed."),
-    ] = None,
-    baud: Annotated[int, Option(help="Bit rate of a serial port in bits per second.")] = 115200,
-    clock_mhz: Annotated[
-        float | None,
-        Option(
-            help="Count the timing model's cycles at this clock in timestamps, without the host. "
-            "Default: real time."
-        ),
-    ] = None,
-) -> None:
-    """Answer the MLPerf Tiny runner on a serial line until interrupted.
-
-    Example: vtaops board mlperf images.vtam --device pynq://192.168.2.99
-    """
-    from vtaops.board.mlperf import DeviceUnderTest, open_line, serve
-    from vtaops.runtime import ResidentPrograms, open_device
-
-    compiled = compiled_model(model, config)
-    with (
-        closing(open_device(device, compiled.config)) as opened,
-        ResidentPrograms(opened, timeout=600) as residents,
-        suppress(KeyboardInterrupt),
-    ):
-        session = SimpleNamespace(residents=residents)
-        tested = DeviceUnderTest(
-            compiled.graph.inputs[0],
-            compiled.graph.outputs[0],
-            lambda array: compiled.run(array, session=session),
-            name=f"vtaops {compiled.config.name} {device}",
-            inference_seconds=clock_mhz and compiled.cycles() / (1e6 * clock_mhz),
-        )
-        file, path = open_line(line, baud)
-        typer.echo(f"{tested.task.name} at {path}")
-        serve(tested, file)
 
 
 def quantize(

@@ -21,7 +21,7 @@ import tvm
 
 from vtaops.base.errors import ScheduleError, UnsupportedError, VTAError
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.compiler.driver import build
+from vtaops.compiler.schedules import compile_schedule
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program import Program
@@ -52,8 +52,8 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
     config : HardwareConfig, str or Path
         The configuration of the schedules.
     make : callable, optional
-        From a scheduled module to a Program, in place of ``vtaops.build(module, config)``: for a
-        capacity, capabilities or buffers of one's own.
+        From a scheduled module to a Program, in place of ``vtaops.compile_schedule(module,
+        config)``: for a capacity, capabilities or buffers of one's own.
     against : Operator, optional
         What each candidate is proven to compute, for every input (`vtaops.prove`).
 
@@ -68,7 +68,7 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
         against: Operator | None = None,
     ) -> None:
         super().__init__()
-        self.make = make or (lambda module: build(module, config))
+        self.make = make or (lambda module: compile_schedule(module, config))
         self.against = against
         self.refused = ""
 
@@ -137,8 +137,8 @@ def tune(
     module : tvm.IRModule
         One function ``main``: the declaration.
     space : callable
-        Schedules its argument in place, as for `vtaops.build`; samples the searched parameters
-        with ``s.sample_perfect_tile``, ``s.sample_categorical`` and the like.
+        Schedules its argument in place, as for `vtaops.compile_schedule`; samples the searched
+        parameters with ``s.sample_perfect_tile``, ``s.sample_categorical`` and the like.
     config : HardwareConfig, str or Path
         The configuration that its tiles are for.
     trials : int
@@ -156,12 +156,12 @@ def tune(
     Returns
     -------
     tvm.IRModule
-        The scheduled module with the fewest cycles, for `vtaops.build`.
+        The scheduled module with the fewest cycles, for `vtaops.compile_schedule`.
 
     Examples
     --------
     >>> best = vtaops.compiler.metaschedule.tune(declaration, schedule, "pynq", trials=32)
-    >>> vtaops.build(best, "pynq").cycles()
+    >>> vtaops.compile_schedule(best, "pynq").cycles()
 
     Raises
     ------

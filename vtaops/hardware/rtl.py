@@ -20,6 +20,7 @@ from vtaops.hardware.performance import COUNTERS
 from vtaops.machine import isa
 from vtaops.machine.config import (
     INSTRUCTION_BYTES,
+    PORT_BYTES,
     WINDOW_PARTS,
     WINDOW_TILES,
     Extension,
@@ -99,7 +100,7 @@ class RtlParameters:
 
     def __post_init__(self) -> None:
         self._check_types()
-        if self.port_bytes not in (8, 16, 32, 64):
+        if self.port_bytes not in PORT_BYTES:
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
         for name in ("burst_beats", "load_buffer_beats", "command_depth"):
             value = getattr(self, name)

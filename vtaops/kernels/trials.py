@@ -26,13 +26,14 @@ class Trial:
     seconds: float
 
 
+Family = Callable[[Any, Any], tuple[Callable[..., Any], Any]]
+"""``family(op, target)``: the schedule of an operator, and ``tiles(op, target)`` or None."""
+
 Progress = Callable[[int, int, Trial], None]
 """Called after each trial with its number, the total, and the trial."""
 
 
-def tile_space(
-    op: Any, target: Any, family: Callable[[Any, Any], tuple[Any, Any]]
-) -> tuple[Callable[..., Any], list[Any]]:
+def tile_space(op: Any, target: Any, family: Family) -> tuple[Callable[..., Any], list[Any]]:
     """Return an operator's schedule for a target and the tiles that it accepts.
 
     Raises

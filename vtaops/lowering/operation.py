@@ -6,7 +6,8 @@ tokens and encodes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -98,6 +99,38 @@ class Operation:
         assert isinstance(self.instruction, LoopInstruction)
         assert self.rows is not None
         return steps(self.instruction, operand, self.rows)
+
+
+@dataclass(frozen=True)
+class PassContext:
+    """What passes know beside the operations.
+
+    Attributes
+    ----------
+    config : HardwareConfig
+        The target hardware.
+    max_micro_ops : int
+        Micro-ops that fit the device's memory.
+    buffers : sequence of Buffer
+        Buffers of the program; only the program reads `SCRATCH`.
+    interleave : mapping of range to int
+        Ranges of consecutive operators to interleave, and the lag of each.
+    """
+
+    config: HardwareConfig
+    max_micro_ops: int
+    buffers: Sequence[Buffer] = ()
+    interleave: Mapping[range, int] = field(default_factory=dict)
+
+    @property
+    def leaders(self) -> dict[int, int]:
+        """The first operator of the interleaved range of each operator in one."""
+        return leaders(self.interleave)
+
+
+def leaders(ranges: Iterable[range]) -> dict[int, int]:
+    """Map each member of ranges to the range's first member."""
+    return {number: numbers[0] for numbers in ranges for number in numbers}
 
 
 @dataclass(frozen=True)

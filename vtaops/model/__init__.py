@@ -2,6 +2,15 @@
 
 from vtaops.model.artefact import load as load_model
 from vtaops.model.model import Model
-from vtaops.program.region import Argument, HostStage, Region, Row, RowSums, Stage
+from vtaops.program.region import Argument, HostStage, NodePlacement, Region, RowSums, Stage
 
-__all__ = ["Argument", "HostStage", "Model", "Region", "Row", "RowSums", "Stage", "load_model"]
+__all__ = [
+    "Argument",
+    "HostStage",
+    "Model",
+    "NodePlacement",
+    "Region",
+    "RowSums",
+    "Stage",
+    "load_model",
+]

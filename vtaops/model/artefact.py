@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, fields
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,19 +34,22 @@ from vtaops.base.agreement import Agreement
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
-from vtaops.base.records import check_fields, tuples
+from vtaops.base.records import check_fields
 from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.checks import check_stages, check_tensors
 from vtaops.model.model import Model
+from vtaops.program import Program
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
-from vtaops.program.region import Argument, HostStage, Region, Row, RowSums, Stage
+from vtaops.program.region import Argument, HostStage, NodePlacement, Region, RowSums
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
+
+_Record = TypeVar("_Record")
 
 _FILE = Envelope("model", MAGIC, FORMAT_VERSION, NETWORK)
 _ALIGNMENT = 64
@@ -100,14 +104,14 @@ def _sections(model: Model) -> list[bytes | memoryview]:
     """Return the header of a model's file, then the parts of its body."""
     blobs = _Blobs()
     header: dict[str, Any] = {
-        "agreement": asdict(model.agreement),
+        "agreement": _write(model.agreement, blobs),
         "capabilities": model.capabilities.name,
         "config": model.config.to_dict(),
         "config_name": model.config.name,
         "fingerprint": model.config.fingerprint,
         "graph": _graph(model.graph, blobs),
-        "plan": [asdict(row) for row in model.plan],
-        "stages": [_stage(stage, blobs) for stage in model.stages],
+        "plan": _write(model.plan, blobs),
+        "stages": _write(model.stages, blobs),
     }
     header["blobs"] = blobs.table
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
@@ -135,10 +139,10 @@ def loads(data: bytes) -> Model:
                 f"fingerprint {config.fingerprint} in this vtaops"
             )
         graph = _read_graph(header["graph"], blobs)
-        stages = [_read_stage(stage, blobs) for stage in header["stages"]]
-        rows = [_read_plain(Row, row) for row in header["plan"]]
+        stages = _read_all(header["stages"], blobs, HostStage, Region)
+        rows = _read_all(header["plan"], blobs, NodePlacement)
         capabilities = find(header["capabilities"])
-        agreement = _read_plain(Agreement, header["agreement"])
+        (agreement,) = _read_all([header["agreement"]], blobs, Agreement)
         check_stages(graph, stages, config.fingerprint)
     except VTAError as error:
         raise ProgramError(f"the model is inconsistent: {error}") from error
@@ -217,9 +221,77 @@ class _Reader:
         array: np.ndarray[Any, Any] = flat.reshape(entry["shape"])
         return array
 
-    def function(self, entry: dict[str, Any]) -> OnnxFunction:
-        """Return a host function, without reading it."""
-        return OnnxFunction(bytes(self.bytes_of(entry["function"])))
+
+# -------------------------------------------------------------------------------- records
+
+
+def _is_operator(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, GraphOperator) and is_dataclass(kind)
+
+
+_RECORDS: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Agreement, Argument, HostStage, Region, Requantization, NodePlacement, RowSums, Tensor),
+        *(kind for kind in vars(operators).values() if _is_operator(kind)),
+    )
+}
+"""Dataclasses that a file holds, by name."""
+
+
+def _write(value: Any, blobs: _Blobs) -> Any:
+    """Return a value as JSON: dataclasses by their fields, arrays and programs as blobs."""
+    if isinstance(value, np.ndarray):
+        return blobs.array(value)
+    if isinstance(value, Program):
+        return {"program": blobs.add(dump_program(value))}
+    if isinstance(value, OnnxFunction):
+        return {"function": blobs.add(value.data)}
+    if isinstance(value, HostFunction):
+        raise ProgramError(
+            f"the host function {type(value).__name__} is code of this process; a file holds ONNX "
+            "models (vtaops.graph.onnx_function.OnnxFunction)"
+        )
+    if isinstance(value, Mapping):
+        return {"items": [[name, _write(item, blobs)] for name, item in sorted(value.items())]}
+    if isinstance(value, list | tuple):
+        return [_write(item, blobs) for item in value]
+    if is_dataclass(value):
+        named = {f.name: _write(getattr(value, f.name), blobs) for f in fields(value)}
+        return {"record": type(value).__name__, **named}
+    return value
+
+
+def _read(entry: Any, blobs: _Reader) -> Any:
+    """Return the value of an entry; the inverse of `_write`."""
+    if isinstance(entry, list):
+        return tuple(_read(item, blobs) for item in entry)
+    if not isinstance(entry, dict):
+        return entry
+    if "record" in entry:
+        values = {name: _read(value, blobs) for name, value in entry.items() if name != "record"}
+        return _made(_RECORDS[entry["record"]], values)
+    if "array" in entry:
+        return blobs.array(entry)
+    if "items" in entry:
+        return {_text(name): _read(item, blobs) for name, item in entry["items"]}
+    if "program" in entry:
+        return load_program(bytes(blobs.bytes_of(entry["program"])))
+    return OnnxFunction(bytes(blobs.bytes_of(entry["function"])))
+
+
+def _made(kind: type[_Record], values: dict[str, Any]) -> _Record:
+    check_fields(kind, values)
+    return kind(**values)
+
+
+def _read_all(entries: list[Any], blobs: _Reader, *kinds: type) -> list[Any]:
+    """Return records of some kinds."""
+    found = [_read(entry, blobs) for entry in entries]
+    for value in found:
+        if not isinstance(value, kinds):
+            raise ProgramError(f"{_shown(value)} is out of place")
+    return found
 
 
 # ----------------------------------------------------------------------------------- graph
@@ -231,16 +303,12 @@ def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
         "name": graph.name,
         "inputs": [tensor.name for tensor in graph.inputs],
         "outputs": [tensor.name for tensor in graph.outputs],
-        "tensors": [asdict(tensor) for tensor in (*graph.inputs, *made)],
+        "tensors": _write([*graph.inputs, *made], blobs),
         "nodes": [
             {
                 "inputs": [tensor.name for tensor in node.inputs],
                 "outputs": [tensor.name for tensor in node.outputs],
-                "operator": type(node.op).__name__,
-                "parameters": {
-                    f.name: _value(getattr(node.op, f.name), blobs)
-                    for f in fields(node.op)  # type: ignore[arg-type]
-                },
+                "operator": _write(node.op, blobs),
             }
             for node in graph.nodes
         ],
@@ -249,15 +317,16 @@ def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
 
 def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
     """Build a graph through the public interface, so that invalid graphs are rejected."""
-    stated = [_read_plain(Tensor, values) for values in entry["tensors"]]
+    stated = _read_all(entry["tensors"], blobs, Tensor)
     check_tensors(stated)
     tensors = {tensor.name: tensor for tensor in stated}
     graph = Graph(_text(entry["name"]))
     for name in entry["inputs"]:
         graph.input_like(tensors[name])
-    for node in entry["nodes"]:
+    read = _read_all([node["operator"] for node in entry["nodes"]], blobs, GraphOperator)
+    for node, operator in zip(entry["nodes"], read, strict=True):
         graph.add_many(
-            _read_operator(node, blobs),
+            operator,
             *(graph.tensors[name] for name in node["inputs"]),
             names=[_text(name) for name in node["outputs"]],
             scales=[tensors[name].scale for name in node["outputs"]],
@@ -266,31 +335,6 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
         raise ProgramError("the tensors of the graph are not what its operators make")
     graph.output(*(graph.tensors[name] for name in entry["outputs"]))
     return graph
-
-
-def _read_operator(node: dict[str, Any], blobs: _Reader) -> GraphOperator:
-    cls = getattr(operators, node["operator"])
-    if not issubclass(cls, GraphOperator):
-        raise ProgramError(f"{node['operator']!r} is not an operator")
-    parameters = {
-        name: blobs.function(value)
-        if (cls, name) == (operators.Host, "function")
-        else _read_value(value, blobs)
-        for name, value in node["parameters"].items()
-    }
-    check_fields(cls, parameters)
-    operator: GraphOperator = cls(**parameters)
-    return operator
-
-
-_Plain = TypeVar("_Plain")
-
-
-def _read_plain(cls: type[_Plain], entry: dict[str, Any]) -> _Plain:
-    """Construct a dataclass from plain values; lists become tuples."""
-    values = {name: tuples(value) for name, value in entry.items()}
-    check_fields(cls, values)
-    return cls(**values)
 
 
 def _text(value: Any) -> str:
@@ -305,74 +349,3 @@ def _shown(value: Any) -> str:
 
 def _short(error: BaseException) -> str:
     return repr(error)[:200]
-
-
-def _value(value: Any, blobs: _Blobs) -> Any:
-    if isinstance(value, np.ndarray):
-        return blobs.array(value)
-    if isinstance(value, Requantization):
-        stated = fields(value)[: None if value.rounding == "nudged" else 5]
-        return {"requantization": [_value(getattr(value, f.name), blobs) for f in stated]}
-    if isinstance(value, Tensor):
-        return {"tensor": asdict(value)}
-    if isinstance(value, OnnxFunction):
-        return {"function": blobs.add(value.data)}
-    if isinstance(value, HostFunction):
-        raise ProgramError(
-            f"the host function {type(value).__name__} is code of this process; a file holds ONNX "
-            "models (vtaops.graph.onnx_function.OnnxFunction)"
-        )
-    if isinstance(value, list | tuple):
-        return [_value(item, blobs) for item in value]
-    return value
-
-
-def _read_value(entry: Any, blobs: _Reader) -> Any:
-    if isinstance(entry, list):
-        return tuple(_read_value(item, blobs) for item in entry)
-    if not isinstance(entry, dict):
-        return entry
-    if "array" in entry:
-        return blobs.array(entry)
-    if "requantization" in entry:
-        return Requantization(*(_read_value(item, blobs) for item in entry["requantization"]))
-    if "tensor" in entry:
-        return _read_plain(Tensor, entry["tensor"])
-    raise ProgramError(f"a parameter is {_shown(entry)}; only the node Host has a function")
-
-
-# ---------------------------------------------------------------------------------- stages
-
-
-def _stage(stage: Stage, blobs: _Blobs) -> dict[str, Any]:
-    if isinstance(stage, HostStage):
-        return {"where": "host", "nodes": list(stage.nodes)}
-    return {
-        "where": "vta",
-        "nodes": list(stage.nodes),
-        "program": blobs.add(dump_program(stage.program)),
-        "parameters": {name: blobs.array(a) for name, a in sorted(stage.parameters.items())},
-        "inputs": [asdict(argument) for argument in stage.inputs],
-        "outputs": [asdict(argument) for argument in stage.outputs],
-    }
-
-
-def _read_stage(entry: dict[str, Any], blobs: _Reader) -> Stage:
-    nodes = tuple(map(_text, entry["nodes"]))
-    if entry["where"] == "host":
-        return HostStage(nodes)
-    arguments = [
-        tuple(_read_argument(argument) for argument in entry[key]) for key in ("inputs", "outputs")
-    ]
-    return Region(
-        nodes=nodes,
-        program=load_program(bytes(blobs.bytes_of(entry["program"]))),
-        parameters={name: blobs.array(a) for name, a in entry["parameters"].items()},
-        inputs=arguments[0],
-        outputs=arguments[1],
-    )
-
-
-def _read_argument(entry: dict[str, Any]) -> Argument:
-    sums = entry["sums"]
-    return _read_plain(Argument, {**entry, "sums": sums and _read_plain(RowSums, sums)})

@@ -27,7 +27,7 @@ from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.report import ModelReport, layers_by_cycle, report
 from vtaops.program import Program, Statistics
-from vtaops.program.region import HostStage, Region, Row, Stage
+from vtaops.program.region import HostStage, NodePlacement, Region, Stage
 from vtaops.runtime import ResidentPrograms, open_device
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Model:
         Target configuration.
     capabilities : Capabilities
         Capabilities of the target device.
-    plan : sequence of Row
+    plan : sequence of NodePlacement
         Placement of each operator, and the reason: one row per operator.
     stages : sequence of Region and HostStage
         The stages of a run, in order.
@@ -84,7 +84,7 @@ class Model:
         graph: Graph,
         config: HardwareConfig,
         capabilities: Capabilities,
-        plan: Sequence[Row],
+        plan: Sequence[NodePlacement],
         stages: Sequence[Stage],
         agreement: Agreement | None = None,
     ) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from vtaops.graph import Graph, Host
 from vtaops.graph.operators import Convolution, Dense, Matmul, TransposedConvolution
-from vtaops.program.region import Row
+from vtaops.program.region import NodePlacement
 
 _PRODUCTS = (Convolution, Dense, Matmul, TransposedConvolution)
 _FLOAT_PRODUCTS = {
@@ -44,14 +44,14 @@ class ArithmeticShare:
         return f"{self.on_vta} of {self.products} convolutions and matrix products on VTA{because}"
 
 
-def placement(graph: Graph, rows: Sequence[Row]) -> ArithmeticShare:
+def placement(graph: Graph, rows: Sequence[NodePlacement]) -> ArithmeticShare:
     """Return the share of a network that a plan places on VTA.
 
     Parameters
     ----------
     graph : Graph
         The network.
-    rows : sequence of Row
+    rows : sequence of NodePlacement
         The plan: one row per node, in graph order.
     """
     on_vta, products, first = 0, 0, ("", "")

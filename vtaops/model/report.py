@@ -16,7 +16,7 @@ from vtaops.base.proof import CERTIFICATE, TRIED
 from vtaops.graph import Graph
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import OperatorRecord, Program, Statistics
-from vtaops.program.region import Region, Row
+from vtaops.program.region import NodePlacement, Region
 
 if TYPE_CHECKING:  # the timing model is native, and boards lack it
     from vtaops.program.timing import Timeline
@@ -26,7 +26,7 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Layer(Row):
+class Layer(NodePlacement):
     """One operator of a network: a row of the plan, with its cost.
 
     Attributes
@@ -143,7 +143,7 @@ class ModelReport:
 def report(
     graph: Graph,
     config: HardwareConfig,
-    plan: Sequence[Row],
+    plan: Sequence[NodePlacement],
     regions: Sequence[Region],
     quality: Mapping[str, float],
 ) -> ModelReport:
@@ -174,7 +174,7 @@ def _tried(program: Program) -> str:
 
 
 def _layers(
-    plan: Sequence[Row], regions: Sequence[Region], quality: Mapping[str, float]
+    plan: Sequence[NodePlacement], regions: Sequence[Region], quality: Mapping[str, float]
 ) -> tuple[tuple[Layer, ...], int]:
     """Return the layers of a plan, and the total cycles."""
     layers = {row.name: Layer(**vars(row), sqnr=quality.get(row.name)) for row in plan}

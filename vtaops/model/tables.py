@@ -13,7 +13,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from vtaops.model.report import Layer, ModelReport
-    from vtaops.program.region import Row
+    from vtaops.program.region import NodePlacement
 
 _MEMORIES = ("inp", "wgt", "acc", "uop", "out")
 _DRAM = "DRAM kB"
@@ -100,7 +100,7 @@ def evidence(report: ModelReport) -> str:
     return "\n".join([proven, *(f"not proven, but tried: {reason}" for reason in report.tried)])
 
 
-def plan_table(rows: Sequence[Row], title: str) -> Table:
+def plan_table(rows: Sequence[NodePlacement], title: str) -> Table:
     """Return the placement of each operator, with reasons, as a table."""
     table = _table(title, "layer", "operator", "where", "reason")
     stem = _stem([row.name for row in rows])

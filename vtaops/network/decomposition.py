@@ -26,8 +26,8 @@ from vtaops.graph.operators import GraphOperator
 from vtaops.graph.weighted import spread
 from vtaops.network.lower import ON_HOST, reason_for_host
 from vtaops.network.slopes import nearest_factors
+from vtaops.network.storage import PIXELWISE, POINTWISE
 from vtaops.network.target import Target
-from vtaops.network.views import PIXELWISE, POINTWISE
 
 Steps = tuple[tuple[GraphOperator, Sequence[int]], ...]
 """Operators, each with its operands: inputs of the node from 0 on, or -1 for the one before."""

@@ -18,7 +18,7 @@ from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
 from vtaops.graph.operator import ACCUMULATOR
 from vtaops.graph.thresholds import quotient_scale
-from vtaops.network.storage import Lanes, on_lanes
+from vtaops.network.places import Lanes, on_lanes
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops.constants import digits

@@ -1,7 +1,7 @@
 """The operations of a network's steps, each emitted once, and the steps that run together.
 
-Steps that differ only in the zero point and the bounds of their results share their operations:
-with scales, both are numbers of POST, on which neither tilings nor cycles depend.
+Operators that differ only in output zero point or clip share one fragment: with scales, both are
+POST immediates, so tiling and cycles are the same.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from vtaops.compiler.driver import emit, settled
 from vtaops.compiler.tuner import Effort, recall, tune
 from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.passes.interleave import LAG
-from vtaops.lowering.passes.placement import beside
-from vtaops.lowering.passes.tables import TABLE, with_table
+from vtaops.lowering.placement import pack_side_by_side
+from vtaops.lowering.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.isa import Post
-from vtaops.network.storage import MappedOperator
+from vtaops.network.places import MappedOperator
 from vtaops.network.target import Target
 from vtaops.ops import AvgPool2d, Conv2d, Gemm, Operator
 from vtaops.ops.epilogue import INT8
@@ -39,31 +39,31 @@ from vtaops.schedule.turns import (
 
 Search = Literal["off"] | Effort
 
-GAIN = 0.99
+BREAK_EVEN = 0.99
 """Steps run together if they take less than this fraction of their cycles in sequence."""
 
-WORTH = 0.95
+MAX_UTILIZATION = 0.95
 """Try steps together if their busiest unit is busy for less than this fraction of the cycles."""
 
-MOST = 3
+MAX_GROUP = 3
 """Maximum number of steps that run together; more would get too little scratchpad space each."""
 
-CLOSE = 0
-"""Lag of interleaved steps; if it pays, a lag of one more is tried."""
+TIGHT_LAG = 0
+"""Lag of fused steps; if it pays, a lag of one more is tried."""
 
-NEAR = 1.1
-"""Interleaved steps that take less than this multiple of their busiest unit's cycles are not also
-tried with a lag."""
+NEAR_BOUND = 1.1
+"""Fused steps that take less than this multiple of their busiest unit's cycles are not also tried
+with a lag."""
 
-PASSED = 0.97
-"""Steps that pass tiles to each other take at least about this fraction of their estimate."""
+FUSED_OPTIMISM = 0.97
+"""Optimism of the estimate: fused steps take at least this fraction of it."""
 
-BEYOND = 1.03
-"""Interleaved steps with a lag take at least about this multiple of their busiest unit's cycles."""
+LAGGED_OPTIMISM = 1.03
+"""Interleaved steps with a lag take at least this multiple of their busiest unit's cycles."""
 
 
 @dataclass(frozen=True)
-class Turns:
+class Interleaving:
     """Steps that run together.
 
     Attributes
@@ -79,7 +79,7 @@ class Turns:
     lag: int = LAG
 
 
-Groups = dict[range, Turns]
+Groups = dict[range, Interleaving]
 """Steps that run together, by step number."""
 
 
@@ -103,7 +103,7 @@ class Fragments:
         """Return the operations of a step, but for the numbers of its results (`finished`)."""
         return self._emitted(step, self._tiling(step.op), POST_ROWS)
 
-    def hand_in_hand(self, steps: Sequence[MappedOperator], limit: float) -> Together | None:
+    def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> Together | None:
         """Return tilings of steps that pass tiles to each other; None if that is impossible.
 
         Also returns None if all take `limit` cycles or more by estimate.
@@ -113,7 +113,7 @@ class Fragments:
             return None
         return next(tilings_hand_in_hand(ops, config, limit), None)
 
-    def in_turns(self, steps: Sequence[MappedOperator]) -> Together | None:
+    def find_interleaved(self, steps: Sequence[MappedOperator]) -> Together | None:
         """Return tilings of steps that fit the scratchpads side by side; None if none do."""
         ops = self._settled(steps)
         find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
@@ -122,13 +122,13 @@ class Fragments:
     def _settled(self, steps: Sequence[MappedOperator]) -> list[Operator]:
         return [settled(step.op, self.target.config) for step in steps]
 
-    def beside(
+    def co_allocate(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]
     ) -> list[Fragment] | None:
         """Return the operations of steps side by side in the scratchpads; None if too large."""
         rows = parameter_rows(tilings, self.target.config)
         with suppress(ScheduleError):  # estimates do not count rows of POST
-            return beside([*map(self._emitted, steps, tilings, rows)])
+            return pack_side_by_side([*map(self._emitted, steps, tilings, rows)])
         return None
 
     def _emitted(self, step: MappedOperator, tiling: Tiling, rows: int) -> Fragment:
@@ -168,7 +168,7 @@ class Fragments:
 
 
 def _common(op: Operator) -> Operator:
-    """Return the operator that stands for all that differ in the numbers of their results alone."""
+    """Return the cache key: the operator with zero point and clip at their defaults."""
     numbers: dict[str, Any] = {"zero_point": 0, "clip": INT8}
     return replace(op, **numbers) if isinstance(op, SumOfProducts) and op.scales else op
 
@@ -206,7 +206,7 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
     """
     if not fragments.target.config.has(Extension.POST):
         return {}
-    chains = _chains(steps, fragments)
+    chains = _candidates(steps, fragments)
     while True:
         chosen = _most_saving(chains, len(steps))
         untried = dict.fromkeys(chains[span] for span in chosen if not chains[span].tried)
@@ -216,15 +216,17 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
             chain.try_together()
 
 
-def _chains(steps: Sequence[MappedOperator], fragments: Fragments) -> dict[range, _Chain]:
+def _candidates(
+    steps: Sequence[MappedOperator], fragments: Fragments
+) -> dict[range, FusionCandidate]:
     """Return the candidates by their steps; equal ones are one object."""
-    known: dict[object, _Chain] = {}
+    known: dict[object, FusionCandidate] = {}
     chains = {}
     for span in tracked("pair layer", [*_spans(steps)], lambda span: steps[span[-1]].node):
         chain = steps[span.start : span.stop]
         key = tuple(id(fragments.of(step)) for step in chain)
         if key not in known:
-            known[key] = _Chain(chain, fragments)
+            known[key] = FusionCandidate(chain, fragments)
         chains[span] = known[key]
     return chains
 
@@ -232,16 +234,16 @@ def _chains(steps: Sequence[MappedOperator], fragments: Fragments) -> dict[range
 def _spans(steps: Sequence[MappedOperator]) -> Iterator[range]:
     """Yield the ranges of steps that are candidates."""
     for end in range(2, len(steps) + 1):
-        for begin in range(end - 2, max(-1, end - 1 - MOST), -1):
+        for begin in range(end - 2, max(-1, end - 1 - MAX_GROUP), -1):
             chain = steps[begin:end]
             if isinstance(chain[0].op, AvgPool2d):
                 continue  # part of a classifier
-            if not _is_chain(chain):
+            if not _is_candidate(chain):
                 break
             yield range(begin, end)
 
 
-def _most_saving(chains: Mapping[range, _Chain], count: int) -> list[range]:
+def _most_saving(chains: Mapping[range, FusionCandidate], count: int) -> list[range]:
     """Return the disjoint ranges of `count` steps whose chains save most in total."""
     best: list[tuple[int, list[range]]] = [(0, [])]  # for the first 0, 1, 2, ... steps
     for end in range(1, count + 1):
@@ -254,7 +256,7 @@ def _most_saving(chains: Mapping[range, _Chain], count: int) -> list[range]:
     return best[-1][1]
 
 
-def _is_chain(steps: Sequence[MappedOperator]) -> bool:
+def _is_candidate(steps: Sequence[MappedOperator]) -> bool:
     """Return whether each step reads, from its first block on, the result of the step before it.
 
     One of two adjacent convolutions must be depthwise, because two others both keep the array busy.
@@ -280,7 +282,7 @@ def _is_depthwise(op: Operator) -> bool:
     return isinstance(op, Conv2d) and op.groups == op.in_channels > 1
 
 
-class _Chain:
+class FusionCandidate:
     """Steps that may run together.
 
     Attributes
@@ -289,7 +291,7 @@ class _Chain:
         Each reads the result of the one before it.
     saved : int
         Cycles that are saved; until it is tried, an estimate.
-    best : Turns or None
+    best : Interleaving or None
         How they run together, if that is known to pay.
     tried : bool
         Whether `saved` and `best` are final.
@@ -297,23 +299,25 @@ class _Chain:
 
     def __init__(self, steps: Sequence[MappedOperator], fragments: Fragments) -> None:
         self.steps, self._fragments = steps, fragments
-        self.best: Turns | None = None
+        self.best: Interleaving | None = None
         apart = chained([fragments.of(step) for step in steps])
         timeline = simulate(apart, events=False)
         stats, port = apart.stats(), timeline.port
         computed = stats.gemm_counter // apart.config.products_per_cycle + stats.alu_counter
         self._busy = max(computed, port.read_beats, port.write_beats)
-        self._cycles, self._limit = timeline.cycles, GAIN * timeline.cycles
+        self._cycles, self._limit = timeline.cycles, BREAK_EVEN * timeline.cycles
         self.saved, self.tried = 0, True
-        if self._busy <= WORTH * self._cycles or _is_classifier([step.op for step in steps]):
+        if self._busy <= MAX_UTILIZATION * self._cycles or _is_classifier(
+            [step.op for step in steps]
+        ):
             self._estimate()
 
     def _estimate(self) -> None:
         """Find tilings, and estimate from theirs what is saved."""
-        self._close = self._fragments.hand_in_hand(self.steps, self._limit)
-        self._late = self._fragments.in_turns(self.steps)
-        close = PASSED * self._close.cycles if self._close else self._cycles
-        late = BEYOND * self._late.cycles if self._late else self._cycles
+        self._fused = self._fragments.find_fused(self.steps, self._limit)
+        self._interleaved = self._fragments.find_interleaved(self.steps)
+        close = FUSED_OPTIMISM * self._fused.cycles if self._fused else self._cycles
+        late = LAGGED_OPTIMISM * self._interleaved.cycles if self._interleaved else self._cycles
         least = min(close, late)
         if least < self._limit:
             self.saved, self.tried = round(self._cycles - least), False
@@ -325,7 +329,7 @@ class _Chain:
         def run(way: Together | None, *lags: int) -> None:
             """Try each lag, the next one only if the one before saves cycles."""
             nonlocal fewest
-            together = self._fragments.beside(self.steps, way.tilings) if way else None
+            together = self._fragments.co_allocate(self.steps, way.tilings) if way else None
             if together is None:
                 return
             for lag in lags:
@@ -333,11 +337,11 @@ class _Chain:
                 if cycles >= self._limit:
                     return
                 if cycles < fewest:
-                    fewest, self.best = cycles, Turns(together, lag)
+                    fewest, self.best = cycles, Interleaving(together, lag)
 
-        run(self._close, CLOSE, CLOSE + 1)
-        if self.best is None or fewest > NEAR * self._busy:
-            run(self._late, LAG)
+        run(self._fused, TIGHT_LAG, TIGHT_LAG + 1)
+        if self.best is None or fewest > NEAR_BOUND * self._busy:
+            run(self._interleaved, LAG)
         self.saved = self._cycles - round(fewest) if self.best else 0
         self.tried = True
 
@@ -366,4 +370,4 @@ def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:
             places.append(len(buffers))
             buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
         parts.append(Part(fragment, tuple(places)))
-    return link(parts, buffers, together={} if lag is None else {range(len(parts)): lag})
+    return link(parts, buffers, interleave={} if lag is None else {range(len(parts)): lag})

@@ -33,11 +33,11 @@ from vtaops.network.lower_sums import (
     lower_requantize,
     lower_transposed_convolution,
 )
+from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
-from vtaops.network.storage import Lanes, TensorPlace, Use
+from vtaops.network.storage import Storage, made, storages
 from vtaops.network.target import NotOnVta, Target
-from vtaops.network.views import Storage, made, storages
 from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function
 from vtaops.ops.epilogue import offset_stages
@@ -151,7 +151,7 @@ def _check_storage(node: Node, graph: Graph) -> None:
             raise NotOnVta("layout", text)
         found.append(storage)
     *given, result = found
-    if made(node.op, node, given) != result:
+    if made(node, given) != result:
         raise NotOnVta("layout", _misfit(node, given))
 
 

@@ -22,8 +22,8 @@ from vtaops.machine.views import constant_digits
 from vtaops.network.averages import parts, scaled
 from vtaops.network.epilogue import SumEpilogue, single_shift
 from vtaops.network.gathering import gathered
+from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
-from vtaops.network.storage import Lanes, TensorPlace, Use, on_lanes, packed_lanes
 from vtaops.network.target import NotOnVta
 from vtaops.ops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm
 

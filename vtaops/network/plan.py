@@ -11,13 +11,13 @@ from vtaops.base.reasons import Reason
 from vtaops.compiler.driver import settled
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
-from vtaops.model import Row
+from vtaops.model import NodePlacement
 from vtaops.network.legalize import LegalGraph
 from vtaops.network.lower import lower_region, reason_for_host
 from vtaops.network.products import LoweredProducts, lower_products
 from vtaops.network.region import LoweredRegion, is_free
+from vtaops.network.storage import joins_pixels, storages
 from vtaops.network.target import NotOnVta, Target
-from vtaops.network.views import joins_pixels, storages
 from vtaops.schedule import default_tiling
 
 Lowered = LoweredRegion | LoweredProducts
@@ -45,7 +45,7 @@ class Plan:
 
     Attributes
     ----------
-    rows : tuple of Row
+    rows : tuple of NodePlacement
         One per node, in the order of the graph.
     partitions : tuple of Partition
         All nodes in execution order, with as few changes between VTA and host as possible.
@@ -53,7 +53,7 @@ class Plan:
         The graph of the plan.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[NodePlacement, ...]
     partitions: tuple[Partition, ...]
     graph: Graph
 
@@ -105,11 +105,13 @@ def _lowered(
     return partitions, refused
 
 
-def _row(node: Node, graph: Graph, reason: Reason | None, notes: Mapping[str, str]) -> Row:
+def _row(
+    node: Node, graph: Graph, reason: Reason | None, notes: Mapping[str, str]
+) -> NodePlacement:
     if reason is not None:
-        return Row(node.name, node.op.kind, "host", reason.text, reason.code)
+        return NodePlacement(node.name, node.op.kind, "host", reason.text, reason.code)
     remark = "free: a view of its input" if _is_view(node, graph) else notes.get(node.name, "")
-    return Row(node.name, node.op.kind, "vta", remark)
+    return NodePlacement(node.name, node.op.kind, "vta", remark)
 
 
 def _is_view(node: Node, graph: Graph) -> bool:

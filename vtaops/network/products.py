@@ -27,7 +27,7 @@ from vtaops.lowering import Part, Place, link
 from vtaops.machine.views import lanes_for
 from vtaops.network.epilogue import require_accumulator, right_shift, uniform
 from vtaops.network.fragments import Fragments, finished
-from vtaops.network.storage import MappedOperator
+from vtaops.network.places import MappedOperator
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul
 from vtaops.program import Buffer

@@ -18,7 +18,7 @@ from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
-from vtaops.network.storage import (
+from vtaops.network.places import (
     NO_SIDES,
     Lanes,
     MappedOperator,
@@ -27,8 +27,8 @@ from vtaops.network.storage import (
     Use,
     packed_lanes,
 )
+from vtaops.network.storage import Image, joins_pixels, storages
 from vtaops.network.target import NotOnVta, Target
-from vtaops.network.views import Image, joins_pixels, storages
 from vtaops.ops import Conv2d, Elementwise, Operator
 
 MAX_WEIGHTS = 1 << 28

@@ -10,10 +10,10 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph import Tensor
 from vtaops.lowering import Fragment, Part, Place, link
-from vtaops.lowering.passes.placement import alternating
+from vtaops.lowering.placement import ping_pong
 from vtaops.network.fragments import Fragments, find_groups, finished
+from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
-from vtaops.network.storage import MappedOperator
 from vtaops.network.target import Target
 from vtaops.program import Buffer, Role
 from vtaops.program.memory import Lifetime, place
@@ -31,11 +31,11 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     }
     told = enumerate(tracked("compile layer", region.steps, lambda step: step.node))
     found = [shared.get(number) or fragments.of(step) for number, step in told]
-    pairs = zip(region.steps, alternating(found, groups), strict=True)
+    pairs = zip(region.steps, ping_pong(found, groups), strict=True)
     parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in pairs]
     metadata = {"network": region.graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
-    program = link(parts, buffers.all, metadata, together=lags)
+    program = link(parts, buffers.all, metadata, interleave=lags)
     return Region(
         nodes=region.names,
         program=program,

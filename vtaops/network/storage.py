@@ -1,182 +1,389 @@
-"""The storage of tensors on the device: which lanes of which image hold their channels.
+"""The storage of every tensor of a graph: which image holds it, and in which order.
 
-Images are stored in DRAM in blocks of channels. A tensor need not fill its blocks:
-`TensorPlace.lanes` holds the lane of each channel. Concatenations, slices of channels and channel
-shuffles therefore move nothing: they use other lanes of the same memory, and the weights of their
-readers are permuted at compile time. The other lanes have no effect, because their weights are
-zero.
-
-`vtaops.network.views` says which image holds a tensor.
+An image (N, C, H, W) holds a tensor in the order of its own axes, or with channels last. Most
+operators say how their tensors are stored: convolutions and pools store (N, C, H, W) as it is, and
+matrix products read the channels of the last axis. A reshape or a transposition between two of
+them is a free view where both agree about the image: (1, C, L) between convolutions of height 1 is
+(1, C, 1, L), and (1, H, W, C) between a transposition and a matrix product is (1, C, H, W).
+Other tensors take the storage that their readers prefer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate, filterfalse
+from operator import mul
+from weakref import WeakKeyDictionary
 
-import numpy as np
+from vtaops.graph import Graph, Node, Tensor
+from vtaops.graph import operators as ops
+from vtaops.graph.operators import GraphOperator
 
-from vtaops.base.shapes import Array, Sides
-from vtaops.lowering import Strides, extents_of
-from vtaops.machine.config import HardwareConfig
-from vtaops.machine.layout import data_layout
-from vtaops.network.views import Image
-from vtaops.ops import Operator
-from vtaops.program import Buffer, Role
+Image = tuple[int, int, int, int]
+Shape = tuple[int, ...]
 
-Lanes = tuple[int, ...]
+PIXELWISE = (
+    ops.Convolution
+    | ops.TransposedConvolution
+    | ops.MaxPool
+    | ops.AveragePool
+    | ops.Upsample
+    | ops.Pad
+    | ops.ChannelShuffle
+)
+POINTWISE = (
+    ops.Requantize | ops.LookupTable | ops.LeakyRelu | ops.Add | ops.RescaledAdd | ops.Multiply
+)
 
-NO_SIDES: Sides = (0, 0, 0, 0)
 
-_ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
+_VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice
 
 
-@dataclass
-class StoredImage:
-    """An image in DRAM for one tensor, or for several joined ones.
+@dataclass(frozen=True)
+class Storage:
+    """How an image holds a tensor.
 
     Attributes
     ----------
-    name : str
-        Name of the buffer in the program.
     image : (int, int, int, int)
-        (N, lanes, H, W), without the border; lanes fill whole blocks.
-    zero_point : int
-        Value of the border.
-    border : (int, int, int, int)
-        Rows and columns of the border: (top, left, bottom, right).
-    role : str
-        ``"input"``, ``"output"`` or ``"scratch"``.
-    filled : bool
-        Whether parts of the image itself are never stored, and keep the zero point.
-    folded : Buffer or None
-        For an input whose only reader takes the columns of its window as channels: the buffer as
-        described by that operator.
+        (N, C, H, W).
+    last : bool
+        Whether the scalars of the tensor, in C order, are those of (N, H, W, C).
     """
 
-    name: str
     image: Image
-    zero_point: int = 0
-    border: Sides = NO_SIDES
-    role: str = "scratch"
-    filled: bool = False
-    folded: Buffer | None = None
+    last: bool = False
 
-    def widen(self, sides: Sides) -> None:
-        """Widen the border to at least `sides`."""
-        top, left, bottom, right = (max(pair) for pair in zip(self.border, sides, strict=True))
-        self.border = (top, left, bottom, right)
+    @staticmethod
+    def of(image: Image, *, last: bool = False) -> Storage:
+        """Return a storage; of one pixel or one channel, both orders are the same."""
+        return Storage(image, last and min(image[1], image[2] * image[3]) > 1)
 
-    def buffer(self, config: HardwareConfig) -> Buffer:
-        """Return its buffer in the program, the place of which is not known yet."""
-        role = _ROLES[self.role]
-        if self.folded is not None:
-            return replace(self.folded, name=self.name, role=role)
+    def __str__(self) -> str:
         n, c, h, w = self.image
-        top, left, bottom, right = self.border
-        fill = None
-        if role is Role.SCRATCH and (self.filled or any(self.border)):
-            fill = self.zero_point
-        shape = n, c, h + top + bottom, w + left + right
-        return Buffer(self.name, role, shape, "int8", data_layout(config), fill=fill)
-
-
-@dataclass(frozen=True)
-class TensorPlace:
-    """The place of a tensor.
-
-    Attributes
-    ----------
-    memory : StoredImage
-        The image.
-    lanes : tuple of int
-        The lane in the image for each channel of the tensor.
-    """
-
-    memory: StoredImage
-    lanes: Lanes
-
-    def blocks(self, block: int) -> tuple[int, int]:
-        """Return the first block of channels that holds part of it, and the number of blocks."""
-        first = min(self.lanes) // block
-        return first, max(self.lanes) // block - first + 1
-
-    def relative(self, block: int) -> Lanes:
-        """Return the lanes, counted from the first block."""
-        start = self.blocks(block)[0] * block
-        return tuple(lane - start for lane in self.lanes)
-
-
-@dataclass(frozen=True)
-class Use:
-    """A tensor as an argument of an operator.
-
-    Attributes
-    ----------
-    place : TensorPlace
-        Its place; the operator sees the blocks that hold it.
-    sides : (int, int, int, int)
-        How much of the border the operator sees as part of its image; negative if it does not see
-        parts of the image.
-    """
-
-    place: TensorPlace
-    sides: Sides = NO_SIDES
+        return f"{n} x {h} x {w} x {c}" if self.last else f"{n} x {c} x {h} x {w}"
 
     @property
-    def extents(self) -> dict[str, Any]:
-        """Batch, height and width seen by the operator."""
-        n, _, h, w = self.place.memory.image
-        top, left, bottom, right = self.sides
-        return {"batch": n, "height": h + top + bottom, "width": w + left + right}
+    def order(self) -> tuple[int, ...]:
+        """The order of the image's axes in the tensor; empty if it is that of the image."""
+        return (0, 2, 3, 1) if self.last else ()
 
-    def strides(self, config: HardwareConfig) -> Strides:
-        """Return the strides of the memory, for what the operator sees of it."""
-        memory = self.place.memory
-        top, left = (memory.border[side] - self.sides[side] for side in (0, 1))
-        return Strides.of(extents_of(memory.buffer(config)), top, left)
+    @property
+    def pixels(self) -> int:
+        """Number of pixels of an image of the batch."""
+        return self.image[2] * self.image[3]
 
-    def offset(self, config: HardwareConfig) -> int:
-        """Return the first byte of the blocks that hold the tensor."""
-        first, _ = self.place.blocks(config.block_in)
-        return first * self.strides(config).block * config.inp.element_bytes
+    def ends_in(self, channels: int) -> bool:
+        """Return whether the last axis of the tensor, of this extent, are the channels."""
+        return self.image[1] == channels and (self.last or min(self.pixels, channels) == 1)
+
+    def channel_axes(self, shape: Shape) -> range | None:
+        """Return the axes of the tensor, whose shape this is, that are the channels together.
+
+        Axes of one element beside them belong to them. None if there are none.
+        """
+        n, channels = self.image[:2]
+        before = n * self.pixels if self.last else n
+        reached = [1, *accumulate(shape, mul)]
+        ends = before, before * channels
+        if not {*ends} <= {*reached}:
+            return None
+        return range(reached.index(before), len(reached) - 1 - reached[::-1].index(ends[1]))
+
+    def pixel_axis(self, axis: int, shape: Shape) -> int | None:
+        """Return the axis of the image (2 or 3) that an axis of the tensor is; None if neither."""
+        n, c, h, w = self.image
+        base, tail = (n, c) if self.last else (n * c, 1)
+        around = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+        return {(base, h, w * tail): 2, (base * h, w, tail): 3}.get(around)
+
+    def channels_on(self, axis: int, shape: Shape) -> bool:
+        """Return whether one axis of the tensor, whose shape this is, holds all channels."""
+        axes = self.channel_axes(shape)
+        return axes is not None and axis in axes and shape[axis] == self.image[1]
+
+    def with_channels(self, channels: int, *, last: bool = False) -> Storage:
+        """Return the storage of a tensor with another number of channels.
+
+        Whether they are `last` must be given for one channel, which has no order.
+        """
+        n, _, h, w = self.image
+        return Storage.of((n, channels, h, w), last=self.last or last)
 
 
-@dataclass(frozen=True, eq=False)
-class MappedOperator:
-    """An operator of a region, with its arguments.
+class Wish:
+    """What the readers of a tensor want of its storage.
 
-    Attributes
+    Parameters
     ----------
-    node : str
-        The node of the graph to which it belongs.
-    op : Operator
-        The operator on VTA.
-    uses : dict of str to Use
-        Its tensors, by buffer name.
-    weights : dict of str to ndarray
-        Its other arguments; a ``"table"`` maps its results (`vtaops.lowering.passes.tables`).
+    best : Storage or None
+        The storage that they prefer.
+    takes : callable
+        Whether they read the tensor in a storage.
+    direct : bool
+        Whether they compute; a view can also be made on the host, where it costs nothing.
+    depth : int
+        Number of readers behind readers that are asked.
     """
 
-    node: str
-    op: Operator
-    uses: dict[str, Use]
-    weights: dict[str, Array] = field(default_factory=dict)
+    def __init__(
+        self,
+        best: Storage | None,
+        takes: Callable[[Storage], bool],
+        beyond: Wish | None = None,
+        *,
+        direct: bool = True,
+    ) -> None:
+        self.best, self.takes, self.direct = best, cache(takes), direct
+        self.depth: int = beyond.depth + 1 if beyond else 0
+
+    @property
+    def rank(self) -> tuple[bool, bool]:
+        """Wishes of a higher rank go first."""
+        return self.best is not None and self.direct, self.best is not None
+
+    def beside(self, other: Wish) -> Wish:
+        """Return the wish of two readers; the storage is that of this one if they are alike."""
+        first, second = (self, other) if self.rank >= other.rank else (other, self)
+        deeper = max(first, second, key=lambda wish: wish.depth)
+        return Wish(
+            first.best, lambda s: self.takes(s) and other.takes(s), deeper, direct=first.direct
+        )
 
 
-def packed_lanes(channels: int) -> Lanes:
-    """Return contiguous lanes."""
-    return tuple(range(channels))
+DEPTH = 50
+"""Maximum number of readers behind readers that are asked."""
 
 
-def on_lanes(values: Array, lanes: Lanes, size: int, axis: int = 0) -> Array:
-    """Return the values of channels on `axis`, spread over `size` lanes; other lanes are zero."""
-    if lanes == packed_lanes(size):
-        return values
-    shape = list(values.shape)
-    shape[axis] = size
-    found = np.zeros(shape, values.dtype)
-    index: list[Any] = [slice(None)] * values.ndim
-    index[axis] = np.array(lanes)
-    found[tuple(index)] = values
+def natural(shape: Shape) -> Storage | None:
+    """Return the storage of a tensor of which nothing else is known; None if there is none.
+
+    Images are stored as they are, and other tensors as rows: images of one pixel.
+    """
+    if len(shape) == 4:
+        return Storage.of((shape[0], shape[1], shape[2], shape[3]))
+    return as_rows(shape) if len(shape) > 1 else None
+
+
+def as_rows(shape: Shape) -> Storage:
+    """Return the storage of a tensor as rows: its last axis are the channels of single pixels."""
+    return Storage.of((math.prod(shape[:-1]), shape[-1], 1, 1))
+
+
+def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
+    """Return the storage after a transposition that moves channels, or swaps them and pixels."""
+    group = storage.channel_axes(shape) or range(0)
+    moved = [axis for axis in axes if shape[axis] > 1]
+    if moved == sorted(moved):
+        return storage
+    channels = [*filter(group.__contains__, moved)]
+    others = [*filterfalse(group.__contains__, moved)]
+    first = moved.index([*channels, *moved][0])
+    if others != sorted(others) or moved[first : first + len(channels)] != channels:
+        return None
+    batch, pixels = storage.image[0], storage.pixels
+    before = math.prod(shape[axis] for axis in moved[:first])
+    if before == batch:
+        return Storage.of(storage.image)
+    return Storage.of(storage.image, last=True) if before == batch * pixels else None
+
+
+_KNOWN: WeakKeyDictionary[Graph, tuple[int, dict[str, Storage]]] = WeakKeyDictionary()
+"""Storages with the number of tensors that a graph had, which only grows."""
+
+
+def storages(graph: Graph) -> Mapping[str, Storage]:
+    """Return the storage of each tensor by name, without those that no image holds."""
+    size, found = _KNOWN.get(graph, (-1, {}))
+    if size != len(graph.tensors):
+        found = _decided(graph)
+        _KNOWN[graph] = len(graph.tensors), found
     return found
+
+
+def _decided(graph: Graph) -> dict[str, Storage]:
+    wishes = _wishes(graph)
+    found = {t.name: best for t in graph.inputs if (best := _best(t, wishes))}
+    for node in graph.nodes:
+        result = _of_result(node, found, wishes)
+        for tensor in node.outputs:
+            if storage := result or _best(tensor, wishes):
+                found[tensor.name] = storage
+    return found
+
+
+def _of_result(
+    node: Node, found: Mapping[str, Storage], wishes: Mapping[str, Wish]
+) -> Storage | None:
+    """Return the storage of a result; None if its readers decide."""
+    given = [found[tensor.name] for tensor in node.inputs if tensor.name in found]
+    result = made(node, given) if len(given) == len(node.inputs) else None
+    if result is None or not isinstance(node.op, _VIEWS):
+        return result
+    wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape)
+    return result if result == own or (wish and wish.takes(result)) else None
+
+
+def _best(tensor: Tensor, wishes: Mapping[str, Wish]) -> Storage | None:
+    """Return the storage that readers prefer, or the natural one."""
+    wish = wishes.get(tensor.name)
+    return (wish.best if wish else None) or natural(tensor.shape)
+
+
+# ------------------------------------------------------------- what operators read and make
+
+
+def made(node: Node, given: Sequence[Storage]) -> Storage | None:
+    """Return the storage of a result; None if the node cannot read inputs stored so."""
+    pairs = zip(node.inputs, given, strict=True)
+    found = {forward(node, tensor.shape, storage) for tensor, storage in pairs}
+    skips = isinstance(node.op, ops.Slice) and node.op.step > 1
+    if len(found) != 1 or (skips and joins_pixels(node, given[0])):
+        return None
+    return found.pop()
+
+
+def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
+    """Return the storage of a result if an input of this shape is stored so.
+
+    None if the node cannot read it.
+    """
+    op, result = node.op, node.outputs[0].shape
+    if _reads_images(node):
+        return natural(result) if storage == natural(shape) else None
+    if isinstance(op, POINTWISE):
+        return storage if _has_channels(op, shape, storage) else None
+    if isinstance(op, ops.Dense):
+        return _multiplied(op, shape, storage)
+    if isinstance(op, ops.Concat | ops.Slice):
+        return _resized(storage, shape, result, op.axis % len(result))
+    if isinstance(op, ops.Transpose):
+        return _transposed(shape, op.axes, storage)
+    return storage if isinstance(op, ops.Reshape) else None
+
+
+def backward(node: Node, shape: Shape, wanted: Storage | None) -> Storage | None:
+    """Return the storage that a node prefers for an input of this shape.
+
+    `wanted` is that which the readers of its result prefer, if any.
+    """
+    op, result = node.op, node.outputs[0].shape
+    if _reads_images(node):
+        return natural(shape)
+    if isinstance(op, POINTWISE):
+        channels = wanted is not None and _has_channels(op, shape, wanted)
+        return wanted if channels or not _by_channel(op) else _by_axis_1(shape)
+    if isinstance(op, ops.Dense):
+        outputs, inputs = op.weight.shape
+        last = wanted is not None and wanted.ends_in(outputs)
+        return wanted.with_channels(inputs, last=True) if wanted and last else as_rows(shape)
+    if isinstance(op, ops.Concat | ops.Slice) and wanted is not None:
+        return _resized(wanted, result, shape, op.axis % len(shape))
+    if isinstance(op, ops.Transpose) and wanted is not None:
+        return _transposed(result, _inverse(op.axes), wanted)
+    return wanted
+
+
+def _reads_images(node: Node) -> bool:
+    """Return whether a node reads images as they are: windows, or a gate (N, C, 1, 1)."""
+    if isinstance(node.op, POINTWISE):
+        return any(tensor.shape != node.inputs[0].shape for tensor in node.inputs)
+    return isinstance(node.op, PIXELWISE)
+
+
+def _has_channels(op: GraphOperator, shape: Shape, storage: Storage) -> bool:
+    """Return whether the channels of a storage are those by which a function may differ."""
+    return not _by_channel(op) or storage.channels_on(1, shape)
+
+
+def _by_channel(op: GraphOperator) -> bool:
+    """Return whether a function of one value differs between the channels on axis 1."""
+    if isinstance(op, ops.LookupTable):
+        return op.table.ndim > 1
+    if isinstance(op, ops.LeakyRelu):
+        return not isinstance(op.negative, int)
+    return isinstance(op, ops.Requantize) and op.requantization.channels > 1
+
+
+def _multiplied(op: ops.Dense, shape: Shape, storage: Storage) -> Storage | None:
+    """Return the storage of a product with weights; None if it cannot read its input so."""
+    outputs, inputs = op.weight.shape
+    if storage.ends_in(inputs):
+        return storage.with_channels(outputs, last=True)
+    if not storage.last and math.prod(storage.image[1:]) == inputs:
+        return as_rows((*shape[:-1], outputs))  # it flattens the image
+    return None
+
+
+def joins_pixels(node: Node, storage: Storage) -> bool:
+    """Return whether pixels are joined or cut, which moves them, and not channels."""
+    assert isinstance(node.op, ops.Concat | ops.Slice)
+    shape = node.inputs[0].shape
+    axes = storage.channel_axes(shape)
+    return axes is None or node.op.axis % len(shape) not in axes
+
+
+def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
+    """Return the storage of a tensor of another shape, which differs on an axis of images."""
+    axes = storage.channel_axes(shape)
+    if axes is not None and axis in axes:
+        last = math.prod(shape[axes.stop :]) == 1
+        return storage.with_channels(math.prod(other[at] for at in axes), last=last)
+    at, image = storage.pixel_axis(axis, shape), [*storage.image]
+    if at is None:
+        return None
+    image[at] = other[axis]
+    return Storage.of((image[0], image[1], image[2], image[3]), last=storage.last)
+
+
+# ------------------------------------------------------------------- what readers want
+
+
+def _wishes(graph: Graph) -> dict[str, Wish]:
+    """Return what the readers of each tensor want; nothing if none of them is VTA's."""
+    wishes: dict[str, Wish] = {}
+    for node in reversed(graph.nodes):
+        beyond = wishes.get(node.outputs[0].name)
+        for tensor in node.inputs:
+            wish = _wish(node, tensor.shape, beyond)
+            known = wishes.get(tensor.name)
+            if wish is not None:
+                wish = wish.beside(known) if known else wish
+                wishes[tensor.name] = wish if wish.depth < DEPTH else _exactly(wish.best)
+    return wishes
+
+
+def _wish(node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
+    """Return what a node wants of an input of a shape, if `beyond` wants its result."""
+    if _reads_images(node):
+        return _exactly(natural(shape))
+    moves = isinstance(node.op, _VIEWS)
+    if not isinstance(node.op, POINTWISE | ops.Dense | _VIEWS) or (moves and beyond is None):
+        return None
+    direct = not isinstance(node.op, ops.Reshape | ops.Transpose)
+    if isinstance(node.op, POINTWISE):
+        direct = beyond is None or beyond.direct
+
+    def takes(storage: Storage) -> bool:
+        result = forward(node, shape, storage)
+        return result is not None and (beyond is None or beyond.takes(result))
+
+    best = backward(node, shape, beyond.best if beyond else None)
+    return Wish(best, takes, beyond, direct=direct)
+
+
+def _exactly(wanted: Storage | None) -> Wish:
+    return Wish(wanted, lambda storage: storage == wanted)
+
+
+def _by_axis_1(shape: Shape) -> Storage:
+    """Return the storage of a tensor whose axis 1 are the channels."""
+    size = shape[2:] if len(shape) == 4 else (1, math.prod(shape[2:]))
+    return Storage.of((shape[0], shape[1], size[0], size[1]))
+
+
+def _inverse(axes: Shape) -> Shape:
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))

@@ -18,7 +18,7 @@ from vtaops.program import Program
 
 
 @dataclass(frozen=True)
-class Row:
+class NodePlacement:
     """One row of a plan.
 
     Attributes

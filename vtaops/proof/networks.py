@@ -88,7 +88,7 @@ def _meaning(op: GraphOperator, given: Inputs) -> Terms:
 
 
 @_meaning.register
-def _(op: ops.Convolution, given: Inputs) -> Terms:
+def _convolution(op: ops.Convolution, given: Inputs) -> Terms:
     data, zero = given.real(0), given.tensors[0].zero_point
     sums = convolve(given.fields, data, op.weight, op.window, op.groups, zero != 0, zero)
     if op.residual_factor is not None:
@@ -98,7 +98,7 @@ def _(op: ops.Convolution, given: Inputs) -> Terms:
 
 
 @_meaning.register
-def _(op: ops.TransposedConvolution, given: Inputs) -> Terms:
+def _transposed_convolution(op: ops.TransposedConvolution, given: Inputs) -> Terms:
     *_, height, width = given.results[0].shape
     data, zero = given.real(0), given.tensors[0].zero_point
     size = height, width
@@ -107,7 +107,7 @@ def _(op: ops.TransposedConvolution, given: Inputs) -> Terms:
 
 
 @_meaning.register
-def _(op: ops.Dense, given: Inputs) -> Terms:
+def _dense(op: ops.Dense, given: Inputs) -> Terms:
     data, (outputs, columns) = given.real(0), op.weight.shape
     step = given.fields.folds.step(op.weight) if given.fields.folds else 1
     shape = columns // step, step, 1  # of an image whose pixels are one window
@@ -126,7 +126,7 @@ def _(op: ops.Dense, given: Inputs) -> Terms:
 
 
 @_meaning.register
-def _(op: ops.Matmul, given: Inputs) -> Terms:
+def _matmul(op: ops.Matmul, given: Inputs) -> Terms:
     a, b = given.real(0), given.real(1)
     rank = max(len(a.shape), len(b.shape))
     value = given.fields.matmul(*(_of_rank(x.value, rank) for x in (a, b)))
@@ -141,12 +141,12 @@ def _of_rank(value: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
 
 
 @_meaning.register
-def _(op: ops.MaxPool, given: Inputs) -> Terms:
+def _max_pool(op: ops.MaxPool, given: Inputs) -> Terms:
     return window_maxima(given.fields, given.terms[0], op.window(given.tensors[0]))
 
 
 @_meaning.register
-def _(op: ops.AveragePool, given: Inputs) -> Terms:
+def _average_pool(op: ops.AveragePool, given: Inputs) -> Terms:
     fields, tensor = given.fields, given.tensors[0]
     window = op.window(tensor)
     total = window_sums(fields, given.real(0), window, tensor.zero_point != 0)
@@ -163,24 +163,24 @@ def _(op: ops.AveragePool, given: Inputs) -> Terms:
 
 
 @_meaning.register
-def _(op: ops.Add, given: Inputs) -> Terms:
+def _add(op: ops.Add, given: Inputs) -> Terms:
     a, b = (given.fields.times(given.real(k), op.factors[k]) for k in (0, 1))
     return given.requantized(op.requantization, given.fields.sum(a, b))
 
 
 @_meaning.register
-def _(op: ops.Multiply, given: Inputs) -> Terms:
+def _multiply(op: ops.Multiply, given: Inputs) -> Terms:
     product = given.fields.product_of(given.real(0), given.real(1))
     return given.requantized(op.requantization, product)
 
 
 @_meaning.register
-def _(op: ops.Requantize, given: Inputs) -> Terms:
+def _requantize(op: ops.Requantize, given: Inputs) -> Terms:
     return given.requantized(op.requantization, given.real(0))
 
 
 @_meaning.register
-def _(op: ops.LeakyRelu, given: Inputs) -> Terms:
+def _leaky_relu(op: ops.LeakyRelu, given: Inputs) -> Terms:
     if np.max(op.negative) > op.positive:
         raise Unknown(f"factors {op.positive} and {op.negative} of a leaky ReLU")
     value = given.real(0)
@@ -189,14 +189,14 @@ def _(op: ops.LeakyRelu, given: Inputs) -> Terms:
 
 
 @_meaning.register
-def _(op: ops.LookupTable, given: Inputs) -> Terms:
+def _lookup_table(op: ops.LookupTable, given: Inputs) -> Terms:
     if op.table.ndim > 1:
         raise Unknown("a table for each channel")
     return given.fields.mapped(given.terms[0], op.table)
 
 
 @_meaning.register
-def _(op: ops.Concat, given: Inputs) -> Terms:
+def _concat(op: ops.Concat, given: Inputs) -> Terms:
     first = given.terms[0]
     axis = op.axis % len(first.shape) + 1
     value = np.concatenate([x.value for x in given.terms], axis=axis)
@@ -227,7 +227,7 @@ def _moving(op: GraphOperator, zero_point: int) -> Any:
 
 
 @_meaning.register
-def _(
+def _movement(
     op: ops.Upsample
     | ops.Pad
     | ops.Slice

@@ -9,7 +9,7 @@ docs/tutorials/own_operators.md::
     s.bind(loop, vta.vthread)
     s.annotate(loop, vta.dma_copy, True)
     s.tensorize(loop, vta.gemm(config))            # or vta.tensorize(s, "res_conv_update", ...)
-    program = vtaops.build(s, config)
+    program = vtaops.compile_schedule(s, config)
 """
 
 from importlib import import_module

@@ -7,8 +7,8 @@ import pytest
 from helpers import aarch64
 from scipy import special
 
+from examples.kernels.packed_int8 import pack_int8_kernel
 from trials.kernel_reference import conv2d_reference, depthwise_reference, random, windows
-from vtaops.kernels.cuda import pack_int8_kernel
 from vtaops.kernels.ops import MatmulOp, PackedConv2dOp, Window
 from vtaops.machine.layout import Layout
 
@@ -92,8 +92,8 @@ def test_depthwise_conv2d(plain, strides):
 
 
 def test_conv1d(plain):
-    x, w = random((1001,)), random((13,), at=1)
-    close(plain.conv1d(x, w, padding=6, flip=True), np.convolve(x, w, "same"))
+    x, w = random((1, 1, 1001)), random((1, 1, 13), at=1)
+    close(plain.conv1d(x, w, padding=6)[0, 0], np.correlate(x[0, 0], w[0, 0], "same"))
 
 
 def test_pools_and_softmax(plain):

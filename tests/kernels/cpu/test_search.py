@@ -15,7 +15,6 @@ PADDED = ops.Window((3, 3), padding=(1, 1, 1, 1))
     "op",
     [
         ops.MatmulOp(30, 40, 20),
-        ops.Conv1dOp(300, 5),
         ops.Conv2dOp(1, 3, 10, 20, 16, PADDED),
         ops.Conv2dOp(1, 4, 1, 500, 4, ops.Window((1, 1))),
         ops.PackedConv2dOp(1, 1, 10, 10, 2, PADDED),

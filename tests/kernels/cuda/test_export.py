@@ -16,10 +16,10 @@ from helpers.kernel_cases import inputs_of, matches, reference
 from helpers.pictures import shows_something
 
 from benchmarks.kernels import cuda_operators, cuda_run
+from examples.kernels.export import Candidate, Case, export
 from vtaops.base.errors import UnsupportedError
 from vtaops.kernels import ops
 from vtaops.kernels.cuda.emulate import Emulated, compiler
-from vtaops.kernels.cuda.export import Candidate, Case, export
 from vtaops.kernels.cuda.gpu import device_present
 from vtaops.kernels.cuda.kernel import CudaKernel
 from vtaops.kernels.cuda.resources import find_nvcc
@@ -36,9 +36,6 @@ OPERATORS = {
     "dense_int8": ops.MatmulOp(17, 20, 32, "int8", "int8", True),
     "conv2d": ops.Conv2dOp(1, 4, 8, 9, 8, SAME, epilogue=ops.Epilogue(batch_norm=1e-5)),
     "depthwise": ops.DepthwiseOp(1, 2, 9, 10, SAME, 2),
-    "separable": ops.SeparableOp(1, 4, 9, 8, SAME, 10, between=RELU, epilogue=RELU),
-    "packed": ops.PackedConv2dOp(1, 2, 5, 6, 2, SAME, 8),
-    "packed_int8": ops.PackedConv2dOp(1, 2, 5, 6, 2, SAME, 8, "int8"),
     "max_pool": ops.PoolOp("max", 1, 2, 9, 10, SAME),
     "softmax": ops.SoftmaxOp(3, 40),
     "add": ops.BroadcastOp("add", (4, 1), (4, 8)),

@@ -8,69 +8,27 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.emulation import PADDED, STRIDED, check, emulated, run
 from helpers.kernel_cases import inputs_of, matches, reference
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from trials.kernel_reference import conv2d_reference, depthwise_reference
 from vtaops import cuda
 from vtaops.base.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.kernels import ops
-from vtaops.kernels.cuda.emulate import IN_ORDER, REVERSED, Emulated, KernelFault, compiler, profile
+from vtaops.kernels.cuda.emulate import IN_ORDER, Emulated, profile
 from vtaops.kernels.cuda.resources import find_nvcc, known_archs
 from vtaops.kernels.cuda.schedule import elementwise, family, matmul, matmul_tensor
 from vtaops.kernels.cuda.schedule.matmul import MatmulTile, schedule_matmul
 from vtaops.kernels.cuda.schedule.matmul_tensor import TensorTile, schedule_tensor
-from vtaops.kernels.cuda.schedule.stages import STAGES
 from vtaops.kernels.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.kernels.cuda.target import CudaTarget
+from vtaops.kernels.lessons.on_cuda import STAGES
 from vtaops.kernels.trials import tile_space
 
 ARCHS = [arch for arch in known_archs() if arch in ("sm_61", "sm_75", "sm_80", "sm_90")]
-emulated = pytest.mark.skipif(compiler() is None, reason="the emulator needs a C++ compiler")
-PADDED = ops.Window((3, 3), padding=(1, 1, 1, 1))
-STRIDED = ops.Window((3, 2), (2, 3), (1, 0, 2, 1), (1, 2))
 FUSED = ops.Epilogue(batch_norm=1e-5, residual=True, activation="relu")
 FUSED_INT8 = ops.Epilogue(bias=True, shift=3, clip=(-128, 127))
-
-
-def run(emulator, op, order=IN_ORDER, without=-1):
-    """Return the kernel's result for `inputs_of(op)`."""
-    arrays = inputs_of(op)
-    spec = op.output
-    filler = np.nan if spec.dtype == "float32" else 77
-    arrays[spec.name] = np.full(spec.shape, filler, spec.dtype)
-    emulator(arrays, order, without, results=(spec.name,))
-    return arrays[spec.name]
-
-
-def check(op, schedule=None, orders=(IN_ORDER, REVERSED, 2)):
-    """Compare a kernel with its reference under several orders; each barrier must be needed."""
-    kernel = cuda.CudaKernel(op, schedule=schedule)
-    emulator = Emulated.of(kernel)
-    expected = reference(op, inputs_of(op))
-    for order in orders:
-        assert matches(run(emulator, op, order), expected), order
-    passed = [emulator.passed(barrier) for barrier in range(emulator.barriers)]
-    assert all(passed)
-    assert not needless(emulator, op)
-
-
-def needless(emulator, op):
-    """Return the numbers of the barriers that order nothing, each taken out alone.
-
-    Without such a barrier no two threads of a block touch the same element in one interval, one of
-    them writing. That is a property of the accesses, not of the order of the threads, so one run
-    without the barrier decides.
-    """
-    found = set()
-    for barrier in range(emulator.barriers):
-        try:
-            run(emulator, op, without=barrier)
-        except KernelFault:
-            continue
-        found.add(barrier)
-    return found
 
 
 OPERATORS = [
@@ -88,15 +46,8 @@ OPERATORS = [
     ops.Conv2dOp(1, 13, 9, 11, 67, PADDED, epilogue=FUSED),
     ops.Conv2dOp(1, 16, 1, 100, 40, ops.Window((1, 1))),
     ops.Conv2dOp(3, 32, 4, 6, 20, ops.Window((1, 1)), dtype="int8", epilogue=FUSED_INT8),
-    ops.PackedConv2dOp(1, 2, 7, 11, 3, PADDED, 16, epilogue=FUSED),
-    ops.PackedConv2dOp(
-        1, 2, 7, 11, 2, STRIDED, 8, "int8", ops.Epilogue(bias=True, shift=3, clip=(0, 99))
-    ),
-    ops.PackedConv2dOp(2, 2, 5, 6, 2, PADDED, 4, "uint8"),
     ops.DepthwiseOp(1, 3, 34, 37, PADDED),
     ops.DepthwiseOp(2, 3, 17, 9, STRIDED, 2, epilogue=FUSED),
-    ops.SeparableOp(1, 6, 9, 11, PADDED, 10),
-    ops.SeparableOp(2, 20, 9, 11, STRIDED, 37, 2, ops.Epilogue(activation="relu"), FUSED),
     ops.PoolOp("max", 1, 2, 33, 20, PADDED),
     ops.PoolOp("avg", 1, 2, 12, 20, ops.Window((2, 2), (2, 2))),
     ops.GlobalPoolOp("avg", 5, 49),
@@ -108,8 +59,6 @@ OPERATORS = [
     ops.SoftmaxOp(9, 64),
     ops.SoftmaxOp(1, 7000),
     ops.SoftmaxOp(1, 33000),
-    ops.Conv1dOp(1000, 13, (6, 6)),
-    ops.Conv1dOp(100, 40, (3, 0)),
     ops.BroadcastOp("add", (1000,), (1000,)),
     ops.BroadcastOp("multiply", (7, 1, 5), (1, 6, 5)),
     ops.BroadcastOp("subtract", (40, 1), (40, 64)),
@@ -172,24 +121,6 @@ class EmulatedCuda(type(cuda.matmul.__self__)):
 @emulated
 def test_calls_that_the_gpu_has_for_itself():
     calls, draw = EmulatedCuda(), np.random.default_rng(0).standard_normal
-    x, d, p, bias = (
-        draw(shape).astype("float32") for shape in ((1, 4, 9, 8), (4, 2, 3, 3), (5, 8, 1, 1), (5,))
-    )
-    result = calls.depthwise_separable_conv2d(x, d, p, padding=1, activation="relu", bias=bias)
-    middle = np.maximum(depthwise_reference(x, d, (1, 1), (1, 1, 1, 1), (1, 1)), 0)
-    total = np.einsum("nchw,oc->nohw", middle, p[:, :, 0, 0]) + bias[:, None, None]
-    assert matches(result, np.maximum(total, 0))
-    with pytest.raises(ShapeError, match="1x1"):
-        calls.depthwise_separable_conv2d(x, d, np.ones((5, 8, 3, 3), "float32"))
-    with pytest.raises(ShapeError, match="pointwise"):
-        calls.depthwise_separable_conv2d(x, d, p[:, :7])
-    bytes_, taps = (draw(shape).astype("int8") for shape in ((1, 2, 5, 6, 8), (5, 13, 3, 2)))
-    result = calls.conv2d_nchwc(bytes_, cuda.pack_int8_kernel(taps, 8), padding=1)
-    image = bytes_.transpose(0, 1, 4, 2, 3).reshape(1, 16, 5, 6)[:, :13]
-    total = conv2d_reference(image, taps, (1, 1), (1,) * 4, (1, 1))
-    np.testing.assert_array_equal(result[:, 0].transpose(0, 3, 1, 2)[:, :5], total)
-    with pytest.raises(ShapeError, match="multiple of 4"):
-        cuda.pack_int8_kernel(taps, 6)
     a, b = draw((20, 24)).astype("float16"), draw((24, 18)).astype("float16")
     product = calls.matmul(a, b)
     assert product.dtype == np.float32
@@ -207,8 +138,6 @@ STAGE_OPS = {
     ops.MatmulOp: ops.MatmulOp(64, 64, 80),
     ops.Conv2dOp: ops.Conv2dOp(1, 8, 8, 17, 16, PADDED),
     ops.DepthwiseOp: ops.DepthwiseOp(1, 2, 40, 36, PADDED),
-    ops.Conv1dOp: ops.Conv1dOp(700, 5, (2, 2)),
-    ops.SeparableOp: ops.SeparableOp(1, 10, 8, 17, PADDED, 40),
 }
 
 
@@ -312,18 +241,13 @@ EXTENTS_OF_ONE = [
     ops.Conv2dOp(1, 1, 1, 1, 1, ONE),
     ops.Conv2dOp(1, 5, 1, 1, 1, ONE, epilogue=FUSED),
     ops.Conv2dOp(2, 1, 1, 5, 3, PADDED, dtype="int8"),
-    ops.PackedConv2dOp(1, 1, 1, 1, 1, ONE, 4, "int8"),
-    ops.PackedConv2dOp(1, 1, 1, 5, 1, PADDED, 16),
     ops.DepthwiseOp(1, 1, 1, 1, ONE),
     ops.DepthwiseOp(1, 1, 1, 9, PADDED, epilogue=FUSED),
-    ops.SeparableOp(1, 1, 1, 1, ONE, 1),
-    ops.SeparableOp(1, 2, 1, 5, PADDED, 1),
     ops.PoolOp("max", 1, 1, 1, 1, ONE),
     ops.PoolOp("avg", 1, 1, 5, 1, PADDED),
     ops.GlobalPoolOp("avg", 1, 1),
     ops.GlobalPoolOp("max", 1, 1),
     ops.SoftmaxOp(1, 1),
-    ops.Conv1dOp(1, 1, (0, 0)),
     ops.BroadcastOp("add", (1,), (1,)),
     ops.UnaryOp("relu", 1),
     ops.NormalizeOp(1, 1, 1, ops.Epilogue(batch_norm=1e-5)),
@@ -438,9 +362,7 @@ def test_pipelines_are_assembled_for_old_and_new(op, arch):
         ops.MatmulOp(1024, 1024, 1024),
         ops.MatmulOp(1024, 1024, 1024, "float16", "float16"),
         ops.Conv2dOp(1, 64, 64, 64, 64, PADDED),
-        ops.PackedConv2dOp(1, 16, 64, 64, 16, PADDED, dtype="int8"),
         ops.DepthwiseOp(1, 64, 64, 64, PADDED, epilogue=ops.Epilogue(scale_shift=True)),
-        ops.SeparableOp(1, 64, 64, 64, PADDED, 128),
         ops.PoolOp("max", 1, 64, 64, 64, PADDED),
         ops.SoftmaxOp(16, 1000),
     ],
@@ -500,12 +422,8 @@ def test_kernels_on_a_gpu_equal_numpy(op):
 @pytest.mark.parametrize(
     "op",
     [
-        *(
-            STAGE_OPS[kind]
-            for kind in (ops.MatmulOp, ops.Conv2dOp, ops.DepthwiseOp, ops.Conv1dOp, ops.SeparableOp)
-        ),
+        *(STAGE_OPS[kind] for kind in (ops.MatmulOp, ops.Conv2dOp, ops.DepthwiseOp)),
         ops.MatmulOp(64, 64, 64, "float16", "float16"),
-        ops.PackedConv2dOp(1, 2, 8, 8, 2, PADDED),
     ],
     ids=lambda op: type(op).__name__,
 )

@@ -11,7 +11,7 @@ from vtaops.base.shapes import Array, as_pair
 from vtaops.kernels.arrays import as_array, dtype_name
 from vtaops.kernels.calls.arguments import FLOAT, PRODUCT, fused_epilogue
 from vtaops.kernels.calls.backend import Backend, KernelCall, operator
-from vtaops.kernels.ops import Conv1dOp, Conv2dOp, DepthwiseOp, Window
+from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, Window
 from vtaops.kernels.ops.common import ACCUMULATOR
 
 _VECTOR = 16
@@ -158,41 +158,43 @@ class ConvolutionCalls(Backend):
         kernel: Any,
         *,
         strides: int = 1,
-        padding: int | tuple[int, int] = 0,
+        padding: int | tuple[int, int] | str = 0,
         dilation: int = 1,
         groups: int = 1,
-        flip: bool = False,
         out: Any = None,
         **fused: Any,
     ) -> KernelCall:
-        """Return the 1-D convolution (cross-correlation) of a signal, or of NCW data.
+        """Return the 1-D convolution (cross-correlation) of NCW data.
 
         Parameters
         ----------
         data : array_like
-            (W,), float32; or (N, C, W), as `conv2d`.
+            (N, C, W), as `conv2d`.
         kernel : array_like
-            (K,); or (O, C / groups, K).
+            (O, C / groups, K).
         strides, dilation, groups : int
-            For NCW data; as `conv2d`.
-        padding : int or (int, int)
-            Zeros before and after.
-        flip : bool
-            For (W,) data: reverse the kernel, as ``numpy.convolve`` does.
+            As `conv2d`.
+        padding : int, (int, int) or str
+            Zeros before and after; "same" and "valid" as `conv2d`.
         out : array, optional
             Where to write.
         **fused
-            For NCW data; as `conv2d`.
+            As `conv2d`.
         """
-        x = as_array(data, "data", PRODUCT)
-        if x.ndim == 3:
-            return self._conv1d_of_channels(x, kernel, strides, padding, dilation, groups, fused)
-        if (strides, dilation, groups) != (1, 1, 1) or fused:
-            raise ShapeError("strides, dilation, groups and fused operations need data (N, C, W)")
-        x = as_array(x, "data", FLOAT, rank=1)
-        w = as_array(kernel, "kernel", FLOAT, rank=1)
-        ends = as_pair("padding", padding)
-        return KernelCall(Conv1dOp(x.shape[0], w.shape[0], ends, flip), (x, w))
+        x, w, dtype = operands(data, kernel, rank=3)
+        steps, size = ((1, strides), (1, dilation)), (1, w.shape[2])
+        if isinstance(padding, str):
+            padding = Window.of(size, steps[0], padding, steps[1]).padding[1::2]
+        before, behind = as_pair("padding", padding)
+        residual = fused.get("residual")
+        if residual is not None:
+            residual = as_array(residual, "residual", (ACCUMULATOR[dtype],), rank=3)
+            fused = {**fused, "residual": residual[:, :, None]}
+        window = Window.of(size, steps[0], (0, before, 0, behind), steps[1])
+        work = self._convolution(x[:, :, None], w[:, :, None], window, groups, fused)
+        ends = work.arrays[2:] if residual is None else (*work.arrays[2:-1], residual)
+        n, o, _, length = work.shape or work.op.output.shape
+        return KernelCall(work.op, (x, w, *ends), (n, o, length))
 
     def _convolution(
         self, x: Array, w: Array, window: Window, groups: int, fused: dict[str, Any]
@@ -222,41 +224,10 @@ class ConvolutionCalls(Backend):
                 return work._replace(op=replace(op, joined=True))
         return work
 
-    def _conv1d_of_channels(
-        self,
-        data: Array,
-        kernel: Any,
-        strides: int,
-        padding: Any,
-        dilation: int,
-        groups: int,
-        fused: dict[str, Any],
-    ) -> KernelCall:
-        """Describe the convolution of NCW data as that of one-row images."""
-        x, w, dtype = operands(data, kernel, 3, (3, 3))
-        steps, size = ((1, strides), (1, dilation)), (1, w.shape[2])
-        if isinstance(padding, str):
-            padding = Window.of(size, steps[0], padding, steps[1]).padding[1::2]
-        before, behind = as_pair("padding", padding)
-        residual = fused.get("residual")
-        if residual is not None:
-            residual = as_array(residual, "residual", (ACCUMULATOR[dtype],), rank=3)
-            fused = {**fused, "residual": residual[:, :, None]}
-        window = Window.of(size, steps[0], (0, before, 0, behind), steps[1])
-        work = self._convolution(x[:, :, None], w[:, :, None], window, groups, fused)
-        ends = work.arrays[2:] if residual is None else (*work.arrays[2:-1], residual)
-        n, o, _, length = work.shape or work.op.output.shape
-        return KernelCall(work.op, (x, w, *ends), (n, o, length))
 
-
-def operands(
-    data: Any, kernel: Any, rank: int = 4, kernel_ranks: tuple[int, int] = (4, 4)
-) -> tuple[Array, Array, str]:
-    """Return data and kernel as arrays, and the dtype of the data.
-
-    The data's dtype determines the kernel's dtype and rank (float, integer).
-    """
+def operands(data: Any, kernel: Any, rank: int = 4) -> tuple[Array, Array, str]:
+    """Return data and kernel as arrays, and the dtype of the data, which decides the kernel's."""
     x = as_array(data, "data", PRODUCT, rank=rank)
-    if dtype_name(x) == "float32":
-        return x, as_array(kernel, "kernel", FLOAT, rank=kernel_ranks[0]), "float32"
-    return x, as_array(kernel, "kernel", ("int8",), rank=kernel_ranks[1]), dtype_name(x)
+    dtype = dtype_name(x)
+    kinds = FLOAT if dtype == "float32" else ("int8",)
+    return x, as_array(kernel, "kernel", kinds, rank=rank), dtype

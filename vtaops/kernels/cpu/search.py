@@ -13,7 +13,7 @@ from typing import Any
 from vtaops.base.optional import optional
 from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.ops import TensorOp
-from vtaops.kernels.trials import Progress, Trial, tile_space, try_all
+from vtaops.kernels.trials import Family, Progress, Trial, tile_space, try_all
 
 
 def search(
@@ -21,19 +21,22 @@ def search(
     target: CpuTarget | None = None,
     budget: float = 0.05,
     progress: Progress | None = None,
+    family: Family | None = None,
 ) -> list[Trial]:
     """Time all tiles of an operator; return the trials, fastest first.
 
     Parameters
     ----------
     op : TensorOp
-        A float32 matrix product, convolution (1-D, 2-D, depthwise) or pooling.
+        A float32 matrix product, convolution or pooling; with `family` any other.
     target : CpuTarget, optional
         By default this CPU.
     budget : float
         Seconds of measurement per tile.
     progress : callable, optional
         See `Progress`.
+    family : callable, optional
+        ``family(op, target)`` returns a schedule and its tiles; by default those of `vtaops.cpu`.
 
     Raises
     ------
@@ -41,11 +44,11 @@ def search(
         If the operator's schedule has no tiles.
     """
     from vtaops.kernels.build import compile_schedule
-    from vtaops.kernels.cpu.schedule import family
+    from vtaops.kernels.cpu.schedule import family as known
     from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = target or CpuTarget.detect()
-    schedule, tiles = tile_space(op, target, family)
+    schedule, tiles = tile_space(op, target, family or known)
     arrays = random_arrays(op)
 
     def seconds(tile: Any) -> float:
@@ -88,10 +91,10 @@ def meta_schedule(
         optional(package, package, "MetaSchedule needs", "cloudpickle psutil (or 'vtaops[tune]')")
     from tvm.s_tir import meta_schedule as ms
 
-    from vtaops.kernels.stages import schedule_default
+    from vtaops.kernels.build import create_schedule
 
     target = target or CpuTarget.detect()
-    module = schedule_default(op, target).mod
+    module = create_schedule(op.declare()).mod
     limit = ms.runner.EvaluatorConfig(number=3, repeat=1, min_repeat_ms=50)
     # TVM's own build function imports its intrinsics, which takes half a minute per worker, more
     # than the builder's timeout, so that no schedule is ever built. Ours does not need them.

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.calls.arguments import PRODUCT
 from vtaops.kernels.calls.backend import KernelCall
-from vtaops.kernels.cuda.calls import GpuCalls, pack_int8_kernel
 from vtaops.kernels.cuda.gpu import GpuCall, device_present, lies_on_gpu
 from vtaops.kernels.cuda.kernel import CACHE, CudaKernel, kernel
 from vtaops.kernels.cuda.resources import Resources, occupancy, resources
 from vtaops.kernels.ops import TensorOp
 
 
-class _Cuda(GpuCalls):
+class _Cuda(OperatorCalls):
     """The operators of this machine's GPU."""
 
     product_dtypes = (*PRODUCT, "float16")
@@ -54,7 +54,6 @@ __all__ = [
     "device_present",
     "kernel",
     "occupancy",
-    "pack_int8_kernel",
     "resources",
     *_cuda.operators(),
 ]

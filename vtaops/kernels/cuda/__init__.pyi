@@ -1,7 +1,6 @@
 """What type checkers know of `__init__.py`; tests/kernels/test_stubs.py writes it."""
 
-from vtaops.kernels.cuda.calls import GpuCalls
-from vtaops.kernels.cuda.calls import pack_int8_kernel as pack_int8_kernel
+from vtaops.kernels.calls import OperatorCalls
 from vtaops.kernels.cuda.gpu import device_present as device_present
 from vtaops.kernels.cuda.kernel import CACHE as CACHE
 from vtaops.kernels.cuda.kernel import CudaKernel as CudaKernel
@@ -10,7 +9,7 @@ from vtaops.kernels.cuda.resources import Resources as Resources
 from vtaops.kernels.cuda.resources import occupancy as occupancy
 from vtaops.kernels.cuda.resources import resources as resources
 
-_calls: GpuCalls
+_calls: OperatorCalls
 
 activation = _calls.activation
 add = _calls.add
@@ -18,7 +17,6 @@ avg_pool2d = _calls.avg_pool2d
 batch_norm = _calls.batch_norm
 conv1d = _calls.conv1d
 conv2d = _calls.conv2d
-conv2d_nchwc = _calls.conv2d_nchwc
 dense = _calls.dense
 depthwise_conv2d = _calls.depthwise_conv2d
 depthwise_separable_conv2d = _calls.depthwise_separable_conv2d

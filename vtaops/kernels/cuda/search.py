@@ -23,7 +23,7 @@ def search(
     Parameters
     ----------
     op : TensorOp
-        A matrix product, convolution (1-D, 2-D, depthwise) or pooling.
+        A matrix product, convolution or pooling.
     target : CudaTarget, optional
         By default `CudaTarget()`.
     budget : float

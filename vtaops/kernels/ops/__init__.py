@@ -5,7 +5,7 @@ dtype; the VTA's own operators are in `vtaops.ops`.
 """
 
 from vtaops.kernels.ops.common import TensorOp, TensorSpec, Window
-from vtaops.kernels.ops.convolution import Conv1dOp, Conv2dOp, DepthwiseOp, SeparableOp
+from vtaops.kernels.ops.convolution import Conv2dOp, DepthwiseOp
 from vtaops.kernels.ops.elementwise import BroadcastOp, NormalizeOp, UnaryOp
 from vtaops.kernels.ops.epilogue import Epilogue
 from vtaops.kernels.ops.matmul import MatmulOp, StackedMatmulOp
@@ -14,7 +14,6 @@ from vtaops.kernels.ops.reduction import GlobalPoolOp, PoolOp, SoftmaxOp
 
 __all__ = [
     "BroadcastOp",
-    "Conv1dOp",
     "Conv2dOp",
     "DepthwiseOp",
     "Epilogue",
@@ -24,7 +23,6 @@ __all__ = [
     "PackedConv2dOp",
     "PackedWindowOp",
     "PoolOp",
-    "SeparableOp",
     "SoftmaxOp",
     "StackedMatmulOp",
     "TensorOp",

@@ -1,4 +1,4 @@
-"""Convolutions: 2-D of NCHW data (grouped), depthwise, separable, and 1-D."""
+"""Convolutions of NCHW data: grouped, and depthwise."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from vtaops.kernels.ops.common import (
     ACCUMULATOR,
     Expr,
     Tensor,
-    TensorOp,
     TensorSpec,
     Window,
     pad_image,
-    specs,
     window_axes,
     zero,
 )
@@ -213,136 +211,6 @@ class DepthwiseOp(WindowedSum):
             return te.sum(pixel * weight, axis=[kh, kw])
 
         return tap
-
-
-@dataclass(frozen=True)
-class SeparableOp(WindowedSum):
-    """Depthwise convolution of NCHW data, an activation, and a 1x1 convolution; float32.
-
-    Attributes
-    ----------
-    batch, channels, height, width : int
-        Shape of the data.
-    window : Window
-        Window of the depthwise convolution.
-    out_channels : int
-        Output channels of the 1x1 convolution.
-    multiplier : int
-        Results of the depthwise convolution per channel, M; its kernel is (channels, M, rows,
-        columns), that of the 1x1 convolution (out_channels, channels * M).
-    between : Epilogue
-        After the depthwise convolution: nothing or an activation.
-    epilogue : Epilogue
-        After the 1x1 convolution.
-    """
-
-    batch: int
-    channels: int
-    height: int
-    width: int
-    window: Window
-    out_channels: int
-    multiplier: int = 1
-    between: Epilogue = NOTHING
-    epilogue: Epilogue = NOTHING
-    dtype = "float32"  # not a field: the only dtype
-
-    @property
-    def middle_channels(self) -> int:
-        """Channels between the two convolutions."""
-        return self.channels * self.multiplier
-
-    @property
-    def arguments(self) -> tuple[TensorSpec, ...]:
-        operands = specs(
-            data=(self.batch, self.channels, self.height, self.width),
-            depthwise=(self.channels, self.multiplier, *self.window.kernel),
-            pointwise=(self.out_channels, self.middle_channels),
-        )
-        end = self.epilogue.arguments("result", self.out_channels, self._shape, "float32")
-        return operands + end
-
-    @property
-    def flops(self) -> int:
-        rows, columns = self.out_size
-        taps = self.window.kernel[0] * self.window.kernel[1]
-        return 2 * self.batch * rows * columns * self.middle_channels * (taps + self.out_channels)
-
-    def compute(self, given: dict[str, Tensor]) -> Tensor:
-        size = (self.batch, self.channels, self.height, self.width)
-        first = DepthwiseOp(*size, self.window, self.multiplier)
-        shape = first.output.shape
-        sums = first.sums(given["data"], given["depthwise"])
-        middle = te.compute(shape, sums, name="middle")
-        act = self.between.bind({})
-        active = te.compute(
-            shape, lambda *index: act(middle(*index), index[1], *index), name="active"
-        )
-        c = te.reduce_axis((0, self.middle_channels), name="c")
-        return self.finished(
-            lambda n, o, i, j: te.sum(active[n, c, i, j] * given["pointwise"][o, c], axis=c), given
-        )
-
-
-@dataclass(frozen=True)
-class Conv1dOp(TensorOp):
-    """1-D convolution of one signal with one kernel (cross-correlation, zero padding).
-
-    Attributes
-    ----------
-    length : int
-        Samples of the signal.
-    kernel : int
-        Taps.
-    padding : (int, int)
-        Zeros before and after the signal.
-    flip : bool
-        Whether the taps are reversed, as in signal processing (``numpy.convolve``).
-    """
-
-    length: int
-    kernel: int
-    padding: tuple[int, int] = (0, 0)
-    flip: bool = False
-
-    def __post_init__(self) -> None:
-        if min(self.padding) < 0 or self.out_length < 1:
-            raise ShapeError(
-                f"a kernel of {self.kernel} taps does not fit into {self.length} samples padded by "
-                f"{self.padding}"
-            )
-
-    @property
-    def out_length(self) -> int:
-        """Samples of the result."""
-        return self.length + sum(self.padding) - self.kernel + 1
-
-    @property
-    def arguments(self) -> tuple[TensorSpec, ...]:
-        return specs(data=(self.length,), kernel=(self.kernel,), result=(self.out_length,))
-
-    @property
-    def flops(self) -> int:
-        return 2 * self.out_length * self.kernel
-
-    def compute(self, given: dict[str, Tensor]) -> Tensor:
-        sums = self.sums(given, self.out_length, copied=any(self.padding))
-        return te.compute((self.out_length,), sums, name="result")
-
-    def sums(
-        self, tensors: dict[str, Tensor], length: int, *, copied: bool
-    ) -> Callable[[Expr], Expr]:
-        """Return ``f(i)``, the sums of `length` results; if `copied`, of a zero-padded copy."""
-        data, kernel = tensors["data"], tensors["kernel"]
-        if copied:
-            data = te.compute(
-                (length + self.kernel - 1,),
-                lambda i: inside_or(tensors["data"], (i - self.padding[0],), (0,), zero("float32")),
-                name="padded",
-            )
-        k = te.reduce_axis((0, self.kernel), name="k")
-        tap = self.kernel - 1 - k if self.flip else k
-        return lambda i: te.sum(data[i + k] * kernel[tap], axis=k)
 
 
 def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], value: Expr) -> Expr:

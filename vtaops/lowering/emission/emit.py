@@ -9,16 +9,14 @@ from __future__ import annotations
 from vtaops.base.errors import ShapeError
 from vtaops.lowering.emission.images import spanned
 from vtaops.lowering.emission.walk import walk
-from vtaops.lowering.operation import Fragment
+from vtaops.lowering.operation import Fragment, PassContext
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
-from vtaops.lowering.passes.overwrite import overwrite_instead_of_reset
-from vtaops.lowering.passes.pairs import merge_pairs
-from vtaops.lowering.passes.post import post_process_outputs
+from vtaops.lowering.passes.order import OPERATOR_PASSES, apply
 from vtaops.lowering.passes.windows import join_taps
 from vtaops.lowering.tree.accumulate import accumulate_in_place
 from vtaops.lowering.tree.nodes import Tree
 from vtaops.lowering.tree.preserve import preserve_operands
-from vtaops.machine.config import Extension, HardwareConfig
+from vtaops.machine.config import HardwareConfig
 from vtaops.program import Buffer, OperatorRecord
 
 UNDESCRIBED = OperatorRecord()
@@ -61,10 +59,6 @@ def emit(
     outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
     tree = preserve_operands(accumulate_in_place(tree))
     tree = join_taps(tree, buffers, config)
-    operations = walk(tree, buffers, config, options)
-    if config.has(Extension.PAIRS):
-        operations = merge_pairs(operations, config, options.depth(config))
-    operations = overwrite_instead_of_reset(operations, config)
-    if config.has(Extension.POST):
-        operations = post_process_outputs(operations, config)
+    context = PassContext(config, options.depth(config))
+    operations = apply(OPERATOR_PASSES, walk(tree, buffers, config, options), context)
     return Fragment(config, tuple(operations), outer, options, record)

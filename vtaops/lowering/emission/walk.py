@@ -16,7 +16,6 @@ from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.transfers import Transfers
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import LoweringOptions
-from vtaops.lowering.passes.dead_loads import without_dead_loads
 from vtaops.lowering.tree.expressions import Values
 from vtaops.lowering.tree.nodes import CallNest, CopyNest, Loop, LoopNode, Node, Tree
 from vtaops.machine.config import HardwareConfig
@@ -43,7 +42,7 @@ def walk(
         operations = [*_Walk(context, transfers).run(tree.body, {}, None)]
         if not transfers.left_out or options.alu_passes:
             break
-    return without_dead_loads(operations)
+    return operations
 
 
 class _Walk:

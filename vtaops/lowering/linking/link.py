@@ -13,27 +13,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ProgramError
-from vtaops.base.garbage import collection_paused
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
-from vtaops.lowering.operation import Fragment, Operation
-from vtaops.lowering.passes.forward import forwarded
-from vtaops.lowering.passes.interleave import interleaved
-from vtaops.lowering.passes.placement import heads_of
-from vtaops.lowering.passes.prefetch import weights_ahead
+from vtaops.lowering.operation import Fragment, Operation, PassContext
+from vtaops.lowering.passes.order import PROGRAM_PASSES, apply
 from vtaops.machine.accesses import DRAM, Access, block
-from vtaops.machine.config import Extension, HardwareConfig, Memory
+from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Instruction, Load, Store
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
-
-NO_TURNS: Mapping[range, int] = MappingProxyType({})
-"""No parts are interleaved."""
 
 _WRITTEN = (Role.OUTPUT, Role.SCRATCH)
 
@@ -75,13 +67,12 @@ class Part:
     name: str = ""
 
 
-@collection_paused()
 def link(
     parts: Sequence[Part],
     buffers: Sequence[Buffer],
     metadata: Mapping[str, Any] | None = None,
     *,
-    together: Mapping[range, int] = NO_TURNS,
+    interleave: Mapping[range, int] | None = None,
 ) -> Program:
     """Link fragments to a program that runs them one after the other.
 
@@ -94,7 +85,7 @@ def link(
         loads are `SCRATCH` (or `OUTPUT`, if the host reads them too).
     metadata : mapping, optional
         Metadata to store in the program.
-    together : mapping of range to int
+    interleave : mapping of range to int
         Ranges of consecutive parts to interleave, and the lag of each
         (`vtaops.lowering.passes.interleave.interleaved`).
 
@@ -109,7 +100,7 @@ def link(
         If a fragment's buffer has no place, or an unsuitable one.
     """
     operations = [o for number, part in enumerate(parts) for o in bind(part, number, buffers)]
-    return assemble(operations, parts, buffers, metadata, together=together)
+    return assemble(operations, parts, buffers, metadata, interleave=interleave)
 
 
 def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
@@ -151,7 +142,7 @@ def assemble(
     buffers: Sequence[Buffer],
     metadata: Mapping[str, Any] | None = None,
     *,
-    together: Mapping[range, int] = NO_TURNS,
+    interleave: Mapping[range, int] | None = None,
 ) -> Program:
     """Assemble bound operations to a program, without modifying them.
 
@@ -159,7 +150,7 @@ def assemble(
     ----------
     operations : sequence of Operation
         From `bind`, in the order of the program.
-    parts, buffers, metadata, together
+    parts, buffers, metadata, interleave
         As `link`.
     """
     if not parts:
@@ -171,10 +162,7 @@ def assemble(
     depth = min(part.fragment.options.depth(config) for part in parts)
     shared = _SharedDram(operations, buffers, config)
     own = [*map(shared.added, operations)]
-    own = _in_turns(own, together)
-    own = weights_ahead(own, together, config)
-    if config.has(Extension.FORWARD):
-        own = forwarded(own, buffers)
+    own = apply(PROGRAM_PASSES, own, PassContext(config, depth, buffers, interleave or {}))
     placed, firsts, micro_ops = place_micro_ops(own, config, depth)
     ordered, places, flags = insert_tokens(placed)
     moved = np.array([*firsts, 0])[places]
@@ -188,20 +176,6 @@ def assemble(
         metadata=metadata or {},
         operators=_records(ordered, parts),
     )
-
-
-def _in_turns(operations: list[Operation], together: Mapping[range, int]) -> list[Operation]:
-    """Interleave the tiles of consecutive operators."""
-    if not together:
-        return operations
-    heads, lags = heads_of(together), {numbers[0]: lag for numbers, lag in together.items()}
-    result: list[Operation] = []
-    for head, run in groupby(operations, lambda o: heads.get(o.operator, o.operator)):
-        if head in lags:
-            streams = groupby(run, lambda o: o.operator)
-            run = iter(interleaved([[*stream] for _, stream in streams], lags[head]))
-        result += run
-    return result
 
 
 def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 import vtaops._uses as _uses
 from vtaops.lowering.copies import MAX_SIZE
-from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.operation import Elements, Operation, PassContext
 from vtaops.machine.accesses import listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load, Store
@@ -30,24 +30,17 @@ _PARTS = 8
 """Maximum number of stores that one may be split into."""
 
 
-def forwarded(operations: Sequence[Operation], buffers: Sequence[Buffer]) -> list[Operation]:
-    """Replace loads by loads from the output memory if it holds the data.
-
-    Parameters
-    ----------
-    operations : sequence of Operation
-        In program order, with their accesses to DRAM.
-    buffers : sequence of Buffer
-        Buffers of the program; only the program reads `SCRATCH`.
-    """
-    own = [*operations]
-    asked = [_takes_tiles(operation) for operation in own]
+def forwarded(operations: list[Operation], context: PassContext) -> list[Operation]:
+    """Replace loads by loads from the output memory if it holds the data."""
+    asked = [_takes_tiles(operation) for operation in operations]
     if not any(asked):
-        return _needed(own, buffers)
-    stored = [i.sram_base if isinstance(i := o.instruction, Store) else -1 for o in own]
-    found = _uses.sources(own, np.array(stored, np.int64), np.array(asked, np.int64), Memory.ACC)
-    pairs = ((operation, found.get(place)) for place, operation in enumerate(own))
-    return _needed([part for o, sources in pairs for part in _load(o, sources)], buffers)
+        return _needed(operations, context.buffers)
+    stored = [i.sram_base if isinstance(i := o.instruction, Store) else -1 for o in operations]
+    found = _uses.sources(
+        operations, np.array(stored, np.int64), np.array(asked, np.int64), Memory.ACC
+    )
+    pairs = ((operation, found.get(place)) for place, operation in enumerate(operations))
+    return _needed([part for o, sources in pairs for part in _load(o, sources)], context.buffers)
 
 
 def _takes_tiles(operation: Operation) -> bool:

@@ -5,9 +5,9 @@ sequentially, each waits for a resource that the other leaves idle. If an operat
 of its predecessor's output, its first tiles can run before the predecessor's last ones: the load
 and store units then move the tiles of one while the other computes.
 
-All operators must fit the scratchpads side by side (`vtaops.lowering.passes.placement.beside`). The
-order is correct by construction: no operation passes one that accesses a common element, if one of
-the two writes it.
+All operators must fit the scratchpads side by side
+(`vtaops.lowering.placement.pack_side_by_side`). The order is correct by construction: no operation
+passes one that accesses a common element, if one of the two writes it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from operator import add
 
 import numpy as np
 
-from vtaops.lowering.operation import Operation
+from vtaops.lowering.operation import Operation, PassContext
 from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import Memory
@@ -39,6 +40,21 @@ WEIGHTS_AHEAD = 32
 
 Group = list[Operation]
 """Loads of the load unit, and the operations up to the next loads."""
+
+
+def in_turns(operations: list[Operation], context: PassContext) -> list[Operation]:
+    """Interleave the tiles of the operators of each range."""
+    if not context.interleave:
+        return operations
+    first = context.leaders
+    lags = {numbers[0]: lag for numbers, lag in context.interleave.items()}
+    result: list[Operation] = []
+    for leader, run in groupby(operations, lambda o: first.get(o.operator, o.operator)):
+        if leader in lags:
+            streams = groupby(run, lambda o: o.operator)
+            run = iter(interleaved([[*stream] for _, stream in streams], lags[leader]))
+        result += run
+    return result
 
 
 def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[Operation]:

@@ -18,13 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.operation import Elements, Operation, PassContext
 from vtaops.machine.accesses import distinct, joined, loop_steps
-from vtaops.machine.config import Extension, HardwareConfig, Memory
+from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
-
-LEAST = -128
-"""The smallest int8."""
 
 Mask = npt.NDArray[np.bool_]
 Parts = dict[int, list[Operation]]
@@ -38,18 +35,10 @@ Product = Gemm | Pool
 
 
 def overwrite_instead_of_reset(
-    operations: list[Operation], config: HardwareConfig
+    operations: list[Operation], context: PassContext
 ) -> list[Operation]:
-    """Remove as many resets as possible.
-
-    Parameters
-    ----------
-    operations : list of Operation
-        In program order, micro-ops not yet placed.
-    config : HardwareConfig
-        Target hardware; without the extensions, operations are unchanged.
-    """
-    return _Resets(operations, config).removed()
+    """Remove as many resets as possible; none without the extensions."""
+    return _Resets(operations, context.config).removed()
 
 
 class _Resets:

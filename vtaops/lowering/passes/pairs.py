@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Operation
+from vtaops.lowering.operation import Operation, PassContext
 from vtaops.machine.accesses import joined
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Gemm, Load
@@ -20,20 +20,9 @@ from vtaops.machine.isa import Gemm, Load
 Rows = npt.NDArray[np.int64]
 
 
-def merge_pairs(
-    operations: list[Operation], config: HardwareConfig, max_micro_ops: int
-) -> list[Operation]:
-    """Merge each product into its predecessor if that saves steps.
-
-    Parameters
-    ----------
-    operations : list of Operation
-        In program order, micro-ops not yet placed.
-    config : HardwareConfig
-        Target hardware, with the extension ``pairs``.
-    max_micro_ops : int
-        Maximum micro-ops of one instruction.
-    """
+def merge_pairs(operations: list[Operation], context: PassContext) -> list[Operation]:
+    """Merge each product into its predecessor if that saves steps."""
+    config, max_micro_ops = context.config, context.max_micro_ops
     done: list[Operation] = []
     waiting: list[Operation] = []
     """A product that may be merged with the next one, and the loads behind it."""

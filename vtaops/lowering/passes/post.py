@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
-from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.operation import Elements, Operation, PassContext
 from vtaops.lowering.passes.uses import LastWrites, Live
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
@@ -47,16 +47,9 @@ class _Chain:
     scaled: bool = False
 
 
-def post_process_outputs(operations: list[Operation], config: HardwareConfig) -> list[Operation]:
-    """Remove as many passes before the stores as possible.
-
-    Parameters
-    ----------
-    operations : list of Operation
-        In program order, micro-ops not yet placed.
-    config : HardwareConfig
-        Target hardware.
-    """
+def post_process_outputs(operations: list[Operation], context: PassContext) -> list[Operation]:
+    """Remove as many passes before the stores as possible."""
+    config = context.config
     biases = _biases(operations, config)
     result = _Fold(operations, config, biases).result() if biases else None
     return result or _Fold(operations, config, {}).result() or operations

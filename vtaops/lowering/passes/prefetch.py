@@ -2,19 +2,18 @@
 
 An operator's first loads are exposed: the array waits for them, and its inputs wait for the
 previous operator's last stores. Weights need not wait: if their places are free they are loaded
-earlier, early enough to be hidden under computation. `vtaops.lowering.passes.placement.alternating`
+earlier, early enough to be hidden under computation. `vtaops.lowering.placement.ping_pong`
 frees places: an operator uses other parts of the scratchpads than its predecessor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
 
-from vtaops.lowering.operation import Elements, Operation
-from vtaops.lowering.passes.placement import heads_of
+from vtaops.lowering.operation import Elements, Operation, PassContext
 from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Load, LoopInstruction, Unit
@@ -27,24 +26,12 @@ _FAR = 4000
 """Maximum number of operations by which weights are prefetched."""
 
 
-def weights_ahead(
-    operations: Sequence[Operation], groups: Collection[range], config: HardwareConfig
-) -> list[Operation]:
-    """Move the first weight loads of each operator as early as pays off.
-
-    Parameters
-    ----------
-    operations : sequence of Operation
-        Operations of consecutive operators, in program order.
-    groups : collection of range
-        Interleaved operators.
-    config : HardwareConfig
-        The hardware.
-    """
-    heads = heads_of(groups)
-    runs = [[*run] for _, run in groupby(operations, lambda o: heads.get(o.operator, o.operator))]
+def weights_ahead(operations: list[Operation], context: PassContext) -> list[Operation]:
+    """Move the first weight loads of each operator, or interleaved group, as early as pays off."""
+    config, first = context.config, context.leaders
+    runs = [[*run] for _, run in groupby(operations, lambda o: first.get(o.operator, o.operator))]
     if len(runs) < 2:
-        return [*operations]
+        return operations
     beats = _beats(operations, config)
     slack = [_computed(o) - own for o, own in zip(operations, beats, strict=True)]
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])

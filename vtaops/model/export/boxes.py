@@ -1,7 +1,7 @@
 """Rearranged arrays as boxes that record the source of each element, without moving any.
 
-A `Patchwork` is an array made of boxes; within a box, the elements of one source lie at regular
-steps. Transpositions, slices, padding, windows and layouts turn one patchwork into another. In the
+A `StridedView` is an array made of boxes: within a box, the elements of one source lie at regular
+steps. Transpositions, slices, padding, windows and layouts turn one view into another. In the
 end every box becomes one `COPY` step of a bundle.
 """
 
@@ -16,11 +16,11 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.machine.layout import Layout
-from vtaops.machine.views import Columns, Flat, Patches, View, constant_values
+from vtaops.machine.views import Flat, Patches, View, constant_values
 from vtaops.model.export.blob import SlotNumber
 
 Shape = tuple[int, ...]
-InOrder = Callable[["Patchwork"], SlotNumber]
+InOrder = Callable[["StridedView"], SlotNumber]
 """Puts an array in C order in a slot."""
 
 
@@ -60,23 +60,23 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Patchwork:
+class StridedView:
     """An array that consists of boxes."""
 
     shape: Shape
     boxes: tuple[Box, ...]
 
     @staticmethod
-    def of(source: SlotNumber, shape: Shape) -> Patchwork:
+    def of(source: SlotNumber, shape: Shape) -> StridedView:
         """Return a whole source in C order."""
-        return Patchwork(shape, (Box(source, 0, (0,) * len(shape), shape, strides(shape)),))
+        return StridedView(shape, (Box(source, 0, (0,) * len(shape), shape, strides(shape)),))
 
     @staticmethod
-    def constants(values: Iterable[int], shape: Shape, axis: int) -> Patchwork:
+    def constants(values: Iterable[int], shape: Shape, axis: int) -> StridedView:
         """Return an array of constants: one value, or one for each element of an axis."""
         found = tuple(values)
         steps = tuple(int(at == axis and len(found) > 1) for at in range(len(shape)))
-        return Patchwork(shape, (Box(found, 0, (0,) * len(shape), shape, steps),))
+        return StridedView(shape, (Box(found, 0, (0,) * len(shape), shape, steps),))
 
     @property
     def whole(self) -> SlotNumber | None:
@@ -87,12 +87,7 @@ class Patchwork:
         pairs = zip(self.shape, box.steps, strides(self.shape), strict=True)
         return box.source if all(n == 1 or a == b for n, a, b in pairs) else None
 
-    def reshaped(self, shape: Shape) -> Patchwork:
-        """Return a whole source in another shape."""
-        assert self.whole is not None
-        return Patchwork.of(self.whole, shape)
-
-    def transposed(self, axes: Sequence[int]) -> Patchwork:
+    def transposed(self, axes: Sequence[int]) -> StridedView:
         """Return the array with its axes in another order."""
 
         def turned(values: Shape) -> Shape:
@@ -102,9 +97,9 @@ class Patchwork:
             replace(b, start=turned(b.start), extent=turned(b.extent), steps=turned(b.steps))
             for b in self.boxes
         ]
-        return Patchwork(turned(self.shape), tuple(boxes))
+        return StridedView(turned(self.shape), tuple(boxes))
 
-    def sliced(self, axis: int, start: int, count: int, step: int = 1) -> Patchwork:
+    def sliced(self, axis: int, start: int, count: int, step: int = 1) -> StridedView:
         """Return `count` elements of an axis, starting at `start`."""
         found = []
         for box in self.boxes:
@@ -115,26 +110,26 @@ class Patchwork:
                 skipped = start + first * step - low
                 wide = box.steps[axis] * step
                 found.append(box.on(axis, first, end - first, wide, skipped))
-        return Patchwork(_with(self.shape, axis, count), tuple(found))
+        return StridedView(_with(self.shape, axis, count), tuple(found))
 
-    def padded(self, axis: int, before: int, after: int, value: int) -> Patchwork:
+    def padded(self, axis: int, before: int, after: int, value: int) -> StridedView:
         """Return the array with a constant before and after the elements of an axis."""
         shapes = [_with(self.shape, axis, count) for count in (before, after)]
-        first, last = (Patchwork.constants([value], shape, axis) for shape in shapes)
+        first, last = (StridedView.constants([value], shape, axis) for shape in shapes)
         return joined([part for part in (first, self, last) if part.shape[axis]], axis)
 
-    def split(self, axis: int, block: int) -> Patchwork:
+    def split(self, axis: int, block: int) -> StridedView:
         """Return the array with an axis split in two, (extent // block, block)."""
         boxes = [part for box in self.boxes for part in _split(box, axis, block)]
         cut = self.shape[axis] // block, block
-        return Patchwork((*self.shape[:axis], *cut, *self.shape[axis + 1 :]), tuple(boxes))
+        return StridedView((*self.shape[:axis], *cut, *self.shape[axis + 1 :]), tuple(boxes))
 
-    def repeated(self, axis: int, count: int) -> Patchwork:
+    def repeated(self, axis: int, count: int) -> StridedView:
         """Return the array with a new axis along which it is repeated."""
         boxes = [box.with_axis(axis, 0, count, 0) for box in self.boxes]
-        return Patchwork((*self.shape[:axis], count, *self.shape[axis:]), tuple(boxes))
+        return StridedView((*self.shape[:axis], count, *self.shape[axis:]), tuple(boxes))
 
-    def expanded(self, shape: Shape) -> Patchwork:
+    def expanded(self, shape: Shape) -> StridedView:
         """Return the array whose axes of one element are repeated, as ``numpy.broadcast_to``."""
         found = self
         for count in reversed(shape[: len(shape) - len(self.shape)]):
@@ -143,7 +138,7 @@ class Patchwork:
         for axis, (own, wanted) in enumerate(zip(found.shape, shape, strict=True)):
             if own < wanted:
                 boxes = tuple(box.on(axis, 0, wanted, 0) for box in boxes)
-        return Patchwork(shape, boxes)
+        return StridedView(shape, boxes)
 
 
 def strides(shape: Shape) -> Shape:
@@ -151,7 +146,7 @@ def strides(shape: Shape) -> Shape:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def joined(parts: Sequence[Patchwork], axis: int) -> Patchwork:
+def joined(parts: Sequence[StridedView], axis: int) -> StridedView:
     """Return the concatenation of arrays along an axis."""
     starts = [0, *accumulate(part.shape[axis] for part in parts)]
     boxes = [
@@ -159,16 +154,16 @@ def joined(parts: Sequence[Patchwork], axis: int) -> Patchwork:
         for part, start in zip(parts, starts, strict=False)
         for box in part.boxes
     ]
-    return Patchwork(_with(parts[0].shape, axis, starts[-1]), tuple(boxes))
+    return StridedView(_with(parts[0].shape, axis, starts[-1]), tuple(boxes))
 
 
-def constant_lanes(shape: Shape, axis: int, count: int) -> list[Patchwork]:
+def constant_lanes(shape: Shape, axis: int, count: int) -> list[StridedView]:
     """Return arrays to join for `count` constant lanes on an axis; `shape` says the others."""
     shape = _with(shape, axis, count)
-    return [Patchwork.constants(constant_values(count), shape, axis)] if count else []
+    return [StridedView.constants(constant_values(count), shape, axis)] if count else []
 
 
-def packed(array: Patchwork, layout: Layout, in_order: InOrder) -> Patchwork:
+def packed(array: StridedView, layout: Layout, in_order: InOrder) -> StridedView:
     """Return an array in the order of a layout, like `Layout.pack`.
 
     Raises
@@ -192,7 +187,7 @@ def packed(array: Patchwork, layout: Layout, in_order: InOrder) -> Patchwork:
     return array
 
 
-def copies(array: Patchwork) -> Iterator[tuple[Box, int, list[tuple[int, int, int]]]]:
+def copies(array: StridedView) -> Iterator[tuple[Box, int, list[tuple[int, int, int]]]]:
     """Yield each box, the place of its first element, and (extent, source step, step) by axis.
 
     Contiguous axes are merged. The last axis is one of adjacent elements, else it is long with
@@ -218,15 +213,15 @@ def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, i
     return found or [(1, 1, 1)]
 
 
-def _viewed(array: Patchwork, view: View, in_order: InOrder) -> Patchwork:
+def _viewed(array: StridedView, view: View, in_order: InOrder) -> StridedView:
     if isinstance(view, Flat):
-        return Patchwork.of(in_order(array), (math.prod(array.shape),))
-    if isinstance(view, (Columns, Patches)):
+        return StridedView.of(in_order(array), (math.prod(array.shape),))
+    if isinstance(view, Patches):
         return _taps(array, view.window, view.constants, in_order)
     raise UnsupportedError(f"no C code packs a tensor through the view {view}")
 
 
-def _taps(array: Patchwork, window: Window, constants: int, in_order: InOrder) -> Patchwork:
+def _taps(array: StridedView, window: Window, constants: int, in_order: InOrder) -> StridedView:
     """Return the pixels of each tap of a window as channels, followed by channels of constants.
 
     Of the image with its border, channels last, the pixels of a window's row are adjacent.
@@ -240,7 +235,9 @@ def _taps(array: Patchwork, window: Window, constants: int, in_order: InOrder) -
     shape = n, together * channels, rows, columns
     steps = plane, 1, row * window.strides[0], pixel * window.strides[1]
     taps = [
-        Patchwork(shape, (Box(slot, y * down * row + x * across * pixel, (0,) * 4, shape, steps),))
+        StridedView(
+            shape, (Box(slot, y * down * row + x * across * pixel, (0,) * 4, shape, steps),)
+        )
         for y in range(window.kernel[0])
         for x in range(0, window.kernel[1], together)
     ]

@@ -14,7 +14,7 @@ from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.machine.views import Flat
 from vtaops.model.export.blob import Blob, BufferKind, SlotNumber, StepKind
-from vtaops.model.export.boxes import Box, Patchwork, constant_lanes, joined, packed, strides
+from vtaops.model.export.boxes import Box, StridedView, constant_lanes, joined, packed, strides
 from vtaops.model.export.values import Values
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.program import MICRO_OPS, NO_BUFFER
@@ -142,19 +142,19 @@ def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) ->
     return in_order(packed(array, buffer.layout, in_order))
 
 
-def _with_sums(array: Patchwork, sums: RowSums, values: Values) -> Patchwork:
+def _with_sums(array: StridedView, sums: RowSums, values: Values) -> StridedView:
     """Return a matrix with the columns that `RowSums.added_to` adds."""
     *rows, columns = array.shape
     last = len(rows)
     matrix = values.in_order(array, 1)
-    parts = [] if sums.part == "units" else [Patchwork.of(matrix, array.shape)]
+    parts = [] if sums.part == "units" else [StridedView.of(matrix, array.shape)]
     parts += constant_lanes(array.shape, last, sums.before)
     if sums.digits:
         count = math.prod(rows)
         digits = values.blob.temporary(count * sums.digits)
         words = sums.digits, _PARTS.index(sums.part), sums.factor, sums.constant
         values.blob.step(StepKind.ROW_SUMS, matrix, digits, count, columns, *words)
-        parts.append(Patchwork.of(digits, (*rows, sums.digits)))
+        parts.append(StridedView.of(digits, (*rows, sums.digits)))
     return joined([*parts, *constant_lanes(array.shape, last, sums.behind)], last)
 
 
@@ -171,7 +171,7 @@ def _unpack(
     values.copy(packed(array, buffer.layout, in_order), image, size, back=True)
 
 
-def _lanes(argument: Argument, shape: tuple[int, ...], result: SlotNumber) -> Patchwork:
+def _lanes(argument: Argument, shape: tuple[int, ...], result: SlotNumber) -> StridedView:
     """Return a buffer as the places in a tensor that receive its channels."""
     boxes, lanes = [], argument.lanes
     held = shape[0], len(lanes), *shape[2:]
@@ -183,4 +183,4 @@ def _lanes(argument: Argument, shape: tuple[int, ...], result: SlotNumber) -> Pa
         (channel, lane), *others = run
         extent = shape[0], 1 + len(others), *shape[2:]
         boxes.append(Box(result, channel * steps[1], (0, lane, *rest), extent, steps))
-    return Patchwork(shape, tuple(boxes))
+    return StridedView(shape, tuple(boxes))

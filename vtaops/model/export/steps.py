@@ -17,7 +17,7 @@ from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.graph.weighted import spread
 from vtaops.model.export.blob import NONE, Blob, SlotNumber, StepKind
-from vtaops.model.export.boxes import Patchwork, joined
+from vtaops.model.export.boxes import StridedView, joined
 from vtaops.model.export.values import Values, itemsize
 
 Words = tuple[int, ...]
@@ -51,7 +51,7 @@ def _add(op: GraphOperator, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.Convolution, node: Node, values: Values) -> None:
+def _add_convolution(op: operators.Convolution, node: Node, values: Values) -> None:
     data, result = node.inputs[0], node.outputs[0]
     residual = None if op.residual_factor is None else (node.inputs[1], op.residual_factor)
     slots = values.slot(data), values.result(result)
@@ -59,7 +59,9 @@ def _(op: operators.Convolution, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.TransposedConvolution, node: Node, values: Values) -> None:
+def _add_transposed_convolution(
+    op: operators.TransposedConvolution, node: Node, values: Values
+) -> None:
     """Add a convolution for each phase of the result within the strides, and interleave them."""
     (n, o, *size), (down, across), blob = node.outputs[0].shape, op.strides, values.blob
     shape = n, o, ceil_div(size[0], down), ceil_div(size[1], across)
@@ -73,10 +75,10 @@ def _(op: operators.TransposedConvolution, node: Node, values: Values) -> None:
             window = Window(weight.shape[2:], padding=(top, left, 0, 0))
             slots = data, blob.temporary(math.prod(shape))
             _convolution(op, weight, window, slots, node, values, shape)
-            columns.append(Patchwork.of(slots[1], (*shape[:3], 1, shape[3], 1)))
+            columns.append(StridedView.of(slots[1], (*shape[:3], 1, shape[3], 1)))
         rows.append(joined(columns, 5))
     slot = values.in_order(joined(rows, 3), 1)
-    whole = Patchwork.of(slot, (n, o, shape[2] * down, shape[3] * across))
+    whole = StridedView.of(slot, (n, o, shape[2] * down, shape[3] * across))
     values.define(node.outputs[0], whole.sliced(2, 0, size[0]).sliced(3, 0, size[1]))
 
 
@@ -167,7 +169,7 @@ def _padded(depth: int) -> int:
 
 
 @_add.register
-def _(op: operators.Dense, node: Node, values: Values) -> None:
+def _add_dense(op: operators.Dense, node: Node, values: Values) -> None:
     columns, depth = op.weight.shape
     rows = node.inputs[0].elements // depth
     right = values.blob.constant(op.weight)
@@ -176,7 +178,7 @@ def _(op: operators.Dense, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.Matmul, node: Node, values: Values) -> None:
+def _add_matmul(op: operators.Matmul, node: Node, values: Values) -> None:
     a, b = node.inputs
     leading, rows, columns = op.leading(node.inputs), a.shape[-2], b.shape[-1]
     slots = [
@@ -235,17 +237,17 @@ def _pairs(scaling: Requantization) -> np.ndarray:
 
 
 @_add.register
-def _(op: operators.MaxPool, node: Node, values: Values) -> None:
+def _add_max_pool(op: operators.MaxPool, node: Node, values: Values) -> None:
     data = node.inputs[0]
-    window, image = op.window(data), Patchwork.of(values.slot(data), data.shape)
+    window, image = op.window(data), StridedView.of(values.slot(data), data.shape)
     _pool(node, values, image, window, (NONE, 0), (NONE, 0, 0, 0, 0, 1))
 
 
 @_add.register
-def _(op: operators.AveragePool, node: Node, values: Values) -> None:
+def _add_average_pool(op: operators.AveragePool, node: Node, values: Values) -> None:
     blob, data = values.blob, node.inputs[0]
     window, entries = op.window(data), []
-    image = Patchwork.of(values.slot(data), data.shape)
+    image = StridedView.of(values.slot(data), data.shape)
     if op.differs(data):
         for real in np.unique(np.multiply.outer(*op.counts(data))):
             factor, scaling = op.of_count(int(real), window.count)
@@ -268,7 +270,7 @@ def _of_values(scaling: Requantization) -> Requantization:
 def _pool(
     node: Node,
     values: Values,
-    image: Patchwork,
+    image: StridedView,
     window: Window,
     cases: Words,
     scaling: Words,
@@ -290,12 +292,12 @@ def _pool(
 
 
 @_add.register
-def _(op: operators.Add, node: Node, values: Values) -> None:
+def _add_add(op: operators.Add, node: Node, values: Values) -> None:
     _pair(StepKind.ADD, op.factors, op.requantization, node, values)
 
 
 @_add.register
-def _(op: operators.RescaledAdd, node: Node, values: Values) -> None:
+def _add_rescaled_add(op: operators.RescaledAdd, node: Node, values: Values) -> None:
     raise UnsupportedError(
         f"{node.name} ({op.kind}) has no C code: no factors of an addition reproduce its results; "
         f"compile the network from its file, which finds such factors if they exist"
@@ -303,7 +305,7 @@ def _(op: operators.RescaledAdd, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.Multiply, node: Node, values: Values) -> None:
+def _add_multiply(op: operators.Multiply, node: Node, values: Values) -> None:
     _pair(StepKind.MULTIPLY, (1, 1), op.requantization, node, values)
 
 
@@ -333,7 +335,7 @@ def _channels(tensor: Tensor, needed: bool) -> Words:
 @_add.register(operators.LookupTable)
 @_add.register(operators.Requantize)
 @_add.register(operators.LeakyRelu)
-def _(op: GraphOperator, node: Node, values: Values) -> None:
+def _add_function(op: GraphOperator, node: Node, values: Values) -> None:
     """Add a function of one value as a table of its results."""
     data = node.inputs[0]
     scaling = getattr(op, "requantization", Requantization())
@@ -358,26 +360,26 @@ def _(op: GraphOperator, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.Concat, node: Node, values: Values) -> None:
+def _add_concat(op: operators.Concat, node: Node, values: Values) -> None:
     parts = [values.array(tensor) for tensor in node.inputs]
     values.define(node.outputs[0], joined(parts, op.axis % len(parts[0].shape)))
 
 
 @_add.register
-def _(op: operators.Upsample, node: Node, values: Values) -> None:
+def _add_upsample(op: operators.Upsample, node: Node, values: Values) -> None:
     rows, columns = op.factors
     spread = values.array(node.inputs[0]).repeated(4, columns).repeated(3, rows)
     slot = values.in_order(spread, itemsize(node.inputs[0]))
-    values.define(node.outputs[0], Patchwork.of(slot, node.outputs[0].shape))
+    values.define(node.outputs[0], StridedView.of(slot, node.outputs[0].shape))
 
 
 @_add.register
-def _(op: operators.Pad, node: Node, values: Values) -> None:
+def _add_pad(op: operators.Pad, node: Node, values: Values) -> None:
     data = node.inputs[0]
     if op.mode == "constant":
         array = _bordered(values.array(data), op.padding, data.zero_point)
     else:
-        array = Patchwork.of(values.slot(data), data.shape)
+        array = StridedView.of(values.slot(data), data.shape)
         for axis in (0, 1):
             before, behind = (
                 [array.sliced(2 + axis, at, 1) for at in found]
@@ -387,24 +389,24 @@ def _(op: operators.Pad, node: Node, values: Values) -> None:
     values.define(node.outputs[0], array)
 
 
-def _bordered(array: Patchwork, padding: Words, zero: int) -> Patchwork:
+def _bordered(array: StridedView, padding: Words, zero: int) -> StridedView:
     top, left, bottom, right = padding
     return array.padded(2, top, bottom, zero).padded(3, left, right, zero)
 
 
 @_add.register
-def _(op: operators.Expand, node: Node, values: Values) -> None:
+def _add_expand(op: operators.Expand, node: Node, values: Values) -> None:
     values.define(node.outputs[0], values.array(node.inputs[0]).expanded(op.shape))
 
 
 @_add.register
-def _(op: operators.Constant, node: Node, values: Values) -> None:
+def _add_constant(op: operators.Constant, node: Node, values: Values) -> None:
     slot = values.blob.constant(np.ascontiguousarray(op.value))
-    values.define(node.outputs[0], Patchwork.of(slot, op.value.shape))
+    values.define(node.outputs[0], StridedView.of(slot, op.value.shape))
 
 
 @_add.register
-def _(op: operators.Slice, node: Node, values: Values) -> None:
+def _add_slice(op: operators.Slice, node: Node, values: Values) -> None:
     result = node.outputs[0]
     axis = op.axis % len(result.shape)
     array = values.array(node.inputs[0])
@@ -412,20 +414,20 @@ def _(op: operators.Slice, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.ChannelShuffle, node: Node, values: Values) -> None:
+def _add_channel_shuffle(op: operators.ChannelShuffle, node: Node, values: Values) -> None:
     n, c, h, w = node.outputs[0].shape
     grouped = values.shaped(node.inputs[0], (n, op.groups, c // op.groups, h, w))
     slot = values.in_order(grouped.transposed((0, 2, 1, 3, 4)), itemsize(node.inputs[0]))
-    values.define(node.outputs[0], Patchwork.of(slot, (n, c, h, w)))
+    values.define(node.outputs[0], StridedView.of(slot, (n, c, h, w)))
 
 
 @_add.register
-def _(op: operators.Reshape, node: Node, values: Values) -> None:
+def _add_reshape(op: operators.Reshape, node: Node, values: Values) -> None:
     values.define(node.outputs[0], values.shaped(node.inputs[0], node.outputs[0].shape))
 
 
 @_add.register
-def _(op: operators.Transpose, node: Node, values: Values) -> None:
+def _add_transpose(op: operators.Transpose, node: Node, values: Values) -> None:
     values.define(node.outputs[0], values.array(node.inputs[0]).transposed(op.axes))
 
 
@@ -433,12 +435,12 @@ def _(op: operators.Transpose, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.Quantize, node: Node, values: Values) -> None:
+def _add_quantize(op: operators.Quantize, node: Node, values: Values) -> None:
     _boundary(StepKind.QUANTIZE, op.scale, op.zero_point, node, values)
 
 
 @_add.register
-def _(op: operators.Dequantize, node: Node, values: Values) -> None:
+def _add_dequantize(op: operators.Dequantize, node: Node, values: Values) -> None:
     data = node.inputs[0]
     _boundary(StepKind.DEQUANTIZE, data.scale, data.zero_point, node, values)
 
@@ -459,7 +461,7 @@ def _bits(number: float) -> int:
 
 
 @_add.register
-def _(op: operators.FromUint8 | operators.ToUint8, node: Node, values: Values) -> None:
+def _add_uint8(op: operators.FromUint8 | operators.ToUint8, node: Node, values: Values) -> None:
     data, table = node.inputs[0], np.arange(256).astype(np.int8)  # of -128, -127, ..., 127
     slots = values.slot(data), values.result(node.outputs[0])
     values.blob.step(
@@ -468,7 +470,7 @@ def _(op: operators.FromUint8 | operators.ToUint8, node: Node, values: Values) -
 
 
 @_add.register
-def _(op: operators.FixedSoftmax, node: Node, values: Values) -> None:
+def _add_fixed_softmax(op: operators.FixedSoftmax, node: Node, values: Values) -> None:
     data = node.inputs[0]
     columns = data.shape[-1]
     terms, reach = exponentials(data.scale)
@@ -480,14 +482,14 @@ def _(op: operators.FixedSoftmax, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.Softmax, node: Node, values: Values) -> None:
+def _add_softmax(op: operators.Softmax, node: Node, values: Values) -> None:
     data = node.inputs[0]
     slots = values.slot(data), values.result(node.outputs[0])
     values.blob.step(StepKind.SOFTMAX, *slots, math.prod(data.shape[:-1]), data.shape[-1])
 
 
 @_add.register
-def _(op: operators.LayerNorm, node: Node, values: Values) -> None:
+def _add_layer_norm(op: operators.LayerNorm, node: Node, values: Values) -> None:
     data, blob = node.inputs[0], values.blob
     slots = values.slot(data), values.result(node.outputs[0])
     terms = blob.constant(op.weight), blob.constant(op.bias)
@@ -496,7 +498,7 @@ def _(op: operators.LayerNorm, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.Mean, node: Node, values: Values) -> None:
+def _add_mean(op: operators.Mean, node: Node, values: Values) -> None:
     data = node.inputs[0]
     axis = op.axis % len(data.shape)
     sizes = (math.prod(data.shape[:axis]), data.shape[axis], math.prod(data.shape[axis + 1 :]))
@@ -505,7 +507,7 @@ def _(op: operators.Mean, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _(op: operators.AddTerm, node: Node, values: Values) -> None:
+def _add_add_term(op: operators.AddTerm, node: Node, values: Values) -> None:
     data = node.inputs[0]
     slots = values.slot(data), values.result(node.outputs[0])
     sizes = data.elements // op.term.size, op.term.size

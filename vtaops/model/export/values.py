@@ -1,6 +1,6 @@
 """The values of a network in a bundle: which have been computed, and where they are.
 
-Rearrangements of elements are not executed: they change the `Patchwork` of a tensor, and become
+Rearrangements of elements are not executed: they change the `StridedView` of a tensor, and become
 steps only when a computation needs the elements in order.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from vtaops.graph import Tensor
 from vtaops.model.export.blob import Blob, SlotKind, SlotNumber, StepKind
-from vtaops.model.export.boxes import Patchwork, copies
+from vtaops.model.export.boxes import StridedView, copies
 
 _MANY_BOXES = 16
-"""Maximum number of boxes; a larger patchwork is put in order before it is rearranged further."""
+"""Maximum number of boxes; a larger view is put in order before it is rearranged further."""
 
 
 class Values:
@@ -26,7 +26,7 @@ class Values:
         self.blob = Blob()
         self._outputs = outputs
         self._known = {
-            tensor.name: Patchwork.of(
+            tensor.name: StridedView.of(
                 self.blob.slot(SlotKind.INPUT, number, nbytes_of(tensor)), tensor.shape
             )
             for number, tensor in enumerate(inputs)
@@ -36,7 +36,7 @@ class Values:
             for number, tensor in reversed(list(enumerate(outputs)))
         }
 
-    def array(self, tensor: Tensor) -> Patchwork:
+    def array(self, tensor: Tensor) -> StridedView:
         """Return a tensor in its current arrangement."""
         found = self._known[tensor.name]
         if len(found.boxes) > _MANY_BOXES:
@@ -46,29 +46,29 @@ class Values:
     def slot(self, tensor: Tensor) -> SlotNumber:
         """Return a slot with the elements of a tensor in C order."""
         slot = self.in_order(self._known[tensor.name], itemsize(tensor))
-        self._known[tensor.name] = Patchwork.of(slot, tensor.shape)
+        self._known[tensor.name] = StridedView.of(slot, tensor.shape)
         return slot
 
-    def shaped(self, tensor: Tensor, shape: tuple[int, ...]) -> Patchwork:
+    def shaped(self, tensor: Tensor, shape: tuple[int, ...]) -> StridedView:
         """Return a tensor in another shape."""
         found = self.array(tensor)
         if found.shape == shape:
             return found
-        return Patchwork.of(self.slot(tensor), shape)
+        return StridedView.of(self.slot(tensor), shape)
 
     def result(self, tensor: Tensor) -> SlotNumber:
         """Return a slot for a tensor that the next step writes."""
         slot = self._results.get(tensor.name)
         if slot is None:
             slot = self.blob.temporary(nbytes_of(tensor))
-        self._known[tensor.name] = Patchwork.of(slot, tensor.shape)
+        self._known[tensor.name] = StridedView.of(slot, tensor.shape)
         return slot
 
-    def define(self, tensor: Tensor, array: Patchwork) -> None:
+    def define(self, tensor: Tensor, array: StridedView) -> None:
         """Define the arrangement of a tensor."""
         self._known[tensor.name] = array
 
-    def in_order(self, array: Patchwork, size: int) -> SlotNumber:
+    def in_order(self, array: StridedView, size: int) -> SlotNumber:
         """Return a slot with the elements of an array in C order, `size` bytes each."""
         slot = array.whole
         if slot is None:
@@ -76,7 +76,7 @@ class Values:
             self.copy(array, slot, size)
         return slot
 
-    def copy(self, array: Patchwork, slot: SlotNumber, size: int, *, back: bool = False) -> None:
+    def copy(self, array: StridedView, slot: SlotNumber, size: int, *, back: bool = False) -> None:
         """Copy the elements of an array to a slot; with `back`, from the slot to their sources."""
         for box, at, axes in copies(array):
             first, source = box.first, box.source

@@ -9,7 +9,6 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.kernels import ops
 from vtaops.kernels.cpu.schedule import (
     amx,
-    conv1d,
     convolution,
     elementwise,
     matmul,
@@ -41,7 +40,6 @@ _FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
     ops.PoolOp: (pooling.schedule_pool, pooling.tiles),
     ops.GlobalPoolOp: (reduction.schedule_global_pool, None),
     ops.SoftmaxOp: (reduction.schedule_softmax, None),
-    ops.Conv1dOp: (conv1d.schedule_conv1d, conv1d.tiles),
     ops.BroadcastOp: (elementwise.schedule_elementwise, None),
     ops.UnaryOp: (elementwise.schedule_elementwise, None),
     ops.NormalizeOp: (elementwise.schedule_normalize, None),

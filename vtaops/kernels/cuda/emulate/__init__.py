@@ -9,7 +9,7 @@ from vtaops.kernels.cuda.emulate.emulator import (
     Traffic,
     compiler,
 )
-from vtaops.kernels.cuda.emulate.profile import Profile, profile, trace
+from vtaops.kernels.cuda.emulate.profile import Profile, profile
 
 __all__ = [
     "CARDS",
@@ -23,5 +23,4 @@ __all__ = [
     "card",
     "compiler",
     "profile",
-    "trace",
 ]

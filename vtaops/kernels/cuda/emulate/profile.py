@@ -13,7 +13,6 @@ from math import prod
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.kernels.access import ArrayAccess
 from vtaops.kernels.cuda.emulate.cards import Card
 from vtaops.kernels.cuda.emulate.emulator import Emulated, Traffic
 from vtaops.kernels.cuda.kernel import CudaKernel
@@ -205,28 +204,6 @@ def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
         emulated.convergence(),
         _resources(found.source(), found.target.arch),
     )
-
-
-def trace(kernel: CudaKernel, threads: int = 32) -> list[ArrayAccess]:
-    """Return the accesses of the first threads of a kernel; those of a warp share their steps.
-
-    A step is the number of accesses that a thread made before. Shared memory is "shared 0" and so
-    on, in the order of the source.
-
-    Raises
-    ------
-    UnsupportedError
-        If there is no C++ compiler.
-    """
-    emulated = Emulated.of(kernel, counting=True)
-    specs = kernel.op.arguments
-    emulated({spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}, steps=1 << 20)
-    names = [*emulated.names, *(f"shared {n}" for n in range(16))]
-    return [
-        ArrayAccess(int(step), names[array], int(element), bool(write))
-        for thread, step, array, element, write in emulated.steps()
-        if thread < threads
-    ]
 
 
 def _resources(source: str, arch: str) -> Resources | None:

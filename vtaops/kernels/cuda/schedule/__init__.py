@@ -8,13 +8,10 @@ from typing import Any
 from vtaops.base.errors import UnsupportedError
 from vtaops.kernels import ops
 from vtaops.kernels.cuda.schedule import (
-    conv1d,
     elementwise,
     matmul,
     matmul_tensor,
-    packed,
     reduction,
-    separable,
     window,
 )
 from vtaops.kernels.cuda.target import CudaTarget
@@ -29,11 +26,8 @@ Tiles = Callable[[Any, CudaTarget], Iterable[Any]]
 _FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
     ops.MatmulOp: (matmul.schedule_matmul, matmul.tiles),
     ops.Conv2dOp: (matmul.schedule_matmul, matmul.tiles),
-    ops.PackedConv2dOp: (packed.schedule_packed, packed.tiles),
     ops.DepthwiseOp: (window.schedule_window, window.tiles),
     ops.PoolOp: (window.schedule_window, window.tiles),
-    ops.SeparableOp: (separable.schedule_separable, separable.tiles),
-    ops.Conv1dOp: (conv1d.schedule_conv1d, conv1d.tiles),
     ops.GlobalPoolOp: (reduction.schedule_global_pool, None),
     ops.SoftmaxOp: (reduction.schedule_softmax, None),
     ops.BroadcastOp: (elementwise.schedule_elementwise, None),

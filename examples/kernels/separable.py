@@ -1,4 +1,6 @@
-"""CUDA schedule of a depthwise convolution fused with the following 1x1 convolution.
+"""A primitive of course assignment A3: a depthwise and a 1x1 convolution in one CUDA kernel.
+
+    python examples/kernels/separable.py    # the steps on a GPU; without one, counted
 
 Instead of fetching the tile of the 1x1 convolution from memory, its threads compute it: for some
 channels at a time, the depthwise results of a patch go to shared memory, where the 1x1 convolution
@@ -9,6 +11,7 @@ reads them. They never leave the block. The cost: each block of output channels 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -23,10 +26,83 @@ from vtaops.kernels.cuda.schedule.binding import (
     fits,
     inline,
 )
-from vtaops.kernels.cuda.schedule.convolution import ConvTile
 from vtaops.kernels.cuda.target import CudaTarget
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, window_axes, zero
-from vtaops.kernels.ops.convolution import SeparableOp, inside_or
+from vtaops.kernels.lessons import Lesson, lesson_table, run_lesson
+from vtaops.kernels.lessons.direct import ConvTile
+from vtaops.kernels.lessons.stages import Stages
+from vtaops.kernels.ops import DepthwiseOp, Epilogue, TensorSpec, Window
+from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, specs, window_axes, zero
+from vtaops.kernels.ops.convolution import WindowedSum, inside_or
+from vtaops.kernels.ops.epilogue import NOTHING
+
+
+@dataclass(frozen=True)
+class SeparableOp(WindowedSum):
+    """Depthwise convolution of NCHW data, an activation, and a 1x1 convolution; float32.
+
+    Attributes
+    ----------
+    batch, channels, height, width : int
+        Shape of the data.
+    window : Window
+        Window of the depthwise convolution.
+    out_channels : int
+        Output channels of the 1x1 convolution.
+    multiplier : int
+        Results of the depthwise convolution per channel, M; its kernel is (channels, M, rows,
+        columns), that of the 1x1 convolution (out_channels, channels * M).
+    between : Epilogue
+        After the depthwise convolution: nothing or an activation.
+    epilogue : Epilogue
+        After the 1x1 convolution.
+    """
+
+    batch: int
+    channels: int
+    height: int
+    width: int
+    window: Window
+    out_channels: int
+    multiplier: int = 1
+    between: Epilogue = NOTHING
+    epilogue: Epilogue = NOTHING
+    dtype = "float32"  # not a field: the only dtype
+
+    @property
+    def middle_channels(self) -> int:
+        """Channels between the two convolutions."""
+        return self.channels * self.multiplier
+
+    @property
+    def arguments(self) -> tuple[TensorSpec, ...]:
+        operands = specs(
+            data=(self.batch, self.channels, self.height, self.width),
+            depthwise=(self.channels, self.multiplier, *self.window.kernel),
+            pointwise=(self.out_channels, self.middle_channels),
+        )
+        end = self.epilogue.arguments("result", self.out_channels, self._shape, "float32")
+        return operands + end
+
+    @property
+    def flops(self) -> int:
+        rows, columns = self.out_size
+        taps = self.window.kernel[0] * self.window.kernel[1]
+        return 2 * self.batch * rows * columns * self.middle_channels * (taps + self.out_channels)
+
+    def compute(self, given: dict[str, Tensor]) -> Tensor:
+        size = (self.batch, self.channels, self.height, self.width)
+        first = DepthwiseOp(*size, self.window, self.multiplier)
+        shape = first.output.shape
+        sums = first.sums(given["data"], given["depthwise"])
+        middle = te.compute(shape, sums, name="middle")
+        act = self.between.bind({})
+        active = te.compute(
+            shape, lambda *index: act(middle(*index), index[1], *index), name="active"
+        )
+        c = te.reduce_axis((0, self.middle_channels), name="c")
+        return self.finished(
+            lambda n, o, i, j: te.sum(active[n, c, i, j] * given["pointwise"][o, c], axis=c), given
+        )
 
 
 def choose_tile(op: SeparableOp) -> ConvTile:
@@ -156,3 +232,48 @@ def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | Non
     s.decompose_reduction(middle, kh)
     s.decompose_reduction(total, c)
     return s
+
+
+STAGES = Stages()
+
+
+@STAGES.stages(
+    fused={"tile": ConvTile((1, 4, 1), (4, 1), (16, 1), 4)},
+    registers={"tile": ConvTile((1, 8, 4), (4, 1), (8, 2), 8)},
+    vthread={"tile": ConvTile((2, 8, 4), (4, 1), (8, 2), 8)},
+    tuned={},
+)
+def _separable_tiles(op: SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:
+    """Schedule both convolutions in one kernel.
+
+    fused
+        A block computes 4 x 16 pixels of 4 depthwise channels at a time to shared memory and
+        multiplies them by its rows of the 1x1 kernel; one result per thread.
+    registers
+        Each thread sums 4 channels of 2 pixels, so each depthwise result is used four times.
+    vthread
+        A block computes 64 channels, in two virtual threads per thread, so depthwise results are
+        recomputed less often.
+    tuned
+        The sizes decide the tile.
+    """
+    return schedule_separable(op, target, tile)
+
+
+def lesson() -> Lesson:
+    """Return the steps."""
+    window = Window((3, 3), padding=(1, 1, 1, 1))
+    return Lesson(
+        "separable",
+        "cuda",
+        lambda c: SeparableOp(1, c, 64, 64, window, c),
+        64,
+        "channels",
+        STAGES,
+    )
+
+
+if __name__ == "__main__":
+    from rich import print as show
+
+    show(lesson_table(run_lesson(lesson()), "separable"))

@@ -13,7 +13,6 @@ from tvm import te, tirx
 
 from vtaops.kernels import ops
 from vtaops.kernels.build import create_schedule
-from vtaops.kernels.cpu.schedule.conv1d import schedule_conv1d
 from vtaops.kernels.cpu.schedule.convolution import ConvTile, schedule_conv2d
 from vtaops.kernels.cpu.schedule.elementwise import schedule_elementwise, schedule_normalize
 from vtaops.kernels.cpu.schedule.matmul import MatmulTile, schedule_matmul
@@ -21,8 +20,8 @@ from vtaops.kernels.cpu.schedule.pooling import schedule_pool
 from vtaops.kernels.cpu.schedule.tiles import hold_in_registers, split_vector
 from vtaops.kernels.cpu.schedule.window import schedule_depthwise
 from vtaops.kernels.cpu.target import CpuTarget
+from vtaops.kernels.lessons.stages import Stages
 from vtaops.kernels.ops.common import Expr, largest_divisor, pad_image, zero
-from vtaops.kernels.stages import Stages
 
 _BLOCK = 32
 
@@ -252,71 +251,6 @@ def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
     return schedule_depthwise(op, target)
 
 
-# --- conv1d -----------------------------------------------------------------------------------
-
-CONV1D = Stages(
-    "The two loops as declared, after the signal is padded. LLVM keeps a vector of results in "
-    "a register without being told."
-)
-
-
-@CONV1D.stages(
-    split={"steps": 1},
-    reorder={"steps": 2},
-    unroll={"steps": 3},
-    vectorize={"steps": 4},
-    caching={"steps": 5},
-)
-def _conv1d_steps(op: ops.Conv1dOp, target: CpuTarget, steps: int) -> Any:
-    """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache.
-
-    split
-        The results are split into blocks of a few vectors.
-    reorder
-        The loop over taps moves outside the loop over results: neighbouring samples are read
-        together, but each partial sum now goes through memory.
-    unroll
-        The loop over taps is unrolled.
-    vectorize
-        The loop over results is vectorised.
-    caching
-        The samples and taps of a block are first copied to small arrays. A CPU has a cache anyway,
-        so the copies only add work.
-    """
-    s, block, (i, k) = _declared(op, "result")
-    i, inner = s.split(i, [None, largest_divisor(op.out_length, 4 * target.lanes)])
-    if steps >= 2:
-        s.reorder(i, k, inner)
-    if steps >= 4:
-        split_vector(s, inner, target.lanes)
-    if steps >= 3 and op.kernel <= 32:
-        s.unroll(k)
-    if steps >= 5:
-        for operand in (0, 1):
-            s.compute_at(s.cache_read(block, operand, "local"), i)
-    return s
-
-
-@CONV1D.stage("fused")
-def _conv1d_fused(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """Instead, the loops over blocks and taps are fused: no loop is left to unroll or to
-    parallelise, and each iteration must check whether it starts a sum.
-    """
-    s = _conv1d_steps(op, target, 2)
-    i, k, inner = s.get_loops(s.get_sblock("result"))
-    s.fuse(i, k)
-    split_vector(s, inner, target.lanes)
-    return s
-
-
-@CONV1D.stage("tuned")
-def _(op: ops.Conv1dOp, target: CpuTarget) -> Any:
-    """The block stays in registers, its padded samples in the L1 cache; the threads share the
-    blocks.
-    """
-    return schedule_conv1d(op, target)
-
-
 # --- addition ---------------------------------------------------------------------------------
 
 VECTOR_ADD = Stages("The one loop as declared, which LLVM vectorises.")
@@ -452,7 +386,6 @@ STAGES: dict[type | str, Stages] = {
     ops.MatmulOp: MATMUL,
     ops.Conv2dOp: CONV2D,
     ops.DepthwiseOp: DEPTHWISE,
-    ops.Conv1dOp: CONV1D,
     ops.BroadcastOp: BROADCAST_ADD,
     "vector_add": VECTOR_ADD,
     ops.PoolOp: POOL,

@@ -1,8 +1,8 @@
 """Placement of fragments in the scratchpads: side by side, or alternating.
 
-A fragment is emitted as if it owned the scratchpads, starting at element 0. `beside` places
-interleaved fragments next to each other. `alternating` moves sequential fragments apart, so that
-the weights of one can be loaded while its predecessor computes.
+A fragment is emitted as if it owned the scratchpads, starting at element 0. `pack_side_by_side`
+places interleaved fragments next to each other. `ping_pong` moves sequential fragments apart, so
+that the weights of one can be loaded while its predecessor computes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.lowering.operation import Fragment, Operation
+from vtaops.lowering.operation import Fragment, Operation, leaders
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store
 
@@ -23,7 +23,7 @@ ALIGNMENT = 4
 _MEMORIES = (Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE)
 
 
-def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
+def pack_side_by_side(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     """Return fragments placed side by side in the scratchpads; None if they do not fit."""
     config = fragments[0].config
     offsets = dict.fromkeys(_MEMORIES, 0)
@@ -38,7 +38,7 @@ def beside(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     return placed
 
 
-def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Fragment]:
+def ping_pong(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Fragment]:
     """Move sequential fragments so that neighbours use different places, as far as possible.
 
     With the extension `forward` this applies to all memories: the first results of a fragment need
@@ -53,8 +53,8 @@ def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> lis
         Interleaved fragments: they stay side by side.
     """
     config = fragments[0].config
-    heads = heads_of(groups)
-    runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: heads.get(k, k))]
+    first = leaders(groups)
+    runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: first.get(k, k))]
     sizes = [_used(fragment) for fragment in fragments]
     places = {}
     all_memories = (Memory.INP, Memory.ACC) if config.has(Extension.FORWARD) else ()
@@ -66,11 +66,6 @@ def alternating(fragments: Sequence[Fragment], groups: Collection[range]) -> lis
         for number, run in enumerate(runs)
         for k in run
     ]
-
-
-def heads_of(groups: Collection[range]) -> dict[int, int]:
-    """Map each member of a group to the group's first member."""
-    return {number: group[0] for group in groups for number in group}
 
 
 def _alternating(sizes: Sequence[int], memory: Memory, depth: int) -> list[int]:

@@ -1,6 +1,7 @@
-"""Space-time diagrams: the array elements that a scheduled CPU kernel accesses over time.
+"""Space-time diagrams: the array elements that a scheduled kernel accesses over time.
 
-`trace` walks the loops of a schedule as a processor would, one step per innermost statement (the
+`trace_threads` has those of a GPU from the emulator. `trace` walks the loops of a CPU schedule
+as a processor would, one step per innermost statement (the
 lanes of a vector share a step), and records every array read and write. Meant for small sizes: it
 shows the effect of tiling, reordering and vectorizing on the order of accesses.
 """
@@ -13,10 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tvm import s_tir, tirx
 from tvm.ir.transform import Sequential
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.kernels.cuda import CudaKernel
+from vtaops.kernels.cuda.emulate import Emulated
 
 _LIMIT = 1_000_000
 """Accesses after which a trace is abandoned: the size is too large for a diagram."""
@@ -51,6 +55,28 @@ def trace(schedule: Any) -> list[ArrayAccess]:
     tracer = _Tracer()
     tracer.run(function.body)
     return tracer.accesses
+
+
+def trace_threads(kernel: CudaKernel, threads: int = 32) -> list[ArrayAccess]:
+    """Return the accesses of the first threads of a kernel; those of a warp share their steps.
+
+    A step is the number of accesses that a thread made before. Shared memory is "shared 0" and so
+    on, in the order of the source.
+
+    Raises
+    ------
+    UnsupportedError
+        If there is no C++ compiler.
+    """
+    emulated = Emulated.of(kernel, counting=True)
+    specs = kernel.op.arguments
+    emulated({spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}, steps=1 << 20)
+    names = [*emulated.names, *(f"shared {n}" for n in range(16))]
+    return [
+        ArrayAccess(int(step), names[array], int(element), bool(write))
+        for thread, step, array, element, write in emulated.steps()
+        if thread < threads
+    ]
 
 
 _BINARY: dict[str, Callable[[int, int], int]] = {

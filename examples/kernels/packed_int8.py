@@ -1,4 +1,6 @@
-"""CUDA schedule of convolution on NCHW[b]c data; int8 by the instruction for four products (dp4a).
+"""Convolution of NCHW[b]c data on a GPU; int8 by the instruction for four products (dp4a).
+
+    python examples/kernels/packed_int8.py    # a convolution in the emulator, equal to NumPy
 
 The channels of a block are contiguous in memory, so neighbouring threads take neighbouring
 channels. A thread block computes some channel blocks for a patch of the image; its threads
@@ -14,10 +16,15 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
 from tvm import te
 
-from vtaops.base.errors import ScheduleError
+from vtaops.base.errors import ScheduleError, ShapeError
+from vtaops.base.shapes import Array
+from vtaops.kernels.arrays import as_array
 from vtaops.kernels.build import register_intrinsic
+from vtaops.kernels.cuda import CudaKernel
+from vtaops.kernels.cuda.emulate import Emulated
 from vtaops.kernels.cuda.schedule.binding import (
     bind,
     check_block,
@@ -27,7 +34,8 @@ from vtaops.kernels.cuda.schedule.binding import (
     inline,
 )
 from vtaops.kernels.cuda.target import CudaTarget
-from vtaops.kernels.ops.common import Tensor, largest_divisor, round_up
+from vtaops.kernels.ops import Window
+from vtaops.kernels.ops.common import Tensor, ceil_div, largest_divisor, round_up
 from vtaops.kernels.ops.packed import PackedConv2dOp, pad_blocked
 
 _HEAD = """
@@ -166,3 +174,48 @@ def schedule_packed(op: PackedConv2dOp, target: CudaTarget, tile: PackedTile | N
     if op.dtype == "int8":
         s.tensorize(*byte, dot_intrinsic())
     return s
+
+
+def pack_int8_kernel(kernel: Any, block: int = 16) -> Array:
+    """Pack an int8 OIHW kernel in channel blocks, padded with zeros.
+
+    Parameters
+    ----------
+    kernel : array_like
+        (O, I, KH, KW).
+    block : int
+        Channels in one block, a multiple of 4.
+
+    Returns
+    -------
+    numpy.ndarray
+        (O / block, I / block, KH, KW, block / 4, block, 4).
+
+    Raises
+    ------
+    ShapeError
+        If the kernel has another dtype or rank, or `block` does not fit.
+    """
+    w = as_array(kernel, "kernel", ("int8",), rank=4)
+    if block < 4 or block % 4:
+        raise ShapeError(f"block is {block}; give a multiple of 4")
+    outs, ins, *size = w.shape
+    whole = np.pad(w, [(0, -outs % block), (0, -ins % block), (0, 0), (0, 0)])
+    blocks = whole.reshape(-1, block, ceil_div(ins, block), block // 4, 4, *size)
+    return np.ascontiguousarray(blocks.transpose(0, 2, 5, 6, 3, 1, 4))
+
+
+def main() -> None:
+    """Convolve int8 data in the emulator, by a kernel of ones, and compare with NumPy."""
+    op = PackedConv2dOp(1, 2, 8, 8, 2, Window((1, 1)), 16, "int8")
+    data, kernel, result = (np.zeros(spec.shape, spec.dtype) for spec in op.arguments)
+    data[...] = np.random.default_rng(0).integers(-128, 128, data.shape)
+    kernel[...] = pack_int8_kernel(np.ones((32, 32, 1, 1), np.int8))
+    gpu = Emulated.of(CudaKernel(op, schedule=schedule_packed))
+    gpu({"data": data, "kernel": kernel, "result": result}, results=("result",))
+    sums = data.sum(axis=(1, 4), dtype=np.int32)[:, None, :, :, None]
+    print("equal to NumPy:", bool((result == sums).all()))
+
+
+if __name__ == "__main__":
+    main()

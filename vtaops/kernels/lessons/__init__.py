@@ -19,11 +19,11 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.kernels import cuda, ops
 from vtaops.kernels.build import compile_schedule
 from vtaops.kernels.cpu.peaks import measured_peaks
-from vtaops.kernels.cpu.schedule.stages import STAGES as CPU_STAGES
 from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.cuda import emulate
-from vtaops.kernels.cuda.schedule.stages import STAGES as CUDA_STAGES
-from vtaops.kernels.stages import Stage, find_stage
+from vtaops.kernels.lessons.on_cpu import STAGES as CPU_STAGES
+from vtaops.kernels.lessons.on_cuda import STAGES as CUDA_STAGES
+from vtaops.kernels.lessons.stages import Stage, find_stage
 from vtaops.kernels.timing import medians_in_turn, random_arrays
 
 if TYPE_CHECKING:
@@ -128,8 +128,6 @@ _OPERATORS: dict[str, tuple[Callable[[int], ops.TensorOp], int, str]] = {
     "matmul": (lambda n: ops.MatmulOp(n, n, n), 512, "rows and columns"),
     "conv2d": (lambda c: ops.Conv2dOp(1, c, 64, 64, c, _WINDOW), 64, "channels"),
     "depthwise": (lambda c: ops.DepthwiseOp(1, c, 64, 64, _WINDOW), 64, "channels"),
-    "conv1d": (lambda n: ops.Conv1dOp(n, 13, (6, 6)), 1 << 16, "samples"),
-    "separable": (lambda c: ops.SeparableOp(1, c, 64, 64, _WINDOW, c), 64, "channels"),
     "max_pool": (lambda c: ops.PoolOp("max", 1, c, 64, 64, _WINDOW), 64, "channels"),
     "avg_pool": (lambda c: ops.PoolOp("avg", 1, c, 64, 64, _WINDOW), 64, "channels"),
     "batch_norm": (lambda c: ops.NormalizeOp(1, c, 784, _NORMAL), 64, "channels"),
@@ -137,9 +135,22 @@ _OPERATORS: dict[str, tuple[Callable[[int], ops.TensorOp], int, str]] = {
 """Function from size to operator, default size and its meaning, by lesson name."""
 
 
+def find_lesson(name: str, target: str = "cpu") -> Lesson:
+    """Return a lesson by its name.
+
+    Raises
+    ------
+    UnsupportedError
+        If the lesson or the target is unknown.
+    """
+    offered = lessons(target)
+    if name not in offered:
+        raise UnsupportedError(f"unknown lesson {name!r}; the lessons are {', '.join(offered)}")
+    return offered[name]
+
+
 def run_lesson(
-    name: str,
-    target: str = "cpu",
+    lesson: Lesson,
     size: int | None = None,
     stages: tuple[str, ...] = (),
     budget: float = 0.5,
@@ -149,10 +160,8 @@ def run_lesson(
 
     Parameters
     ----------
-    name : str
-        One of `lessons`: "matmul", "conv2d", "depthwise", "conv1d", ...
-    target : str
-        "cpu" or "cuda".
+    lesson : Lesson
+        One of `lessons`, or your own.
     size : int, optional
         Problem size, see `Lesson.meaning`; `Lesson.size` by default.
     stages : tuple of str
@@ -165,17 +174,13 @@ def run_lesson(
     Raises
     ------
     UnsupportedError
-        If the lesson or card is unknown.
+        If the card is unknown.
     ScheduleError
         If a stage is unknown.
     """
-    offered = lessons(target)
-    if name not in offered:
-        raise UnsupportedError(f"unknown lesson {name!r}; the lessons are {', '.join(offered)}")
-    lesson = offered[name]
     chosen = [find_stage(lesson.stages, stage) for stage in stages] or lesson.stages
     op = lesson.op(size or lesson.size)
-    if target == "cpu":
+    if lesson.target == "cpu":
         runs = _on_cpu(op, chosen, budget)
     else:
         runs = [_on_cuda(op, stage, budget, card) for stage in chosen]

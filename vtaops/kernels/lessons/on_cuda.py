@@ -10,15 +10,13 @@ from typing import Any
 
 from vtaops.kernels import ops
 from vtaops.kernels.cuda.schedule.binding import bind, create_schedule
-from vtaops.kernels.cuda.schedule.conv1d import Conv1dTile, schedule_conv1d
-from vtaops.kernels.cuda.schedule.convolution import ConvTile, schedule_direct
 from vtaops.kernels.cuda.schedule.elementwise import schedule_elementwise
 from vtaops.kernels.cuda.schedule.matmul import MatmulTile, schedule_matmul
-from vtaops.kernels.cuda.schedule.separable import schedule_separable
 from vtaops.kernels.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.kernels.cuda.target import CudaTarget
+from vtaops.kernels.lessons.direct import ConvTile, schedule_direct
+from vtaops.kernels.lessons.stages import Stages
 from vtaops.kernels.ops.common import largest_divisor, round_up
-from vtaops.kernels.stages import Stages
 
 MATMUL = Stages()
 
@@ -156,56 +154,6 @@ def _(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
     return schedule_window(op, target)
 
 
-CONV1D = Stages()
-
-
-@CONV1D.stages(
-    threads={"tile": Conv1dTile(256, 1, shared=False, unroll=False)},
-    unrolled={"tile": Conv1dTile(256, 1, shared=False)},
-    shared={"tile": Conv1dTile(256, 1)},
-    vthread={},
-)
-def _conv1d_blocks(op: ops.Conv1dOp, target: CudaTarget, tile: Conv1dTile | None = None) -> Any:
-    """Schedule blocks of results.
-
-    threads
-        One thread per result reads samples and taps from global memory.
-    unrolled
-        The loop over taps is unrolled.
-    shared
-        A block loads its samples and the taps to shared memory.
-    vthread
-        Each thread computes 4 results that lie one block of threads apart.
-    """
-    return schedule_conv1d(op, target, tile)
-
-
-SEPARABLE = Stages()
-
-
-@SEPARABLE.stages(
-    fused={"tile": ConvTile((1, 4, 1), (4, 1), (16, 1), 4)},
-    registers={"tile": ConvTile((1, 8, 4), (4, 1), (8, 2), 8)},
-    vthread={"tile": ConvTile((2, 8, 4), (4, 1), (8, 2), 8)},
-    tuned={},
-)
-def _separable_tiles(op: ops.SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:
-    """Schedule both convolutions in one kernel.
-
-    fused
-        A block computes 4 x 16 pixels of 4 depthwise channels at a time to shared memory and
-        multiplies them by its rows of the 1x1 kernel; one result per thread.
-    registers
-        Each thread sums 4 channels of 2 pixels, so each depthwise result is used four times.
-    vthread
-        A block computes 64 channels, in two virtual threads per thread, so depthwise results are
-        recomputed less often.
-    tuned
-        The sizes decide the tile.
-    """
-    return schedule_separable(op, target, tile)
-
-
 ELEMENTWISE = Stages()
 
 
@@ -260,7 +208,5 @@ STAGES: dict[type | str, Stages] = {
     ops.MatmulOp: MATMUL,
     ops.Conv2dOp: CONV2D,
     ops.DepthwiseOp: DEPTHWISE,
-    ops.Conv1dOp: CONV1D,
-    ops.SeparableOp: SEPARABLE,
 }
 """The stages of the operators that have them."""

@@ -1,0 +1,182 @@
+"""The places of tensors on the device: which lanes of which image hold their channels.
+
+Images are stored in DRAM in blocks of channels. A tensor need not fill its blocks:
+`TensorPlace.lanes` holds the lane of each channel. Concatenations, slices of channels and channel
+shuffles therefore move nothing: they use other lanes of the same memory, and the weights of their
+readers are permuted at compile time. The other lanes have no effect, because their weights are
+zero.
+
+`vtaops.network.storage` says which image holds a tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.shapes import Array, Sides
+from vtaops.lowering import Strides, extents_of
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import data_layout
+from vtaops.network.storage import Image
+from vtaops.ops import Operator
+from vtaops.program import Buffer, Role
+
+Lanes = tuple[int, ...]
+
+NO_SIDES: Sides = (0, 0, 0, 0)
+
+_ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
+
+
+@dataclass
+class StoredImage:
+    """An image in DRAM for one tensor, or for several joined ones.
+
+    Attributes
+    ----------
+    name : str
+        Name of the buffer in the program.
+    image : (int, int, int, int)
+        (N, lanes, H, W), without the border; lanes fill whole blocks.
+    zero_point : int
+        Value of the border.
+    border : (int, int, int, int)
+        Rows and columns of the border: (top, left, bottom, right).
+    role : str
+        ``"input"``, ``"output"`` or ``"scratch"``.
+    filled : bool
+        Whether parts of the image itself are never stored, and keep the zero point.
+    folded : Buffer or None
+        For an input whose only reader takes the columns of its window as channels: the buffer as
+        described by that operator.
+    """
+
+    name: str
+    image: Image
+    zero_point: int = 0
+    border: Sides = NO_SIDES
+    role: str = "scratch"
+    filled: bool = False
+    folded: Buffer | None = None
+
+    def widen(self, sides: Sides) -> None:
+        """Widen the border to at least `sides`."""
+        top, left, bottom, right = (max(pair) for pair in zip(self.border, sides, strict=True))
+        self.border = (top, left, bottom, right)
+
+    def buffer(self, config: HardwareConfig) -> Buffer:
+        """Return its buffer in the program, the place of which is not known yet."""
+        role = _ROLES[self.role]
+        if self.folded is not None:
+            return replace(self.folded, name=self.name, role=role)
+        n, c, h, w = self.image
+        top, left, bottom, right = self.border
+        fill = None
+        if role is Role.SCRATCH and (self.filled or any(self.border)):
+            fill = self.zero_point
+        shape = n, c, h + top + bottom, w + left + right
+        return Buffer(self.name, role, shape, "int8", data_layout(config), fill=fill)
+
+
+@dataclass(frozen=True)
+class TensorPlace:
+    """The place of a tensor.
+
+    Attributes
+    ----------
+    memory : StoredImage
+        The image.
+    lanes : tuple of int
+        The lane in the image for each channel of the tensor.
+    """
+
+    memory: StoredImage
+    lanes: Lanes
+
+    def blocks(self, block: int) -> tuple[int, int]:
+        """Return the first block of channels that holds part of it, and the number of blocks."""
+        first = min(self.lanes) // block
+        return first, max(self.lanes) // block - first + 1
+
+    def relative(self, block: int) -> Lanes:
+        """Return the lanes, counted from the first block."""
+        start = self.blocks(block)[0] * block
+        return tuple(lane - start for lane in self.lanes)
+
+
+@dataclass(frozen=True)
+class Use:
+    """A tensor as an argument of an operator.
+
+    Attributes
+    ----------
+    place : TensorPlace
+        Its place; the operator sees the blocks that hold it.
+    sides : (int, int, int, int)
+        How much of the border the operator sees as part of its image; negative if it does not see
+        parts of the image.
+    """
+
+    place: TensorPlace
+    sides: Sides = NO_SIDES
+
+    @property
+    def extents(self) -> dict[str, Any]:
+        """Batch, height and width seen by the operator."""
+        n, _, h, w = self.place.memory.image
+        top, left, bottom, right = self.sides
+        return {"batch": n, "height": h + top + bottom, "width": w + left + right}
+
+    def strides(self, config: HardwareConfig) -> Strides:
+        """Return the strides of the memory, for what the operator sees of it."""
+        memory = self.place.memory
+        top, left = (memory.border[side] - self.sides[side] for side in (0, 1))
+        return Strides.of(extents_of(memory.buffer(config)), top, left)
+
+    def offset(self, config: HardwareConfig) -> int:
+        """Return the first byte of the blocks that hold the tensor."""
+        first, _ = self.place.blocks(config.block_in)
+        return first * self.strides(config).block * config.inp.element_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class MappedOperator:
+    """An operator of a region, with its arguments.
+
+    Attributes
+    ----------
+    node : str
+        The node of the graph to which it belongs.
+    op : Operator
+        The operator on VTA.
+    uses : dict of str to Use
+        Its tensors, by buffer name.
+    weights : dict of str to ndarray
+        Its other arguments; a ``"table"`` maps its results (`vtaops.lowering.tables`).
+    """
+
+    node: str
+    op: Operator
+    uses: dict[str, Use]
+    weights: dict[str, Array] = field(default_factory=dict)
+
+
+def packed_lanes(channels: int) -> Lanes:
+    """Return contiguous lanes."""
+    return tuple(range(channels))
+
+
+def on_lanes(values: Array, lanes: Lanes, size: int, axis: int = 0) -> Array:
+    """Return the values of channels on `axis`, spread over `size` lanes; other lanes are zero."""
+    if lanes == packed_lanes(size):
+        return values
+    shape = list(values.shape)
+    shape[axis] = size
+    found = np.zeros(shape, values.dtype)
+    index: list[Any] = [slice(None)] * values.ndim
+    index[axis] = np.array(lanes)
+    found[tuple(index)] = values
+    return found
