@@ -24,7 +24,7 @@ from vtaops.report.files import write_text
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
-    from vtaops.quantization.evaluation import Evaluation, Result, Runs, Task
+    from vtaops.quantization.evaluation import Accuracy, JudgedSample, Runs, Task
     from vtaops.quantization.samples import Sample
 
 
@@ -134,7 +134,7 @@ def _exact(path: Path | None, model: Model) -> Runs | None:
     return run
 
 
-def _table(worst: Sequence[Result]) -> Any:
+def _table(worst: Sequence[JudgedSample]) -> Any:
     columns = {"sample": "", "label": "", "float": "", "answer": "", "SQNR dB": ".1f"}
     rows = [
         (one.case.name, *(one.texts.get(key) for key in ("label", "float", "answer")), one.sqnr_db)
@@ -143,7 +143,7 @@ def _table(worst: Sequence[Result]) -> Any:
     return options.list_table(f"The worst {len(rows)} samples", columns, rows)
 
 
-def _page(name: str, evaluation: Evaluation) -> str:
+def _page(name: str, evaluation: Accuracy) -> str:
     """Return a page with the figures and the pictures of the worst samples beside each other."""
     cards = "".join(map(_card, evaluation.worst))
     return (
@@ -156,7 +156,7 @@ def _page(name: str, evaluation: Evaluation) -> str:
     )
 
 
-def _card(result: Result) -> str:
+def _card(result: JudgedSample) -> str:
     texts = dict(result.texts)
     if result.sqnr_db is not None:
         texts["SQNR"] = f"{result.sqnr_db:.1f} dB"
@@ -167,7 +167,7 @@ def _card(result: Result) -> str:
     return f"<figure>{_picture(result)}{caption}</figure>"
 
 
-def _picture(result: Result) -> str:
+def _picture(result: JudgedSample) -> str:
     """Return the picture of a sample: its file, or its first input if that is one."""
     file = result.case.picture
     if file is not None:

@@ -74,7 +74,7 @@ PAIRS = {
 
 
 @dataclass(frozen=True)
-class Result:
+class JudgedSample:
     """A sample: its shares and answers by name, as far as known, and the noise of its outputs."""
 
     case: Case
@@ -90,7 +90,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Accuracy:
     """Figures over all samples.
 
     Attributes
@@ -103,7 +103,7 @@ class Evaluation:
         Samples that float itself answers wrong.
     sqnr_db : sequence of float
         Of each output against float.
-    worst : sequence of Result
+    worst : sequence of JudgedSample
         The worst samples.
     """
 
@@ -111,7 +111,7 @@ class Evaluation:
     shares: Mapping[str, float]
     float_wrong: int
     sqnr_db: Sequence[float]
-    worst: Sequence[Result]
+    worst: Sequence[JudgedSample]
 
     def __str__(self) -> str:
         told = [f"{name.replace('_', ' ')} {share:.1%}" for name, share in self.shares.items()]
@@ -130,7 +130,7 @@ class Evaluation:
         return {"schema": 1, "samples": self.samples, **shares, **figures, "worst": rows}
 
 
-def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Evaluation:
+def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accuracy:
     """Run a model, and its float model if there is one, on all samples.
 
     Parameters
@@ -147,7 +147,7 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Evalu
     ModelError
         If the outputs of the two differ in shape, or do not suit the task.
     """
-    results: list[Result] = []
+    results: list[JudgedSample] = []
     noises: list[Array] = []
     for case in tracked("evaluate sample", data.cases, lambda case: case.name):
         sample = case.read()
@@ -157,7 +157,7 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Evalu
             noises.append(_noise(outputs["float"], outputs["answer"]))
         results.append(_result(case, outputs, noises[-1:], data.classes, task))
     known = results[0].shares if results else {}
-    return Evaluation(
+    return Accuracy(
         len(results),
         {name: float(np.mean([each.shares[name] for each in results])) for name in known},
         sum(each.shares.get("float_accuracy", 1.0) < 1 for each in results),
@@ -172,7 +172,7 @@ def _result(
     noise: Sequence[Array],
     classes: Mapping[int, str],
     task: Task,
-) -> Result:
+) -> JudgedSample:
     """Return what is told of a sample."""
     answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
     if case.label is not None:
@@ -184,7 +184,7 @@ def _result(
     }
     texts = {name: task.told(answer, classes) for name, answer in answers.items()}
     sqnr = decibels(*noise[0].sum(axis=0)) if noise else None
-    return Result(case, shares, texts, sqnr)
+    return JudgedSample(case, shares, texts, sqnr)
 
 
 def _noise(wanted: Sequence[Array], found: Sequence[Array]) -> Array:
