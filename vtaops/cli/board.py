@@ -316,7 +316,7 @@ def board_calibrate(
     """
     from vtaops.session.calibration import calibrate
 
-    with _open(board, timeout) as device, progress_bar():
+    with _open(board, timeout) as device, progress_bar("calibrate"):
         design = getattr(device, "design", None)
         found = calibrate(
             device,

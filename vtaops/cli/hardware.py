@@ -203,7 +203,7 @@ def check_device(
     from vtaops.runtime import open_device
     from vtaops.session.selftest import make, planned_checks
 
-    with closing(open_device(name, config)) as device, progress_bar() as progress:
+    with progress_bar(f"open {name}") as progress, closing(open_device(name, config)) as device:
         planned = planned_checks(
             device, operators=operators, programs=programs, seed=seed, layers=layers
         )
