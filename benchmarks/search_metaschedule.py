@@ -26,8 +26,8 @@ from vtaops.compiler.tuner import search
 from vtaops.lowering import Capacity, LoweringOptions, emit, link, whole
 from vtaops.program import Program
 from vtaops.schedule import flatten
-from vtaops.schedule.operators import attach_loads
 from vtaops.schedule.steps import (
+    attach_loads,
     attach_output_stages,
     tensorize,
 )

@@ -17,7 +17,7 @@ import tomllib
 import warnings
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -46,6 +46,7 @@ from vtaops.explore import Design, Engine, ResultStore, TilingQuery
 from vtaops.explore.tables import evaluation_rows
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.machine.isa import Encoding, Load
+from vtaops.machine.views import Patches
 from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
 from vtaops.proof import certified, prove, rechecked
@@ -165,6 +166,7 @@ def programs() -> list[vtaops.Program]:
     return [vtaops.compile(op, CONFIG) for op in OPERATORS] + extended
 
 
+PATCHES = [field.name for field in fields(Patches)]
 VIEWS = st.one_of(
     st.just({"kind": "Flat"}),
     st.builds(lambda v: {"kind": "Plus", "value": v}, INTEGERS),
@@ -175,15 +177,8 @@ VIEWS = st.one_of(
         INTEGERS,
     ),
     st.builds(
-        lambda s, t, d, b, a: {
-            "kind": "Columns",
-            "size": s,
-            "stride": t,
-            "dilation": d,
-            "before": b,
-            "after": a,
-        },
-        *[INTEGERS] * 5,
+        lambda *numbers: {"kind": "Patches", **dict(zip(PATCHES, numbers, strict=True))},
+        *[INTEGERS] * len(PATCHES),
     ),
     st.just({"kind": "KernelColumns"}),
     st.builds(lambda c, s: {"kind": "Windows", "channels": c, "step": s}, INTEGERS, INTEGERS),

@@ -59,7 +59,7 @@ WORDS: tuple[tuple[str, ...], ...] = (
     ("identity", "add", "sub", "multiply", "minimum", "maximum"),
     tuple(operators.__all__),
     tuple(ops.__all__),
-    ("Flat", "Plus", "BlockDiagonal", "Columns", "Patches", "KernelColumns", "Windows"),
+    ("Flat", "Plus", "BlockDiagonal", "Patches", "KernelColumns", "Windows"),
     ("NCHW1n16c", "NHCW1n16c", "NCHW4n8c", "L16l", "C1n16c", "OIHW16o16i", "NCHW"),
     ("gelu", ""),
 )

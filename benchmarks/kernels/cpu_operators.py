@@ -478,38 +478,52 @@ def geometric_mean(values: list[float]) -> float:
     return exp(sum(map(log, values)) / len(values))
 
 
+KINDS = ("same_layout", "best_layout", "layers")
+"""The ratios of a row."""
+
+
 def markdown(states: list[dict[str, Any]]) -> str:
     """Return the tables of the runs, side by side: means by operator, then all layers."""
     lines = []
     for state in states:
         sets = "; ".join(f"{name} {isa}" for name, isa in state["instructions"].items())
         lines += [f"- **{state['isa']}** ({state['processor']}), {state['date']}: {sets}.", ""]
-    kinds = ("same_layout", "best_layout", "layers")
-    heads = [f"{state['isa']}: {kind.replace('_', ' ')}" for state in states for kind in kinds]
-    tables = [{(row["operator"], row["layer"]): row for row in s["rows"]} for s in states]
-    names = list(tables[0])
-
-    def cells(chosen: list[tuple[str, str]], worst: bool) -> str:
-        found = []
-        for table in tables:
-            for kind in kinds:
-                ratios = [table[n][kind] for n in chosen if n in table and table[n][kind]]
-                text = f"{geometric_mean(ratios):.2f}" if ratios else ""
-                found.append(f"{text}, {max(ratios):.2f}" if worst and len(ratios) > 1 else text)
-        return " | ".join(found)
-
-    lines.append("| operator | layers | " + " | ".join(heads) + " |")
-    lines.append("|---|" + "--:|" * (len(heads) + 1))
-    for operator in sorted({name[0] for name in names}):
-        chosen = [name for name in names if name[0] == operator]
-        lines.append(f"| {operator} | {len(chosen)} | {cells(chosen, worst=True)} |")
-    lines += ["", "| operator | layer | us of a call, of a layer | " + " | ".join(heads) + " |"]
-    lines.append("|---|---|" + "--:|" * (len(heads) + 1))
-    for name in names:
-        row = tables[0][name]
+    tables, heads = _side_by_side(states)
+    lines += [operator_table(states), f"| operator | layer | us of a call, of a layer | {heads} |"]
+    lines.append("|---|---|" + "--:|" * (len(KINDS) * len(states) + 1))
+    for name, row in tables[0].items():
         times = ", ".join(f"{row[k] * 1e6:.0f}" for k in ("vtaops", "packed") if row[k])
-        lines.append(f"| {name[0]} | {name[1]} | {times} | {cells([name], worst=False)} |")
+        lines.append(f"| {name[0]} | {name[1]} | {times} | {_cells(tables, [name])} |")
     return "\n".join(lines) + "\n"
+
+
+def operator_table(states: list[dict[str, Any]]) -> str:
+    """Return the geometric mean of each operator's ratios, and the largest."""
+    tables, heads = _side_by_side(states)
+    lines = [f"| operator | layers | {heads} |"]
+    lines.append("|---|" + "--:|" * (len(KINDS) * len(states) + 1))
+    for operator in sorted({name[0] for name in tables[0]}):
+        chosen = [name for name in tables[0] if name[0] == operator]
+        lines.append(f"| {operator} | {len(chosen)} | {_cells(tables, chosen)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _side_by_side(states: list[dict[str, Any]]) -> tuple[list[dict[Any, Any]], str]:
+    """Return the rows of each run by operator and layer, and the headings of their ratios."""
+    heads = [f"{state['isa']}: {kind.replace('_', ' ')}" for state in states for kind in KINDS]
+    tables = [{(row["operator"], row["layer"]): row for row in s["rows"]} for s in states]
+    return tables, " | ".join(heads)
+
+
+def _cells(tables: list[dict[Any, Any]], names: list[Any]) -> str:
+    """Return the ratios of some rows in each run as cells: their mean and the largest."""
+    cells = []
+    for table in tables:
+        for kind in KINDS:
+            ratios = [table[name][kind] for name in names if name in table and table[name][kind]]
+            mean = f"{geometric_mean(ratios):.2f}" if ratios else ""
+            cells.append(f"{mean}, {max(ratios):.2f}" if len(ratios) > 1 else mean)
+    return " | ".join(cells)
 
 
 def main(

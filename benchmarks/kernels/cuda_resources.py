@@ -95,7 +95,7 @@ def page(rows: list[Row], archs: tuple[str, ...]) -> str:
     lines = [
         "# Resources of the CUDA kernels",
         "",
-        "Made by `python -m benchmarks cuda_resources --markdown docs/kernels/cuda_resources.md`, "
+        "Made by `python -m benchmarks cuda_resources --markdown resources.md`, "
         f"for {' / '.join(archs)} (one figure if both agree): registers per thread, bytes of "
         "shared memory per block, spilled bytes. *barriers* counts those in the source of the "
         "kernel, *uses* names special instructions, *occupancy* is the share of a "
@@ -119,7 +119,7 @@ def main(
 ) -> None:
     """Show what the kernels occupy.
 
-    Example: python -m benchmarks cuda_resources --markdown docs/kernels/cuda_resources.md
+    Example: python -m benchmarks cuda_resources --markdown resources.md
     """
     from rich.console import Console
     from rich.progress import track

@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import sys
 import textwrap
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -237,6 +238,21 @@ def test_commands_named_in_the_text_exist(document):
                 break
             assert word in command.commands, f"{document}: vtaops {span}"
             command = command.commands[word]
+
+
+def test_every_extra_that_a_document_names_exists():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = {*project["optional-dependencies"]}
+    for document, text in DOCUMENTS.items():
+        named = re.findall(r"(?:vtaops|\.|\.whl)\[([a-z,]+)\]", text)
+        named += re.findall(r"extras? `(\w+)`", text)
+        assert {*",".join(named).split(",")} - {""} <= known, document
+
+
+def test_no_document_installs_by_a_name_that_nobody_has_registered():
+    """On PyPI there is no vtaops: whoever takes the name would run code on our users' machines."""
+    for document, text in DOCUMENTS.items():
+        assert not re.search(r"pip install (?:-\S+ )*['\"]?vtaops\b", text), document
 
 
 @pytest.mark.parametrize("document", [name for name in RUN if "tutorials/" in name])

@@ -1,4 +1,4 @@
-"""What the glossary, the how-tos and CONTRIBUTING.md point at is there: names and files."""
+"""What the glossary and CONTRIBUTING.md point at is there: names and files."""
 
 import pkgutil
 import re
@@ -8,7 +8,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 POINTING = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "glossary.md"]
-POINTING += sorted((ROOT / "docs" / "howto").glob("*.md"))
 EXAMPLES = {"wide.json", "bug.vta", "vtaops.xor"}
 """What a reader makes while following."""
 

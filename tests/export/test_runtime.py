@@ -34,9 +34,9 @@ from vtaops.graph import (
 from vtaops.graph.host import HostFunction
 from vtaops.graph.tensor import Tensor
 from vtaops.machine.layout import data_layout
-from vtaops.machine.views import Columns, Patches
+from vtaops.machine.views import Patches
 from vtaops.model.export import stages
-from vtaops.model.export.boxes import Patchwork, packed
+from vtaops.model.export.boxes import StridedView, packed
 from vtaops.model.export.values import Values
 
 
@@ -185,7 +185,9 @@ def test_gathered_windows(seed):
     window = Window(kernel, tuple(int(n) for n in rng.integers(1, 4, 2)), sides, gaps)
     if min(window.out_size(*size)) < 1:
         window = Window((2, 2), (1, 2), (1, 0, 0, 1))
-    view = Columns.of(window) if seed % 5 == 0 else Patches.of(window, int(rng.integers(0, 6)))
+    view = (
+        Patches.of_columns(window) if seed % 5 == 0 else Patches.of(window, int(rng.integers(0, 6)))
+    )
     layout = data_layout(HardwareConfig.load("pynq"), view)
     array = rng.integers(-128, 128, (1, channels, *size)).astype(np.int8)
     wanted, last = layout.pack(array), seed % 4 > 0  # where the channels are
@@ -194,7 +196,7 @@ def test_gathered_windows(seed):
     values = Values([x], [y])
     image = values.array(x).transposed((0, 3, 1, 2)) if last else values.array(x)
     in_order = partial(values.in_order, size=1)
-    values.define(y, Patchwork.of(in_order(packed(image, layout, in_order)), wanted.shape))
+    values.define(y, StridedView.of(in_order(packed(image, layout, in_order)), wanted.shape))
     values.finish()
     blob, found = values.blob.finished(0, (0, 1), 1, 1), np.zeros_like(wanted)
     stages.Steps(blob, values.blob.arena()).run([given], [found])

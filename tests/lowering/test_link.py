@@ -257,7 +257,7 @@ def test_other_misuse_is_refused():
     with pytest.raises(ShapeError, match="strides for 'image'; the operator has data, kernel"):
         emit(FIRST, "pynq", strides={"image": strides})
     folded = replace(FIRST, in_channels=3, fold_columns=True)
-    with pytest.raises(ShapeError, match="data is a view, Columns"):
+    with pytest.raises(ShapeError, match="data is a view, Patches"):
         emit(folded, "pynq", strides={"data": strides})
     with pytest.raises(ShapeError, match="kernel has layout OIHW"):
         emit(FIRST, "pynq", strides={"kernel": strides})

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from vtaops import HardwareConfig, ShapeError
+from vtaops.base.window import Window
 from vtaops.lowering.emission.voids import boxes
 from vtaops.machine import views
 from vtaops.machine.layout import Layout, bias_layout, diagonal_layout, flat_layout
-from vtaops.machine.views import BlockDiagonal, Columns, Flat, KernelColumns, Plus
+from vtaops.machine.views import BlockDiagonal, Flat, KernelColumns, Patches, Plus
 from vtaops.ops.groups import ChannelGroups
 
 
@@ -68,7 +69,7 @@ def test_folded_columns_give_the_same_convolution():
     rng = np.random.default_rng(1)
     image = rng.integers(-9, 9, (2, 3, 5, 11)).astype(np.int8)
     kernel = rng.integers(-9, 9, (4, 3, 2, 3)).astype(np.int8)
-    columns = Columns(size=3, stride=2, dilation=2, before=1, after=2)
+    columns = Patches.of_columns(Window((2, 3), (1, 2), (1, 1, 0, 2), (1, 2)))
     folded, weights = columns.apply(image).astype(int), KernelColumns().apply(kernel).astype(int)
     assert folded.shape == columns.shape(image.shape)
     assert weights.shape == KernelColumns().shape(kernel.shape)
@@ -102,7 +103,13 @@ def test_layouts_with_views_round_trip():
 
 @pytest.mark.parametrize(
     "view",
-    [Flat(), Plus(-3), BlockDiagonal(4, 2, 8), Columns(3, 2, 1, 0, 1), KernelColumns()],
+    [
+        Flat(),
+        Plus(-3),
+        BlockDiagonal(4, 2, 8),
+        Patches(1, 3, 1, 2, 1, 1, 0, 0, 0, 1, 0),
+        KernelColumns(),
+    ],
     ids=repr,
 )
 def test_views_are_json(view):

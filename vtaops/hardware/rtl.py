@@ -20,12 +20,14 @@ from vtaops.hardware.performance import COUNTERS
 from vtaops.machine import isa
 from vtaops.machine.config import (
     INSTRUCTION_BYTES,
+    PORT_BYTES,
     WINDOW_PARTS,
     WINDOW_TILES,
     Extension,
     HardwareConfig,
     Memory,
 )
+from vtaops.program.timing.parameters import TimingParameters
 from vtaops.program.timing.pipeline import compute_depth, gemm_stages, post_stages, tree_stages
 
 TOP_MODULE = "vta"
@@ -87,10 +89,10 @@ class RtlParameters:
     """
 
     port_bytes: int = 8
-    burst_beats: int = 16
-    outstanding: int = 32
-    load_buffer_beats: int = 256
-    command_depth: int = 512
+    burst_beats: int = TimingParameters.burst_beats
+    outstanding: int = TimingParameters.outstanding
+    load_buffer_beats: int = TimingParameters.load_window
+    command_depth: int = TimingParameters.command_depth - 2  # the queue's output registers
     token_capacity: int = 1024
     address_bits: int = 40
     dsp_multipliers: int | None = None
@@ -99,7 +101,7 @@ class RtlParameters:
 
     def __post_init__(self) -> None:
         self._check_types()
-        if self.port_bytes not in (8, 16, 32, 64):
+        if self.port_bytes not in PORT_BYTES:
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
         for name in ("burst_beats", "load_buffer_beats", "command_depth"):
             value = getattr(self, name)

@@ -13,13 +13,15 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.machine.isa import Load, values_of
+
 ZERO = -1
 SKIP = -2
 
-MAX_SIZE = (1 << 16) - 1
+MAX_SIZE = values_of(Load, "x_size")[-1]
 """Largest x_size, y_size and x_stride of one instruction."""
 
-MAX_PAD = 15
+MAX_PAD = values_of(Load, "x_pad_left")[-1]
 """Largest padding on one side of one instruction."""
 
 Grid = npt.NDArray[np.int64]

@@ -36,6 +36,10 @@ MICRO_OP_BYTES = 4
 DRAM_BYTES = 1 << 32
 """Bytes that instructions and registers address."""
 
+PORT_BYTES = (8, 16, 32, 64)
+"""Possible widths of a DRAM port."""
+LEAST = -128
+"""The least value of an int8 lane, neutral for a maximum."""
 PAGE_BYTES = 4096
 """DRAM allocations are aligned to this; no tile may be larger."""
 
@@ -547,7 +551,7 @@ class HardwareConfig:
             raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
 
     def _check_ports(self) -> None:
-        if self.port_bytes not in (0, 8, 16, 32, 64) or type(self.port_bytes) is not int:
+        if self.port_bytes not in (0, *PORT_BYTES) or type(self.port_bytes) is not int:
             raise ConfigError(f"PORT_BYTES is {self.port_bytes!r}; it must be 0, 8, 16, 32 or 64")
         if self.weight_port > 1:
             raise ConfigError(f"WEIGHT_PORT is {self.weight_port}; it must be 0 or 1")

@@ -273,6 +273,12 @@ class Pool(_LoopInstruction):
     overwrite: int = bits(1, "ignore the old accumulator")
 
 
+def values_of(cls: type[Instruction], name: str) -> range:
+    """Return the values of a field whose width depends on no configuration."""
+    (found,) = (f.metadata for f in fields(cls) if f.name == name)
+    return Slot(name, 0, found["width"], found["signed"], found["doc"]).range
+
+
 LoopInstruction = Gemm | Alu | Pool
 """The instructions that execute micro-ops in two hardware loops."""
 

@@ -174,56 +174,6 @@ class BlockDiagonal(View):
 
 
 @dataclass(frozen=True)
-class Columns(View):
-    """Images NCHW with the columns of a convolution window as channels.
-
-    A first layer has 3 channels, which leave most lanes of a tile empty. The view holds, for each
-    output column, the ``size`` pixels that the window covers, as ``size * C`` channels (channels
-    innermost): shape (N, size * C, H, outputs). The convolution is then ``size`` times shorter.
-
-    Attributes
-    ----------
-    size, stride, dilation : int
-        Width, stride and dilation of the window, in pixels.
-    before, after : int
-        Zero columns to the left and right of the image.
-    """
-
-    size: int
-    stride: int
-    dilation: int
-    before: int
-    after: int
-    constants: ClassVar = 0
-    rank = 4
-    ranges: ClassVar = {
-        **dict.fromkeys(("size", "stride", "dilation"), (1, LARGEST)),
-        **dict.fromkeys(("before", "after"), (0, LARGEST)),
-    }
-
-    @staticmethod
-    def of(window: Window) -> Columns:
-        """Return the view for images under a window."""
-        _, left, _, right = window.padding
-        return Columns(window.kernel[1], window.strides[1], window.dilation[1], left, right)
-
-    @property
-    def window(self) -> Window:
-        """The window."""
-        sides = 0, self.before, 0, self.after
-        return Window((1, self.size), (1, self.stride), sides, (1, self.dilation))
-
-    def shape(self, shape: Shape) -> Shape:
-        n, c, h, w = shape
-        if w + self.before + self.after > LARGEST:
-            raise ShapeError(f"{self} pads an image of {w} columns; at most {LARGEST} can be")
-        return n, self.size * c, *self.window.out_size(h, w)
-
-    def apply(self, array: Array) -> Array:
-        return _pixels_of_taps(array, self.window, self.shape(array.shape))
-
-
-@dataclass(frozen=True)
 class Patches(View):
     """Images NCHW with all pixels of a convolution window as channels, plus constant channels.
 
@@ -260,11 +210,23 @@ class Patches(View):
     rank = 4
 
     @staticmethod
-    def of(window: Window, constants: int) -> Patches:
+    def of(window: Window, constants: int = 0) -> Patches:
         """Return the view for images under a window."""
         return Patches(
             *window.kernel, *window.strides, *window.dilation, *window.padding, constants
         )
+
+    @staticmethod
+    def of_columns(window: Window) -> Patches:
+        """Return the view with the columns of a window alone as channels: rows stay pixels.
+
+        A first layer has 3 channels, which leave most lanes of a tile empty. With the pixels of a
+        row of the window as channels the convolution is as many times shorter.
+        """
+        _, left, _, right = window.padding
+        _, width = window.kernel
+        steps, gaps = (1, window.strides[1]), (1, window.dilation[1])
+        return Patches.of(Window((1, width), steps, (0, left, 0, right), gaps))
 
     @property
     def window(self) -> Window:
@@ -328,7 +290,7 @@ def lanes_for(bound: int) -> int:
 
 @dataclass(frozen=True)
 class KernelColumns(View):
-    """Weights OIHW with kernel columns as input channels, to match `Columns`."""
+    """Weights OIHW with kernel columns as input channels, to match `Patches.of_columns`."""
 
     rank = 4
 
@@ -397,8 +359,7 @@ class Windows(View):
 
 
 _KINDS: dict[str, type[View]] = {
-    cls.__name__: cls
-    for cls in (Flat, Plus, BlockDiagonal, Columns, Patches, KernelColumns, Windows)
+    cls.__name__: cls for cls in (Flat, Plus, BlockDiagonal, Patches, KernelColumns, Windows)
 }
 
 

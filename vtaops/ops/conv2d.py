@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
@@ -19,22 +18,11 @@ from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
-from vtaops.machine.views import Columns, KernelColumns, Windows
+from vtaops.machine.views import KernelColumns, Patches, Windows
 from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constants import DIGIT_BITS, check_scale, constant_buffers, scale_buffer
-from vtaops.ops.declarations import (
-    Given,
-    Shape,
-    bordered,
-    declare_constant,
-    declare_copy,
-    declare_image,
-    declare_product,
-    declare_sum,
-    declare_tiles,
-)
 from vtaops.ops.epilogue import Rounding
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.ops.groups import ChannelGroups, GroupBlocks
@@ -107,7 +95,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         With scales, or a multiplier and a shift that rounds half up: added after the shift.
     fold_columns : bool
         Whether the host packs kernel columns as input channels, so that a first layer of few
-        channels fills its tiles (see `vtaops.machine.views.Columns`); one group only.
+        channels fills its tiles (see `vtaops.machine.views.Patches.of_columns`); one group only.
 
     Raises
     ------
@@ -351,66 +339,12 @@ class Conv2d(WindowOperator, SumOfProducts):
         if not self.fold_columns:
             view = self.windows(config) or self.channel_groups.view(config)
             return data_layout(config), kernel_layout(config, view)
-        return data_layout(config, Columns.of(self.window)), kernel_layout(config, KernelColumns())
-
-    # -------------------------------------------------------------- declaration
-
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        return self.unfolded.tensors(config) if self.fold_columns else super().tensors(config)
+        return data_layout(config, Patches.of_columns(self.window)), kernel_layout(
+            config, KernelColumns()
+        )
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
         if buffer.name == "kernel" and self.windows(config):  # lowering joins the taps of a window
             layout = kernel_layout(config, self.channel_groups.view(config))
             return layout.packed_shape(buffer.shape)
         return buffer.packed_shape
-
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
-        blocks = self.blocks(config)
-        data_buf = self._declare_input(given["data"], blocks.count * blocks.ic)
-        kernel_buf = declare_copy(given["kernel"])
-        (kh, kw), (sh, sw), (dh, dw) = self.window.kernel, self.window.strides, self.window.dilation
-        row_step, row_tap = (kh, 1) if self.gathers_rows else (sh, dh)
-
-        def factors(b, co, i, j, bi, ci, ic, dy, dx, lane):  # type: ignore[no-untyped-def]
-            group = co // blocks.oc * blocks.ic if blocks.count > 1 else 0
-            row, column = i * row_step + dy * row_tap, j * sw + dx * dw
-            pixel = data_buf[b, group + ic, row, column, bi, lane]
-            return pixel, kernel_buf[co, ic, dy, dx, ci, lane]
-
-        axes = {"ic": blocks.ic, "dy": kh, "dx": kw, "ic_tns": config.block_in}
-        acc = declare_sum("res_conv", shape, axes, factors)
-        return self._declare_residual(acc, given, config)
-
-    def _declare_residual(self, conv: te.Tensor, given: Given, config: HardwareConfig) -> te.Tensor:
-        """Declare everything after the convolution."""
-        tensors: dict[str, te.Tensor] = {}
-        if self.bias_tiles:
-            tile, weights = given["constant"], given["constant_scale"]
-            tensors["constant"] = declare_constant(conv.shape, tile, weights, config)
-        first, residual = conv, declare_copy(given["residual"]) if self.residual else None
-        if self.residual and self.scales:  # the digit products come first
-            for name in ("residual_high", "residual_low"):
-                tiles = declare_tiles(given[name], each=True)
-                tensors[name] = declare_product(f"res_{name}", residual, tiles, config)
-            first, tensors["conv"] = tensors["residual_high"], conv
-        elif self.residual:
-            tile = declare_tiles(given["residual_scale"])
-            tensors["residual"] = declare_product("res_residual", residual, tile, config)
-        return self.declare_epilogue(first, given, tensors)
-
-    def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
-        """Declare the padded input; if the stride skips rows, only the rows in use.
-
-        `blocks` is the number of channel blocks that the groups read; the last merged group can
-        read past the end.
-        """
-        (kh, _), (sh, _), (dh, _) = self.window.kernel, self.window.strides, self.window.dilation
-        pixel = bordered(data, self.pads[:2], border=any(self.pads), blocks=blocks)
-        if not self.gathers_rows:
-            return declare_image(data, self.padded_size, pixel, blocks)
-
-        def gathered(b, ci, r, *index):  # type: ignore[no-untyped-def]
-            return pixel(b, ci, r // kh * sh + r % kh * dh, *index)
-
-        size = self.out_size[0] * kh, self.padded_size[1]
-        return declare_image(data, size, gathered, blocks)

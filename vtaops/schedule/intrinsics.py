@@ -19,7 +19,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript i
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
-from vtaops.ops.epilogue import ScaleStage, lane_meaning, scale_meaning
+from vtaops.ops.declarations import lane_meaning, scale_meaning
+from vtaops.ops.epilogue import IMMEDIATE, ScaleStage
 from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,
@@ -201,9 +202,6 @@ def lanes(intrinsic: str) -> list[int]:
 
 # ------------------------------------------------------------------------ construction
 
-IMMEDIATES = range(-(1 << 15), 1 << 15)
-"""Range of an ALU immediate."""
-
 
 def _alu_op(op: AluOp | str) -> AluOp:
     if isinstance(op, AluOp):
@@ -215,9 +213,9 @@ def _alu_op(op: AluOp | str) -> AluOp:
 
 
 def _check_immediate(value: int) -> None:
-    if value not in IMMEDIATES:
+    if value not in IMMEDIATE:
         raise ScheduleError(
-            f"the immediate is {value}; the ALU takes {IMMEDIATES[0]}..{IMMEDIATES[-1]}"
+            f"the immediate is {value}; the ALU takes {IMMEDIATE[0]}..{IMMEDIATE[-1]}"
         )
 
 

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.shapes import ceil_div
+from vtaops.machine.isa import Gemm, values_of
 
-MAX_EXTENT = (1 << 14) - 1
+MAX_EXTENT = values_of(Gemm, "iter_in")[-1]
 """Largest extent of a hardware loop."""
 
 PIPELINE_DISTANCE = 4

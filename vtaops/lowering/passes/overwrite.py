@@ -20,11 +20,8 @@ import numpy.typing as npt
 
 from vtaops.lowering.operation import Elements, Operation, PassContext
 from vtaops.machine.accesses import distinct, joined, loop_steps
-from vtaops.machine.config import Extension, HardwareConfig, Memory
+from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
-
-LEAST = -128
-"""The smallest int8."""
 
 Mask = npt.NDArray[np.bool_]
 Parts = dict[int, list[Operation]]

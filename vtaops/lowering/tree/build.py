@@ -16,12 +16,11 @@ from vtaops.lowering.tree.builder import Computed, TreeBuilder, call, nested
 from vtaops.lowering.tree.indices import ZERO, Index, Span, TiledAxis, TileTensor, within
 from vtaops.lowering.tree.nodes import CopyNest, Loop, Node, TileOperand, Tree
 from vtaops.machine.alu import AluOp
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import LEAST, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import AxisTaps, SeparateMaxima
-from vtaops.ops.pooling import LEAST
 from vtaops.schedule import Tiling
 from vtaops.schedule.calls import ALU_CALL, GEMM_CALL, POOL_CALL, RESET_CALL
 

@@ -16,7 +16,7 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.machine.layout import Layout
-from vtaops.machine.views import Columns, Flat, Patches, View, constant_values
+from vtaops.machine.views import Flat, Patches, View, constant_values
 from vtaops.model.export.blob import SlotNumber
 
 Shape = tuple[int, ...]
@@ -216,7 +216,7 @@ def _joined_axes(axes: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, i
 def _viewed(array: StridedView, view: View, in_order: InOrder) -> StridedView:
     if isinstance(view, Flat):
         return StridedView.of(in_order(array), (math.prod(array.shape),))
-    if isinstance(view, (Columns, Patches)):
+    if isinstance(view, Patches):
         return _taps(array, view.window, view.constants, in_order)
     raise UnsupportedError(f"no C code packs a tensor through the view {view}")
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, fields
 
 from vtaops.base.errors import ConfigError
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import PORT_BYTES, HardwareConfig
 from vtaops.program.timing.pipeline import compute_depth
 
 
@@ -170,7 +170,7 @@ class TimingParameters:
                 )
         if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
             raise ConfigError(f"bandwidth is {self.bandwidth}; give bytes per cycle above 0")
-        if self.port_bytes not in (None, 8, 16, 32, 64):
+        if self.port_bytes not in (None, *PORT_BYTES):
             raise ConfigError(f"port_bytes is {self.port_bytes}; it must be 8, 16, 32 or 64")
         if self.burst_beats > self.load_window:
             raise ConfigError(
