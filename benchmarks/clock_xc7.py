@@ -29,12 +29,11 @@ from rich.table import Table
 
 from benchmarks.clock import HARNESS, harness
 from benchmarks.options import Config, Json, write_json
-from trials.static_timing import PUBLISHED, Timing
+from trials.static_timing import PUBLISHED, Timing, clock_net, route
 from vtaops import HardwareConfig
 from vtaops.hardware.vivado import zynq_parameters
-from vtaops.hardware.zynq import CHIP, NEXTPNR, locate, map_design, place_and_route
+from vtaops.hardware.zynq import CHIP, NEXTPNR, locate, map_design
 
-BUFFERS = ("IBUF", "BUFG")
 WHOLE = re.compile(r"_mem\.g_hold\.held\.D$")
 """Registers that paths from the slower clock reach in its whole period;
 ``bitstreams/vivado/build.tcl`` says why."""
@@ -58,31 +57,6 @@ def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{HARNESS}.v").write_text(harness(zynq_parameters(config)))
     map_design(config, HARNESS, [f"{HARNESS}.v"], folder, yosys=yosys)
-
-
-PINS = {"clk": "H16", "array_clk": "U18", "reset_n": "D19", "in": "D20", "out": "R14"}
-"""Pins of the harness on the package clg400; the clocks' are pins of clocks."""
-
-
-def route(folder: Path, target_mhz: float) -> float:
-    """Place and route ``netlist.json`` and return the slowest clock that nextpnr reports, MHz."""
-    lines = "".join(
-        f"set_property LOC {pin} [get_ports {name}]\n"
-        f"set_property IOSTANDARD LVCMOS33 [get_ports {name}]\n"
-        for name, pin in PINS.items()
-    )
-    (folder / "pins.xdc").write_text(lines)
-    return min(place_and_route(folder, target_mhz, 1, "--xdc", "pins.xdc").values())
-
-
-def clock_net(module: dict[str, Any], port: str) -> int:
-    """Return the net of a clock behind the buffers of its pin."""
-    net: int = module["ports"][port]["bits"][0]
-    ends = [cell["connections"] for cell in module["cells"].values() if cell["type"] in BUFFERS]
-    buffers = {pins["I"][0]: pins["O"][0] for pins in ends}
-    while net in buffers:
-        net = buffers[net]
-    return net
 
 
 def half_period_paths(

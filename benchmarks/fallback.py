@@ -26,8 +26,8 @@ from vtaops import (
     Conv2dTranspose,
     Elementwise,
     Gemm,
-    fallback,
 )
+from vtaops.fallback import host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate, random_arguments
 
@@ -117,9 +117,9 @@ def measure(op: Operator) -> dict[str, Any]:
     """Time one operator and compare the results."""
     arrays = random_arguments(op, np.random.default_rng(0))
     start = time.process_time()
-    result = fallback.run(op, arrays)
+    result = host.run(op, arrays)
     first = (time.process_time() - start) * 1e3
-    kernel = median(lambda: fallback.run(op, arrays))
+    kernel = median(lambda: host.run(op, arrays))
     numpy = median(lambda: evaluate(op, arrays))
     return {
         "operator": op.summary,

@@ -12,7 +12,6 @@ import argparse
 import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -105,25 +104,23 @@ def float_detector(size=736):
     return lambda x: next(iter(probe.run({"x": x}).values()))
 
 
-def draw(picture, exact, found, output):
-    """Write a picture with the boxes of both."""
+def draw(picture, exact, found, shares, output):
+    """Write a page twice: with the boxes of the float network, and with those of VTA."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Polygon
 
-    figure = Figure((7, 7.4), layout="constrained")
-    axes = figure.add_subplot()
-    axes.imshow(picture)
-    styles: tuple[tuple[Any, dict[str, Any]], ...] = (
-        (exact, {"edgecolor": "#2e9e5b", "linewidth": 4, "label": "float"}),
-        (found, {"edgecolor": "#d9534f", "linewidth": 1.5, "linestyle": "--", "label": "VTA"}),
-    )
-    for boxes, style in styles:
-        for number, box in enumerate(boxes):
-            extra = style if number == 0 else {**style, "label": None}
-            axes.add_patch(Polygon(box, fill=False, **extra))
-    axes.legend(loc="lower right")
-    axes.set_title("PP-OCRv4: text boxes of the float network and of int8 on VTA", loc="left")
-    axes.set_axis_off()
+    figure = Figure((9, 5), layout="constrained")
+    panels = figure.subplots(1, 2)
+    titles = f"float: {len(exact)} boxes", f"int8 on VTA: {len(found)} boxes, overlap with float"
+    for axes, title, boxes in zip(panels, titles, (exact, found), strict=True):
+        axes.imshow(picture)
+        axes.set_title(title, fontsize=10)
+        axes.set_axis_off()
+        for box in boxes:
+            axes.add_patch(Polygon(box, fill=False, edgecolor="#0b6fbf", linewidth=1.5))
+    for box, share in zip(found, shares, strict=True):
+        right, top = np.max(box, axis=0)[0], np.min(box, axis=0)[1]
+        panels[1].text(right, top - 4, f"{share:.2f}", color="#0b6fbf", ha="right", fontsize=9)
     figure.savefig(output, dpi=110)
 
 
@@ -163,7 +160,7 @@ def main():
             f"pixels {mask_overlap(expected, found):.3f}"
         )
         if seed == 0 and arguments.output:
-            draw(page(seed, arguments.size), boxes, ours, arguments.output)
+            draw(page(seed, arguments.size), boxes, ours, both, arguments.output)
             corners = {"float": np.asarray(boxes).tolist(), "vta": np.asarray(ours).tolist()}
             data = {"size": arguments.size, "boxes": corners, "overlaps": both}
             Path(arguments.output).with_suffix(".json").write_text(json.dumps(data) + "\n")

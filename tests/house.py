@@ -216,7 +216,7 @@ def edges() -> set[tuple[str, str]]:
 UPWARDS = {
     (f"vtaops.{file}", f"vtaops.{module}")
     for file, called in {
-        "ops.base": "schedule.operators schedule.flatten schedule.tiling",
+        "ops.base": "ops.declarations schedule.operators schedule.flatten schedule.tiling",
         "program.program": "program.disassembly program.file_format program.html program.timing "
         "program.verifier proof runtime runtime.device",
         "program.statistics": "program.html",

@@ -9,7 +9,8 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.fallback.host import AluEpilogue
 from vtaops.kernels.ops.common import zero
 from vtaops.machine.alu import AluOp, wrapped
-from vtaops.ops.epilogue import AluStage, lane_meaning
+from vtaops.ops.declarations import lane_meaning
+from vtaops.ops.epilogue import AluStage
 from vtaops.schedule.intrinsics import alu
 
 NUMBERS = [0, 1, -1, 5, -37, 127, -128, 1 << 15, -(1 << 31), (1 << 31) - 1]

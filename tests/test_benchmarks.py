@@ -47,3 +47,11 @@ def test_nothing_that_tests_use_imports_tests(folder):
             if isinstance(node, ast.ImportFrom):
                 names = [node.module]
             assert not above & {name.partition(".")[0] for name in names}, path
+
+
+def test_only_tests_of_documents_and_of_benchmarks_import_benchmarks():
+    """What tests and benchmarks share is in trials or tests/helpers."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        own = "documents" in path.parts or path == Path(__file__) or "kernels" in path.parts
+        text = path.read_text()
+        assert own or ("from benchmarks" not in text and "import benchmarks" not in text), path

@@ -5,7 +5,7 @@ import os
 import pytest
 import tvm
 
-from benchmarks import ffi_pairs
+from trials import ffi_pairs
 
 NEWEST = os.environ.get("VTAOPS_NEWEST_FFI", "")
 

@@ -15,7 +15,7 @@ from vtaops.board import Fault
 from vtaops.board.measure import measure
 from vtaops.cli import app
 from vtaops.compiler import tuner
-from vtaops.compiler.driver import _flat, timed_tiling
+from vtaops.compiler.driver import timed_tiling
 from vtaops.graph import Convolution, Requantization
 from vtaops.machine.capabilities import FSIM, FULL, PORTABLE, of_target
 from vtaops.runtime.fsim import Fsim
@@ -247,21 +247,6 @@ def test_designs_share_the_enumeration_of_tilings(name):
     assert shared == list(islice(TilingList(op, small).estimated(small), 50))
     assert tilings.least_cycles(small) == TilingList(op, small).least_cycles(small)
     assert shared != list(islice(tilings.estimated(CONFIG), 50))
-
-
-def test_programs_that_share_a_loop_nest_are_what_they_are_alone():
-    tiling = Tiling(oc=32, ic=16, h=7, w=14, inp_tiles=3, wgt_tiles=2, acc_tiles=2)
-    op = Conv2d(in_channels=64, out_channels=64, height=14, width=14, kernel=3, padding=1)
-    op = replace(op, residual=True)  # left to TVM
-    other = replace(CONFIG, log_inp_buff_size=CONFIG.log_inp_buff_size - 1)
-    _flat.cache_clear()
-    alone = vtaops.compile(op, CONFIG, tiling)
-    _flat.cache_clear()
-    vtaops.compile(op, other, replace(tiling, inp_tiles=1, acc_tiles=1))
-    shared = vtaops.compile(op, CONFIG, tiling)
-    assert _flat.cache_info().hits == 1
-    for part in ("instructions", "micro_ops", "relocations"):
-        np.testing.assert_array_equal(getattr(shared, part), getattr(alone, part))
 
 
 def test_measured_tilings_are_kept_and_come_first():

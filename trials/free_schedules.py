@@ -30,6 +30,7 @@ from vtaops.base.errors import ShapeError
 from vtaops.lowering import Capacity
 from vtaops.machine.isa import AluOp
 from vtaops.ops import Operator
+from vtaops.ops.declarations import tensors
 from vtaops.ops.epilogue import VECTORS
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
@@ -118,7 +119,7 @@ def of_operator(op: Operator, config: HardwareConfig, seed: int) -> Subject:
     vectors = {f"{name}_buf": "acc" for s in op.stages for name in {*s.operands} & VECTORS}
     return Subject(
         config,
-        op.tensors(config),
+        tensors(op, config),
         {**loads, **vectors},
         {stage.name: vta.alu(config, stage.op, stage.imm) for stage in stages},
         sums,

@@ -11,7 +11,10 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from vtaops.hardware.zynq import place_and_route
 
 
 def net_delay(loads: int) -> float:
@@ -299,3 +302,29 @@ def _better(name: str, known: str | None) -> bool:
 def _register(name: str) -> str:
     short = re.sub(r"\[\d+\]$", "", name).replace("design.shell.core.", "")
     return re.sub(r"^.*\$", "$", short) if short.startswith("$") else short
+
+
+PINS = {"clk": "H16", "array_clk": "U18", "reset_n": "D19", "in": "D20", "out": "R14"}
+"""Pins of the harness on the package clg400; the clocks' are pins of clocks."""
+BUFFERS = ("IBUF", "BUFG")
+
+
+def route(folder: Path, target_mhz: float) -> float:
+    """Place and route ``netlist.json`` and return the slowest clock that nextpnr reports, MHz."""
+    lines = "".join(
+        f"set_property LOC {pin} [get_ports {name}]\n"
+        f"set_property IOSTANDARD LVCMOS33 [get_ports {name}]\n"
+        for name, pin in PINS.items()
+    )
+    (folder / "pins.xdc").write_text(lines)
+    return min(place_and_route(folder, target_mhz, 1, "--xdc", "pins.xdc").values())
+
+
+def clock_net(module: dict[str, Any], port: str) -> int:
+    """Return the net of a clock behind the buffers of its pin."""
+    net: int = module["ports"][port]["bits"][0]
+    ends = [cell["connections"] for cell in module["cells"].values() if cell["type"] in BUFFERS]
+    buffers = {pins["I"][0]: pins["O"][0] for pins in ends}
+    while net in buffers:
+        net = buffers[net]
+    return net

@@ -17,7 +17,7 @@ from vtaops.base.errors import UnsupportedError as UnsupportedError
 from vtaops.base.errors import VTAError as VTAError
 from vtaops.base.proof import Proof as Proof
 from vtaops.compiler import compile as compile
-from vtaops.compiler import compile_schedule as compile_schedule
+from vtaops.compiler.schedules import compile_schedule as compile_schedule
 from vtaops.functional import add as add
 from vtaops.functional import avg_pool2d as avg_pool2d
 from vtaops.functional import batch_matmul as batch_matmul

@@ -1,6 +1,6 @@
 """A device of one's own, in a package of its own: vtaops finds it by its entry point.
 
-pip install ./examples/own_device && vtaops device test own
+pip install ./examples/own_device && vtaops board test own
 
 This one executes instructions one after the other in plain Python, as slowly as can be; put in its
 place what drives your board or your simulator.

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from vtaops import ShapeError, VTAError, cli
+from vtaops.cli import options
 from vtaops.cli.lists import Kind
 from vtaops.runtime import DEVICES
 from vtaops.schedule.workloads import WORKLOADS
@@ -127,7 +128,7 @@ def test_lists_as_json(kind):
             "run conv2d --layer resnet18.C99",
             "no layer 'resnet18.C99'; the nearest are resnet18.C9, ",
         ),
-        ("run conv2d --height 8", "Conv2d lacks in_channels, out_channels, width, kernel"),
+        ("run conv2d --height 8", "Conv2d: missing a required argument: 'in_channels'"),
         ("run conv2d --layer lenet5.S4", "not a Conv2d; see vtaops run op"),
         ("run conv2d --layer resnet18.C8 --config pink", "no hardware configuration 'pink'"),
         ("run conv2d --kernel three", "cannot read the operator 'Conv2d(kernel=(three))'"),
@@ -199,8 +200,11 @@ def test_run_any_operator(operator):
         ("MaxPool2d(3)", "it is not a call with keywords"),
         ("MaxPool3d(kernel=3)", "unknown operator MaxPool3d"),
         ("MaxPool2d(kernel=open('x'))", "malformed"),
-        ("MaxPool2d(colour=3)", "has no keyword 'colour'; it takes batch, channels, height"),
-        ("MaxPool2d(stride=2)", "lacks channels, height, width, kernel; it takes batch, channels"),
+        ("MaxPool2d(colour=3)", "has no keyword 'colour'; it takes batch=, channels=, height="),
+        (
+            "MaxPool2d(stride=2)",
+            "missing a required argument: 'channels'; it takes batch=, channels=",
+        ),
         ("MaxPol2d(kernel=3)", "did you mean 'MaxPool2d'?"),
         ("MaxPool2d(kernel=", "was never closed"),
     ],
@@ -256,3 +260,31 @@ def test_an_output_that_cannot_be_written_is_one_line(arguments):
         )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "error: cannot write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("run conv2d --layer resnet18.C10", ["compile resnet18.C10", "run resnet18.C10"]),
+        ("report compare --layer resnet18.C10 --config pynq --config tiny", ["compile"]),
+        ("report roofline --layer resnet18.C10 -o r.svg", ["compiling"]),
+        ("prove --layer resnet18.C10", ["prove resnet18.C10"]),
+        ("tune --layer lenet5.S4 --effort fast", ["lenet5.S4"]),
+        ("sweep --layer resnet18.C10 --effort first -j 1", ["rank tilings", "time programs"]),
+        ("list layers", ["load the compiler"]),
+    ],
+)
+def test_what_takes_seconds_is_named_while_it_runs(command, named, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    shown = []
+
+    class Noted(options.Bar):
+        def add_task(self, description, *args, **kwargs):
+            shown.append(description)
+            return super().add_task(description, *args, **kwargs)
+
+    monkeypatch.setattr(options, "Bar", Noted)
+    done = call(*command.split())
+    assert done.exit_code == 0, done.output
+    assert set(named) <= set(shown)

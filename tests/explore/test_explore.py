@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 import vtaops
-from benchmarks.options import RESULTS
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
 from vtaops.base.errors import ConfigError, DeviceError, ScheduleError, ShapeError, StoreError
 from vtaops.explore import (
@@ -344,6 +343,7 @@ def test_lost_workers_are_replaced():
 # --------------------------------------------------------------------- area and energy
 
 
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 AREA_RUNS = json.loads((RESULTS / "area_runs.json").read_text())["runs"]
 
 

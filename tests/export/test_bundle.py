@@ -12,7 +12,6 @@ import pytest
 from typer.testing import CliRunner
 
 import vtaops
-from benchmarks.options import ROOT
 from trials import c_bundles
 from trials.boards import bit_file, serving
 from trials.networks import resnet20
@@ -23,6 +22,8 @@ from vtaops.hardware.registers import RtlRegisters
 from vtaops.hardware.rtl import RtlParameters
 from vtaops.runtime import Tsim
 from vtaops.runtime.arguments import as_tuple
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(
     not c_bundles.compilers() or not shutil.which("make"), reason="no compiler of C, or no make"

@@ -13,7 +13,7 @@ from trials.random_cases import (
     random_gemm,
     random_scaled,
 )
-from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda, fallback
+from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda
 from vtaops.fallback import host
 from vtaops.kernels.cuda.emulate import Emulated, compiler
 from vtaops.ops.reference import evaluate
@@ -23,7 +23,7 @@ ALL = {**FAMILIES, "conv2d": random_conv2d, "gemm": random_gemm, "scaled": rando
 
 def check(op, seed=0):
     arrays = random_arguments(op, np.random.default_rng(seed))
-    np.testing.assert_array_equal(fallback.run(op, arrays), evaluate(op, arrays), op.summary)
+    np.testing.assert_array_equal(host.run(op, arrays), evaluate(op, arrays), op.summary)
 
 
 def stages_of(tensor):
@@ -151,17 +151,17 @@ def test_extreme_values_wrap_as_on_vta():
     data, kernel = np.full((1, 4, 3, 3), -128, np.int8), np.full((4, 4, 3, 3), -128, np.int8)
     limits = np.array([2**31 - 1, -(2**31), 2**31 - 1, -1], np.int32)
     arrays = [data, kernel, limits, limits[::-1].copy()]
-    np.testing.assert_array_equal(fallback.run(op, arrays), evaluate(op, arrays))
+    np.testing.assert_array_equal(host.run(op, arrays), evaluate(op, arrays))
 
 
 def test_arguments_are_checked_as_on_vta():
     x = np.zeros((3, 4), np.int8)
     with pytest.raises(vtaops.ShapeError, match="1 arrays given; the operator takes 2"):
-        fallback.run(Gemm(m=3, n=5, k=4), [x])
+        host.run(Gemm(m=3, n=5, k=4), [x])
     with pytest.raises(vtaops.ShapeError, match=r"weight has shape \(3, 4\)"):
-        fallback.run(Gemm(m=3, n=5, k=4), [x, x])
+        host.run(Gemm(m=3, n=5, k=4), [x, x])
     with pytest.raises(vtaops.ShapeError, match="dtype float64"):
-        fallback.run(Gemm(m=3, n=5, k=4), [x, np.zeros((5, 4))])
+        host.run(Gemm(m=3, n=5, k=4), [x, np.zeros((5, 4))])
 
 
 class EmulatedKernel:

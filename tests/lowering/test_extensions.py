@@ -17,7 +17,7 @@ from trials.random_cases import (
     with_needs,
 )
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, ShapeError, Tiling, UnsupportedError
-from vtaops.fallback import run as run_on_host
+from vtaops.fallback.host import run as run_on_host
 from vtaops.machine.config import POST_ROWS, Extension, Memory
 from vtaops.machine.isa import Alu, Load, Post
 from vtaops.machine.isa import Gemm as Product

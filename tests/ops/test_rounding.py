@@ -7,7 +7,7 @@ import pytest
 
 from vtaops import Conv2d, Conv2dTranspose, DeviceError, Gemm, Session
 from vtaops.base.errors import ShapeError
-from vtaops.fallback import run as run_on_host
+from vtaops.fallback.host import run as run_on_host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Role

@@ -36,10 +36,10 @@ def call(*arguments):
 
 @pytest.mark.usefixtures("installed")
 def test_the_example_passes_the_test_of_devices():
-    result = call("device", "test", "own", "--config", "tiny", "--operators", 2, "--no-layers",
+    result = call("board", "test", "own", "--config", "tiny", "--operators", 2, "--no-layers",
                   "--programs", 3)  # fmt: skip
     assert result.exit_code == 0, result.output
-    assert " 0 failed, 0 not supported" in result.output
+    assert " 0 failed, 0 skipped" in result.output
 
 
 @pytest.mark.usefixtures("installed")

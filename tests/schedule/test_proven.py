@@ -48,8 +48,8 @@ def test_a_compiler_that_errs_returns_nothing(monkeypatch):
         words = words_to_array([*map(Encoding.of(program.config).encode, code)])
         return replace(program, instructions=words)
 
-    linked = driver._linked
-    monkeypatch.setattr(driver, "_linked", wrong)
+    linked = driver.linked
+    monkeypatch.setattr(driver, "linked", wrong)
     with pytest.raises(NotEquivalent):
         vtaops.compile(SMALL)
     assert isinstance(vtaops.compile(SMALL, prove=False), vtaops.Program)

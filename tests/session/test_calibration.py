@@ -53,7 +53,7 @@ def test_a_board_whose_dram_is_unknown():
     """The virtual board counts cycles; nobody tells the command of its DRAM."""
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
         server.board.dram = Tsim(CONFIG, latency=91, bandwidth=3.7)
-        command = ("board", "calibrate", "--board", server.address, "--json")
+        command = ("board", "calibrate", server.address, "--json")
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

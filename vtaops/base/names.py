@@ -52,12 +52,14 @@ def checked_call(
 
     @wraps(method)
     def call(self: S, /, *args: P.args, **given: P.kwargs) -> R:
-        keywords = _our_spelling(called, own, given)
+        keywords: dict[str, Any] = given
+        if not SPELLINGS.keys().isdisjoint(given):
+            keywords = _our_spelling(called, own, given)
         try:
-            own.bind(self, *args, **keywords)
-        except TypeError as error:
-            raise ArgumentError(f"{called}: {error}; it takes {_parameters(own)}") from None
-        return method(self, *args, **keywords)
+            return method(self, *args, **keywords)
+        except TypeError:  # binding costs as much as a small operator, so only to explain
+            _check(called, own, (self, *args), keywords)
+            raise
 
     return call
 
@@ -73,15 +75,24 @@ def _our_spelling(called: str, own: Signature, given: dict[str, Any]) -> dict[st
     keywords: dict[str, Any] = {}
     for name, value in given.items():
         ours = SPELLINGS.get(name, name)
-        if ours not in own.parameters:
+        if ours in keywords:
+            raise ArgumentError(f"{called} is given {ours!r} in two spellings; give one of them")
+        keywords[ours if ours in own.parameters else name] = value
+    return keywords
+
+
+def _check(called: str, own: Signature, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    """Explain arguments that do not fit; do nothing if they do: then an operator failed inside."""
+    for name in keywords:
+        if name not in own.parameters:
             hint = suggestion(name, [*own.parameters, *SPELLINGS])
             raise ArgumentError(
                 f"{called} has no keyword {name!r}{hint}; it takes {_parameters(own)}"
-            )
-        if ours in keywords:
-            raise ArgumentError(f"{called} is given {ours!r} in two spellings; give one of them")
-        keywords[ours] = value
-    return keywords
+            ) from None
+    try:
+        own.bind(*args, **keywords)
+    except TypeError as error:
+        raise ArgumentError(f"{called}: {error}; it takes {_parameters(own)}") from None
 
 
 def _parameters(own: Signature) -> str:

@@ -29,8 +29,9 @@ from vtaops.base.files import reason_of
 from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.course import course_app
 from vtaops.cli.demo import demo
+from vtaops.cli.evaluate import evaluate
 from vtaops.cli.exploration import sweep
-from vtaops.cli.hardware import device_app, hardware_app
+from vtaops.cli.hardware import hardware_app
 from vtaops.cli.lists import fetch, list_
 from vtaops.cli.networks import compile, export, plan, prove, quantize
 from vtaops.cli.options import Commands
@@ -80,9 +81,9 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, verify, prove, tune),
-    "Networks": (demo, quantize, plan, compile, export),
+    "Networks": (demo, quantize, evaluate, plan, compile, export),
     "Reports and lessons": (report_app, sweep, course_app),
-    "Hardware": (hardware_app, device_app, flash, board_app, bitstream_app),
+    "Hardware": (hardware_app, flash, board_app, bitstream_app),
     "What there is": (list_, fetch),
 }
 """Commands and groups of commands, by heading."""

@@ -5,6 +5,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from typer import Argument, Option
 from vtaops.base.errors import DeviceError
 from vtaops.cli import options
 from vtaops.cli.options import (
+    BOARD_HELP,
     AsJson,
     Board,
     Commands,
@@ -213,12 +215,14 @@ def board_info(
 
 @board_app.command("test")
 def board_test(
-    board: Board,
+    board: Annotated[str, Argument(help=f"{BOARD_HELP} Or any device (see: vtaops list devices).")],
     *,
+    config: options.Config = "pynq",
     operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
     programs: Annotated[int, Option(help="Number of programs with random instructions.")] = 50,
     seed: options.Seed = 0,
-    speed: Annotated[bool, Option(help="Also measure the layers of ResNet-18, like bench.")] = True,
+    layers: Annotated[bool, Option(help="Also run the layers of ResNet-18.")] = True,
+    speed: Annotated[bool, Option(help="Also measure these layers on a board, like bench.")] = True,
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -227,19 +231,28 @@ def board_test(
     All results are compared with NumPy; the exit code is 1 if anything fails. Checks that the
     bitstream does not support are skipped.
 
+    The configuration is that of the board; for another device it is --config.
+
     Example: vtaops board test 192.168.2.99 --programs 1000 --seed 7
+
+    Example: vtaops board test fsim --config tiny
     """
+    from vtaops.runtime import device_names, open_device
     from vtaops.session.selftest import planned_checks
 
-    with _open(board, timeout) as device:
+    others = {name.partition("://")[0] for name in device_names()} - {"pynq", "ulx3s"}
+    foreign = board.partition("://")[0] in others
+    opened: Any = open_device(board, config) if foreign else _open(board, timeout)
+    with closing(opened) as device:
         # A board simulated at its pins takes minutes per layer.
-        fast = not getattr(device, "simulated", False)
+        fast = layers and not getattr(device, "simulated", False)
         planned = planned_checks(
             device, operators=operators, programs=programs, seed=seed, layers=fast
         )
         checks = _made(device, planned, f"checks, seed {seed}", as_json)
         outcomes = [check.passed for check in checks]
-        figures = _measure(device, 3) if speed and fast and False not in outcomes else None
+        timed = speed and fast and not foreign and False not in outcomes
+        figures = _measure(device, 3) if timed else None
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
@@ -253,9 +266,7 @@ def board_test(
         raise typer.Exit(1)
 
 
-def _made(
-    device: RemoteDevice | Ulx3s, planned: list[PlannedCheck], title: str, as_json: bool
-) -> list[Check]:
+def _made(device: Any, planned: list[PlannedCheck], title: str, as_json: bool) -> list[Check]:
     """Run checks and report each, until the board no longer answers."""
     from vtaops.session.selftest import Check, make
 
@@ -316,7 +327,7 @@ def board_calibrate(
     """
     from vtaops.session.calibration import calibrate
 
-    with _open(board, timeout) as device, progress_bar():
+    with _open(board, timeout) as device, progress_bar("calibrate"):
         design = getattr(device, "design", None)
         found = calibrate(
             device,
@@ -404,9 +415,10 @@ def _ulx3s_address(board: str) -> str:
     return board.removeprefix(ULX3S).removeprefix("//")
 
 
-def _answers(device: RemoteDevice | Ulx3s) -> bool:
+def _answers(device: Any) -> bool:
+    """Whether a board answers; other devices do."""
     try:
-        device.info()
+        getattr(device, "info", lambda: None)()
     except DeviceError:
         return False
     return True

@@ -19,7 +19,7 @@ from vtaops.base import errors
 from vtaops.base.data import data_directory
 from vtaops.base.files import write_file
 from vtaops.cli.check import judged
-from vtaops.cli.options import AsJson, Commands, show, written
+from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def check(
     if exercise is None:
         show({}, False, *map(str, _written(Path(str(new)))))
         return
-    findings = list(judged(exercise))
+    with progress_bar(f"check {exercise.name}"):
+        findings = list(judged(exercise))
     marks = [f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}" for f in findings]
     parts = [f"{m}\n     {f.advice}".rstrip() for m, f in zip(marks, findings, strict=True)]
     solved = not any(f.advice for f in findings)
@@ -118,7 +119,8 @@ def lesson(
 
     chosen = find_lesson(name, target)
     sizes = size or [chosen.size]
-    found = {n: run_lesson(chosen, n, tuple(stage or ()), budget, card) for n in sizes}
+    with progress_bar(f"lesson {name}"):
+        found = {n: run_lesson(chosen, n, tuple(stage or ()), budget, card) for n in sizes}
     title, machine = f"{name} on {target}", where(target, card)
     parts: list[Table | str] = []
     for n, rows in found.items():

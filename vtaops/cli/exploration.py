@@ -142,7 +142,7 @@ def sweep(
     designs = [] if trials else _designs(spaces, part)
     with (
         ResultStore(_store_path(store, resume)) as kept,
-        progress_bar() as bar,
+        progress_bar("sweep") as bar,
         Engine(kept, _executor(jobs, dask), bar.tell) as engine,
     ):
         if space is not None:

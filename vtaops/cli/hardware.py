@@ -1,23 +1,22 @@
-"""The commands ``vtaops hardware`` and ``vtaops device``.
+"""The commands ``vtaops hardware``.
 
 Contains only argument parsing and printing; see `vtaops.cli`.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
-from typer import Argument, Option
+from typer import Option
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import DeviceError, EncodingError
 from vtaops.cli import options
-from vtaops.cli.options import AsJson, Commands, list_table, minutes, progress_bar, show
+from vtaops.cli.options import AsJson, Commands, list_table, minutes, show
 from vtaops.machine.config import HardwareConfig
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 hardware_app = Commands(
     name="hardware", help="The RTL of a configuration, and its bits.", no_args_is_help=True
 )
-device_app = Commands(name="device", help="The devices that programs run on.", no_args_is_help=True)
 
 
 @hardware_app.command("isa")
@@ -183,37 +181,3 @@ def write(
         hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs, force=force
     )
     typer.echo(f"{script.parent}: run Vivado there: vivado -mode batch -source {script.name}")
-
-
-@device_app.command("test")
-def check_device(
-    name: Annotated[str, Argument(help="A device (see: vtaops list devices).")],
-    *,
-    config: options.Config = "pynq",
-    operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
-    programs: Annotated[int, Option(help="Number of random programs.")] = 50,
-    seed: options.Seed = 0,
-    layers: Annotated[bool, Option(help="Also run the layers of ResNet-18.")] = True,
-    as_json: AsJson = False,
-) -> None:
-    """Compare memory, every instruction, operators and random programs with NumPy.
-
-    Example: vtaops device test fsim --config tiny
-    """
-    from vtaops.runtime import open_device
-    from vtaops.session.selftest import make, planned_checks
-
-    with closing(open_device(name, config)) as device, progress_bar() as progress:
-        planned = planned_checks(
-            device, operators=operators, programs=programs, seed=seed, layers=layers
-        )
-        checks = [make(check) for check in progress.track(planned, description=name)]
-    outcomes = [check.passed for check in checks]
-    counts = (
-        f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
-        f"{outcomes.count(None)} not supported"
-    )
-    failed = [f"FAILED {c.name}: {c.detail}" for c in checks if c.passed is False]
-    show([asdict(check) for check in checks], as_json, *failed, f"{name}: {counts}")
-    if failed:
-        raise typer.Exit(1)

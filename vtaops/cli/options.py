@@ -127,13 +127,11 @@ Device = Annotated[
         autocompletion=complete_devices,
     ),
 ]
-Board = Annotated[
-    str,
-    Argument(
-        help="HOST or HOST:PORT of a board server; ulx3s:/dev/ttyUSB0 for the ULX3S at that port, "
-        "ulx3s: for the first one found."
-    ),
-]
+BOARD_HELP = (
+    "HOST or HOST:PORT of a board server; ulx3s:/dev/ttyUSB0 for the ULX3S at that port, ulx3s: "
+    "for the first one found."
+)
+Board = Annotated[str, Argument(help=BOARD_HELP)]
 Timeout = Annotated[float, Option(help="Time limit of a message to the board in seconds.")]
 ModelFile = Annotated[
     Path, Argument(help="A model: .onnx, .tflite, or the output of vtaops compile (.vtam).")

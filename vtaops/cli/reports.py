@@ -173,10 +173,11 @@ def _programs(
         raise ShapeError("give a program file, or a named layer with --layer")
     found: dict[str, Program] = {}
     compiled = _compiled(layers or [], tilings or [], configs or [])
-    for name, program in itertools.chain(_loaded(files or []), compiled):
-        if name in found:
-            raise ShapeError(f"{name} is given twice; every program needs to differ")
-        found[name] = program
+    with progress_bar("compile"):
+        for name, program in itertools.chain(_loaded(files or []), compiled):
+            if name in found:
+                raise ShapeError(f"{name} is given twice; every program needs to differ")
+            found[name] = program
     return found
 
 

@@ -204,7 +204,8 @@ def run_op(
         if stage:
             return
     given = _arguments(op, hardware, arrays, seed)
-    opened = _open(device, hardware, trace, trace_window)
+    with progress_bar(f"open {device}"):  # which may build a model of the RTL
+        opened = _open(device, hardware, trace, trace_window)
     with Session(opened, hardware, capabilities=capabilities or None) as session:
         result = _execute(session, op, given, explicit, name)
         program, performance = session.program(op, explicit), performance_of(session.device)
@@ -255,12 +256,14 @@ def verify(
     from vtaops.proof import rechecked
 
     subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
-    subject.verify()
+    with progress_bar(f"verify {file.name}"):
+        subject.verify()
+        proof = rechecked(subject)
     programs = [subject] if isinstance(subject, Program) else subject.programs
     count, name = sum(len(program) for program in programs), subject.config.bitstream_id
     facts = {"verified": True, "instructions": count, "bitstream": name}
     lines = [f"{file}: {count} instructions verified for {name}"]
-    if proof := rechecked(subject):
+    if proof:
         facts["certificate"] = "holds"
         lines.append(f"its certificate holds\n{proof}")
     show(facts, as_json, *lines)
@@ -415,8 +418,9 @@ def _execute(
     session: Session, op: Operator, arrays: Sequence[Array], tiling: Any, name: str
 ) -> Array:
     """Run an operator, showing the progress of a simulator of cycles."""
-    cycles = session.program(op, tiling).cycles()
-    with progress_bar(), refined("simulate cycle", lambda done: (cycles, name)):
+    with progress_bar(f"compile {name}"):
+        cycles = session.program(op, tiling).cycles()
+    with progress_bar(f"run {name}"), refined("simulate cycle", lambda done: (cycles, name)):
         return np.asarray(session.run(op, *arrays, tiling=tiling))
 
 

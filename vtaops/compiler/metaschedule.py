@@ -21,7 +21,7 @@ import tvm
 
 from vtaops.base.errors import ScheduleError, UnsupportedError, VTAError
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.compiler.driver import compile_schedule
+from vtaops.compiler.schedules import compile_schedule
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program import Program

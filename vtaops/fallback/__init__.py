@@ -1,5 +1,8 @@
-"""Fallback: VTA operators on the host, by CPU or GPU kernels that TVM compiles."""
+"""Fallback: VTA operators on the host, by CPU or GPU kernels that TVM compiles (`host.run`)."""
 
-from vtaops.fallback.host import Host, host_op, kernel, run
+from typing import Literal
 
-__all__ = ["Host", "host_op", "kernel", "run"]
+Host = Literal["cpu", "cuda"]
+"""Where the fallback runs."""
+
+__all__ = ["Host"]

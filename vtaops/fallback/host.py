@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
+from vtaops.fallback import Host
 from vtaops.fallback.plain import ONE_LANE, PlainOp, schedule_on_cpu, schedule_on_cuda
 from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
@@ -24,10 +25,9 @@ from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
 from vtaops.kernels.ops.epilogue import Epilogue, reading_sums
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm, Operator
-from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage, scale_meaning, wrapping_meaning
+from vtaops.ops.declarations import scale_meaning, wrapping_meaning
+from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.program import Buffer, Role
-
-Host = Literal["cpu", "cuda"]
 
 _PACKING_PAYS = 32
 """Minimum rows of a matrix product for which CPU dot products pay for their packing."""

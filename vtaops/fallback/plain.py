@@ -23,7 +23,7 @@ from vtaops.kernels.cuda.schedule.binding import create_schedule as cuda_schedul
 from vtaops.kernels.cuda.target import CudaTarget
 from vtaops.kernels.ops.common import Tensor, TensorOp, TensorSpec
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops import AvgPool2d, MaxPool2d, Operator
+from vtaops.ops import AvgPool2d, MaxPool2d, Operator, declarations
 
 
 class _OneLane(HardwareConfig):
@@ -61,11 +61,12 @@ class PlainOp(TensorOp):
         return 2 * self.op.macs
 
     def declare(self) -> list[Tensor]:
-        return self.op.tensors(ONE_LANE)
+        return declarations.tensors(self.op, ONE_LANE)
 
     def compute(self, given: dict[str, Tensor]) -> Tensor:
         *_, result = self.op.buffers(ONE_LANE)
-        return self.op.compute(given, self.op.declared_shape(result, ONE_LANE), ONE_LANE)
+        shape = self.op.declared_shape(result, ONE_LANE)
+        return declarations.compute(self.op, given, shape, ONE_LANE)
 
 
 def _inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:

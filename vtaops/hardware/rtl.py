@@ -27,6 +27,7 @@ from vtaops.machine.config import (
     HardwareConfig,
     Memory,
 )
+from vtaops.program.timing.parameters import TimingParameters
 from vtaops.program.timing.pipeline import compute_depth, gemm_stages, post_stages, tree_stages
 
 TOP_MODULE = "vta"
@@ -88,10 +89,10 @@ class RtlParameters:
     """
 
     port_bytes: int = 8
-    burst_beats: int = 16
-    outstanding: int = 32
-    load_buffer_beats: int = 256
-    command_depth: int = 512
+    burst_beats: int = TimingParameters.burst_beats
+    outstanding: int = TimingParameters.outstanding
+    load_buffer_beats: int = TimingParameters.load_window
+    command_depth: int = TimingParameters.command_depth - 2  # the queue's output registers
     token_capacity: int = 1024
     address_bits: int = 40
     dsp_multipliers: int | None = None

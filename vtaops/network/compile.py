@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from vtaops.base.agreement import Agreement
 from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, ShapeError
-from vtaops.base.garbage import collection_paused
 from vtaops.base.reasons import HINTS
 from vtaops.base.shapes import Array
 from vtaops.compiler.tuner import COMPILED
@@ -26,6 +27,20 @@ from vtaops.network.plan import Plan, plan
 from vtaops.network.products import LoweredProducts, compile_products
 from vtaops.network.regions import compile_region
 from vtaops.network.target import Target
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pause the garbage collector if it runs; as a context manager or as a decorator."""
+    # A model is hundreds of thousands of small objects without cycles: collecting took a quarter
+    # of the time (MobileNet-v1 on pynq_ext: 8.9 s instead of 6.6, 2026-11-28).
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
 
 
 def compile_model(

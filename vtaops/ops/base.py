@@ -9,21 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import Field, dataclass, fields
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tvm
-from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.declarations import Expr, Given, Lane, Shape, declare_copy, value_of
-from vtaops.ops.epilogue import VECTORS, Stage, declare_stages
+from vtaops.ops.epilogue import Stage
 from vtaops.program import Buffer
 
 if TYPE_CHECKING:
+    import tvm
+
     from vtaops.schedule.tiling import Tiling
 
 LARGEST = (1 << 31) - 1
@@ -71,44 +69,9 @@ class Operator(ABC):
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         """Return the arguments in order, with logical shapes and DRAM layouts."""
 
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        """Declare the computation on packed tensors in te; return arguments, then result."""
-        *arguments, result = self.buffers(config)
-        given = {
-            buffer.name: te.placeholder(
-                self.declared_shape(buffer, config), buffer.dtype, name=buffer.name
-            )
-            for buffer in arguments
-        }
-        shape = self.declared_shape(result, config)
-        return [*given.values(), self.compute(given, shape, config)]
-
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
         """Return the declared shape of a buffer: that of the packed tensor."""
         return buffer.packed_shape
-
-    @abstractmethod
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
-        """Declare the result, of a packed `shape`, from packed arguments by name."""
-
-    def declare_epilogue(
-        self, sums: te.Tensor, given: Given, operands: Given = MappingProxyType({})
-    ) -> te.Tensor:
-        """Declare the epilogue of int32 sums and the cast to int8; return the result.
-
-        Parameters
-        ----------
-        sums : te.Tensor
-            Packed as the result.
-        given : mapping of str to te.Tensor
-            The arguments of the operator, including per-channel vectors.
-        operands : mapping of str to te.Tensor
-            Other operands of stages, of the shape of the sums.
-        """
-        vectors = {name: _vector_lane(given[name]) for name in given if name in VECTORS}
-        others = {name: value_of(tensor) for name, tensor in operands.items()}
-        value = declare_stages(sums, self.stages, {**vectors, **others})
-        return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
 
     def declare(self, config: HardwareConfig | str) -> tvm.IRModule:
         """Return the unscheduled computation on packed tensors, as one PrimFunc ``main``.
@@ -118,8 +81,9 @@ class Operator(ABC):
         ConfigError
             If the configuration's name is unknown.
         """
-        tensors = self.tensors(HardwareConfig.of(config))
-        return tvm.IRModule({"main": te.create_prim_func(tensors)})
+        from vtaops.ops.declarations import declare
+
+        return declare(self, HardwareConfig.of(config))
 
     @property
     @abstractmethod
@@ -166,20 +130,6 @@ class Operator(ABC):
         from vtaops.schedule.flatten import flatten
 
         return flatten(self.schedule(config, tiling))
-
-
-def _vector_lane(vector: te.Tensor) -> Lane:
-    """Return a per-channel vector as a value for each lane of a packed result.
-
-    The packed vector is (blocks, rows, block); the second index of a result selects the block. All
-    blocks may share one tile, and all rows of a tile one row.
-    """
-    copy, (blocks, rows, _) = declare_copy(vector), map(int, vector.shape)
-
-    def lane(*index: Expr) -> Expr:
-        return copy(index[1] if blocks > 1 else 0, index[-2] if rows > 1 else 0, index[-1])
-
-    return lane
 
 
 def _short(field: Field[Any], value: Any) -> Any:

@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
@@ -24,17 +23,6 @@ from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
 from vtaops.ops.base import plain
 from vtaops.ops.constants import DIGIT_BITS, check_scale, constant_buffers, scale_buffer
-from vtaops.ops.declarations import (
-    Given,
-    Shape,
-    bordered,
-    declare_constant,
-    declare_copy,
-    declare_image,
-    declare_product,
-    declare_sum,
-    declare_tiles,
-)
 from vtaops.ops.epilogue import Rounding
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.ops.groups import ChannelGroups, GroupBlocks
@@ -355,64 +343,8 @@ class Conv2d(WindowOperator, SumOfProducts):
             config, KernelColumns()
         )
 
-    # -------------------------------------------------------------- declaration
-
-    def tensors(self, config: HardwareConfig) -> list[te.Tensor]:
-        return self.unfolded.tensors(config) if self.fold_columns else super().tensors(config)
-
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
         if buffer.name == "kernel" and self.windows(config):  # lowering joins the taps of a window
             layout = kernel_layout(config, self.channel_groups.view(config))
             return layout.packed_shape(buffer.shape)
         return buffer.packed_shape
-
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
-        blocks = self.blocks(config)
-        data_buf = self._declare_input(given["data"], blocks.count * blocks.ic)
-        kernel_buf = declare_copy(given["kernel"])
-        (kh, kw), (sh, sw), (dh, dw) = self.window.kernel, self.window.strides, self.window.dilation
-        row_step, row_tap = (kh, 1) if self.gathers_rows else (sh, dh)
-
-        def factors(b, co, i, j, bi, ci, ic, dy, dx, lane):  # type: ignore[no-untyped-def]
-            group = co // blocks.oc * blocks.ic if blocks.count > 1 else 0
-            row, column = i * row_step + dy * row_tap, j * sw + dx * dw
-            pixel = data_buf[b, group + ic, row, column, bi, lane]
-            return pixel, kernel_buf[co, ic, dy, dx, ci, lane]
-
-        axes = {"ic": blocks.ic, "dy": kh, "dx": kw, "ic_tns": config.block_in}
-        acc = declare_sum("res_conv", shape, axes, factors)
-        return self._declare_residual(acc, given, config)
-
-    def _declare_residual(self, conv: te.Tensor, given: Given, config: HardwareConfig) -> te.Tensor:
-        """Declare everything after the convolution."""
-        tensors: dict[str, te.Tensor] = {}
-        if self.bias_tiles:
-            tile, weights = given["constant"], given["constant_scale"]
-            tensors["constant"] = declare_constant(conv.shape, tile, weights, config)
-        first, residual = conv, declare_copy(given["residual"]) if self.residual else None
-        if self.residual and self.scales:  # the digit products come first
-            for name in ("residual_high", "residual_low"):
-                tiles = declare_tiles(given[name], each=True)
-                tensors[name] = declare_product(f"res_{name}", residual, tiles, config)
-            first, tensors["conv"] = tensors["residual_high"], conv
-        elif self.residual:
-            tile = declare_tiles(given["residual_scale"])
-            tensors["residual"] = declare_product("res_residual", residual, tile, config)
-        return self.declare_epilogue(first, given, tensors)
-
-    def _declare_input(self, data: te.Tensor, blocks: int) -> te.Tensor:
-        """Declare the padded input; if the stride skips rows, only the rows in use.
-
-        `blocks` is the number of channel blocks that the groups read; the last merged group can
-        read past the end.
-        """
-        (kh, _), (sh, _), (dh, _) = self.window.kernel, self.window.strides, self.window.dilation
-        pixel = bordered(data, self.pads[:2], border=any(self.pads), blocks=blocks)
-        if not self.gathers_rows:
-            return declare_image(data, self.padded_size, pixel, blocks)
-
-        def gathered(b, ci, r, *index):  # type: ignore[no-untyped-def]
-            return pixel(b, ci, r // kh * sh + r % kh * dh, *index)
-
-        size = self.out_size[0] * kh, self.padded_size[1]
-        return declare_image(data, size, gathered, blocks)

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te
 
 from vtaops.base import shapes
 from vtaops.base.errors import ShapeError
@@ -19,7 +18,6 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array, present, vectors
-from vtaops.ops.declarations import Expr, Given, Shape, bordered, declare_image, declare_sum
 from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
@@ -78,11 +76,6 @@ class Phases:
     def span(self) -> int:
         """Input pixels that all outputs read, including padding."""
         return self.steps - 1 + self.window
-
-    def read(self, output: Expr, tap: Expr) -> tuple[Expr, Expr]:
-        """Return the input pixel, from the lowest, and the kernel tap that an output reads."""
-        place = output + self.before
-        return place // self.stride - tap - self.lowest, place % self.stride + tap * self.stride
 
 
 @checked_init
@@ -236,30 +229,3 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         kernel = Buffer("kernel", Role.PARAMETER, (i, o, *self.window.kernel), "int8", weights)
         data, res = self.image_buffers(i, o, config)
         return (data, kernel, *self.vector_buffers(o, config), res)
-
-    # -------------------------------------------------------------- declaration
-
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
-        rows, columns = self.rows, self.columns
-        size, before = (rows.span, columns.span), (-rows.lowest, -columns.lowest)
-        data_buf = declare_image(given["data"], size, bordered(given["data"], before))
-        kernel_buf = self._declare_kernel(given["kernel"])
-
-        def factors(b, co, y, x, bi, ci, ic, ty, tx, lane):  # type: ignore[no-untyped-def]
-            (i, dy), (j, dx) = rows.read(y, ty), columns.read(x, tx)
-            return data_buf[b, ic, i, j, bi, lane], kernel_buf[co, ic, dy, dx, ci, lane]
-
-        axes = {"ic": data_buf.shape[1], "ty": rows.taps, "tx": columns.taps}
-        acc = declare_sum("res_conv", shape, {**axes, "lane": config.block_in}, factors)
-        return self.declare_epilogue(acc, given)
-
-    def _declare_kernel(self, kernel: te.Tensor) -> te.Tensor:
-        """Declare the weights, padded to the same number of taps for every phase.
-
-        The padding is void: never loaded or multiplied (see
-        `vtaops.lowering.emission.voids`).
-        """
-        o, i, *size = (int(extent) for extent in kernel.shape)
-        padded = [axis.taps * axis.stride for axis in (self.rows, self.columns)]
-        tap = bordered(kernel, (0, 0), border=padded != size[:2])
-        return te.compute((o, i, *padded, *size[2:]), tap, name="kernel_buf")

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import TWO_DIGITS
@@ -22,7 +21,6 @@ from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layou
 from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.constants import DIGIT_BITS, check_scale, digits, scale_buffer
-from vtaops.ops.declarations import Given, Shape, declare_copy, declare_product, declare_tiles
 from vtaops.ops.epilogue import Rounding
 from vtaops.ops.families import UniformlyScaled
 from vtaops.program import Buffer, Role
@@ -252,7 +250,7 @@ class Elementwise(UniformlyScaled):
         by_rank = {2: matrix_layout(config), 4: data_layout(config)}
         return by_rank.get(len(self.shape), flat_layout(config))
 
-    def shape_of(self, operand: str) -> Shape:
+    def shape_of(self, operand: str) -> tuple[int, ...]:
         """Return the shape of a tensor."""
         return (*self.shape[:2], 1, 1) if self.by_channel and operand == "other" else self.shape
 
@@ -281,21 +279,6 @@ class Elementwise(UniformlyScaled):
             return (tiles, *config.inp.shape)
         blocks = self.tiles(config, "other")
         return (blocks, tiles // blocks, *config.inp.shape)
-
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
-        copies = {name: declare_copy(given[name]) for name in self.operands}
-        found = {
-            name: declare_product(
-                f"res_{name}", copies[tensor], declare_tiles(given[f"{name}_scale"]), config
-            )
-            for name, tensor, _ in self.products
-        }
-        for name, stage in self.offset_stages.items():
-            found[name] = epilogue.declare_stages(found[name], [stage], {})
-        operands: dict[str, Any] = dict(found)
-        if self.by_channel:
-            operands["other"] = lambda block, _, *lane: found["other"](block, 0, *lane)
-        return self.declare_epilogue(next(iter(found.values())), given, operands)
 
     @property
     def offset_stages(self) -> dict[str, epilogue.AluStage]:

@@ -17,11 +17,8 @@ Hardware with the extension ``post`` can also requantize with a multiplier and a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
-
-from tvm import te, tirx
+from typing import Literal, get_args
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import (
@@ -31,7 +28,6 @@ from vtaops.base.fixed_point import (
     MAX_SCALE_SHIFT,
     MAX_SHIFT,
     MULTIPLIER_BITS,
-    NUDGE_STEP,
     NUDGES,
     fine_scale,
 )
@@ -39,7 +35,6 @@ from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Alu, values_of
 from vtaops.machine.layout import vector_layout
-from vtaops.ops.declarations import Lane
 from vtaops.program import Buffer, Role
 
 VECTORS = frozenset({"bias", "multiplier", "scales"})
@@ -231,98 +226,6 @@ def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:
         AluStage(f"{prefix}_max", AluOp.MAX, clip[0]),
         AluStage(f"{prefix}_min", AluOp.MIN, clip[1]),
     ]
-
-
-def declare_stages(
-    acc: te.Tensor, stages: Sequence[Stage], operands: Mapping[str, Lane]
-) -> te.Tensor:
-    """Append stages to int32 accumulators; return the last one.
-
-    Parameters
-    ----------
-    acc : te.Tensor
-        int32 accumulators.
-    stages : sequence of AluStage or ScaleStage
-        The stages.
-    operands : mapping of str to callable
-        Maps each operand name to a function from a lane's index to the operand's value.
-    """
-    value = acc
-    for stage in stages:
-        value = te.compute(acc.shape, _stage_body(stage, value, operands), name=stage.name)
-    return value
-
-
-def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
-    plain = [int(extent) for extent in source.shape[-2:]] == [1, 1]  # not hardware tiles
-
-    def body(*index: Any) -> Any:
-        others = [operands[name](*index) for name in stage.operands]
-        if isinstance(stage, ScaleStage):
-            return scale_meaning(stage, source(*index), others)
-        second = others[0] if others else stage.imm
-        if plain:
-            return wrapping_meaning(stage.op, source(*index), second)
-        return lane_meaning(stage.op, source(*index), second)
-
-    return body
-
-
-def scale_meaning(stage: ScaleStage, acc: Any, vectors: Sequence[Any]) -> Any:
-    """Return a stage's computation on one lane as a TIR expression.
-
-    Parameters
-    ----------
-    stage : ScaleStage
-        The stage.
-    acc : PrimExpr
-        The sum, int32.
-    vectors : sequence of PrimExpr
-        The channel's bias if any, then its scale; int32.
-    """
-    *bias, scale = vectors
-    total = acc.astype("int64")
-    if bias:  # int32 overflow is undefined in LLVM: wrap by a cast
-        total = (total + bias[0].astype("int64")).astype("int32").astype("int64")
-    rounding: Any = 0
-    if stage.fine:
-        top = FINE_BITS - 1
-        multiplier = (scale & ((1 << top) - 1)).astype("int64") + (1 << top)
-        shift = ((scale >> top) & 31).astype("int64") + FINE_SHIFTS.start
-        code = scale >> (top + 5)
-        nudge = (code * (1 << NUDGE_STEP) + BASES[stage.fine]).astype("int64")
-        rounding = tirx.Select(total < 0, tirx.const(0, "int64") - nudge, nudge)
-    else:
-        multiplier = (scale & ((1 << MULTIPLIER_BITS) - 1)).astype("int64")
-        shift = (scale >> MULTIPLIER_BITS).astype("int64")
-    half = (tirx.const(1, "int64") << shift) >> tirx.const(1, "int64")
-    value = ((total * multiplier + (half + rounding)) >> shift) + stage.zero_point
-    return _clipped(value, *stage.clip).astype("int32")
-
-
-def _clipped(value: Any, low: int, high: int) -> Any:
-    """Clip a value.
-
-    For a one-value clip, TVM's simplifier would turn min/max into a constant: a block that reads
-    nothing and matches no intrinsic. It does not simplify comparisons.
-    """
-    if low < high:
-        return tirx.min(tirx.max(value, low), high)
-    bound = tirx.const(low, "int64")
-    return tirx.Select(value < low, bound, tirx.Select(value > high, bound, value))
-
-
-def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
-    """Return an ALU operation on one lane as a TIR expression."""
-    return op.expression(tirx, first, second)
-
-
-def wrapping_meaning(op: AluOp, first: Any, second: Any) -> Any:
-    """Return a wrapping operation for CPUs: int32 overflow is undefined in LLVM, int64 wraps."""
-    if not op.wraps:
-        return lane_meaning(op, first, second)
-    other = second if isinstance(second, int) else second.astype("int64")
-    return lane_meaning(op, first.astype("int64"), other).astype("int32")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
-from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
@@ -16,7 +15,6 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, present, vectors
-from vtaops.ops.declarations import Given, Shape, declare_copy, declare_sum
 from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, check_epilogue
 from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
@@ -119,16 +117,6 @@ class Gemm(SumOfProducts):
             *self.vector_buffers(self.n, config),
             Buffer("res", Role.OUTPUT, (self.m, self.n), "int8", matrix_layout(config)),
         )
-
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
-        data, kernel = declare_copy(given["data"]), declare_copy(given["weight"], "kernel_buf")
-        acc = declare_sum(
-            "res_gem",
-            shape,
-            {"ko": data.shape[1], "ki": config.block_in},
-            lambda mo, no, mi, ni, ko, ki: (data[mo, ko, mi, ki], kernel[no, ko, ni, ki]),
-        )
-        return self.declare_epilogue(acc, given)
 
 
 @checked_init
@@ -236,25 +224,6 @@ class BatchMatmul(UniformlyScaled):
         ]
         result = Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows)
         return (*operands, *self.scaling.buffers(config), result)
-
-    def compute(self, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
-        def product(part: str, name: str) -> te.Tensor:
-            left, right = (declare_copy(given[f"{side}{part}"]) for side in ("data", "other"))
-            return declare_sum(
-                name,
-                shape,
-                {"ko": left.shape[2], "ki": config.block_in},
-                lambda b, mo, no, mi, ni, ko, ki: (
-                    left[b, mo, ko, mi, ki],
-                    right[b, no, ko, ni, ki],
-                ),
-            )
-
-        total = product("", "res_gem")
-        if not self.coarse:
-            return self.declare_epilogue(total, given)
-        first = product("_coarse", "res_coarse")
-        return self.declare_epilogue(first, given, {"product": total})
 
 
 def _pair(

@@ -9,13 +9,11 @@ from math import prod
 from typing import Any, TypeVar
 
 import numpy.typing as npt
-from tvm import te, tirx
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
 from vtaops.base.shapes import Padding, Pair, require_at_least
-from vtaops.machine.config import LEAST, Extension, HardwareConfig
-from vtaops.ops import declarations
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import scale_buffer
 from vtaops.ops.epilogue import INT8, Rounding, Stage, check_epilogue, clip_stages, offset_stages
@@ -56,11 +54,6 @@ class _Pool2d(WindowOperator):
         images = int8_array("data", data, "NCHW")
         sizes = image_sizes(images)
         return cls(**sizes, channels=images.shape[1], kernel=kernel, **parameters), (images,)
-
-    def _declare_padded(self, data: te.Tensor, value: int) -> te.Tensor:
-        """Declare the stage ``data_buf``: packed images padded with `value`."""
-        pixel = declarations.bordered(data, self.pads[:2], border=any(self.pads), value=value)
-        return declarations.declare_image(data, self.padded_size, pixel)
 
 
 @checked_init
@@ -132,27 +125,6 @@ class MaxPool2d(_Pool2d):
         data, res = self.image_buffers(self.channels, self.channels, config)
         scale = [] if self.reads_inputs(config) else [scale_buffer("data_scale", 1, config)]
         return (data, *scale, res)
-
-    def compute(
-        self, given: declarations.Given, shape: declarations.Shape, config: HardwareConfig
-    ) -> te.Tensor:
-        pixels = self._declare_padded(given["data"], LEAST)
-        if not self.reads_inputs(config):
-            scale = declarations.declare_tiles(given["data_scale"])
-            pixels = declarations.declare_product("res_data", pixels, scale, config)
-        (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
-        dy, dx = te.reduce_axis((0, kh), name="dy"), te.reduce_axis((0, kw), name="dx")
-        maximum = te.comm_reducer(
-            lambda a, b: tirx.max(a, b), lambda dtype: tirx.const(LEAST, dtype), name="maximum"
-        )
-        greatest = te.compute(
-            shape,
-            lambda b, c, y, x, *lane: maximum(
-                pixels(b, c, y * sh + dy, x * sw + dx, *lane).astype("int32"), axis=[dy, dx]
-            ),
-            name="res_max",
-        )
-        return self.declare_epilogue(greatest, given)
 
 
 @checked_init
@@ -270,39 +242,3 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
         data, res = self.image_buffers(self.channels, self.channels, config)
         scale = scale_buffer("data_scale", factor, config)
         return (data, scale, *self.scaling.buffers(config), res)
-
-    def compute(
-        self, given: declarations.Given, shape: declarations.Shape, config: HardwareConfig
-    ) -> te.Tensor:
-        data_buf = self._declare_padded(given["data"], 0)
-        scale_buf = declarations.declare_tiles(given["data_scale"])
-        (kh, kw), (sh, sw) = self.window.kernel, self.window.strides
-        total = declarations.declare_sum(
-            "res_sum",
-            shape,
-            {"dy": kh, "dx": kw, "lane": config.block_in},
-            lambda b, c, y, x, row, channel, dy, dx, lane: (
-                data_buf(b, c, y * sh + dy, x * sw + dx, row, lane),
-                scale_buf(channel, lane),
-            ),
-        )
-        mean = self._declare_division(total) if self.divides else total
-        return self.declare_epilogue(mean, given)
-
-    def _declare_division(self, total: te.Tensor) -> te.Tensor:
-        """Declare the rounded quotient of sums and the pixel counts of their windows."""
-
-        def body(b, c, y, x, *lane):  # type: ignore[no-untyped-def]
-            count = tirx.max(self._pixels(0, y) * self._pixels(1, x), 1)
-            value = total(b, c, y, x, *lane)
-            if self.rounding == "half_up":
-                return tirx.floordiv(2 * value + count, 2 * count)
-            return tirx.floordiv(value, count)
-
-        return te.compute(total.shape, body, name="res_mean")
-
-    def _pixels(self, axis: int, position: Any) -> Any:
-        """Return a window's number of image pixels along an axis, as a TIR expression."""
-        first = position * self.window.strides[axis] - self.pads[axis]
-        last = tirx.min(first + self.window.kernel[axis], (self.height, self.width)[axis])
-        return tirx.max(last - tirx.max(first, 0), 0)

@@ -19,7 +19,7 @@ from tvm.s_tir import SBlock, SBlockRealize
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
-from vtaops.ops.epilogue import lane_meaning
+from vtaops.ops.declarations import lane_meaning
 from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,

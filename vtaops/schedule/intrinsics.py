@@ -19,7 +19,8 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript i
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
-from vtaops.ops.epilogue import IMMEDIATE, ScaleStage, lane_meaning, scale_meaning
+from vtaops.ops.declarations import lane_meaning, scale_meaning
+from vtaops.ops.epilogue import IMMEDIATE, ScaleStage
 from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,

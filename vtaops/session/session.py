@@ -21,7 +21,6 @@ from vtaops.base.forks import ForkLock
 from vtaops.compiler.driver import check_arguments, compile
 from vtaops.compiler.tuner import COMPILED, Effort, Tuned, tune
 from vtaops.fallback import Host
-from vtaops.fallback import run as run_on_host
 from vtaops.machine.capabilities import Capabilities, find, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
@@ -157,6 +156,8 @@ class Session(OperatorMethods, Closing):
             self._require_open()
             reason = self._reason(op, tiling)
             if reason and self._fallback:
+                from vtaops.fallback.host import run as run_on_host  # TVM takes a second
+
                 result = run_on_host(op, arrays, self._fallback)
                 self._placements[op] = self._place(op, self._fallback, reason)
                 return result

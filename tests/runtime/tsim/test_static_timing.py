@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.clock_xc7 import clock_net, route
 from trials.static_timing import (
     BLOCK_OUT,
     CARRY_IN_OUT,
@@ -16,7 +15,9 @@ from trials.static_timing import (
     LUT,
     PUBLISHED,
     Timing,
+    clock_net,
     net_delay,
+    route,
 )
 
 IN, OUT = "input", "output"

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ProgramError
-from vtaops.base.garbage import collection_paused
 from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Fragment, Operation, PassContext
@@ -68,7 +67,6 @@ class Part:
     name: str = ""
 
 
-@collection_paused()
 def link(
     parts: Sequence[Part],
     buffers: Sequence[Buffer],

@@ -1,11 +1,12 @@
-"""The collector of garbage pauses while programs are made, and only then."""
+"""The collector of garbage pauses while models are made, and only then."""
 
 import gc
 
 import pytest
 
 import vtaops
-from vtaops.base.garbage import collection_paused
+from trials.random_graphs import random_graph
+from vtaops.network.compile import collection_paused
 
 
 @collection_paused()
@@ -23,7 +24,7 @@ def test_the_collector_is_afterwards_as_it_was(running):
         with pytest.raises(KeyError):
             fails()
         assert gc.isenabled() == running
-        vtaops.compile(vtaops.Gemm(m=2, n=5, k=7), "tiny")
+        vtaops.compile_model(random_graph(3), "tiny")
         assert gc.isenabled() == running
     finally:
         gc.enable()

@@ -1,0 +1,141 @@
+"""compile_schedule: translate a schedule of one's own to a verified Program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import tvm
+
+from vtaops import lowering
+from vtaops.base.errors import ScheduleError, ShapeError, VTAError
+from vtaops.compiler.driver import judged, linked
+from vtaops.lowering import Capacity, LoweringOptions
+from vtaops.lowering.options import ONE_TILE_EACH
+from vtaops.lowering.tree.tir import parse
+from vtaops.machine.capabilities import Capabilities, of_target
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.views import Windows
+from vtaops.ops import Operator
+from vtaops.program import Buffer, OperatorRecord, Program, Role
+from vtaops.schedule.arguments import packed_arguments
+from vtaops.schedule.checks import check as check_schedule
+from vtaops.schedule.flatten import flatten
+
+
+def compile_schedule(
+    schedule: tvm.s_tir.Schedule | tvm.IRModule,
+    config: HardwareConfig | str | Path = "pynq",
+    *,
+    buffers: Sequence[Buffer] | None = None,
+    capacity: Capacity = ONE_TILE_EACH,
+    capabilities: Capabilities | str | None = None,
+    verify: bool = True,
+    against: Operator | None = None,
+    prove: bool | None = None,
+) -> Program:
+    """Build a custom schedule of any te declaration on packed tensors, with our intrinsics.
+
+    Parameters
+    ----------
+    schedule : tvm.s_tir.Schedule or tvm.IRModule
+        One function ``main``, whose blocks are copies between DRAM and a scratchpad, or are
+        tensorized with `vtaops.schedule.gemm`, `reset` and `alu`.
+    config : HardwareConfig, str or Path
+        The configuration that its tiles are for.
+    buffers : sequence of Buffer, optional
+        Logical shape and layout of each argument, in order: `Program.run` packs and unpacks by
+        the layout. By default arguments are packed tensors, as declared. For the schedule of an
+        operator, use ``op.buffers(config)``; weights packed as windows (extension ``depthwise``)
+        are declared tap by tap.
+    capacity : Capacity
+        Tiles of each operand that a virtual thread holds at once; a load is omitted if its tile is
+        still resident.
+    capabilities : Capabilities or str, optional
+        Capabilities of the device; by default those of the configuration's target.
+    verify : bool
+        Whether to prove the program free of races, deadlocks and out-of-bounds accesses.
+    against : Operator, optional
+        What the schedule computes, with these arguments in this order. Nothing else says what a
+        schedule of one's own should compute.
+    prove : bool, optional
+        Whether to prove that it computes `against` for every input; its metadata then says
+        ``proven``, or under ``unproven`` why not. By default as for `compile`, if `against` is
+        given.
+
+    Examples
+    --------
+    >>> program = vtaops.compile_schedule(s, "pynq")
+    >>> result = program.run(vtaops.runtime.Fsim("pynq"), data_packed, kernel_packed)
+
+    Raises
+    ------
+    ScheduleError
+        If a block maps to no VTA instruction, a scratchpad overflows, or a copy crosses lanes; the
+        message names the block and a remedy.
+    ShapeError
+        If `buffers` do not match the function.
+    VerificationError
+        If the program needs a feature that the device lacks, or reads undefined data.
+    NotEquivalent
+        If it computes something else than `against`.
+    """
+    hardware = HardwareConfig.of(config)
+    able = of_target(hardware, capabilities)
+    module = _module(schedule)
+    check_schedule(module["main"], hardware)
+    declared = packed_arguments(module["main"])
+    given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
+    try:
+        flat = flatten(module)
+    except VTAError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
+    options = LoweringOptions(capacity, able.micro_op_depth(hardware))
+    tree = parse(flat["main"], hardware)
+    fragment = lowering.emit(tree, given, hardware, options, OperatorRecord(kind="schedule"))
+    prove = False if against is None and not prove else prove
+    return judged(linked(fragment, able), able, prove, verify, against)
+
+
+def _module(schedule: tvm.s_tir.Schedule | tvm.IRModule) -> tvm.IRModule:
+    module = schedule.mod if isinstance(schedule, tvm.s_tir.Schedule) else schedule
+    if not isinstance(module, tvm.IRModule):
+        raise ScheduleError(f"the schedule is {schedule!r}; give a Schedule or an IRModule")
+    names = [str(variable.name_hint) for variable in module.get_global_vars()]
+    if names != ["main"]:
+        raise ScheduleError(f"the module has the functions {names}; it must have one, main")
+    return module
+
+
+def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
+    if len(given) != len(declared):
+        names = ", ".join(buffer.name for buffer in declared)
+        raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
+    for own, wanted in zip(given, declared, strict=True):
+        shape, takes = _declared_shape(own), wanted.packed_shape
+        # Operators without axes are declared on a row of tiles.
+        row = len(takes) == 3 and (math.prod(takes), takes[-1]) == (math.prod(shape), shape[-1])
+        if (takes != shape and not row) or own.dtype != wanted.dtype:
+            raise ShapeError(
+                f"buffer {own.name} is {own.dtype}{list(shape)} when packed; the "
+                f"function takes {wanted.dtype}{list(takes)} for {wanted.name}"
+            )
+        if (own.role is Role.OUTPUT) != (wanted.role is Role.OUTPUT):
+            raise ShapeError(
+                f"buffer {own.name} is an {own.role.value}; the function uses {wanted.name} as "
+                f"{wanted.role.value}"
+            )
+    return tuple(
+        replace(own, name=wanted.name) for own, wanted in zip(given, declared, strict=True)
+    )
+
+
+def _declared_shape(buffer: Buffer) -> tuple[int, ...]:
+    """Return the declared shape: weights of windows are declared tap by tap."""
+    if not isinstance(buffer.layout.view, Windows):
+        return buffer.packed_shape
+    return *buffer.packed_shape[:3], buffer.shape[3], *buffer.packed_shape[4:]
