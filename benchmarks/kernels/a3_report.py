@@ -29,27 +29,26 @@ def cpu_times(name: str, op: Any, budget: float) -> dict[str, float]:
     import numpy as np
 
     from examples.kernels import conv1d
+    from examples.kernels.search import search, tile_space
     from vtaops.kernels.build import compile_schedule, create_schedule
-    from vtaops.kernels.cpu.schedule import family
-    from vtaops.kernels.cpu.search import search
     from vtaops.kernels.cpu.target import CpuTarget
     from vtaops.kernels.timing import median_seconds, random_arrays
 
     target = CpuTarget.detect()
 
-    def of_family(op: Any, target: Any) -> tuple[Any, Any]:
-        own = conv1d.schedule_cpu, conv1d.cpu_tiles
-        return own if name == "conv1d" else family(op, target)
-
     def timed(scheduled: Any) -> float:
         function = compile_schedule(scheduled, target.tvm)["main"]
         return median_seconds(lambda: function(*arrays), budget, target.cores)
 
+    if name == "conv1d":
+        space = conv1d.schedule_cpu, [*conv1d.cpu_tiles(op, target)]
+    else:
+        space = tile_space(op, target)
     arrays = random_arrays(op)
     times = {
         "unoptimised": timed(create_schedule(op.declare())),
-        "optimised": timed(of_family(op, target)[0](op, target)),
-        "tuned": search(op, target, budget / 5, family=of_family)[0].seconds,
+        "optimised": timed(space[0](op, target)),
+        "tuned": search(op, target, budget / 5, space=space)[0].seconds,
     }
     references = {
         "conv1d": lambda: np.correlate(*arrays[:2], "same"),
@@ -118,7 +117,7 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
         return [*lines, "", f"Times: {results['card']['card']}, {results['date']}."]
     said = (
         "No GPU was there to time; `--gpu` adds times. The columns from block to occupancy come "
-        f"from the assembler, for {cuda.CudaTarget().arch}; those after them are counted for a "
+        f"from the assembler, for {_target('cuda').arch}; those after them are counted for a "
         f"{card.name}."
     )
     if least:

@@ -68,9 +68,9 @@ def main(
     from rich.progress import Progress
     from rich.table import Table
 
+    from examples.kernels.search import meta_schedule, search
     from vtaops.kernels.build import compile_schedule, create_schedule
     from vtaops.kernels.cpu.schedule import schedule
-    from vtaops.kernels.cpu.search import meta_schedule, search
     from vtaops.kernels.cpu.target import CpuTarget
     from vtaops.kernels.timing import median_seconds, random_arrays
 

@@ -112,17 +112,23 @@ def report_lesson(name: str, target: str) -> Any:
     return separable.lesson() if name == "separable" else find_lesson(name, target)
 
 
-def family_of(op: Any, target: Any) -> tuple[Any, Any]:
+def space_of(op: Any, target: Any) -> tuple[Any, list[Any]]:
     """Return the CUDA schedule of an operator and its tiles, those of the examples too."""
     from examples.kernels import conv1d, packed_int8, separable
+    from examples.kernels.search import TILES
     from vtaops.kernels.cuda.schedule import family
 
-    own = {
+    own: dict[str, tuple[Any, Any]] = {
         "Conv1dOp": (conv1d.schedule_cuda, conv1d.cuda_tiles),
         "SeparableOp": (separable.schedule_separable, separable.tiles),
         "PackedConv2dOp": (packed_int8.schedule_packed, packed_int8.tiles),
     }
-    return own.get(type(op).__name__) or family(op, target)
+    if type(op).__name__ in own:
+        schedule, tiles = own[type(op).__name__]
+    else:
+        schedule = family(op, target)
+        tiles = TILES.get(schedule, lambda op, target: ())
+    return schedule, [*tiles(op, target)]
 
 
 def chosen(op: Any) -> Any:
@@ -130,7 +136,7 @@ def chosen(op: Any) -> Any:
     from vtaops.kernels.cuda.kernel import CudaKernel
     from vtaops.kernels.cuda.target import CudaTarget
 
-    return CudaKernel(op, schedule=family_of(op, CudaTarget())[0])
+    return CudaKernel(op, schedule=space_of(op, CudaTarget())[0])
 
 
 def stages(lesson: str, op: Any) -> tuple[Any, ...]:
@@ -147,16 +153,11 @@ def stages(lesson: str, op: Any) -> tuple[Any, ...]:
 def candidates(op: Any, limit: int) -> tuple[Any, ...]:
     """Return the chosen kernel of an operator and up to `limit` - 1 others, drawn at random."""
     from examples.kernels.export import Candidate
-    from vtaops.base.errors import UnsupportedError
     from vtaops.kernels.cuda.kernel import CudaKernel
     from vtaops.kernels.cuda.target import CudaTarget
-    from vtaops.kernels.trials import tile_space
 
     found = [Candidate("chosen", chosen(op))]
-    try:
-        schedule, tiles = tile_space(op, CudaTarget(), family_of)
-    except UnsupportedError:
-        return tuple(found)
+    schedule, tiles = space_of(op, CudaTarget())
     drawn = random.Random(0).sample(tiles, min(len(tiles), max(0, limit - 1)))
     found += [
         Candidate(str(tile), CudaKernel(op, schedule=partial(schedule, tile=tile)))

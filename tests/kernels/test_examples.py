@@ -11,12 +11,12 @@ from helpers.kernel_cases import inputs_of, reference
 
 from examples.kernels import conv1d, packed_int8, separable
 from examples.kernels.conv1d import Conv1dOp
+from examples.kernels.search import search
 from examples.kernels.separable import SeparableOp
 from trials.kernel_reference import conv2d_reference
 from vtaops.base.errors import ShapeError
 from vtaops.kernels import ops
 from vtaops.kernels.build import compile_schedule
-from vtaops.kernels.cpu.search import search
 from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.cuda import CudaKernel
 from vtaops.kernels.cuda.emulate import Emulated
@@ -90,8 +90,9 @@ def test_tiles_can_be_scheduled(schedule, tiles, op):
 
 
 def test_the_search_takes_a_schedule_of_ones_own():
-    family = conv1d.schedule_cpu, conv1d.cpu_tiles
-    trials = search(Conv1dOp(300, 5), budget=0.0, family=lambda op, target: family)
+    op, target = Conv1dOp(300, 5), CpuTarget.detect()
+    tiles = [*conv1d.cpu_tiles(op, target)]
+    trials = search(op, target, budget=0.0, space=(conv1d.schedule_cpu, tiles))
     assert {trial.tile for trial in trials} == {1, 2, 4, 8}
 
 

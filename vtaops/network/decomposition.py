@@ -56,7 +56,9 @@ def decomposition_of(node: Node, graph: Graph, target: Target) -> Decomposition 
     if make is None or not (across or reason_for_host(node, graph, target)):
         return None
     found = make(node, graph, target)
-    return found if found is None or isinstance(found, Decomposition) else Decomposition(found)
+    if isinstance(found, Decomposition):
+        return found
+    return Decomposition(found) if found else None  # an Expand to its own shape has no steps
 
 
 def _reads_channels(node: Node, graph: Graph, target: Target) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from examples.kernels.search import meta_schedule, search
 from vtaops.base.errors import UnsupportedError
 from vtaops.kernels import ops
-from vtaops.kernels.cpu.search import meta_schedule, search
 
 PADDED = ops.Window((3, 3), padding=(1, 1, 1, 1))
 

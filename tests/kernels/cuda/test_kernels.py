@@ -13,6 +13,7 @@ from helpers.kernel_cases import inputs_of, matches, reference
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
+from examples.kernels.search import tile_space
 from vtaops import cuda
 from vtaops.base.errors import DeviceError, ScheduleError, ShapeError, UnsupportedError
 from vtaops.kernels import ops
@@ -24,7 +25,6 @@ from vtaops.kernels.cuda.schedule.matmul_tensor import TensorTile, schedule_tens
 from vtaops.kernels.cuda.schedule.window import WindowTile, schedule_window
 from vtaops.kernels.cuda.target import CudaTarget
 from vtaops.kernels.lessons.on_cuda import STAGES
-from vtaops.kernels.trials import tile_space
 
 ARCHS = [arch for arch in known_archs() if arch in ("sm_61", "sm_75", "sm_80", "sm_90")]
 FUSED = ops.Epilogue(batch_norm=1e-5, residual=True, activation="relu")
@@ -192,7 +192,7 @@ def test_the_tiles_of_large_products_on_one_block(large, small):
     module = matmul_tensor if matmul_tensor.suits(large, CudaTarget()) else matmul
     tile = module.choose_tile(large, CudaTarget())
     assert tile.block == (small.m, small.n)
-    schedule, _ = tile_space(large, CudaTarget(), family)
+    schedule = family(large, CudaTarget())
     check(small, lambda op, target: schedule(op, target, tile), orders=(2,))
 
 
@@ -429,7 +429,7 @@ def test_kernels_on_a_gpu_equal_numpy(op):
 )
 def test_all_tiles_of_the_search_can_be_scheduled(op):
     target = CudaTarget()
-    schedule, tiles = tile_space(op, target, family)
+    schedule, tiles = tile_space(op, target)
     assert len({str(tile) for tile in tiles}) == len(tiles) >= 8
     for tile in tiles[:: max(1, len(tiles) // 6)]:
         assert cuda.CudaKernel(op, target, lambda o, t, tile=tile: schedule(o, t, tile)).launch
@@ -437,4 +437,4 @@ def test_all_tiles_of_the_search_can_be_scheduled(op):
 
 def test_operators_without_tiles_are_refused():
     with pytest.raises(UnsupportedError, match="SoftmaxOp"):
-        tile_space(ops.SoftmaxOp(2, 3), CudaTarget(), family)
+        tile_space(ops.SoftmaxOp(2, 3), CudaTarget())

@@ -59,7 +59,7 @@ class CpuKernel:
     ) -> None:
         self.op = op
         self.target = target
-        self._schedule = schedule or family(op, target)[0]
+        self._schedule = schedule or family(op, target)
         self._shape, self._dtype = op.output.shape, op.output.dtype
         parts: list[Any] = [op]
         while hasattr(parts[-1], "op"):

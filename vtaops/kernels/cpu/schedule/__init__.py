@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from vtaops.base.errors import UnsupportedError
@@ -27,28 +27,25 @@ from vtaops.kernels.ops.storage import StoredOp
 Schedule = Callable[..., Any]
 """``schedule(op, target, tile=None)`` returns a ``tvm.s_tir.Schedule``."""
 
-Tiles = Callable[[Any, CpuTarget], Iterable[Any]]
-"""``tiles(op, target)`` yields the tiles that a schedule accepts."""
 
-
-_FAMILIES: dict[type, tuple[Schedule, Tiles | None]] = {
-    ops.MatmulOp: (matmul.schedule_matmul, matmul.tiles),
-    ops.Conv2dOp: (convolution.schedule_conv2d, convolution.tiles),
-    ops.PackedConv2dOp: (packed.schedule_packed_conv2d, packed.tiles),
-    ops.PackedWindowOp: (packed.schedule_packed_window, packed.widths),
-    ops.DepthwiseOp: (window.schedule_depthwise, window.tiles),
-    ops.PoolOp: (pooling.schedule_pool, pooling.tiles),
-    ops.GlobalPoolOp: (reduction.schedule_global_pool, None),
-    ops.SoftmaxOp: (reduction.schedule_softmax, None),
-    ops.BroadcastOp: (elementwise.schedule_elementwise, None),
-    ops.UnaryOp: (elementwise.schedule_elementwise, None),
-    ops.NormalizeOp: (elementwise.schedule_normalize, None),
+_FAMILIES: dict[type, Schedule] = {
+    ops.MatmulOp: matmul.schedule_matmul,
+    ops.Conv2dOp: convolution.schedule_conv2d,
+    ops.PackedConv2dOp: packed.schedule_packed_conv2d,
+    ops.PackedWindowOp: packed.schedule_packed_window,
+    ops.DepthwiseOp: window.schedule_depthwise,
+    ops.PoolOp: pooling.schedule_pool,
+    ops.GlobalPoolOp: reduction.schedule_global_pool,
+    ops.SoftmaxOp: reduction.schedule_softmax,
+    ops.BroadcastOp: elementwise.schedule_elementwise,
+    ops.UnaryOp: elementwise.schedule_elementwise,
+    ops.NormalizeOp: elementwise.schedule_normalize,
 }
 """Schedules by operator kind; `family` handles special cases."""
 
 
-def family(op: ops.TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]:
-    """Return an operator's CPU schedule and its tiles, if any.
+def family(op: ops.TensorOp, target: CpuTarget) -> Schedule:
+    """Return an operator's CPU schedule.
 
     Raises
     ------
@@ -57,15 +54,15 @@ def family(op: ops.TensorOp, target: CpuTarget) -> tuple[Schedule, Tiles | None]
     """
     match op:
         case StoredOp():
-            return of_stored(family(op.op, target)[0]), None
+            return of_stored(family(op.op, target))
         case ops.StackedMatmulOp():
-            return of_stack(family(op.op, target)[0]), None
+            return of_stack(family(op.op, target))
         case ops.MatmulOp() if op.dtype_a != "float32":
-            return quantized.schedule_matmul, None
+            return quantized.schedule_matmul
         case ops.Conv2dOp(dtype="float32") if pointwise.suits(op, target):
-            return pointwise.schedule_pointwise, pointwise.tiles
+            return pointwise.schedule_pointwise
         case ops.PackedConv2dOp() if op.gathered > 1:
-            return amx.schedule_packed_conv2d, None
+            return amx.schedule_packed_conv2d
     if type(op) not in _FAMILIES:
         raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")
     return _FAMILIES[type(op)]
@@ -79,4 +76,4 @@ def schedule(op: ops.TensorOp, target: CpuTarget) -> Any:
     UnsupportedError
         If the operator kind has no CPU schedule.
     """
-    return family(op, target)[0](op, target)
+    return family(op, target)(op, target)

@@ -14,7 +14,6 @@ columns and channels are padded, and cropped on write-back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -31,7 +30,6 @@ from vtaops.kernels.cpu.schedule.tiles import (
     blocks_by_columns,
     hold_in_registers,
     parallel_if,
-    register_tiles,
     rows_of_tile,
     store_vectors,
     write_back,
@@ -124,18 +122,6 @@ def _busy(op: Conv2dOp, tile: ConvTile) -> float:
     """Return the useful fraction of the computed results."""
     padded = round_up(op.out_size[1], tile.columns) * round_up(op.group_out, tile.channels)
     return op.out_size[1] * op.group_out / padded
-
-
-def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[ConvTile]:
-    """Yield the candidate tiles."""
-    products = Products.of(op.dtype, target)
-    sides = (2, 4, 6, 8, 12, 16) if products.group == 1 else ()
-    for channels, vectors in register_tiles(sides, (1, 2, 4), products.sums):
-        if op.group_out % channels == 0:
-            yield ConvTile("columns", channels, vectors * target.lanes)
-    for vectors, columns in register_tiles((1, 2), (4, 7, 8, 14, 16), products.sums):
-        if op.group_out % (vectors * products.lanes) == 0:
-            yield ConvTile("channels", vectors * products.lanes, columns)
 
 
 def _column_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:

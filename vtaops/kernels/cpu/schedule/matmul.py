@@ -10,7 +10,6 @@ the sum, reduced at its end. If B is (K, N), a few of its rows at a time are add
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +27,6 @@ from vtaops.kernels.cpu.schedule.tiles import (
     add_to_stretch,
     hold_in_registers,
     parallel_if,
-    register_tiles,
     rows_of_tile,
     store_vectors,
     stretch_of,
@@ -111,14 +109,6 @@ def _narrow(op: MatmulOp, target: CpuTarget) -> bool:
     """Whether tiles are one vector wide; layers' panels are wider, and one row needs more sums."""
     near = op.transposed_b or 4 * target.lanes * op.k <= _PANEL_BYTES
     return target.narrow_tiles and op.m >= HIDING and not op.panel and near
-
-
-def tiles(op: MatmulOp, target: CpuTarget) -> Iterator[MatmulTile]:
-    """Yield the candidate tiles."""
-    most = target.accumulators
-    for vectors, rows in register_tiles((1, 2, 4), (2, 4, 6, 8, 12, 14, 16), most):
-        for packed in {op.transposed_b or op.n < target.lanes, True}:
-            yield MatmulTile(rows, vectors * target.lanes, packed)
 
 
 def _cost(op: MatmulOp, rows: int, vectors: int, lanes: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -24,7 +23,6 @@ from vtaops.kernels.cpu.schedule.tiles import (
     hold_in_registers,
     parallel_if,
     part_tiles,
-    register_tiles,
     store_vectors,
 )
 from vtaops.kernels.cpu.target import CpuTarget
@@ -40,14 +38,6 @@ _BAND_BYTES = 1 << 17
 
 _UNROLLED = 1 << 10
 """Multiply-adds up to which the taps of a window are unrolled."""
-
-
-def tiles(op: PackedConv2dOp, target: CpuTarget) -> Iterator[tuple[int, int]]:
-    """Yield the candidate tiles, (blocks, columns)."""
-    widths = (4, 6, 7, 8, 12, 14, 16, 28)
-    for blocks, columns in register_tiles((1, 2, 4), widths, target.accumulators):
-        if columns <= op.out_size[1] and op.out_blocks % blocks == 0:
-            yield blocks, columns
 
 
 def schedule_packed_conv2d(
@@ -153,12 +143,6 @@ def schedule_packed_window(op: PackedWindowOp, target: CpuTarget, width: int | N
     if copied:
         _copy_inside(s, outer)
     return ahead.attach(s)
-
-
-def widths(op: PackedWindowOp, target: CpuTarget) -> Iterator[int]:
-    """Yield the candidate columns of a register tile."""
-    most = min(target.accumulators // ceil_div(op.block, target.lanes), op.out_size[1])
-    yield from (width for width in (1, 2, 4, 7, 8, 14, 16, 28) if width <= most)
 
 
 def window_width(op: PackedWindowOp, target: CpuTarget) -> int:

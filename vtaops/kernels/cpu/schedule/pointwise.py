@@ -11,7 +11,6 @@ For very few output channels the image is read once, in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +25,6 @@ from vtaops.kernels.cpu.schedule.tiles import (
     add_to_stretch,
     hold_in_registers,
     parallel_if,
-    register_tiles,
     rows_of_tile,
     split_vector,
     stretch_of,
@@ -81,13 +79,6 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> PointwiseTile:
 
     vectors = 1 if target.narrow_tiles else min((2, 4, 1), key=cost)
     return PointwiseTile(rows_of_tile(op.out_channels, vectors, target), vectors)
-
-
-def tiles(op: Conv2dOp, target: CpuTarget) -> Iterator[PointwiseTile]:
-    """Yield the candidate tiles."""
-    for vectors, channels in register_tiles((1, 2, 4), (2, 4, 6, 8, 12, 16), target.accumulators):
-        if channels <= op.out_channels:
-            yield PointwiseTile(channels, vectors)
 
 
 def schedule_pointwise(op: Conv2dOp, target: CpuTarget, tile: PointwiseTile | None = None) -> Any:

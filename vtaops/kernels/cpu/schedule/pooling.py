@@ -16,7 +16,7 @@ one instruction each, where LLVM needs five to propagate NaN.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
@@ -69,14 +69,6 @@ def choose_tile(op: PoolOp, target: CpuTarget) -> PoolTile:
     part = largest_divisor(rows, _ROWS[1])
     large = 8 * op.height * op.width > FIRST_CACHE
     return PoolTile(1, part if large and part >= _ROWS[0] else rows)
-
-
-def tiles(op: PoolOp, target: CpuTarget) -> Iterator[PoolTile]:
-    """Yield the candidate tiles."""
-    rows, most = op.out_size[0], gcd(op.batch * op.channels, target.lanes)
-    parts = (part for part in range(_ROWS[0], rows) if rows % part == 0)
-    yield from (PoolTile(1, part) for part in (*parts, rows))
-    yield from (PoolTile(planes, rows) for planes in (2, 4, 8, 16) if most % planes == 0)
 
 
 def schedule_pool(op: PoolOp, target: CpuTarget, tile: PoolTile | None = None) -> Any:

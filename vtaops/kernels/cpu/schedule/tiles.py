@@ -6,9 +6,6 @@ from the number of registers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
-from math import prod
 from typing import Any
 
 from vtaops.kernels.cpu.target import CpuTarget
@@ -34,13 +31,6 @@ PARALLEL_FLOPS = 1 << 21
 
 PARALLEL_ELEMENTS = 1 << 16
 """The same for elementwise operators, which are memory-bound, in elements."""
-
-
-def register_tiles(
-    first: tuple[int, ...], second: tuple[int, ...], limit: int
-) -> Iterator[tuple[int, int]]:
-    """Yield the tiles, by their sides, with at most `limit` vectors of sums."""
-    return (tile for tile in product(first, second) if prod(tile) <= limit)
 
 
 def blocks_by_columns(

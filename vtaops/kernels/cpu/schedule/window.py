@@ -7,7 +7,6 @@ down a column of the window, so that every loaded row serves several results.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ from vtaops.kernels.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     hold_in_registers,
     parallel_if,
-    register_tiles,
     write_cut,
 )
 from vtaops.kernels.cpu.target import CpuTarget
@@ -49,12 +47,6 @@ def choose_tile(op: DepthwiseOp, target: CpuTarget) -> WindowTile:
     if op.window.strides[0] == 1:
         return WindowTile(min(8, rows), target.lanes)
     return WindowTile(ceil_div(rows, ceil_div(rows, 7)), target.lanes)
-
-
-def tiles(op: DepthwiseOp, target: CpuTarget) -> Iterator[WindowTile]:
-    """Yield the candidate tiles."""
-    for vectors, rows in register_tiles((1, 2, 4), (1, 2, 4, 8), target.accumulators):
-        yield WindowTile(rows, vectors * target.lanes)
 
 
 def schedule_depthwise(op: DepthwiseOp, target: CpuTarget, tile: WindowTile | None = None) -> Any:

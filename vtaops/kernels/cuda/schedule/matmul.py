@@ -8,9 +8,7 @@ not a multiple of a tile are padded during the fetch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -20,7 +18,6 @@ from vtaops.kernels.cuda.schedule.binding import (
     bind,
     check_block,
     fetch,
-    fits,
     inline,
     pipeline,
 )
@@ -85,17 +82,6 @@ class MatmulTile:
         """Bytes of shared memory, float32; rows are padded by at most a vector."""
         rows = self.step * sum(self.block)
         return 4 * self.stages * (rows + VECTOR * (self.block[0] + self.step))
-
-
-def tiles(op: ProductOp, target: CudaTarget) -> Iterator[MatmulTile]:
-    """Yield the candidate tiles."""
-    shapes = [((32, 32), (2, 4)), ((64, 64), (4, 4)), ((128, 64), (8, 4)), ((128, 128), (8, 8))]
-    for (block, thread), part, step, stages, parts in product(
-        shapes, ((1, 1), (2, 2)), (8, 16, 32), (1, 2, 3), (1, 8)
-    ):
-        tile = MatmulTile(block, thread, part, step, stages, parts)
-        if fits(check, op, tile, target):
-            yield tile
 
 
 _CHOICE = (

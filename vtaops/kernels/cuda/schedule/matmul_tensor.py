@@ -8,14 +8,12 @@ time. There the epilogue accesses single elements, and memory is written in whol
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from vtaops.base.errors import ScheduleError
 from vtaops.kernels.cuda.schedule import tensorcore
-from vtaops.kernels.cuda.schedule.binding import bind, check_block, fetch, fits, inline, pipeline
+from vtaops.kernels.cuda.schedule.binding import bind, check_block, fetch, inline, pipeline
 from vtaops.kernels.cuda.schedule.product import (
     BANKS,
     Product,
@@ -92,17 +90,6 @@ def suits(op: ProductOp, target: CudaTarget) -> bool:
     """Return whether a GPU's tensor cores support a product's dtypes."""
     product = product_of(op)
     return product.dtype_a == product.dtype_b and target.tensor_cores(product.dtype_a)
-
-
-def tiles(op: ProductOp, target: CudaTarget) -> Iterator[TensorTile]:
-    """Yield the candidate tiles."""
-    shapes = ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 1), (8, 2))
-    for warps, fragments, step, stages, parts in product(
-        (2, 4, 8), shapes, (16, 32, 64), (1, 2, 3), (1, 8)
-    ):
-        tile = TensorTile(warps, fragments, step, stages, parts)
-        if fits(check, op, tile, target):
-            yield tile
 
 
 _CHOICE = (

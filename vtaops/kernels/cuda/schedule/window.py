@@ -9,9 +9,7 @@ memory a thread loads the pixels under all its windows to registers, each once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import product
 from math import prod
 from typing import Any
 
@@ -83,24 +81,6 @@ def choose_tile(op: DepthwiseOp | PoolOp) -> WindowTile:
     threads_y = min(height // 4, max(1, 256 // width))
     tile = WindowTile((height, width), (threads_y, width), registers=True)
     return tile if fits_registers(op, tile) else replace(tile, registers=False)
-
-
-def tiles(op: DepthwiseOp | PoolOp, target: CudaTarget) -> Iterator[WindowTile]:
-    """Yield the candidate tiles."""
-    for block, ty, tx, vy, vx, (shared, registers) in product(
-        ((16, 32), (32, 32)),
-        (1, 2, 4, 8, 16),
-        (8, 16, 32),
-        (1, 2),
-        (1, 2, 4),
-        ((False, False), (True, False), (False, True)),
-    ):
-        whole = block[0] % (ty * vy) == 0 == block[1] % (tx * vx)
-        if not whole or not 32 <= ty * tx <= target.threads:
-            continue
-        tile = WindowTile(block, (ty, tx), (vy, vx), shared, registers)
-        if not registers or fits_registers(op, tile):
-            yield tile
 
 
 def schedule_window(
