@@ -29,6 +29,7 @@ from vtaops.base.files import reason_of
 from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.course import course_app
 from vtaops.cli.demo import demo
+from vtaops.cli.evaluate import evaluate
 from vtaops.cli.exploration import sweep
 from vtaops.cli.hardware import hardware_app
 from vtaops.cli.lists import fetch, list_
@@ -80,7 +81,7 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, verify, prove, tune),
-    "Networks": (demo, quantize, plan, compile, export),
+    "Networks": (demo, quantize, evaluate, plan, compile, export),
     "Reports and lessons": (report_app, sweep, course_app),
     "Hardware": (hardware_app, flash, board_app, bitstream_app),
     "What there is": (list_, fetch),

@@ -95,7 +95,7 @@ def compile(
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
     asked = {"host": host, "prove": not no_prove, "check": not no_check}
-    compiled = _compiled(model, config, search, shapes=given, **asked)
+    compiled = compiled_model(model, config, search, shapes=given, **asked)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -143,7 +143,10 @@ def _to_prove(
 ) -> Iterator[tuple[str, Program | Model]]:
     """Yield programs and networks with their names."""
     if file is not None:
-        yield file.name, Program.load(file) if file.suffix == ".vta" else _compiled(file, config)
+        yield (
+            file.name,
+            Program.load(file) if file.suffix == ".vta" else compiled_model(file, config),
+        )
         return
     from vtaops.compiler import compile
     from vtaops.schedule.workloads import find
@@ -168,7 +171,7 @@ def export(
 
     Example: vtaops export network.vtam -o network
     """
-    bundle = _compiled(model, config, search).export_c(output, force=force)
+    bundle = compiled_model(model, config, search).export_c(output, force=force)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
     options.show(
         figures,
@@ -228,7 +231,7 @@ def _show_placement(
     from vtaops.model.tables import plan_table
 
     if _is_compiled(model):
-        compiled = _compiled(model, config)
+        compiled = compiled_model(model, config)
         rows, name, launches = compiled.plan, compiled.config.name, len(compiled.regions)
         graph = compiled.graph
     else:
@@ -282,7 +285,7 @@ def profile(
     from vtaops.model import tables
     from vtaops.report import network_pictures, save_figure, write_text
 
-    compiled = _compiled(model, config)
+    compiled = compiled_model(model, config)
     models = [compiled]
     known = _quality(quality) if quality else {}
     report = compiled.report(quality=known)
@@ -291,7 +294,7 @@ def profile(
             raise UnsupportedError(
                 f"{model} is compiled for {report.config}; a comparison needs the model itself"
             )
-        models.append(_compiled(model, against))
+        models.append(compiled_model(model, against))
         other = models[1].report(quality=known)
         both = [report.as_dict(), other.as_dict()]
         options.show(both, as_json, tables.network_comparison(report, other))
@@ -355,7 +358,7 @@ def run_model(
     preparation = options.read_preparation(mean, std)
     if preparation and all(path.suffix in (".npy", ".npz") for path in inputs or []):
         raise ModelError("--mean and --std are for pictures; none of the inputs is one")
-    compiled = _compiled(model, config)
+    compiled = compiled_model(model, config)
     samples = _samples(compiled.graph.inputs, inputs or [], preparation)
     begin = time.perf_counter()
     with (
@@ -625,7 +628,7 @@ def _source(path: Path) -> Path:
     return path
 
 
-def _compiled(
+def compiled_model(
     path: Path,
     config: str | None,
     search: str = "off",

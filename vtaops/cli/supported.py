@@ -132,7 +132,7 @@ class Supported:
 @cache
 def supported() -> tuple[Supported, ...]:
     """Return the list."""
-    return read_rows(resources.files("vtaops").joinpath("supported.json").read_text())
+    return read_rows(resources.files("vtaops.cli").joinpath("supported.json").read_text())
 
 
 def read_rows(text: str) -> tuple[Supported, ...]:

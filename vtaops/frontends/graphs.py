@@ -29,6 +29,13 @@ from vtaops.graph.tensor import DTYPES
 DYNAMIC = frozenset({"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"})
 """Operators of files whose scales are computed when they run; the host runs them."""
 
+PRODUCTS = {
+    **dict.fromkeys(("Conv", "ConvInteger", "ConvTranspose", "DeformConv", "QLinearConv"), 1),
+    **dict.fromkeys(("Einsum", "Gemm", "MatMul", "MatMulInteger", "QLinearMatMul"), 1),
+    **dict.fromkeys(("Attention", "GRU", "LSTM", "RNN"), 2),
+}
+"""How many products operators compute; a recurrent one those of its inputs and of its state."""
+
 _NOT_QUANTIZED = Reason("not_quantized", NOT_QUANTIZED)
 _OF_OPERATORS = {
     "no_operator": "VTA has no operator {}",
@@ -281,6 +288,7 @@ class _Emitter:
             tuple(dict.fromkeys(value.kind for value in group)),
             reason.text,
             reason.code,
+            sum(PRODUCTS.get(op, 0) for op in {value.node: value.op for value in group}.values()),
         )
         names = list(map(self._name, outputs))
         tensors = self.graph.add_many(

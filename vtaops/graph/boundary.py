@@ -89,6 +89,8 @@ class Host(GraphOperator):
         Display names of the model's operators that it computes.
     reason, code : str
         Why it does not run on VTA (`vtaops.base.reasons`).
+    products : int
+        How many convolutions and matrix products it computes.
     """
 
     function: HostFunction
@@ -96,6 +98,7 @@ class Host(GraphOperator):
     operators: tuple[str, ...] = ()
     reason: str = "it is not an integer operator"
     code: str = "float"
+    products: int = 0
     arity = None
     takes = DTYPES
 

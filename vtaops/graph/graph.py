@@ -67,6 +67,7 @@ class Graph:
         self.outputs: list[Tensor] = []
         self.tensors: dict[str, Tensor] = {}
         self._makers: dict[str, Node] = {}
+        self._readers: dict[str, list[Node]] = {}
 
     def __repr__(self) -> str:
         given, made = (
@@ -168,8 +169,13 @@ class Graph:
             self._define(tensor)
         node = Node(outputs[0].name, op, tuple(inputs), outputs)
         self.nodes.append(node)
-        self._makers |= dict.fromkeys((tensor.name for tensor in outputs), node)
+        self._connect(node)
         return outputs
+
+    def _connect(self, node: Node) -> None:
+        self._makers |= dict.fromkeys((tensor.name for tensor in node.outputs), node)
+        for name in dict.fromkeys(tensor.name for tensor in node.inputs):
+            self._readers.setdefault(name, []).append(node)
 
     def add_like(
         self, node: Node, op: GraphOperator | None = None, inputs: Sequence[str] | None = None
@@ -230,7 +236,7 @@ class Graph:
 
     def consumers(self, tensor: Tensor) -> list[Node]:
         """Return the nodes that read a tensor, in order."""
-        return [node for node in self.nodes if tensor in node.inputs]
+        return list(self._readers.get(tensor.name, []))
 
     def maker(self, tensor: Tensor) -> Node | None:
         """Return the node that makes a tensor; None if it is an input."""

@@ -47,7 +47,7 @@ from vtaops.program.file_format import loads as load_program
 from vtaops.program.region import Argument, HostStage, NodePlacement, Region, RowSums
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 
 _Record = TypeVar("_Record")
 

@@ -10,11 +10,6 @@ from vtaops.graph.operators import Convolution, Dense, Matmul, TransposedConvolu
 from vtaops.program.region import NodePlacement
 
 _PRODUCTS = (Convolution, Dense, Matmul, TransposedConvolution)
-_FLOAT_PRODUCTS = {
-    **dict.fromkeys(("conv", "dense", "matmul", "gemm", "einsum", "fully_connected"), 1),
-    **dict.fromkeys(("lstm", "gru", "rnn", "attention"), 2),
-}
-"""How many products operators on the host compute, by a part of their names in lower case."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +51,11 @@ def placement(graph: Graph, rows: Sequence[NodePlacement]) -> ArithmeticShare:
     """
     on_vta, products, first = 0, 0, ("", "")
     for node, row in zip(graph.nodes, rows, strict=True):
-        if isinstance(node.op, Host):
-            count = sum(map(_float_products, node.op.operators))
-        else:
-            count = int(isinstance(node.op, _PRODUCTS))
+        op = node.op
+        count = op.products if isinstance(op, Host) else int(isinstance(op, _PRODUCTS))
         products += count
         if row.where == "vta":
             on_vta += count
         elif count:
             first = first if any(first) else (f"{row.name}: {row.reason}", row.code)
     return ArithmeticShare(on_vta, products, *first)
-
-
-def _float_products(name: str) -> int:
-    """Return how many products an operator on the host computes: inputs and state in an LSTM."""
-    found = (count for part, count in _FLOAT_PRODUCTS.items() if part in name.lower())
-    return next(found, 0)

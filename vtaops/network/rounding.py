@@ -298,14 +298,9 @@ def round_average_pool(
     size, quotient = op.window(source).count, scaling.rounding == "quotient"
     if not quotient and (op.differs(source) or not scaling.multiplier.any()):
         return None
-    counts, zero = [size], source.zero_point
-    if op.differs(source):
-        counts = np.unique(np.multiply.outer(*op.counts(source))).tolist()
-    if target.fine and quotient:
-        off = sum(quotient_scale(count).differing for count in counts)
-        return Replacement(op, off, 255 * sum(counts))
+    counts, zero = _counts(op, source), source.zero_point
     if target.fine:
-        return _finest(op, np.array([size * (-128 - zero)]), np.array([size * (127 - zero)]))
+        return _fine_quotient(op, counts) if quotient else _finest(op, *_all_sums(size, zero))
     ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
     made = ops.AveragePool.from_ratio(
         1.0 if quotient else ratio,
@@ -317,6 +312,24 @@ def round_average_pool(
     )
     off = sum(_means_off(made, op, zero, count, size) for count in counts)
     return Replacement(made, off, sum(255 * count + 1 for count in counts))
+
+
+def _all_sums(size: int, zero: int) -> ValueRange:
+    """Return the least and the greatest sum of `size` values, in steps from the zero point."""
+    return np.array([size * (-128 - zero)]), np.array([size * (127 - zero)])
+
+
+def _fine_quotient(op: ops.AveragePool, counts: Sequence[int]) -> Replacement:
+    off = sum(quotient_scale(count).differing for count in counts)
+    return Replacement(op, off, 255 * sum(counts))
+
+
+def _counts(op: ops.AveragePool, source: Tensor) -> list[int]:
+    """Return how many pixels of windows count, in any order."""
+    if not op.differs(source):
+        return [op.window(source).count]
+    found: list[int] = np.unique(np.multiply.outer(*op.counts(source))).tolist()
+    return found
 
 
 def _means_off(made: ops.AveragePool, op: ops.AveragePool, zero: int, count: int, size: int) -> int:

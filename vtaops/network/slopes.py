@@ -44,7 +44,7 @@ def nearest_factors(
     found = []
     for ratio in _ratios(above, shifts_only=shifts_only):
         factors = np.rint(np.array([above, *below]) / ratio).astype(np.int64)
-        if factors[0] < 1 or factors.max() > LARGEST or np.ptp(factors) > LARGEST:
+        if factors[0] < 1 or max(factors.max(), np.ptp(factors)) > LARGEST:
             continue
         negative = factors[1:] if op.table.ndim > 1 else int(factors[1])
         scaling = Requantization.from_ratio(ratio, op.zero_point, bounds)

@@ -274,16 +274,18 @@ def backward(node: Node, shape: Shape, wanted: Storage | None) -> Storage | None
     if _reads_images(node):
         return natural(shape)
     if isinstance(op, POINTWISE):
-        channels = wanted is not None and _has_channels(op, shape, wanted)
-        return wanted if channels or not _by_channel(op) else _by_axis_1(shape)
+        return wanted if _has_channels(op, shape, wanted) else _by_axis_1(shape)
     if isinstance(op, ops.Dense):
         outputs, inputs = op.weight.shape
-        last = wanted is not None and wanted.ends_in(outputs)
-        return wanted.with_channels(inputs, last=True) if wanted and last else as_rows(shape)
-    if isinstance(op, ops.Concat | ops.Slice) and wanted is not None:
-        return _resized(wanted, result, shape, op.axis % len(shape))
-    if isinstance(op, ops.Transpose) and wanted is not None:
+        if wanted is not None and wanted.ends_in(outputs):
+            return wanted.with_channels(inputs, last=True)
+        return as_rows(shape)
+    if wanted is None:
+        return None
+    if isinstance(op, ops.Transpose):
         return _transposed(result, _inverse(op.axes), wanted)
+    if isinstance(op, ops.Concat | ops.Slice):
+        return _resized(wanted, result, shape, op.axis % len(shape))
     return wanted
 
 
@@ -294,9 +296,9 @@ def _reads_images(node: Node) -> bool:
     return isinstance(node.op, PIXELWISE)
 
 
-def _has_channels(op: GraphOperator, shape: Shape, storage: Storage) -> bool:
+def _has_channels(op: GraphOperator, shape: Shape, storage: Storage | None) -> bool:
     """Return whether the channels of a storage are those by which a function may differ."""
-    return not _by_channel(op) or storage.channels_on(1, shape)
+    return not _by_channel(op) or (storage is not None and storage.channels_on(1, shape))
 
 
 def _by_channel(op: GraphOperator) -> bool:

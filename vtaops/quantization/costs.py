@@ -106,14 +106,15 @@ def costs(
     rounded = sqnr("")
     gains = {name: sqnr(name) - rounded for name in tracked("try a tensor in float", tried)}
     worst = sorted(tried, key=lambda name: -gains[name])[:count]
-    written, tensors = producers(quantized), Connections(model)
+    written, tensors, stored = producers(quantized), Connections(model), initializers(quantized)
     result = []
     for name in worst:
-        value, pair = values[name][0], written[found[name]]
-        steps = _steps(value, pair, initializers(quantized))
+        value = values[name][0]
+        steps = _steps(value, written[found[name]], stored)
         advice = _advice(name, value, steps, tensors)
-        result.append(Cost(name, _operator(name, tensors), gains[name], steps, advice))
-    return [cost for cost in result if cost.gain_db > LEAST_GAIN]
+        if gains[name] > LEAST_GAIN:
+            result.append(Cost(name, _operator(name, tensors), gains[name], steps, advice))
+    return result
 
 
 def _values(

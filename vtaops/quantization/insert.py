@@ -9,7 +9,7 @@ read have no pair; a float node reads the integers of a tensor only if that is a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -23,6 +23,7 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     make_node,
+    read_by,
     refill,
     require,
 )
@@ -114,15 +115,7 @@ def _by_breadth(nodes: Sequence[NodeProto]) -> list[NodeProto]:
 def _numbers_before(nodes: Sequence[NodeProto]) -> list[set[int]]:
     """Return, for each node, the numbers of those that write what it reads."""
     writers = {name: number for number, node in enumerate(nodes) for name in node.output}
-    return [{writers[name] for name in _read_by(node) if name in writers} for node in nodes]
-
-
-def _read_by(node: NodeProto) -> Iterator[str]:
-    """Yield the tensors that a node reads, those of the graphs inside it too."""
-    yield from node.input
-    for attribute in node.attribute:
-        for inner in attribute.g.node:
-            yield from _read_by(inner)
+    return [{writers[name] for name in read_by(node) if name in writers} for node in nodes]
 
 
 def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:

@@ -151,24 +151,36 @@ def _files(
 
 def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | None) -> Sample:
     if is_picture(file):
-        name = _only(shapes, str(file))
+        name = only_input(shapes, str(file))
         return {name: read_picture(file, name, shapes[name], preparation)}
+    data = read_arrays(file)
+    return data if isinstance(data, dict) else _single(data, shapes, str(file))
+
+
+def read_arrays(file: Path) -> Sample | Array:
+    """Return the array of an `.npy` file, or those of an `.npz` file by name.
+
+    Raises
+    ------
+    ModelError
+        If the file cannot be read.
+    """
     # Errors of zip files, of zlib, of NumPy's headers, of memory.
     text = f"{file} cannot be read as NumPy data"
     with raising(ModelError, text, Exception), open_file(file) as stream:
         check_unpacked(stream)
         data = np.load(stream)
-        if not isinstance(data, np.ndarray):
-            with data:
-                return {name: data[name] for name in data.files}
-    return _single(data, shapes, str(file))
+        if isinstance(data, np.ndarray):
+            return data
+        with data:
+            return {name: data[name] for name in data.files}
 
 
 def _single(array: Array, shapes: Mapping[str, Shape], place: str) -> Sample:
-    return {_only(shapes, place): array}
+    return {only_input(shapes, place): array}
 
 
-def _only(shapes: Mapping[str, Shape], place: str) -> str:
+def only_input(shapes: Mapping[str, Shape], place: str) -> str:
     """Return the name of the model's only input."""
     if len(shapes) != 1:
         raise ModelError(f"{place} has no names, and the model has the inputs {', '.join(shapes)}")

@@ -1,0 +1,200 @@
+"""The command ``vtaops evaluate``: a quantised model on data with labels, beside float.
+
+Owns its options and its page; see `vtaops.cli`.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from typer import Option
+
+from vtaops.base.errors import ArgumentError
+from vtaops.base.files import NETWORK, read_file
+from vtaops.base.shapes import Array
+from vtaops.cli import options
+from vtaops.cli.networks import compiled_model
+from vtaops.report.files import write_text
+
+if TYPE_CHECKING:
+    from vtaops.graph import Tensor
+    from vtaops.model import Model
+    from vtaops.quantization.evaluation import Accuracy, JudgedSample, Runs, Task
+    from vtaops.quantization.samples import Sample
+
+
+def evaluate(
+    model: options.ModelFile,
+    *,
+    data: Annotated[
+        Path,
+        Option(
+            help="A folder with a folder of pictures for each class; an .npz file with an array "
+            "for each input and `labels`; a .json file in the format of COCO beside its pictures."
+        ),
+    ],
+    against: Annotated[
+        Path | None, Option(help="The float model, an ONNX file with the same inputs and outputs.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        Option(
+            "--output",
+            "-o",
+            help="Page with the worst ten samples beside each other: .html.",
+            callback=options.written(".html"),
+        ),
+    ] = None,
+    config: options.ConfigOrOwn = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    centers: Annotated[
+        bool, Option("--centers", help="Boxes are center, width and height, not corners.")
+    ] = False,
+    score: Annotated[float, Option(help="Score from which a box counts.")] = 0.5,
+    as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Tell how often a quantised model is right, and how often it answers as the float model.
+
+    It runs on fsim, exact to the bit. Boxes count by F1 at an intersection over union of 0.5.
+
+    Example: vtaops evaluate model.vtam --data photos --against model.onnx -o worst.html
+    """
+    from vtaops.quantization.boxes import Boxes
+    from vtaops.quantization.datasets import load_dataset
+    from vtaops.quantization.evaluation import Classes
+    from vtaops.quantization.evaluation import evaluate as judged
+
+    network = compiled_model(model, config, prove=False)
+    shapes = {tensor.name: tensor.shape for tensor in network.graph.inputs}
+    found = load_dataset(data, shapes, options.read_preparation(mean, std))
+    if data.suffix == ".json":
+        (shape,) = shapes.values()
+        across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
+        task: Task = Boxes((across[1], across[0]), corners=not centers, least=score)
+    else:
+        task = Classes(int(np.size(found.cases[0].label)))
+    with options.progress_bar(f"evaluate {model.name}"):
+        evaluation = judged(_runs(network), _exact(against, network), found, task)
+    if output is not None:
+        write_text(output, _page(model.name, evaluation))
+    options.show(evaluation.as_dict(), as_json, _table(evaluation.worst), str(evaluation))
+
+
+def _runs(model: Model) -> Runs:
+    """Return a function that runs a model on real numbers."""
+    inputs, outputs = model.graph.inputs, model.graph.outputs
+
+    def run(sample: Sample) -> Sequence[Array]:
+        made = model.run({tensor.name: _rounded(tensor, sample[tensor.name]) for tensor in inputs})
+        arrays = made if isinstance(made, tuple) else (made,)
+        return [_real(tensor, array) for tensor, array in zip(outputs, arrays, strict=True)]
+
+    return run
+
+
+def _rounded(tensor: Tensor, array: Array) -> Array:
+    """Return real numbers as the integers of an input, if it has any."""
+    if tensor.dtype not in ("int8", "uint8") or array.dtype.kind != "f":
+        return array
+    ends = np.iinfo(tensor.dtype)
+    steps = np.rint(array / tensor.scale) + tensor.zero_point
+    return np.asarray(np.clip(steps, ends.min, ends.max)).astype(tensor.dtype)
+
+
+def _real(tensor: Tensor, array: Array) -> Array:
+    if tensor.dtype not in ("int8", "uint8"):
+        return array
+    steps = array.astype(np.float32) - tensor.zero_point
+    return np.asarray(steps * np.float32(tensor.scale))
+
+
+def _exact(path: Path | None, model: Model) -> Runs | None:
+    """Return a function that runs the float model, whose inputs are those of a model in order."""
+    if path is None:
+        return None
+    from vtaops.graph.onnx_files import input_shapes, opened, read
+    from vtaops.graph.probe import Probe
+
+    names, inputs = [*input_shapes(read(path))], model.graph.inputs
+    if len(names) != len(inputs):
+        raise ArgumentError(f"{path} has {len(names)} inputs, {model.name} {len(inputs)}")
+    shapes = {name: tensor.shape for name, tensor in zip(names, inputs, strict=True)}
+    probe = Probe(opened(path, shapes), exact=False)
+
+    def run(sample: Sample) -> Sequence[Array]:
+        arrays = (sample[tensor.name] for tensor in inputs)
+        return [*probe.run(dict(zip(names, arrays, strict=True))).values()]
+
+    return run
+
+
+def _table(worst: Sequence[JudgedSample]) -> Any:
+    columns = {"sample": "", "label": "", "float": "", "answer": "", "SQNR dB": ".1f"}
+    rows = [
+        (one.case.name, *(one.texts.get(key) for key in ("label", "float", "answer")), one.sqnr_db)
+        for one in worst
+    ]
+    return options.list_table(f"The worst {len(rows)} samples", columns, rows)
+
+
+def _page(name: str, evaluation: Accuracy) -> str:
+    """Return a page with the figures and the pictures of the worst samples beside each other."""
+    cards = "".join(map(_card, evaluation.worst))
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{html.escape(name)}</title><style>body{{font:14px sans-serif;margin:2em}}"
+        "figure{display:inline-block;width:220px;margin:8px;vertical-align:top}"
+        "img{width:220px;image-rendering:pixelated}dt{float:left;margin-right:.5em;color:#666}"
+        f"</style></head><body><h1>{html.escape(name)}</h1><p>{html.escape(str(evaluation))}</p>"
+        f"<h2>The worst {len(evaluation.worst)}</h2>{cards}</body></html>\n"
+    )
+
+
+def _card(result: JudgedSample) -> str:
+    texts = dict(result.texts)
+    if result.sqnr_db is not None:
+        texts["SQNR"] = f"{result.sqnr_db:.1f} dB"
+    rows = "".join(
+        f"<dt>{html.escape(key)}</dt><dd>{html.escape(text)}</dd>" for key, text in texts.items()
+    )
+    caption = f"<figcaption><b>{html.escape(result.case.name)}</b><dl>{rows}</dl></figcaption>"
+    return f"<figure>{_picture(result)}{caption}</figure>"
+
+
+def _picture(result: JudgedSample) -> str:
+    """Return the picture of a sample: its file, or its first input if that is one."""
+    file = result.case.picture
+    if file is not None:
+        data, kind = read_file(file, NETWORK), file.suffix[1:].lower().replace("jpg", "jpeg")
+    else:
+        array = next(iter(result.case.read().values()))
+        pixels = _pixels(array)
+        if pixels is None:
+            return ""
+        data, kind = _bitmap(pixels), "bmp"
+    return f'<img alt="" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
+
+
+def _pixels(array: Array) -> Array | None:
+    """Return an input as pixels (height, width, 3) of 8 bits; None if it is no picture."""
+    if array.ndim != 4 or len(array) != 1 or not {array.shape[1], array.shape[3]} & {1, 3}:
+        return None
+    image = array[0] if array.shape[3] in (1, 3) else array[0].transpose(1, 2, 0)
+    low, high = float(image.min()), float(image.max())
+    grey = np.rint((image - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
+    return np.broadcast_to(grey, (*grey.shape[:2], 3))
+
+
+def _bitmap(pixels: Array) -> bytes:
+    """Return pixels as an uncompressed BMP file, which browsers show."""
+    height, width, _ = pixels.shape
+    rows = np.zeros((height, -(-width * 3 // 4) * 4), np.uint8)
+    rows[:, : width * 3] = pixels[:, :, ::-1].reshape(height, -1)
+    header = np.array([54 + rows.size, 0, 54, 40, width, -height], "<i4").tobytes()
+    return b"BM" + header + np.array([1, 24], "<i2").tobytes() + bytes(24) + rows.tobytes()

@@ -1,0 +1,153 @@
+"""Data with labels: pictures in folders by class, arrays with labels, pictures with boxes."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vtaops.base.errors import ModelError, raising
+from vtaops.base.files import exists
+from vtaops.base.shapes import Array
+from vtaops.quantization.pictures import Preparation, is_picture, read_picture
+from vtaops.quantization.samples import Sample, load_samples, only_input, read_arrays
+
+LABELS = "labels"
+"""Name of the array of labels in an `.npz` file."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A sample: its name, how it is read, its label if there is one, and its picture.
+
+    A label is the number of a class, an array of such numbers for a sequence, or boxes as rows of
+    (class, left, top, right, bottom) in shares of the picture; categories of COCO are numbered in
+    the order of their own numbers.
+    """
+
+    name: str
+    read: Callable[[], Sample]
+    label: Any = None
+    picture: Path | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples, and the names of classes by their numbers, if there are any."""
+
+    cases: Sequence[Case]
+    classes: Mapping[int, str]
+
+
+def load_dataset(
+    source: str | Path, shapes: Shapes, preparation: Preparation | None = None
+) -> Dataset:
+    """Return the data in a folder or file.
+
+    Parameters
+    ----------
+    source
+        A folder with a folder of pictures for each class: classes are numbered in the order of
+        their names, or by their names if all are numbers. Or an `.npz` file with an array for each
+        input and an array `labels`; or a `.json` file in the format of COCO, whose pictures lie
+        beside it; or any calibration data, which have no labels.
+    shapes
+        Shapes of the model's inputs by name.
+    preparation
+        Preparation of pictures; by default their pixels become -1..1.
+
+    Raises
+    ------
+    ModelError
+        If there are no data, or they do not suit the model.
+    """
+    path = Path(source)
+    if not exists(path):
+        raise ModelError(f"the data {path} do not exist")
+    if path.suffix == ".npz":
+        return _arrays(path, shapes)
+    if path.suffix == ".json":
+        return _boxes(path, shapes, preparation)
+    folders = sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
+    if folders:
+        return _by_class(folders, shapes, preparation)
+    return Dataset([*_unlabelled(load_samples(path, shapes, None, preparation))], {})
+
+
+def _by_class(folders: Sequence[Path], shapes: Shapes, preparation: Preparation | None) -> Dataset:
+    """Return the pictures in folders, whose classes are their names if all of these are numbers."""
+    named = all(folder.name.isdecimal() for folder in folders)
+    classes = {int(each.name) if named else n: each for n, each in enumerate(folders)}
+    cases = [
+        _pictured(file, shapes, preparation, number)
+        for number, folder in classes.items()
+        for file in sorted(filter(is_picture, folder.iterdir()))
+    ]
+    if not cases:
+        raise ModelError(f"the folders in {folders[0].parent} hold no pictures")
+    return Dataset(cases, {number: folder.name for number, folder in classes.items()})
+
+
+def _pictured(file: Path, shapes: Shapes, preparation: Preparation | None, label: Any) -> Case:
+    name = only_input(shapes, str(file))
+
+    def read() -> Sample:
+        return {name: read_picture(file, name, shapes[name], preparation)}
+
+    return Case(f"{file.parent.name}/{file.name}", read, label, file)
+
+
+def _unlabelled(samples: Sequence[Sample]) -> Iterator[Case]:
+    for number, sample in enumerate(samples):
+        yield Case(f"sample {number}", partial(dict, sample))
+
+
+def _arrays(path: Path, shapes: Shapes) -> Dataset:
+    """Return the samples of a file of arrays, with one label each if it has labels."""
+    arrays = read_arrays(path)
+    assert isinstance(arrays, dict)  # as the suffix says
+    labels = arrays.pop(LABELS, None) if LABELS not in shapes else None
+    cases = [*_unlabelled(load_samples(arrays, shapes))]
+    if labels is None:
+        return Dataset(cases, {})
+    if len(labels) != len(cases) or labels.dtype.kind not in "iu":
+        raise ModelError(
+            f"{path}: {LABELS!r} holds {len(labels)} values of {labels.dtype}; give one whole "
+            f"number, or a row of them, for each of the {len(cases)} samples"
+        )
+    pairs = zip(cases, labels, strict=True)
+    return Dataset([replace(case, label=label) for case, label in pairs], {})
+
+
+def _boxes(path: Path, shapes: Shapes, preparation: Preparation | None) -> Dataset:
+    """Return the pictures of a file of COCO with their boxes."""
+    with raising(ModelError, f"{path} is no list of boxes in the format of COCO", Exception):
+        content = json.loads(path.read_text())
+        kinds = sorted({box["category_id"] for box in content["annotations"]})
+        names = {each["id"]: each["name"] for each in content.get("categories", ())}
+        numbers = {kind: number for number, kind in enumerate(sorted(names) or kinds)}
+        rows: dict[int, list[list[float]]] = defaultdict(list)
+        for box in content["annotations"]:
+            rows[box["image_id"]].append([numbers[box["category_id"]], *map(float, box["bbox"])])
+        images = [
+            (path.parent / image["file_name"], _shares(rows[image["id"]], image))
+            for image in content["images"]
+        ]
+    classes = {numbers[kind]: name for kind, name in names.items()}
+    return Dataset([_pictured(file, shapes, preparation, label) for file, label in images], classes)
+
+
+def _shares(rows: Sequence[Sequence[float]], image: Mapping[str, Any]) -> Array:
+    """Return boxes of left, top, width and height in pixels as shares of a picture, by corners."""
+    boxes = np.array(rows, np.float64).reshape(-1, 5)
+    boxes[:, 3:] += boxes[:, 1:3]
+    boxes[:, 1:] /= [image["width"], image["height"]] * 2
+    return boxes
