@@ -24,6 +24,7 @@ from vtaops import Conv2d, HardwareConfig, VTAError
 from vtaops.compiler.metaschedule import tune
 from vtaops.compiler.tuner import search
 from vtaops.lowering import Capacity, LoweringOptions, emit, link, whole
+from vtaops.lowering.tree.tir import parse
 from vtaops.program import Program
 from vtaops.schedule import flatten
 from vtaops.schedule.steps import (
@@ -67,7 +68,8 @@ def evolve(op: Conv2d, config: HardwareConfig, trials: int) -> dict[str, Any]:
         nonlocal tried, failed
         tried += 1
         try:
-            fragment = emit(flatten(module), op.buffers(config), config, OPTIONS)
+            tree = parse(flatten(module)["main"], config)
+            fragment = emit(tree, op.buffers(config), config, OPTIONS)
         except VTAError:
             failed += 1
             raise

@@ -210,14 +210,14 @@ BUGS = (
     Bug(
         "first products accumulate instead of overwriting",
         "lowering/passes/overwrite.py",
-        "i.with_fields(uop_end=stop, overwrite=1)",
-        "i.with_fields(uop_end=stop)",
+        "replace(i, uop_end=stop, overwrite=1)",
+        "replace(i, uop_end=stop)",
     ),
     Bug(
         "overwriting product one micro-op too long",
         "lowering/passes/overwrite.py",
-        "i.with_fields(uop_begin=stop)",
-        "i.with_fields(uop_begin=stop - 1)",
+        "replace(i, uop_begin=stop)",
+        "replace(i, uop_begin=stop - 1)",
     ),
     Bug(
         "POST rounds never",
@@ -264,8 +264,8 @@ BUGS = (
     Bug(
         "parts of a concatenation at the first slot",
         "lowering/linking/link.py",
-        "return i.dram_base + offset // element",
-        "return i.dram_base",
+        "replace(i, dram_base=i.dram_base + offset // element)",
+        "replace(i, dram_base=i.dram_base)",
     ),
     Bug(
         "forwarded LOAD one element too far",

@@ -502,7 +502,7 @@ def with_tokens(operations: list[Operation]) -> list[Operation]:
     """Return the operations with relays, FINISH and the flags of their tokens."""
     ordered, _, flags = insert_tokens(operations)
     return [
-        o.elsewhere(instruction=o.instruction.with_fields(**dict(zip(FLAGS, own, strict=True))))
+        o.elsewhere(instruction=replace(o.instruction, **dict(zip(FLAGS, own, strict=True))))
         for o, own in zip(ordered, flags.tolist(), strict=True)
     ]
 

@@ -199,11 +199,11 @@ def micro_op_in_use(opened: Opened, config: HardwareConfig) -> list[Any]:
                 device,
                 serialise(
                     [
-                        load.with_fields(dram_base=before.address // 4),
+                        replace(load, dram_base=before.address // 4),
                         Gemm(reset=1, uop_end=1, iter_out=1, iter_in=2, dst_factor_in=1),
                         Alu(alu_op=AluOp.ADD, use_imm=1, imm=1, uop_begin=first, uop_end=first + 1,
                             iter_out=1, iter_in=300),
-                        load.with_fields(dram_base=after.address // 4),
+                        replace(load, dram_base=after.address // 4),
                         store,
                     ]
                 ),

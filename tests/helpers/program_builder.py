@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops import HardwareConfig, Program
-from vtaops.machine.config import Memory
+from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import (
     AluOp,
     Encoding,
@@ -23,6 +23,7 @@ from vtaops.machine.isa import (
     words_to_array,
 )
 from vtaops.program import NO_BUFFER, ProgramBuilder, Role
+from vtaops.program.builder import one_row
 
 TINY = HardwareConfig.load("tiny")
 PYNQ = HardwareConfig.load("pynq")
@@ -196,3 +197,25 @@ def burst(tokens, config=TINY):
         builder.nop(Memory.UOP, pop_prev=1)
     builder.finish()
     return builder.build()
+
+
+EXTENDED = replace(TINY, extensions=tuple(Extension))
+
+
+def forwarding(tiles=2):
+    """Return a program whose second product reads what the first one left in OUT."""
+    b = ProgramBuilder(EXTENDED)
+    inp = b.tiles("inp", Role.INPUT, tiles, Memory.INP)
+    wgt = b.tiles("wgt", Role.PARAMETER, 1, Memory.WGT)
+    out = b.tiles("out", Role.OUTPUT, tiles)
+    b.load_micro_ops(b.micro_ops((0, 0, 0)), 1)
+    b.reset(0, tiles)
+    b.load(Memory.INP, inp, 0, 0, tiles)
+    b.load(Memory.WGT, wgt, 0, 0, 1, push_next=1)
+    b.gemm(0, tiles, pop_prev=1, push_prev=1)
+    load = one_row(Load, Memory.INP, 0, 0, tiles)
+    b.add(replace(load, forward=1, pop_next=1, push_next=1))
+    b.gemm(0, tiles, pop_prev=1, push_next=1)
+    b.store(out, 0, 0, tiles, pop_prev=1, push_prev=1)
+    b.finish(pop_next=1)
+    return b.build()

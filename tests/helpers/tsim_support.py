@@ -61,3 +61,10 @@ def build_wrong_models(
         (folder / driver.name).write_text(driver.read_text() + DRIVER)
         patch.setattr(build, "harness", lambda _: [folder / driver.name, *headers])
         return build.build_model(config, parameters, axi=True)
+
+
+# Few models, each built once: the least and the usual tiles, batches, words that hold several
+# elements of a scratchpad and words that are a part of one.
+MODELS = [
+    ("tiny", 8), ("tiny", 64), ("pynq", 8), ("4x8_i8w8a32_15_16_16_18", 32), ("extended", 8)
+]  # fmt: skip

@@ -64,7 +64,6 @@ class Operation:
 
     @property
     def rows(self) -> Ints | None:
-        """The micro-ops that it executes."""
         i = self.instruction
         if self.micro_ops is None or not isinstance(i, LoopInstruction):
             return None

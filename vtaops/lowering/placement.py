@@ -110,7 +110,6 @@ def _used(fragment: Fragment) -> dict[Memory, int]:
 
 
 def _shifted(fragment: Fragment, offsets: Mapping[Memory, int]) -> Fragment:
-    """Return a fragment relocated by `offsets` in the scratchpads."""
     if not any(offsets.values()):
         return fragment
     shift = _Shift({**dict.fromkeys(_MEMORIES, 0), **offsets})
@@ -121,8 +120,6 @@ def _shifted(fragment: Fragment, offsets: Mapping[Memory, int]) -> Fragment:
 
 
 class _Shift:
-    """Relocates operations in the scratchpads."""
-
     def __init__(self, offsets: dict[Memory, int]) -> None:
         self._offsets = offsets
 
@@ -141,10 +138,10 @@ class _Shift:
         if isinstance(i, Load | Store):
             memory = Memory(i.memory)
             memory = memory if memory in _MEMORIES else Memory.ACC
-            return i.with_fields(sram_base=i.sram_base + self._offsets[memory])
+            return replace(i, sram_base=i.sram_base + self._offsets[memory])
         return self._post(i) if isinstance(i, Post) else i
 
     def _post(self, post: Post) -> Post:
         row = post.row + self._offsets[Memory.POST] * post.reads_row
         table = post.table_index + self._offsets[Memory.TABLE] * post.use_table
-        return post.with_fields(row=row, table_index=table)
+        return replace(post, row=row, table_index=table)

@@ -44,9 +44,9 @@ def with_table(fragment: Fragment) -> Fragment:
                 processed[access.indices] = enabled
         if isinstance(i, Post):
             enabled = bool(i.enable)
-            operation = replace(operation, instruction=i.with_fields(use_table=i.enable))
+            operation = replace(operation, instruction=replace(i, use_table=i.enable))
         elif operation.post.enable:
-            operation = replace(operation, post=operation.post.with_fields(use_table=1))
+            operation = replace(operation, post=replace(operation.post, use_table=1))
         operations.append(operation)
     buffers = (*fragment.buffers, table)
     return replace(fragment, operations=tuple(operations), buffers=buffers)

@@ -71,17 +71,14 @@ class Access(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return len(self.offsets)
 
     @property
     def end(self) -> int:
-        """One past the last element."""
         return self.first + int(self.offsets[-1]) + 1
 
     @property
     def elements(self) -> Ints:
-        """The elements."""
         return self.first + self.offsets
 
     @property

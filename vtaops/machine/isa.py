@@ -15,13 +15,13 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from functools import cache, lru_cache
+from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,6 @@ from vtaops.machine.config import POST_ROWS, TABLES, Extension, HardwareConfig, 
 WORD_BITS = 64
 INSTRUCTION_WORDS = 2
 MICRO_OP_BITS = 32
-
-
-Changed = TypeVar("Changed", bound="Instruction")
 
 
 class Opcode(IntEnum):
@@ -100,29 +97,6 @@ class Instruction:
     def unit(self) -> Unit:
         """The unit that executes this instruction."""
         return Unit.COMPUTE
-
-    def with_fields(self: Changed, **changes: int) -> Changed:
-        """Return this instruction with some fields changed.
-
-        As `dataclasses.replace`, in a third of the time: the compiler does little else.
-        """
-        cls: Any = type(self)
-        values, setters = _access(cls)
-        new: Changed = object.__new__(cls)
-        for value, set_field in zip(values(self), setters.values(), strict=True):
-            set_field(new, value)
-        for name, value in changes.items():
-            if name not in setters:
-                raise TypeError(f"{cls.__name__} has no field {name!r}")
-            setters[name](new, value)
-        return new
-
-
-@cache
-def _access(cls: type[Instruction]) -> tuple[Callable[[Any], Any], dict[str, Any]]:
-    """Return how to get the values of all fields, and how to set each of them."""
-    names = [field.name for field in fields(cls)]
-    return attrgetter(*names), {name: getattr(cls, name).__set__ for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +361,6 @@ class Slot:
 
     @property
     def range(self) -> range:
-        """Values that the field can hold."""
         if self.signed:
             return range(-(1 << (self.width - 1)), 1 << (self.width - 1))
         return range(1 << self.width)

@@ -230,7 +230,6 @@ class Patches(View):
 
     @property
     def window(self) -> Window:
-        """The window."""
         sides = self.top, self.left, self.bottom, self.right
         steps, gaps = (self.row_step, self.column_step), (self.row_dilation, self.column_dilation)
         return Window((self.rows, self.columns), steps, sides, gaps)

@@ -180,7 +180,7 @@ def finished(fragment: Fragment, op: Operator) -> Fragment:
     assert op.clip is not None  # as it has scales
     numbers = dict(zip(("zero_point", "low", "high"), (op.zero_point, *op.clip), strict=True))
     operations = tuple(
-        replace(o, instruction=o.instruction.with_fields(**numbers))
+        replace(o, instruction=replace(o.instruction, **numbers))
         if isinstance(o.instruction, Post) and o.instruction.enable
         else o
         for o in fragment.operations

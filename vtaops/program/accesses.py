@@ -76,8 +76,6 @@ def count_accesses(program: Program) -> Accesses:
 
 
 class _Counter:
-    """Counts accesses while walking through a program."""
-
     def __init__(self, program: Program) -> None:
         config = program.config
         self._program, self._config = program, config
@@ -87,7 +85,6 @@ class _Counter:
         self._post = Post()
 
     def run(self) -> Accesses:
-        """Return the counts."""
         counts = self._counts
         counts["dram_read_bytes"] = len(self._program) * INSTRUCTION_BYTES
         for _, instruction, micro_ops in walk(self._program):
@@ -125,7 +122,6 @@ class _Counter:
             self._counts["out_writes"] += i.sram_size
 
     def _results(self, i: LoopInstruction, steps: int) -> None:
-        """Count an instruction's micro-ops, accumulators and post-processing."""
         post = self._post
         sources = 2 if isinstance(i, Alu) and not i.use_imm else 1
         self._counts["uop_reads"] += sources * i.iterations
@@ -138,7 +134,6 @@ class _Counter:
             self._counts["table_reads"] += steps * post.use_table
 
     def _operands(self, i: LoopInstruction, micro_ops: Ints) -> None:
-        """Count the input and weight tiles that an instruction reads."""
         if isinstance(i, Alu) or i.reset:
             return
         tiles = WINDOW_TILES if isinstance(i, Depthwise | Pool) else 1
@@ -158,7 +153,6 @@ class _Held:
         self._tiles = 0  # number of elements from there
 
     def write(self, base: int, size: int) -> None:
-        """Forget the elements if one of them is overwritten."""
         if any((self._index + t - base) % self._depth < size for t in range(self._tiles)):
             self._index = -1
 

@@ -105,7 +105,6 @@ def _instruction_text(program: Program, instruction: isa.Instruction, relocation
 
 
 def _table(program: Program) -> str:
-    """Return the micro-op table, one line per run of evenly spaced micro-ops."""
     table = isa.Encoding.of(program.config).decode_micro_ops(program.micro_ops)
     rows = [("range", "dst", "src", "wgt")]
     for begin, end in _even_runs(table):

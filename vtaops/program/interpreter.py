@@ -84,7 +84,6 @@ class Interpreter:
         self.first_overflow: tuple[int, int, int] | None = None
 
     def place(self, address: int, image: npt.NDArray[np.generic]) -> None:
-        """Write the bytes of an array to the DRAM."""
         flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
         self.dram[address : address + flat.size] = flat
 
@@ -164,7 +163,6 @@ class Interpreter:
         self.counters[f"{name}_load_nbytes"] += insn.x_size * insn.y_size * element_bytes
 
     def _output(self, first: int, count: int) -> Integers:
-        """Return elements of the output memory, as int8."""
         source = self.out if self.separate_out else self.acc
         return source[first : first + count].astype(np.int8).astype(np.int64)
 

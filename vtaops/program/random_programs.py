@@ -101,8 +101,6 @@ def random_inputs(
 
 @dataclass(frozen=True)
 class _Window:
-    """Consecutive elements of a memory."""
-
     base: int
     size: int
 
@@ -230,7 +228,6 @@ class _Writer:
     # --------------------------------------------------------------------- LOAD and STORE
 
     def _fill(self, memory: Memory, window: _Window) -> None:
-        """Load a whole window."""
         source = self.sources[memory]
         first = self._integer(0, source.tiles.size - window.size)
         self.builder.load(memory, source.buffer, window.base, first, window.size)

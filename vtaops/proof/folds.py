@@ -121,7 +121,6 @@ class Folds:
         return places, bool((self._keys[places] == tiles.key).all())
 
     def are_folded(self) -> Flags:
-        """Return which tiles of the program are folded."""
         return self._folded[self._which]
 
     def step(self, weight: npt.NDArray[np.integer[Any]]) -> int:

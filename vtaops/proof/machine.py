@@ -109,7 +109,6 @@ class TermMachine:
         """For each name: its group, its place there, and its place among those that are read."""
 
     def run(self) -> None:
-        """Compute the terms of all names."""
         levels: dict[int, list[TileStep]] = defaultdict(list)
         for step, level in zip(self.names.steps, self.names.levels.tolist(), strict=False):
             levels[level].append(step)
@@ -174,7 +173,6 @@ class TermMachine:
     # ------------------------------------------------------------------------ tiles by name
 
     def _terms(self, names: Ints, shape: tuple[int, ...]) -> Terms:
-        """Return the terms of tiles of the given shape."""
         groups, rows = self._group[names], self._row[names]
         if (groups == groups[0]).all():
             return self._of_group(int(groups[0]), rows, shape)
@@ -231,7 +229,6 @@ class TermMachine:
     # ---------------------------------------------------------------------------- operations
 
     def _made(self, what: Operation, steps: list[TileStep]) -> Any:
-        """Return the tiles of steps."""
         match what:
             case ("zeros",):
                 return np.zeros((1, 1), np.int8)
@@ -368,7 +365,6 @@ class TermMachine:
     def _post(
         self, post: Post, steps: list[TileStep], acc: Ints, bias: Ints, scale: Ints, table: Ints
     ) -> Terms:
-        """Return the result of a POST on accumulators."""
         fields = self.fields
         x, row = self._terms(acc, self.config.acc.shape), self.config.post.shape
         if not post.enable:

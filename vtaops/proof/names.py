@@ -177,7 +177,6 @@ class NameMachine:
         self._plans: dict[tuple[bytes, bytes], Iterations] = {}
 
     def run(self) -> None:
-        """Execute the program."""
         micro_ops = Encoding.of(self.config).decode_micro_ops(self.program.micro_ops)
         relocations = self.program.relocations.tolist()
         for index, instruction in enumerate(self.program.decode()):
@@ -203,7 +202,6 @@ class NameMachine:
     # -------------------------------------------------------------------------------- names
 
     def make(self, what: tuple[Any, ...], count: int, *operands: Names) -> Ints:
-        """Return the names of new tiles."""
         number, first = len(self.steps), self.count
         if number == len(self.levels):
             self.levels = np.concatenate([self.levels, np.zeros_like(self.levels)])
@@ -369,7 +367,6 @@ class Iterations:
 
     @cached_property
     def src(self) -> Ints:
-        """Its source."""
         i = self._instruction
         alone = i.reset or _is_immediate(i)
         return self.dst if alone else elements(i, "src", self._micro_ops[:, 1])

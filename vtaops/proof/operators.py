@@ -51,7 +51,6 @@ def require_reasonable(op: records.WindowedRecord, image: Shape, result: Shape) 
 
 @singledispatch
 def _result(op: Record, fields: Fields, x: Terms, given: Given) -> Terms:
-    """Return the result of an operator for its sums."""
     return fields.byte(x)
 
 

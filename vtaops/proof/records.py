@@ -87,7 +87,6 @@ class Record:
 
     @property
     def kind(self) -> str:
-        """Name of the operator's class."""
         return type(self).__name__.removesuffix("Record")
 
     def arguments(self, block: int) -> Needed:
@@ -118,12 +117,10 @@ class WindowedRecord(Record):
 
     @property
     def window(self) -> Window:
-        """The window."""
         return Window(self.kernel, self.strides, self.padding, self.dilation)
 
     @property
     def out_size(self) -> Size:
-        """Size of the result."""
         return self.window.out_size(self.height, self.width)
 
 

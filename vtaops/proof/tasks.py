@@ -126,7 +126,6 @@ def operator_task(program: Program, against: Any) -> ProofTask:
 
 
 def _unknown(name: str, program: Program, reason: str) -> ProofTask:
-    """Return a task of which nothing can be proven."""
     return ProofTask(name, program, lambda *_: {}, (), {}, (), {}, unknown=reason)
 
 
@@ -182,7 +181,6 @@ def _in_order(buffer: Buffer) -> bool:
 
 
 def _result(record: Record, result: Buffer, fields: Fields, values: Values) -> Values:
-    """Return the result of an operator by its definition."""
     if isinstance(record, WindowedRecord):
         require_reasonable(record, values["data"].shape, result.shape)
     return {result.name: result_of(fields, record, values)}

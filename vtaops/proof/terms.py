@@ -83,7 +83,6 @@ class Terms:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
         return self.value.shape[1:]
 
     @property
@@ -205,7 +204,6 @@ class Fields:
         return keys
 
     def residues(self, keys: Keys) -> Floats:
-        """Return the residues of keys."""
         halves = [half for word in keys for half in (word & _LOW, word >> _HALF)]
         return self.centred(np.array(halves, np.float64))
 
@@ -353,7 +351,6 @@ class Fields:
         return Terms(value, middle, radius, x.shift + y.shift, degree=max(x.degree, y.degree))
 
     def product_of(self, x: Terms, y: Terms) -> Terms:
-        """Return the products."""
         x, y = self.settled(x), self.settled(y)
         value = self.product(*aligned(x.value, y.value))
         with np.errstate(over="ignore", invalid="ignore"):  # consecutive MULs

@@ -129,8 +129,7 @@ def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
             place = places[relocation]
             relocation = place.buffer
             if place.offset:
-                base = _base_behind(place.offset, instruction, config)
-                instruction = instruction.with_fields(dram_base=base)
+                instruction = _behind(place.offset, instruction, config)
         at = {"instruction": instruction, "relocation": relocation, "operator": number}
         bound.append(operation.elsewhere(**at))
     return bound
@@ -195,7 +194,6 @@ def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[Operat
 
 
 def _checked_places(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Place]:
-    """Return the places of a part, after checking each."""
     own = part.fragment.buffers
     title = f"part {number}" + (f" ({part.name})" if part.name else "")
     if len(part.places) != len(own):
@@ -262,13 +260,13 @@ def _granules_of(config: HardwareConfig) -> tuple[int, list[int]]:
     return granule, [config.dram_element_bytes(memory) // granule for memory in Memory]
 
 
-def _base_behind(offset: int, i: Instruction, config: HardwareConfig) -> int:
-    """Return the first DRAM element of an instruction whose access moves by `offset` bytes."""
+def _behind(offset: int, i: Instruction, config: HardwareConfig) -> Instruction:
+    """Return an instruction that accesses what lies `offset` bytes behind in DRAM."""
     assert isinstance(i, Load | Store)
     element = config.dram_element_bytes(Memory(i.memory))
     if offset % element:
         raise ProgramError(f"offset {offset} is not a multiple of {element}-byte elements")
-    return i.dram_base + offset // element
+    return replace(i, dram_base=i.dram_base + offset // element)
 
 
 def _dram_access(

@@ -97,7 +97,8 @@ def _part(operation: Operation, i: Load, piece: _Piece, granules: Elements) -> O
     at: dict[str, int] = {"dram_base": i.dram_base + piece.y * i.x_stride + piece.x}
     if forwards := piece.source >= 0:
         at = {"dram_base": piece.source, "x_stride": piece.stride, "forward": 1}
-    load = i.with_fields(
+    load = replace(
+        i,
         **at,
         sram_base=base,
         y_size=piece.rows,
@@ -181,7 +182,8 @@ def _stored(operation: Operation, needed: npt.NDArray[np.bool_]) -> list[Operati
         columns = np.flatnonzero(rows[y])
         x, end = int(columns[0]), int(columns[-1]) + 1
         first = i.sram_base + y * i.x_size + x
-        store = i.with_fields(
+        store = replace(
+            i,
             sram_base=first,
             dram_base=i.dram_base + y * i.x_stride + x,
             y_size=1,

@@ -56,7 +56,6 @@ class _Resets:
         self._divided: dict[object, Division] = {}
 
     def removed(self) -> list[Operation]:
-        """Return the operations with as few resets as possible."""
         for number, place in enumerate(self._places):
             i = self._operations[place].instruction
             if isinstance(i, Gemm) and i.reset:
@@ -149,7 +148,6 @@ def _runs(operations: list[Operation], kind: type[Product]) -> list[int]:
 
 
 def _product(operation: Operation) -> tuple[Product, Elements]:
-    """Return the instruction and the micro-ops of a product."""
     assert isinstance(operation.instruction, Product)
     assert operation.micro_ops is not None
     return operation.instruction, operation.micro_ops
@@ -176,13 +174,11 @@ def _split(operation: Operation, pending: Mask, config: HardwareConfig) -> Divis
         fresh[elements] = False
         stop += 1
     head = (
-        [replace(operation, instruction=i.with_fields(uop_end=stop, overwrite=1))]
+        [replace(operation, instruction=replace(i, uop_end=stop, overwrite=1))]
         if stop > i.uop_begin
         else []
     )
-    rest = (
-        [replace(operation, instruction=i.with_fields(uop_begin=stop))] if stop < i.uop_end else []
-    )
+    rest = [replace(operation, instruction=replace(i, uop_begin=stop))] if stop < i.uop_end else []
     return head, rest
 
 
@@ -192,4 +188,4 @@ def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Opera
     steps = [getattr(i, f"{operand}_factor_{loop}", 0) for operand in ("dst", "src", "wgt")]
     extent: dict[str, Any] = {f"iter_{loop}": stop - first}
     own = rows + first * np.array(steps, np.int64) if first else rows
-    return replace(operation, instruction=i.with_fields(**extent), micro_ops=own)
+    return replace(operation, instruction=replace(i, **extent), micro_ops=own)

@@ -59,7 +59,7 @@ def _merged(
     if a is None or b is None or not np.array_equal(a[1][:, 0], b[1][:, 0]):
         return None
     rows = np.stack([a[1], b[1]], axis=1).reshape(-1, 3)
-    whole, other = (i.with_fields(uop_begin=0, uop_end=len(rows)) for i, _ in (a, b))
+    whole, other = (replace(i, uop_begin=0, uop_end=len(rows)) for i, _ in (a, b))
     if whole != other or len(rows) > max_micro_ops:
         return None
     return replace(first, instruction=whole, micro_ops=rows)

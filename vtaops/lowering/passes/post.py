@@ -6,8 +6,8 @@ passes are dropped; otherwise they are merged into one. The accumulators then ke
 they must not be read again before they are overwritten.
 
 A bias leaves the accumulators altogether: its tiles are loaded into the parameter memory instead,
-one row each. A per-channel requantization (`Operation.post`) was never a pass; its rows are already
-in the parameter memory.
+one row each. A requantization per channel was never a pass: a placeholder stands for it
+(`Operation.post`), whose rows are already in the parameter memory.
 """
 
 from __future__ import annotations
@@ -28,23 +28,19 @@ from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
 
-Setting = tuple[Post, Operation]
-"""An operation with its post-processing."""
-
 
 @dataclass(frozen=True)
 class _Chain:
     """Consecutive passes over one set of accumulators: their places, and the equivalent POST.
 
-    `bias` is the place of the addition that begins it, if it adds a bias; `scaled` means that only
-    POST can execute it.
+    `bias` is the place of the addition that begins it, if it adds a bias. One with scales is a
+    placeholder, which only POST can execute.
     """
 
     places: tuple[int, ...]
     elements: Elements
     post: Post
     bias: int | None = None
-    scaled: bool = False
 
 
 def post_process_outputs(operations: list[Operation], context: PassContext) -> list[Operation]:
@@ -56,7 +52,7 @@ def post_process_outputs(operations: list[Operation], context: PassContext) -> l
 
 
 class _Fold:
-    """Decides which instructions post-process (`settings`, by place) and which are `dropped`.
+    """Decides which operations post-process (`parts`, by place) and which are `dropped`.
 
     `biases` maps the place of each bias addition to that of the LOAD that it adds.
     """
@@ -67,10 +63,10 @@ class _Fold:
         self.operations = list(operations)
         self.acc_depth = config.acc.depth
         self.biases = biases
-        self.settings: dict[int, list[Setting]] = {}
+        self.parts: dict[int, list[Operation]] = {}
         self.dropped: set[int] = set()
         self.touched = [[access.indices for access in o.of(Memory.ACC)] for o in operations]
-        self.parts: dict[tuple[object, ...], list[Setting] | None] = {}
+        self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns, by its arguments: equal tiles share work."""
         self.places = [place for place, touched in enumerate(self.touched) if touched]
         self.rows = _rows(operations, {*biases.values()})
@@ -84,7 +80,7 @@ class _Fold:
             chain = self._chain(place)
             if chain is not None and chain.places[-1] in self.stored_only:
                 self._take(chain)
-            elif chain is not None and chain.scaled:
+            elif chain is not None and chain.post.use_scale:
                 raise ScheduleError("a per-channel result can only be stored")
             if place not in self.dropped:
                 self.writes.note(self.operations[place], place)
@@ -101,7 +97,7 @@ class _Fold:
         scaled = self.operations[place].post
         if scaled.enable:
             elements = self.operations[place].written
-            return _Chain((place,), elements, scaled, scaled=True)
+            return _Chain((place,), elements, scaled)
         bias = place if place in self.biases else None
         if place in self.dropped or (bias is None and _pass_of(self.operations[place]) is None):
             return None
@@ -132,17 +128,18 @@ class _Fold:
     def _take(self, chain: _Chain) -> None:
         """Make the last writers of the accumulators post-process, or else one pass."""
         writers = self._last_writers(chain)
-        settings = None if writers is None else self._settings(chain, writers)
+        parts = None if writers is None else self._processing(chain, writers)
         first, *others = chain.places
-        if settings is None and chain.scaled:
-            settings = self._settings(chain, [first])
-            assert settings is not None  # its rows are affine in its loops
-        elif settings is None:
+        if parts is None and chain.post.use_scale:
+            parts = self._processing(chain, [first])
+            assert parts is not None  # its rows are affine in its loops
+        elif parts is None:
             if chain.bias is not None or not others:
                 return
-            settings = {first: [(chain.post, _adding_nothing(self.operations[first]))]}
-        self.settings.update(settings)
-        self.dropped.update({first, *others} - settings.keys())
+            nothing = _adding_nothing(self.operations[first])
+            parts = {first: [replace(nothing, post=chain.post)]}
+        self.parts.update(parts)
+        self.dropped.update({first, *others} - parts.keys())
 
     def _last_writers(self, chain: _Chain) -> list[int] | None:
         """Return the places of the last writers of a chain's accumulators; None if unsuitable.
@@ -160,33 +157,31 @@ class _Fold:
     def _may_process(self, place: int, inside: npt.NDArray[np.bool_]) -> bool:
         """Whether an operation can post-process all its results, which must be `inside`."""
         operation, i = self.operations[place], self.operations[place].instruction
-        free = place not in self.settings and isinstance(i, LoopInstruction) and not i.reset
+        free = place not in self.parts and isinstance(i, LoopInstruction) and not i.reset
         return free and bool(inside[operation.written].all())
 
-    # -------------------------------------------------------------------------- settings
-
-    def _settings(self, chain: _Chain, writers: list[int]) -> dict[int, list[Setting]] | None:
-        """Return the post-processing of a chain's last writers; None if a bias is unreachable."""
-        if chain.scaled:
+    def _processing(self, chain: _Chain, writers: list[int]) -> dict[int, list[Operation]] | None:
+        """Return a chain's last writers with its post-processing; None if a bias is unreachable."""
+        if chain.post.use_scale:
             first = 0  # the sources are rows already
             vector, post = self.operations[chain.places[0]], chain.post
         elif chain.bias is None:
-            return {k: [(chain.post, self.operations[k])] for k in writers}
+            return {k: [replace(self.operations[k], post=chain.post)] for k in writers}
         else:
             vector, load = self.operations[chain.bias], self.biases[chain.bias]
             if self.rows is None or load > min(writers):
                 return None
             key = _key(self.operations[load])
             first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
-        settings = {}
+        found = {}
         for k in writers:
             given = self.operations[k].key, vector.key, first, post
-            if given not in self.parts:
-                self.parts[given] = _parts(self.operations[k], vector, first, post)
-            if (parts := self.parts[given]) is None:
+            if given not in self.known:
+                self.known[given] = _parts(self.operations[k], vector, first, post)
+            if (parts := self.known[given]) is None:
                 return None
-            settings[k] = parts
-        return settings
+            found[k] = parts
+        return found
 
     def _assembled(self) -> list[Operation]:
         """Return the remaining operations, with POST inserted where its setting changes.
@@ -203,11 +198,13 @@ class _Fold:
                 continue
             # Unstored results may be anything, but should read no row.
             plain = OFF if place in stored or now.reads_row else now
-            for wanted, part in self.settings.get(place, [(plain, operation)]):
-                if wanted is not now and wanted != now:
-                    result.append(Operation(wanted))
-                    now = wanted
-                result.append(part if part.post is wanted else replace(part, post=wanted))
+            if place not in self.parts and operation.post is not plain:
+                operation = replace(operation, post=plain)
+            for part in self.parts.get(place, [operation]):
+                if part.post != now:
+                    now = part.post
+                    result.append(Operation(now))
+                result.append(part)
         return result if now == OFF else [*result, Operation(OFF)]
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
@@ -313,17 +310,17 @@ def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operatio
     """Convert a LOAD ACC of vectors to a LOAD of parameter rows."""
     assert isinstance(load.instruction, Load)
     fields = {"memory": Memory.POST, "sram_base": rows[_key(load)]}
-    return replace(load, instruction=load.instruction.with_fields(**fields))
+    return replace(load, instruction=replace(load.instruction, **fields))
 
 
-def _parts(writer: Operation, vector: Operation, first: int, post: Post) -> list[Setting] | None:
+def _parts(writer: Operation, vector: Operation, first: int, post: Post) -> list[Operation] | None:
     """Return the parts of a writer that read the rows of a vector, from `first` on."""
     row_of = np.zeros(max(int(o.written.max()) for o in (writer, vector)) + 1, np.int64)
     row_of[vector.steps("dst")] = vector.steps("src") + first
     return _by_rows(_adding_nothing(writer) if writer.post.enable else writer, row_of, post)
 
 
-def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting] | None:
+def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Operation] | None:
     """Split an operation into parts that each read the rows of their accumulators.
 
     The row of a step is affine in the hardware loops, so micro-ops of different rows need separate
@@ -338,17 +335,15 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Setting
     steps = np.arange(i.iter_out)[:, None] * out + np.arange(i.iter_in) * inner
     if min(out, inner) < 0 or (grid != grid[0, 0] + steps[:, :, None]).any():
         return None
-    own = table[i.uop_begin : i.uop_end]
     order = np.argsort(grid[0, 0], kind="stable")
     in_order = not (np.diff(order) < 0).any()
-    end, table = (i.uop_begin, table) if in_order else (0, own[order])
-    parts: list[Setting] = []
+    end, table = (i.uop_begin, table) if in_order else (0, table[i.uop_begin : i.uop_end][order])
+    parts = []
     for row, count in sorted(Counter(grid[0, 0].tolist()).items()):
         begin, end = end, end + count
-        instruction = i.with_fields(uop_begin=begin, uop_end=end)
-        setting = replace(post, row=row, row_factor_out=out, row_factor_in=inner)
-        part = replace(operation, instruction=instruction, micro_ops=table, post=setting)
-        parts.append((setting, part))
+        instruction = replace(i, uop_begin=begin, uop_end=end)
+        own = replace(post, row=row, row_factor_out=out, row_factor_in=inner)
+        parts.append(replace(operation, instruction=instruction, micro_ops=table, post=own))
     return parts
 
 
@@ -361,7 +356,7 @@ def _adding_nothing(operation: Operation) -> Operation:
     assert isinstance(alu, Alu)
     assert table is not None
     steps = {"src_factor_out": alu.dst_factor_out, "src_factor_in": alu.dst_factor_in}
-    nothing = alu.with_fields(alu_op=AluOp.ADD, use_imm=1, imm=0, **steps)
+    nothing = replace(alu, alu_op=AluOp.ADD, use_imm=1, imm=0, **steps)
     in_place = table[:, [0, 0, 2]] * np.array([1, 1, 0])
     return replace(operation, instruction=nothing, micro_ops=in_place, post=OFF)
 

@@ -104,8 +104,6 @@ def _columns(leaf: nests.LeafNest, kernel: _Kernel) -> nests.Loop:
 
 
 class _Strided(Expression):
-    """An index in which the loop over columns counts windows."""
-
     __slots__ = ("_index", "_kernel", "_loop")
 
     def __init__(self, index: Expression, loop: str, kernel: _Kernel) -> None:

@@ -101,7 +101,6 @@ FORWARD = {"forward": "#e377c2"}
 
 
 def _forwards(program: Program) -> list[int]:
-    """Return the loads from the output scratchpad."""
     loads = rows_of(program.instructions, Load)
     columns = Encoding.of(program.config).columns(program.instructions[loads], Load)
     inside: list[int] = loads[columns.get("forward", np.zeros(len(loads))) == 1].tolist()
@@ -118,7 +117,6 @@ def _layers(timeline: Timeline) -> list[list[Any]]:
 
 
 def _owners(program: Program) -> list[str]:
-    """Return each instruction's operator name, if the program has several operators."""
     names = [""] * len(program)
     if len(program.operators) > 1:
         for record in program.operators:

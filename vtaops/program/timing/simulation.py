@@ -125,7 +125,6 @@ def follow(
 
 
 def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, int | float | None]:
-    """Return a machine's parameters, including those derived from the configuration."""
     port_bytes = parameters.port_width(config)
     sdram = parameters.sdram
     return {

@@ -74,12 +74,10 @@ class Segment:
 
     @property
     def busy(self) -> bool:
-        """Whether the unit works."""
         return self.kind not in WAITS and self.kind != IDLE
 
     @property
     def cycles(self) -> int:
-        """Length in cycles."""
         return self.end - self.start
 
 
@@ -233,7 +231,6 @@ class Timeline:
         )
 
     def _rows(self, name: str) -> list[list[float]]:
-        """Return a table of recorded events as rows."""
         if len(self._found["lives"]) < len(self.program):
             raise ProgramError("the simulation kept no events; call simulate(..., events=True)")
         rows: list[list[float]] = self._found[name].tolist()
