@@ -459,7 +459,9 @@ def test_roofline(tmp_path):
     [
         ("report trace -o x.png", "give a program file, or a named layer"),
         ("report trace --layer resnet18.C10 -o x.gif", "must end in .png"),
-        ("report trace --layer resnet18.C10 --window now -o x.png", "write two cycles: 0:20000"),
+        ("report trace --layer resnet18.C10 --window now -o x.png", "write two cycles"),
+        ("report trace --layer resnet18.C10 --window 9:3 -o x.html", "the smaller one first"),
+        ("report trace --layer resnet18.C10 --window 0:9 -o x.json", "leave out --window"),
         ("report trace --layer resnet18.C10 --access -o x.html", "--access draws pictures"),
         (
             "report trace --layer resnet18.C10 --layer resnet18.C4 -o x.json",

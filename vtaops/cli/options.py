@@ -305,14 +305,18 @@ def read_cycles(option: str, text: str) -> tuple[int, int] | None:
     Raises
     ------
     ShapeError
-        If the text is not two integers.
+        If the text is not two integers, the smaller one first.
     """
     if not text:
         return None
     try:
         first, end = (int(part) for part in text.split(":"))
+        if not 0 <= first < end:
+            raise ValueError(text)
     except ValueError as error:
-        raise ShapeError(f"{option} is {text!r}; write two cycles: 0:20000") from error
+        raise ShapeError(
+            f"{option} is {text!r}; write two cycles, the smaller one first: 0:20000"
+        ) from error
     return first, end
 
 

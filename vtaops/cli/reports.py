@@ -67,6 +67,8 @@ def trace(
     span = read_cycles("--window", window)
     if (access or suffix == ".json") and len(found) > 1:
         raise ShapeError(f"this diagram shows one program, not {len(found)}: {', '.join(names)}")
+    if span and suffix == ".json":
+        raise UnsupportedError("a trace for ui.perfetto.dev has all cycles; leave out --window")
     if access and suffix not in FIGURE_SUFFIXES:
         raise UnsupportedError(f"--access draws pictures; {suffix} is not one of {FIGURE_SUFFIXES}")
     if suffix == ".html":
