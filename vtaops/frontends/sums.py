@@ -88,6 +88,9 @@ class Sum:
 
     def rounded(self, target: ResultRange) -> Source:
         """Return the operator that rounds the sum to a grid."""
+        mended = self._without_dead_channels(target)
+        if mended is not self:
+            return mended.rounded(target)
         scale = self.scale
         rounding: Rounding = "twice"
         if target.tflite and self.product.func is Dense:
@@ -97,7 +100,11 @@ class Sum:
         requantization = target.requantization(scale / target.grid.scale, rounding)
         steps = np.rint(self.bias / self.scale)
         if np.abs(steps).max(initial=0) >= 1 << 31:
-            raise NotTranslated("a bias beyond 32 bits")
+            channel = int(np.abs(steps).argmax())
+            raise NotTranslated(
+                f"the bias of channel {channel} has {steps[channel]:.3g} steps of its sums, more "
+                "than 32 bits hold: the scale of its weights is too fine"
+            )
         moved = np.abs(steps * self.scale - self.bias) / target.grid.scale
         if moved.max(initial=0) > 0.5:
             raise NotTranslated("a bias between two steps of the sums, which are too coarse for it")
@@ -107,6 +114,30 @@ class Sum:
         with shapes_translated():
             op = self.product(bias=bias, requantization=requantization, **given)
         return reshaped(step(op, *inputs, scale=target.grid.scale), self.shape)
+
+    def _without_dead_channels(self, target: ResultRange) -> Sum:
+        """Return the sum with constants in place of channels whose results no input changes.
+
+        Such a channel has weights so small, for one because a batch norm left none of them, that
+        its bias in steps of its sums exceeds int32. Any scale is as good for a constant.
+        """
+        weight = np.asarray(self.product.args[0])
+        if self.residual is not None or target.tflite or len(weight) != self.channels:
+            return self
+        reach = 255.0 * np.abs(weight.reshape(self.channels, -1).astype(np.int64)).sum(axis=1)
+        far = np.abs(self.bias / self.scale) + reach >= 1 << 31
+        within = np.array([target.low, target.high]) - target.grid.zero_point
+        middle, room = self.bias / target.grid.scale, reach * self.scale / target.grid.scale
+        low, high = (np.clip(np.rint(middle + side * room), *within) for side in (-1, 1))
+        dead = far & (low == high)
+        if not dead.any():
+            return self
+        scale = np.broadcast_to(self.scale, (self.channels,))
+        live = scale[~far].max(initial=0.0) or target.grid.scale / 256
+        kept = np.where(dead.reshape(-1, *[1] * (weight.ndim - 1)), 0, weight)
+        product = partial(self.product.func, kept.astype(weight.dtype), **self.product.keywords)
+        bias = np.where(dead, low * target.grid.scale, self.bias)
+        return replace(self, product=product, scale=np.where(dead, live, scale), bias=bias)
 
     def affine(self, value: Value, function: Affine) -> Sum:
         """Return an affine function of the sum."""

@@ -124,10 +124,12 @@ def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:
     Raises
     ------
     ShapeError
-        If `bound` exceeds int32; the message quotes it.
+        If `bound`, one or one for each channel, exceeds int32; the message quotes it.
     """
     if np.max(bound) >= ACCUMULATOR:
-        raise ShapeError(f"the sums of {kind} could reach {int(np.max(bound))}, beyond int32")
+        where = f" in channel {int(np.argmax(bound))}" if np.size(bound) > 1 else ""
+        reach = int(np.max(bound))
+        raise ShapeError(f"the sums of {kind} could reach {reach}{where}, beyond int32")
 
 
 def check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
 from vtaops.base.forks import ForkLock
+from vtaops.base.progress import report_progress
 from vtaops.compiler.driver import check_arguments, compile
 from vtaops.compiler.tuner import COMPILED, Effort, Tuned, tune
 from vtaops.fallback import Host
@@ -207,22 +208,14 @@ class Session(OperatorMethods, Closing):
         return compile(op, self.device.config, tiling, capabilities=self._capabilities)
 
     def _tuned(self, op: Operator, effort: Effort) -> Tiling:
-        """Search the tiling of an operator; a thorough search shows progress on a terminal."""
-        from rich.console import Console  # only needed if a person may have to wait
-        from rich.progress import Progress
+        def progress(best: Tuned) -> None:
+            report_progress(
+                f"search {op.summary}", best.compiled, COMPILED[effort], f"{best.cycles:,} cycles"
+            )
 
-        console = Console(stderr=True)
-        hidden = effort != "thorough" or not console.is_terminal
-        with Progress(console=console, transient=True, disable=hidden) as shown:
-            task = shown.add_task(op.summary, total=COMPILED[effort])
-
-            def advance(best: Tuned) -> None:
-                text = f"{op.summary}: {best.cycles:,} cycles"
-                shown.update(task, completed=best.compiled, description=text)
-
-            return tune(
-                op, self.config, effort, capabilities=self._capabilities, progress=advance
-            ).tiling
+        return tune(
+            op, self.config, effort, capabilities=self._capabilities, progress=progress
+        ).tiling
 
     def _require_open(self) -> None:
         if self._closed:
