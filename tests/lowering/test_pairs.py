@@ -9,7 +9,7 @@ import vtaops
 from vtaops import Conv2d, HardwareConfig, Tiling
 from vtaops.graph import Add, Requantization
 from vtaops.lowering.emission.microcode import AffineLoop, kernels
-from vtaops.machine.accesses import joined
+from vtaops.machine.accesses import paired
 from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm
 from vtaops.ops.reference import evaluate, random_arguments
@@ -35,8 +35,8 @@ PLAIN = replace(TINY, extensions=tuple(set(Extension) - {"pairs"}))
 )
 def test_micro_ops_are_taken_by_two(accumulators, shared):
     micro_ops = np.array([(dst, 0, 0) for dst in accumulators])
-    assert joined(PAIRS, Gemm(), micro_ops).tolist() == [bool(s) for s in shared]
-    assert not joined(PLAIN, Gemm(), micro_ops).any()
+    assert paired(PAIRS, Gemm(), micro_ops).tolist() == [bool(s) for s in shared]
+    assert not paired(PLAIN, Gemm(), micro_ops).any()
 
 
 @pytest.mark.parametrize("overwrite", [0, 1])
@@ -88,7 +88,7 @@ def test_the_same_products_in_as_few_steps_as_there_are(loops, most):
     products, steps = [], 0
     for kernel in kernels((2, 3, 4), loops, most, pairs=True):
         found = executed(kernel)
-        shared = joined(PAIRS, Gemm(), kernel.micro_ops)
+        shared = paired(PAIRS, Gemm(), kernel.micro_ops)
         products += map(tuple, found.reshape(-1, 3).tolist())
         steps += len(found) * int((~shared).sum())
     plain = [row for k in kernels((2, 3, 4), loops, 64) for row in executed(k).reshape(-1, 3)]

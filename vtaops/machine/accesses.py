@@ -241,7 +241,7 @@ def steps(i: LoopInstruction, operand: str, micro_ops: Ints) -> Ints:
     return found
 
 
-def joined(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
+def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
     """Return which micro-ops of an instruction share a step with their predecessor.
 
     With the extension ``pairs``, the first and the second, the third and the fourth, ... of a GEMM

@@ -72,7 +72,7 @@ class AluRow:
         Largest magnitude of an immediate that every device supports.
     beyond : Feature, optional
         Required device feature for larger immediates.
-    late : bool
+    long_latency : bool
         Whether its result needs one more pipeline stage than others (``vector_alu.sv``).
     """
 
@@ -83,7 +83,7 @@ class AluRow:
     tile_feature: Feature | None = None
     portable: int = 1 << 15
     beyond: Feature | None = None
-    late: bool = False
+    long_latency: bool = False
 
 
 class AluOp(IntEnum):
@@ -104,7 +104,7 @@ class AluOp(IntEnum):
     tile_feature: Feature | None
     portable: int
     beyond: Feature | None
-    late: bool
+    long_latency: bool
 
     def __new__(cls, code: int, row: AluRow | None = None) -> AluOp:  # AluOp(code) looks one up
         operation = int.__new__(cls, code)
@@ -137,6 +137,6 @@ class AluOp(IntEnum):
             expression=lambda _, x, y: x * y,
             wraps=True,
             feature=Feature.MUL,
-            late=True,
+            long_latency=True,
         ),
     )

@@ -6,7 +6,6 @@ import gc
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, Shap
 from vtaops.base.reasons import HINTS
 from vtaops.base.shapes import Array
 from vtaops.compiler.tuner import COMPILED
+from vtaops.frontends import import_model
+from vtaops.frontends.agreement import Compiled, agreement
 from vtaops.graph import Graph
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
@@ -145,10 +146,7 @@ def compared_with_file(
     """Compare the graph that the hardware computes with the file; raises ModelError."""
     if isinstance(source, Graph):
         return Agreement(reason="it does not come from a file")
-    relax = import_module("vtaops.frontends.agreement")
-    compiled = relax.Compiled(imported, legal.graph, legal.steps)
-    found: Agreement = relax.agreement(source, compiled, samples, shapes)
-    return found
+    return agreement(source, Compiled(imported, legal.graph, legal.steps), samples, shapes)
 
 
 @collection_paused()
@@ -218,7 +216,7 @@ def as_graph(source: Any, shapes: Mapping[str, Sequence[int]] | None = None) -> 
         If the graph computes nothing.
     """
     if not isinstance(source, Graph):
-        source = import_module("vtaops.frontends").import_model(source, shapes=shapes)
+        source = import_model(source, shapes=shapes)
     assert isinstance(source, Graph)
     if not source.outputs:
         raise ShapeError(f"the network {source.name!r} has no output; see Graph.output")

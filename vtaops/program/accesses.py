@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops.base.counts import Counts
-from vtaops.machine.accesses import Ints, accumulates, joined
+from vtaops.machine.accesses import Ints, accumulates, paired
 from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Alu, Depthwise, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.program.program import Program
@@ -99,7 +99,7 @@ class _Counter:
                 case Post():
                     self._post = instruction
                 case Gemm() | Alu() | Pool() if instruction.iterations:
-                    shared = int(joined(self._config, instruction, micro_ops).sum())
+                    shared = int(paired(self._config, instruction, micro_ops).sum())
                     loops = instruction.iter_out * instruction.iter_in
                     self._results(instruction, instruction.iterations - shared * loops)
                     self._operands(instruction, micro_ops)

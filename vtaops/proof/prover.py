@@ -26,7 +26,8 @@ from vtaops.proof.terms import SMALL, Fields, Terms
 CHECKER = 3
 """Version of the checker, which certificates state."""
 FEW = 8.0
-"""Pairs of leaves below a scalar if sums have none: for wrapping, clipping and a residual."""
+"""Pairs of leaves below a scalar of a definition that nests none but its epilogue's: wrapping,
+clipping and a residual."""
 
 
 def prove(

@@ -68,7 +68,8 @@ class ProofTask:
     parameters : mapping of str to ndarray
         Images of other buffers.
     linear : bool
-        Whether at most `FEW` pairs of leaves lie below a scalar of the definition.
+        Whether the definition nests no nonlinear operation but its epilogue, so that one pair of
+        primes suffices.
     unknown : str
         Reason why nothing can be proven; empty if there is none.
     remark : str

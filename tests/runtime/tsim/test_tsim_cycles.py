@@ -24,7 +24,7 @@ from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Load, Store
 from vtaops.program import Role
 from vtaops.program.timing import TimingParameters
-from vtaops.program.timing.hazards import held_micro_ops
+from vtaops.program.timing.hazards import stalled_micro_ops
 from vtaops.program.timing.pipeline import compute_depth
 from vtaops.runtime.tsim import Tsim
 
@@ -152,7 +152,7 @@ def test_the_timing_model_counts_the_micro_ops_that_wait_for_a_mul(tiny):
         b.store(y, 0, 0, 1, pop_prev=1, push_prev=1)
         b.finish(pop_next=1)
         program = b.build()
-        held += int(held_micro_ops(program)[0].sum())
+        held += int(stalled_micro_ops(program)[0].sum())
         tiny.reset_stats()
         program.run(tiny)
         assert tiny.performance().cycles == program.cycles()

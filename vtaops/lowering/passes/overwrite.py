@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.machine.accesses import distinct, joined, loop_steps
+from vtaops.machine.accesses import distinct, loop_steps, paired
 from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
 
@@ -166,7 +166,7 @@ def _split(operation: Operation, pending: Mask, config: HardwareConfig) -> Divis
     steps, fresh = loop_steps(i, "dst").ravel(), pending.copy()
     stop = i.uop_begin
     once = len(distinct(steps)) == len(steps)  # reaches no accumulator twice
-    shares = joined(config, i, rows[i.uop_begin : i.uop_end])
+    shares = paired(config, i, rows[i.uop_begin : i.uop_end])
     while once and stop < i.uop_end:
         elements = rows[stop, 0] + steps
         if not shares[stop - i.uop_begin] and not fresh[elements].all():

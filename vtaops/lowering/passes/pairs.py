@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.lowering.operation import Operation, PassContext
-from vtaops.machine.accesses import joined
+from vtaops.machine.accesses import paired
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Gemm, Load
 
@@ -72,4 +72,4 @@ def _single(operation: Operation, config: HardwareConfig) -> tuple[Gemm, Rows] |
         return None
     rows = operation.rows
     assert rows is not None
-    return None if joined(config, i, rows).any() else (i, rows)
+    return None if paired(config, i, rows).any() else (i, rows)

@@ -19,8 +19,8 @@ from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Load, LoopInstruction, Unit
 
 _BEHIND = 8
-"""Minimum loads between the last use of a place and the load that refills it, which waits for that
-use and delays all loads after it."""
+"""Minimum loads between the last use of a slot and the load that refills it: the load queue is in
+order, so a load that waits for a slot to be read stalls all behind it."""
 
 _FAR = 4000
 """Maximum number of operations by which weights are prefetched."""

@@ -1,8 +1,9 @@
 """Micro-ops stalled for a late result, and micro-ops that share a step.
 
-This stall is the only hazard of the compute pipeline that costs cycles. The result of a `late`
-`AluOp` (MUL) is available one stage later than others, so a micro-op that reads the accumulator
-written by a MUL directly before it is held for a cycle (``compute_execute.sv``). Both effects
+This stall is the only hazard of the compute pipeline that costs cycles. The result of an `AluOp` of
+`long_latency` (MUL) is available one stage later than others, so a micro-op that reads the
+accumulator written by a MUL directly before it stalls for a cycle (``compute_execute.sv``). Both
+effects
 depend on the micro-ops, so the micro-op scratchpad is tracked; other programs skip this.
 """
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError
-from vtaops.machine.accesses import Ints, joined, steps
+from vtaops.machine.accesses import Ints, paired, steps
 from vtaops.machine.config import Extension
 from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Pool, Unit, rows_of
 from vtaops.program.program import Program
@@ -22,8 +23,8 @@ MOST_STEPS = 1 << 22
 """Maximum micro-ops of one instruction to compare: some passes over the largest memory."""
 
 
-def held_micro_ops(program: Program) -> tuple[Ints, Ints]:
-    """Return two numbers for each instruction: its held micro-op executions, and `_last` of them.
+def stalled_micro_ops(program: Program) -> tuple[Ints, Ints]:
+    """Return for each instruction its stalled micro-op executions, and `_last` of them.
 
     The first one of an instruction is counted as if it followed its predecessor without a gap.
 
@@ -39,7 +40,7 @@ def held_micro_ops(program: Program) -> tuple[Ints, Ints]:
     """
     held, last = np.zeros((2, len(program)), np.int64)
     written = -1  # accumulator of the previous slot's late result
-    for number, i, micro_ops in walk(program) if _contains_late(program) else ():
+    for number, i, micro_ops in walk(program) if _has_long_latency(program) else ():
         if i.unit == Unit.COMPUTE:
             before, written = written, -1
             if isinstance(i, Gemm | Alu | Pool) and i.iterations:
@@ -51,13 +52,13 @@ def held_micro_ops(program: Program) -> tuple[Ints, Ints]:
 def _waits(
     i: Gemm | Alu | Pool, micro_ops: Ints, before: int, depth: int, number: int
 ) -> tuple[npt.NDArray[np.bool_], int]:
-    """Return which steps are held, and the accumulator of the last late result.
+    """Return which steps stall, and the accumulator of the last late result.
 
     `before` is that of the previous instruction. A micro-op of an ALU instruction with a tensor
-    operand takes two steps, of which the first may be held. If no result is late, only the first
-    micro-op may be, and only whether it is one of the last two matters.
+    operand takes two steps, of which the first may stall. Without a MUL only the first micro-op
+    can; the caller needs to know only whether that is one of the last two.
     """
-    late = isinstance(i, Alu) and AluOp(i.alu_op).late
+    late = isinstance(i, Alu) and AluOp(i.alu_op).long_latency
     if late and i.iterations > MOST_STEPS:
         raise ProgramError(
             f"instruction {number} executes {i.iterations} micro-ops with late results; "
@@ -76,15 +77,15 @@ def _waits(
     return waits.ravel(), written
 
 
-def joined_micro_ops(program: Program) -> tuple[Ints, Ints]:
-    """Return two numbers for each instruction, of the extension ``pairs``.
+def paired_micro_ops(program: Program) -> tuple[Ints, Ints]:
+    """For ``pairs``: return how many micro-ops of each instruction ride in another's step.
 
-    The micro-op executions that share another's step, and `_last` of the pairs that take two steps.
+    Also return `_last` of its pairs that take two steps.
     """
     joins, last = np.zeros((2, len(program)), np.int64)
     for number, i, micro_ops in walk(program) if program.config.has(Extension.PAIRS) else ():
         if isinstance(i, Gemm) and i.iterations:
-            shared = joined(program.config, i, micro_ops)
+            shared = paired(program.config, i, micro_ops)
             times = i.iterations // len(shared)
             joins[number] = times * np.count_nonzero(shared)
             split = np.append(~shared[1::2], np.zeros(len(shared) % 2, np.bool_))
@@ -100,7 +101,7 @@ def _last(waits: npt.NDArray[np.bool_]) -> int:
     return int(waits[-1:].sum() + 2 * waits[-2:-1].sum())
 
 
-def _contains_late(program: Program) -> bool:
+def _has_long_latency(program: Program) -> bool:
     words = program.instructions[rows_of(program.instructions, Alu)]
     operations = Encoding.of(program.config).columns(words, Alu)["alu_op"]
-    return bool(np.isin(operations, [op for op in AluOp if op.late]).any())
+    return bool(np.isin(operations, [op for op in AluOp if op.long_latency]).any())

@@ -19,7 +19,7 @@ from vtaops.machine.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import Sdram, TimingParameters
 from vtaops.program.timing.pipeline import output_delay
-from vtaops.program.timing.work import Work, work_of
+from vtaops.program.timing.work import InstructionCosts, work_of
 
 FETCH, LOAD, COMPUTE, STORE = range(4)
 """Processes, and clients of the port, in order of priority at the port."""
@@ -39,7 +39,7 @@ _CHANNELS = (
 
 
 @dataclass(slots=True)
-class Life:
+class InstructionTrace:
     """The history of one instruction.
 
     Attributes
@@ -70,9 +70,9 @@ class Life:
     work: list[tuple[float, float]] = field(default_factory=list, init=False)
 
 
-def follow(
+def traced(
     program: Program, parameters: TimingParameters, keep: bool
-) -> tuple[Work, dict[str, Any]]:
+) -> tuple[InstructionCosts, dict[str, Any]]:
     """Simulate a program.
 
     Parameters
@@ -86,7 +86,7 @@ def follow(
 
     Returns
     -------
-    work : Work
+    work : InstructionCosts
         The cost of each instruction.
     found : dict
         What ``vtaops._timing`` found: ``end``, the cycle in which FINISH completes (without FINISH,

@@ -27,8 +27,8 @@ from vtaops.program.timing.simulation import (
     PROCESSES,
     STORE,
     WEIGHTS,
-    Life,
-    follow,
+    InstructionTrace,
+    traced,
 )
 from vtaops.program.timing.work import CONTROL, KINDS
 
@@ -219,7 +219,7 @@ class Timeline:
     """
 
     def __init__(self, program: Program, parameters: TimingParameters, events: bool) -> None:
-        self._work, self._found = follow(program, parameters, events)
+        self._work, self._found = traced(program, parameters, events)
         self.program = program
         self.parameters = parameters
         self.cycles: int = math.ceil(self._found["end"])
@@ -237,8 +237,8 @@ class Timeline:
         return rows
 
     @cached_property
-    def _lives(self) -> list[Life]:
-        lives = [Life(*times) for times in self._rows("lives")]
+    def _lives(self) -> list[InstructionTrace]:
+        lives = [InstructionTrace(*times) for times in self._rows("lives")]
         for index, start, end in self._rows("stretches"):
             lives[int(index)].work.append((start, end))
         return lives
@@ -396,7 +396,7 @@ class Timeline:
         depth = self.parameters.pipeline_depth(self.program.config)
         yield -1, IDLE, max(clock, 0.0), self.cycles + depth
 
-    def _causes(self, process: int, index: int, life: Life) -> list[tuple[str, float]]:
+    def _causes(self, process: int, index: int, life: InstructionTrace) -> list[tuple[str, float]]:
         """Return the causes of an instruction's waits, in order, each with the end of the wait."""
         p, start = self.parameters, life.work[0][0]
         causes = [("instruction", life.dispatched + p.dispatch_latency)]

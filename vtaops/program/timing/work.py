@@ -14,7 +14,7 @@ from vtaops.machine import isa
 from vtaops.machine.accesses import Ints
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.program.program import Program
-from vtaops.program.timing.hazards import held_micro_ops, joined_micro_ops
+from vtaops.program.timing.hazards import paired_micro_ops, stalled_micro_ops
 
 KINDS = (
     "load inp",
@@ -47,7 +47,7 @@ _KIND_OF_MEMORY = {
 
 
 @dataclass(frozen=True)
-class Work:
+class InstructionCosts:
     """The instructions of a program as columns, one entry per instruction.
 
     All are int64 and as long as the program.
@@ -110,7 +110,7 @@ class Work:
     finish: Ints
 
 
-def work_of(program: Program, port_bytes: int) -> Work:
+def work_of(program: Program, port_bytes: int) -> InstructionCosts:
     """Return the work of each instruction of `program`.
 
     Parameters
@@ -129,7 +129,7 @@ def work_of(program: Program, port_bytes: int) -> Work:
     words, config = program.instructions, program.config
     encoding = isa.Encoding.of(config)
     count = len(words)
-    columns = {name: np.zeros(count, np.int64) for name in Work.__dataclass_fields__}
+    columns = {name: np.zeros(count, np.int64) for name in InstructionCosts.__dataclass_fields__}
     columns["unit"][:] = isa.Unit.COMPUTE
     columns["kind"][:] = CONTROL
 
@@ -151,11 +151,11 @@ def work_of(program: Program, port_bytes: int) -> Work:
             amounts = {"finish": np.full(rows.size, cls is isa.Finish)}
         for name, values in amounts.items():
             columns[name][rows] = values
-    columns["held"], held_last = held_micro_ops(program)
-    joins, split_last = joined_micro_ops(program)
+    columns["held"], held_last = stalled_micro_ops(program)
+    joins, split_last = paired_micro_ops(program)
     columns["steps"] -= joins
     columns["last_waits"] = held_last + split_last
-    return Work(**columns)
+    return InstructionCosts(**columns)
 
 
 def _check_transfers(config: HardwareConfig, f: dict[str, Ints], rows: Ints) -> None:

@@ -86,8 +86,8 @@ def verify(
     VerificationError
         Naming an instruction that breaks a rule, its disassembly, and the `Rule`.
     """
-    steps, firsts = decode(program)
-    for step in firsts:
+    steps, representatives = decode(program)
+    for step in representatives:
         check_format(step)
     check_capabilities(program, steps, capabilities)
     check_finish(steps)

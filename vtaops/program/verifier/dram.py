@@ -13,7 +13,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.machine.isa import Unit
 from vtaops.program.program import Buffer, Program, Role
 from vtaops.program.verifier.history import Elements, History, element_at, shifted
-from vtaops.program.verifier.rules import ProofStep, Rule
+from vtaops.program.verifier.rules import CheckedInstruction, Rule
 from vtaops.program.verifier.tokens import Clock
 
 _NOBODY = 0
@@ -49,7 +49,7 @@ class WrittenBuffer:
         # Elements read before any write, in a filled buffer: they must never be written.
         self._fill_read = None if buffer.fill is None else np.zeros(self._size, np.bool_)
 
-    def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+    def read(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check a LOAD; `elements` are relative to the start of the buffer."""
         inside = shifted(elements, self._first)
         owners = self._owners[inside]
@@ -66,7 +66,7 @@ class WrittenBuffer:
             )
         self._history.read_any(step, clock, inside)
 
-    def write(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+    def write(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check a STORE; `elements` are relative to the start of the buffer."""
         if self._fill_read is not None and self._fill_read[elements].any():
             element = element_at(elements, int(np.argmax(self._fill_read[elements])))

@@ -13,13 +13,14 @@ from vtaops.machine.capabilities import PRESETS, Capabilities
 from vtaops.machine.config import Memory
 from vtaops.program.features import first_unsupported
 from vtaops.program.program import Program
-from vtaops.program.verifier.rules import ProofStep, Rule, reject
+from vtaops.program.verifier.rules import CheckedInstruction, Rule, reject
 
 
-def decode(program: Program) -> tuple[list[ProofStep], list[ProofStep]]:
+def decode(program: Program) -> tuple[list[CheckedInstruction], list[CheckedInstruction]]:
     """Return the instructions of a program; every word and micro-op must be canonical.
 
-    The second list has the first instruction of each word. What a word alone breaks, that breaks.
+    Also return one representative of each distinct word: rules about the word alone are checked
+    once.
     """
     encoding = isa.Encoding.of(program.config)
     words = np.ascontiguousarray(program.instructions).view("V16").ravel().tolist()
@@ -34,15 +35,15 @@ def decode(program: Program) -> tuple[list[ProofStep], list[ProofStep]]:
         raise
     known = {word: (i, i.unit) for word, i in zip(firsts, instructions, strict=True)}
     places = enumerate(zip(words, program.relocations.tolist(), strict=True), start=1)
-    steps = [ProofStep(time, word, *known[word], place) for time, (word, place) in places]
+    steps = [CheckedInstruction(time, word, *known[word], place) for time, (word, place) in places]
     reserved_bits = {cls: encoding.reserved_bits(cls) for cls in encoding.instructions}
-    first_steps = [steps[index] for index in firsts.values()]
-    for step, value in zip(first_steps, isa.array_to_words(distinct), strict=True):
+    representatives = [steps[index] for index in firsts.values()]
+    for step, value in zip(representatives, isa.array_to_words(distinct), strict=True):
         reserved = value & reserved_bits[type(step.instruction)]
         if reserved:
             step.reject(Rule.ENCODING, f"word {value:032x} has reserved bits {reserved:#x} set")
     _check_micro_ops(program.micro_ops, encoding)
-    return steps, first_steps
+    return steps, representatives
 
 
 def _reject_first(words: list[int], encoding: isa.Encoding) -> None:
@@ -62,7 +63,7 @@ def _check_micro_ops(words: npt.NDArray[np.uint32], encoding: isa.Encoding) -> N
         reject(Rule.ENCODING, f"micro-op {bad[0]}", f"word {word:08x} has reserved bits set")
 
 
-def check_finish(steps: list[ProofStep]) -> None:
+def check_finish(steps: list[CheckedInstruction]) -> None:
     """Check that the last instruction, and no other, is FINISH."""
     last = steps[-1].instruction if steps else None
     if not isinstance(last, isa.Finish):
@@ -73,7 +74,7 @@ def check_finish(steps: list[ProofStep]) -> None:
             step.reject(Rule.FINISH, f"only instruction {steps[-1].index}, the last, may be FINISH")
 
 
-def check_format(step: ProofStep) -> None:
+def check_format(step: CheckedInstruction) -> None:
     """Check the fields of one instruction."""
     i = step.instruction
     if step.unit is isa.Unit.LOAD:
@@ -96,7 +97,7 @@ def _tokens(i: isa.Instruction) -> dict[str, int]:
     return {f.name: getattr(i, f.name) for f in fields(isa.Instruction)}
 
 
-def _check_load(step: ProofStep, i: isa.Load) -> None:
+def _check_load(step: CheckedInstruction, i: isa.Load) -> None:
     require, rule = step.require, Rule.MEMORY
     require(i.memory != Memory.OUT, rule, "OUT cannot be loaded")
     from_output = i.forward and i.memory != Memory.INP
@@ -113,7 +114,7 @@ def _check_load(step: ProofStep, i: isa.Load) -> None:
         require(not _pads(i), rule, "a table has no padding")
 
 
-def _check_store(step: ProofStep, i: isa.Store) -> None:
+def _check_store(step: CheckedInstruction, i: isa.Store) -> None:
     if i.memory != Memory.OUT:
         step.reject(Rule.MEMORY, f"only OUT can be stored, not {Memory(i.memory).name}")
     if i.is_nop:
@@ -130,12 +131,12 @@ def _pads(i: isa.Load | isa.Store) -> int:
     return i.y_pad_top or i.y_pad_bottom or i.x_pad_left or i.x_pad_right
 
 
-def _check_nop(step: ProofStep, i: isa.Load | isa.Store) -> None:
+def _check_nop(step: CheckedInstruction, i: isa.Load | isa.Store) -> None:
     reason = "x_size is 0, so every field but memory and tokens must be 0"
     step.require(i == type(i)(**_tokens(i), memory=i.memory), Rule.NOP, reason)
 
 
-def _check_loops(step: ProofStep, i: isa.LoopInstruction) -> None:
+def _check_loops(step: CheckedInstruction, i: isa.LoopInstruction) -> None:
     require = step.require
     runs = i.iter_out and i.iter_in
     require(runs, Rule.LOOPS, "a hardware loop has 0 iterations; give at least 1")
@@ -151,7 +152,7 @@ def _check_loops(step: ProofStep, i: isa.LoopInstruction) -> None:
         require(i.tiles, Rule.ENCODING, "a step takes no input tile; tiles must be 1..3")
 
 
-def _check_post(step: ProofStep, i: isa.Post) -> None:
+def _check_post(step: CheckedInstruction, i: isa.Post) -> None:
     def require(right: object, reason: str) -> None:
         step.require(right, Rule.POST, reason)
 
@@ -171,7 +172,7 @@ def _check_post(step: ProofStep, i: isa.Post) -> None:
 
 
 def check_capabilities(
-    program: Program, steps: list[ProofStep], capabilities: Capabilities
+    program: Program, steps: list[CheckedInstruction], capabilities: Capabilities
 ) -> None:
     """Check that a device with `capabilities` executes every instruction."""
     found = first_unsupported(program.config, program.instructions, capabilities)

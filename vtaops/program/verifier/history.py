@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.machine.isa import Unit
-from vtaops.program.verifier.rules import ProofStep, Rule
+from vtaops.program.verifier.rules import CheckedInstruction, Rule
 from vtaops.program.verifier.tokens import Clock
 
 Elements = slice | npt.NDArray[np.intp]
@@ -29,27 +29,33 @@ class History:
         self.written: Times = np.zeros(size, np.int32)
         self.read_by: dict[Unit, Times] = {unit: np.zeros(size, np.int32) for unit in readers}
 
-    def read(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+    def read(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check that what an instruction reads was written, and in a defined order."""
         element = first_zero(self.written, elements)
         if element is not None:
             step.reject(Rule.UNDEFINED_SRAM, f"element {element} of {self.name} was never written")
         self.read_any(step, clock, elements)
 
-    def read_any(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+    def read_any(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check that a read is ordered after the writes before it, if there are any."""
         if step.unit is not self.writer:
             written = self.written[elements]
             self._check_order(step, clock, elements, self.writer, written, "writes")
             self.read_by[step.unit][elements] = step.time
 
-    def write(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+    def write(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         for unit, times in self.read_by.items():
             self._check_order(step, clock, elements, unit, times[elements], "reads")
         self.written[elements] = step.time
 
     def _check_order(
-        self, step: ProofStep, clock: Clock, elements: Elements, unit: Unit, times: Times, verb: str
+        self,
+        step: CheckedInstruction,
+        clock: Clock,
+        elements: Elements,
+        unit: Unit,
+        times: Times,
+        verb: str,
     ) -> None:
         place = int(times.argmax())
         latest = times.item(place)

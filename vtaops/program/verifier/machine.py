@@ -11,7 +11,7 @@ from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
 from vtaops.program.verifier.history import Elements, History, first_zero, shifted
 from vtaops.program.verifier.operands import Column, Operands, columns_of, rows, touched
-from vtaops.program.verifier.rules import ProofStep, Rule, reject
+from vtaops.program.verifier.rules import CheckedInstruction, Rule, reject
 from vtaops.program.verifier.tokens import Clock
 
 
@@ -46,7 +46,7 @@ class Machine:
         self.places = {n: (f"buffer {b.name!r}", b.nbytes, b.offset or 0) for n, b in buffers}
         self.places[MICRO_OPS] = "the micro-op table", program.micro_ops.nbytes, 0
 
-    def execute(self, step: ProofStep, clock: Clock) -> None:
+    def execute(self, step: CheckedInstruction, clock: Clock) -> None:
         """Check all accesses of one instruction and record them."""
         i = step.instruction
         if isinstance(i, isa.Load) and i.x_size:
@@ -74,7 +74,7 @@ class Machine:
 
     # ------------------------------------------------------------ LOAD and STORE
 
-    def _load(self, step: ProofStep, clock: Clock, i: isa.Load) -> None:
+    def _load(self, step: CheckedInstruction, clock: Clock, i: isa.Load) -> None:
         sram = self._sram_range(step, i)
         if i.forward:
             if step.relocation != NO_BUFFER:
@@ -93,7 +93,7 @@ class Machine:
         if i.memory in (Memory.ACC, Memory.ACC_8BIT):
             self.output_is_current[sram] = False
 
-    def _store(self, step: ProofStep, clock: Clock, i: isa.Store) -> None:
+    def _store(self, step: CheckedInstruction, clock: Clock, i: isa.Store) -> None:
         sram = self._sram_range(step, i)
         written = self._dram(step, i)
         if written is None:
@@ -106,7 +106,7 @@ class Machine:
         self._output(step, clock, sram)
         written.write(step, clock, self._dram_elements(i))
 
-    def _output(self, step: ProofStep, clock: Clock, elements: Elements) -> None:
+    def _output(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check and record that an instruction reads the output memory."""
         self.acc.read(step, clock, elements)
         element = first_zero(self.output_is_current, elements)
@@ -117,7 +117,7 @@ class Machine:
                 f"accumulating GEMMs write the output memory",
             )
 
-    def _forwarded(self, step: ProofStep, i: isa.Load) -> Elements:
+    def _forwarded(self, step: CheckedInstruction, i: isa.Load) -> Elements:
         """Return the elements of the output memory that a LOAD takes."""
         last = i.dram_base + (i.y_size - 1) * i.x_stride + i.x_size - 1
         if last >= self.config.acc.depth:
@@ -127,7 +127,7 @@ class Machine:
             )
         return shifted(rows(i.y_size, i.x_size, i.x_stride), i.dram_base)
 
-    def _sram_range(self, step: ProofStep, i: isa.Load | isa.Store) -> slice:
+    def _sram_range(self, step: CheckedInstruction, i: isa.Load | isa.Store) -> slice:
         end = i.sram_base + i.sram_size
         if end > self.depths[i.memory]:
             pad = self.config.scratchpad(Memory(i.memory))
@@ -138,7 +138,7 @@ class Machine:
             )
         return slice(i.sram_base, end)
 
-    def _dram(self, step: ProofStep, i: isa.Load | isa.Store) -> WrittenBuffer | None:
+    def _dram(self, step: CheckedInstruction, i: isa.Load | isa.Store) -> WrittenBuffer | None:
         """Check an access to DRAM; return the history of the buffer if the program writes it."""
         if isinstance(i, isa.Store) and step.relocation == MICRO_OPS:
             step.reject(Rule.RELOCATION, "the micro-op table is read-only")
@@ -171,7 +171,7 @@ class Machine:
 
     # -------------------------------------------------------------- GEMM and ALU
 
-    def _loop(self, step: ProofStep, clock: Clock, i: isa.LoopInstruction) -> None:
+    def _loop(self, step: CheckedInstruction, clock: Clock, i: isa.LoopInstruction) -> None:
         written, reads = self._operands(step, i)
         for memory, elements in reads:
             memory.read(step, clock, elements)
@@ -180,7 +180,7 @@ class Machine:
         self.acc.write(step, clock, written)
         self.output_is_current[written] = not i.reset
 
-    def _post(self, step: ProofStep, clock: Clock, i: isa.LoopInstruction) -> None:
+    def _post(self, step: CheckedInstruction, clock: Clock, i: isa.LoopInstruction) -> None:
         """Check the parameters that the post-processing of an instruction reads."""
         post, parameters = self.post, self.sram[Memory.POST]
         if post.use_table:
@@ -196,7 +196,7 @@ class Machine:
         if post.use_scale:
             parameters.read(step, clock, shifted(biases, POST_ROWS))
 
-    def _operands(self, step: ProofStep, i: isa.LoopInstruction) -> Operands:
+    def _operands(self, step: CheckedInstruction, i: isa.LoopInstruction) -> Operands:
         """Return the elements that an instruction touches; equal words touch the same."""
         if step.word in self.operands:
             return self.operands[step.word]
@@ -214,7 +214,12 @@ class Machine:
         return self.operands[step.word]
 
     def _compute_operands(
-        self, step: ProofStep, i: isa.LoopInstruction, dst: Column, src: Column, wgt: Column
+        self,
+        step: CheckedInstruction,
+        i: isa.LoopInstruction,
+        dst: Column,
+        src: Column,
+        wgt: Column,
     ) -> Operands:
         def reached(
             memory: Memory, column: Column, outer: int, inner: int, tiles: int = 1

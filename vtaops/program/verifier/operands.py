@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.program.verifier.history import Elements, History, shifted
-from vtaops.program.verifier.rules import ProofStep, Rule
+from vtaops.program.verifier.rules import CheckedInstruction, Rule
 
 Loops = tuple[tuple[int, int], ...]
 """For each loop, outermost first: iterations, and stride in elements."""
@@ -35,7 +35,9 @@ def columns_of(micro_ops: npt.NDArray[np.int64]) -> list[Column]:
     return [*map(Column, least.tolist(), greatest.tolist(), distances)]
 
 
-def touched(step: ProofStep, name: str, depth: int, column: Column, loops: Loops) -> Elements:
+def touched(
+    step: CheckedInstruction, name: str, depth: int, column: Column, loops: Loops
+) -> Elements:
     """Return the elements that one micro-op column reaches in all iterations.
 
     The maximum index is that of the largest micro-op in the last iterations, so bounds are checked
@@ -43,7 +45,7 @@ def touched(step: ProofStep, name: str, depth: int, column: Column, loops: Loops
 
     Parameters
     ----------
-    step : ProofStep
+    step : CheckedInstruction
         The instruction.
     name, depth : str, int
         The memory.

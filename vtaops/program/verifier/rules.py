@@ -62,7 +62,7 @@ class Rule(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class ProofStep:
+class CheckedInstruction:
     """An instruction under proof, with its position in the program."""
 
     time: int

@@ -6,10 +6,11 @@ from bisect import bisect_right
 from itertools import product
 
 from vtaops.machine.isa import Unit
-from vtaops.program.verifier.rules import ProofStep, Rule
+from vtaops.program.verifier.rules import CheckedInstruction, Rule
 
 Clock = tuple[int, int, int]
-"""For each other unit the `ProofStep.time` of its last instruction that has certainly completed."""
+"""For each other unit the `CheckedInstruction.time` of its last instruction that has certainly
+completed."""
 
 
 class _TokenQueue:
@@ -18,10 +19,10 @@ class _TokenQueue:
     def __init__(self, sender: Unit, receiver: Unit) -> None:
         self.name = f"{sender.name.lower()} -> {receiver.name.lower()}"
         self.receiver = receiver
-        self.pushes: list[ProofStep] = []
+        self.pushes: list[CheckedInstruction] = []
         self.pop_times: list[int] = []
 
-    def pop(self, step: ProofStep) -> ProofStep:
+    def pop(self, step: CheckedInstruction) -> CheckedInstruction:
         """Take a token; return the instruction that sends it."""
         place = len(self.pop_times)
         if place == len(self.pushes):
@@ -33,7 +34,7 @@ class _TokenQueue:
         self.pop_times.append(step.time)
         return self.pushes[place]
 
-    def push(self, step: ProofStep, clock: Clock, capacity: int) -> None:
+    def push(self, step: CheckedInstruction, clock: Clock, capacity: int) -> None:
         """Send a token; `clock` is that of the sender."""
         self.pushes.append(step)
         taken = bisect_right(self.pop_times, clock[self.receiver])
@@ -54,7 +55,7 @@ class _TokenQueue:
             )
 
 
-def happens_before(steps: list[ProofStep], capacity: int) -> list[Clock]:
+def happens_before(steps: list[CheckedInstruction], capacity: int) -> list[Clock]:
     """Return the clock of every instruction at its start, after checking the token rules."""
     queues: dict[tuple[int, int], _TokenQueue] = {
         (sender, receiver): _TokenQueue(sender, receiver)
@@ -76,14 +77,14 @@ def happens_before(steps: list[ProofStep], capacity: int) -> list[Clock]:
     return clocks
 
 
-def _join(clock: Clock, other: Clock, sender: ProofStep) -> Clock:
+def _join(clock: Clock, other: Clock, sender: CheckedInstruction) -> Clock:
     """Return `clock` with what `sender`, whose clock is `other`, knows when it has completed."""
     times = [*map(max, clock, other)]
     times[sender.unit] = max(times[sender.unit], sender.time)
     return (times[0], times[1], times[2])
 
 
-def check_completion(steps: list[ProofStep], clocks: list[Clock]) -> None:
+def check_completion(steps: list[CheckedInstruction], clocks: list[Clock]) -> None:
     """Check that FINISH happens after every other instruction."""
     finish, clock = steps[-1], clocks[-1]
     for step in reversed(steps[:-1]):
