@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
-from vtaops.base.shapes import Array
 from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import (
-    Connections,
     ModelProto,
-    NodeProto,
     checked,
     float_tensors,
     initializers,
@@ -312,8 +309,6 @@ def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantizati
     if recipe.bias_correction:
         correct_biases(prepared, weights, observed.channels.mean, initializers(plain))
     model = insert_pairs(prepared, kept, weights, results)
-    if not free:
-        _check_powers_of_two(model)
     found = departures(prepared, model, order.samples[0])
     return Quantization(model, plain, order.samples, observed.equalized, found)
 
@@ -375,29 +370,15 @@ def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
     kinds = {node.op_type for node in model.graph.node}
     if not any(kind.endswith("uantizeLinear") or "QLinear" in kind for kind in kinds):
         return model
-    if scales == "pow2" and "QuantizeLinear" in kinds and next(_other_scales(model), None) is None:
+    if scales == "pow2" and "QuantizeLinear" in kinds and not _has_other_scales(model):
         raise ModelError("the model is already quantised, with powers of two as scales")
     sources.without_pairs(model)
     return checked(model)
 
 
-def _check_powers_of_two(model: ModelProto) -> None:
-    """Reject a scale that is not a power of two, if the caller requires powers of two."""
-    tensors = Connections(model)
-    for node, scale in _other_scales(model):
-        readers = tensors.readers.get(node.output[0], [node])
-        near = tensors.writers.get(node.input[0]) or readers[0]
-        raise ModelError(
-            f"the scale of {node.input[0]!r} is {scale}, not a power of two, at the "
-            f"node {near.name!r} ({near.op_type})"
-        )
-
-
-def _other_scales(model: ModelProto) -> Iterator[tuple[NodeProto, Array | None]]:
-    """Yield the nodes of pairs whose scale is not a constant power of two, with that scale."""
-    constants = Connections(model).constants
-    for node in model.graph.node:
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
-            scale = constants.get(node.input[1])
-            if scale is None or not (np.frexp(scale)[0] == 0.5).all():
-                yield node, scale
+def _has_other_scales(model: ModelProto) -> bool:
+    """Return whether a scale of a pair is not a constant power of two."""
+    constants = initializers(model)
+    pairs = (n for n in model.graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear"))
+    scales = [constants.get(node.input[1]) for node in pairs]
+    return not all(s is not None and (np.frexp(s)[0] == 0.5).all() for s in scales)
