@@ -150,8 +150,8 @@ BUGS = (
     Bug(
         "columns of a first layer: sides exchanged",
         "machine/views.py",
-        "window.dilation[1], left, right)",
-        "window.dilation[1], right, left)",
+        "(0, left, 0, right), gaps",
+        "(0, right, 0, left), gaps",
     ),
     Bug(
         "a tile that is still there, although the content is another",

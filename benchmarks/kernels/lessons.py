@@ -62,7 +62,6 @@ def main(
     from rich.console import Console
 
     from vtaops.kernels.lessons import (
-        curves_plot,
         lesson_plot,
         lesson_table,
         lessons,
@@ -124,8 +123,8 @@ def main(
             images = out / "images"
             images.mkdir(parents=True, exist_ok=True)
             bars, lines = (images / f"{prefix}_{name}{suffix}.svg" for suffix in ("", "_sizes"))
-            lesson_plot(rows, f"{title}\n{machine}", bars, most[lesson.size])
-            curves_plot(curves, most, f"{name}, size in {lesson.meaning}\n{machine}", lines)
+            lesson_plot(lesson, {lesson.size: rows}, bars, card)
+            lesson_plot(lesson, curves, lines, card)
             text += ["", f"![the stages](images/{bars.name})"]
             text += [f"![over sizes](images/{lines.name})", ""]
     if out:

@@ -164,7 +164,7 @@ def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatc
     (tmp_path / "tty" / "ttyUSB0" / "device").symlink_to(usb / "1-4:1.0" / "ttyUSB0")
     assert run(app, [*flash, "--permanent"]).exit_code == 0
     assert said.read_text() == f"-b ulx3s --busdev-num 1:17 -f {bitstream}\n"
-    flash[2] = "ulx3s:"
+    flash[1] = "ulx3s:"
     assert run(app, flash).exit_code == 0
     assert said.read_text() == f"-b ulx3s {bitstream}\n"
     loader.write_text(

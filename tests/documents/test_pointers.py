@@ -1,4 +1,4 @@
-"""What the glossary and CONTRIBUTING.md point at is there: names and files."""
+"""What the documents point at is there: names and files."""
 
 import pkgutil
 import re
@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-POINTING = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "glossary.md"]
-EXAMPLES = {"wide.json", "bug.vta", "vtaops.xor"}
-"""What a reader makes while following."""
+POINTING = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = "vtaops|trials|tests|benchmarks|sim|docs|examples|bitstreams|hw_configs"
+EXAMPLES = {"wide.json", "bug.vta", "vtaops.xor", "vtaops.devices"}
+"""What a reader makes while following, and the name of entry points."""
 
 
-@pytest.mark.parametrize("page", POINTING, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", POINTING, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_page_points_at_is_there(page):
     spans = re.findall(r"(?<!`)`([^`\s]+)`(?!`)", page.read_text())
     for span in spans:
@@ -21,7 +22,7 @@ def test_what_a_page_points_at_is_there(page):
         name = re.fullmatch(r"((?:vtaops|trials|benchmarks)(?:\.\w+)+)(?:\(.*\))?", span)
         if name:
             pkgutil.resolve_name(name[1])
-        elif re.fullmatch(r"(vtaops|trials|tests|benchmarks|sim|docs|hw_configs)/[\w./*]*", span):
+        elif re.fullmatch(rf"({FOLDERS})/[\w./*]*", span):
             assert list(ROOT.glob(span.rstrip("/"))), span
 
 

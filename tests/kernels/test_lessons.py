@@ -16,7 +16,6 @@ from vtaops.kernels.cuda.emulate import compiler
 from vtaops.kernels.lessons import (
     LessonRow,
     _remark,
-    curves_plot,
     find_lesson,
     lesson_plot,
     lesson_table,
@@ -85,7 +84,7 @@ def test_some_stages_can_be_chosen(tmp_path):
     assert [row.stage for row in rows] == ["default", "tuned"]
     table = lesson_table(rows, "conv2d")
     assert table.row_count == 2
-    lesson_plot(rows, "conv2d", tmp_path / "conv2d.svg")
+    lesson_plot(find_lesson("conv2d"), {4: rows}, tmp_path / "conv2d.svg")
     assert "<svg" in (tmp_path / "conv2d.svg").read_text()
 
 
@@ -106,7 +105,7 @@ def test_a_cuda_lesson_has_source_and_counts(tmp_path):
         assert blocked["card"] == "H100"
         table = lesson_table(rows, "depthwise")
         assert "bound on H100" in [column.header for column in table.columns]
-        lesson_plot(rows, "depthwise", tmp_path / "depthwise.svg")
+        lesson_plot(find_lesson("depthwise", "cuda"), {4: rows}, tmp_path / "depthwise.svg", "H100")
         assert "least us on H100" in (tmp_path / "depthwise.svg").read_text()
 
 
@@ -127,7 +126,7 @@ def test_curves_have_a_line_for_each_stage_and_limit(tmp_path):
     rows = {n: run_lesson(lesson, size=n, stages=("default", "cached"), budget=0) for n in sizes}
     most = {n: limits(lesson, n) for n in sizes}
     assert all(found["peak"] > 0 < found["memory"] for found in most.values())
-    curves_plot(rows, most, "matmul", tmp_path / "curves.svg")
+    lesson_plot(lesson, rows, tmp_path / "curves.svg")
     text = (tmp_path / "curves.svg").read_text()
     assert all(f"<!-- {name} -->" in text for name in ("default", "cached", "peak", "memory"))
     card = limits(find_lesson("matmul", "cuda"), 128, "T4")
@@ -148,4 +147,4 @@ def test_unknown_names_are_refused(tmp_path):
     with pytest.raises(ScheduleError, match="reorder"):
         find_stage(STAGES[ops.MatmulOp], "magic")
     with pytest.raises(UnsupportedError, match="nothing to plot"):
-        lesson_plot([], "empty", tmp_path / "empty.svg")
+        lesson_plot(find_lesson("matmul"), {8: []}, tmp_path / "empty.svg")

@@ -26,9 +26,9 @@ from vtaops.program import Buffer, Role
 from vtaops.schedule import blocked_shape
 
 
-@given(st.lists(st.lists(st.integers(0, 99), min_size=2, max_size=2)))
-def test_distinct_elements_are_those_of_numpy(rows):
-    elements = np.array(rows, np.int64).reshape(-1, 2)
+@given(st.lists(st.integers(0, 99)))
+def test_distinct_elements_are_those_of_numpy(listed_elements):
+    elements = np.array(listed_elements, np.int64)
     assert distinct(elements).tolist() == np.unique(elements).tolist()
 
 

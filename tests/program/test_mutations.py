@@ -65,9 +65,13 @@ def test_mutants_of_hand_made_programs(make, config):
 @pytest.mark.parametrize("extension", Extension)
 def test_mutants_of_programs_with_one_extension(extension):
     verdicts = Counter()
-    for name, mutant, verdict, reason in mutations.judge_extension(extension, 1, 20, 3, seed=5):
-        assert verdict != mutations.FAILED, f"{name}: {mutant.kind}: {mutant.change}: {reason}"
-        verdicts[verdict] += 1
+    programs = mutations.extension_programs(extension, 1, seed=5)
+    for number, (name, program) in enumerate(programs.items()):
+        jury, rng = mutations.Jury(program, 3), np.random.default_rng([5, number])
+        without = ((m, *jury.judge(m)) for m in mutations.without_each_token(program))
+        for mutant, verdict, reason in (*mutations.judge_random(program, 20, 3, rng), *without):
+            assert verdict != mutations.FAILED, f"{name}: {mutant.kind}: {mutant.change}: {reason}"
+            verdicts[verdict] += 1
     assert verdicts[mutations.REJECTED] > 20
     assert verdicts[mutations.SAME] + verdicts[mutations.OTHER] > 5
 

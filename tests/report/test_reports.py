@@ -386,7 +386,8 @@ def file(tmp_path_factory):
 @pytest.mark.parametrize("suffix", ["png", "svg", "html", "json"])
 def test_trace_writes_what_the_suffix_says(file, tmp_path, suffix):
     path = tmp_path / f"x.{suffix}"
-    result = call("report", "trace", file, "-o", path, "--window", "0:1000")
+    window = () if suffix == "json" else ("--window", "0:1000")
+    result = call("report", "trace", file, "-o", path, *window)
     assert result.exit_code == 0, result.output
     assert "small: " in result.output
     content = path.read_bytes()

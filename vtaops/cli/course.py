@@ -23,7 +23,7 @@ from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
 
 if TYPE_CHECKING:
-    from vtaops.kernels.lessons import Lesson, LessonRow
+    pass
 
 course_app = Commands(name="course", help="Exercises and lessons.", no_args_is_help=True)
 
@@ -115,7 +115,7 @@ def lesson(
     """
     if threads is not None:
         os.environ["TVM_NUM_THREADS"] = str(threads)  # read when TVM is imported
-    from vtaops.kernels.lessons import find_lesson, lesson_table, run_lesson, where
+    from vtaops.kernels.lessons import find_lesson, lesson_plot, lesson_table, run_lesson, where
 
     chosen = find_lesson(name, target)
     sizes = size or [chosen.size]
@@ -130,23 +130,4 @@ def lesson(
     records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
     show(records, as_json, *parts)
     if plot is not None:
-        _draw_lesson(chosen, found, title, machine, card, plot)
-
-
-def _draw_lesson(
-    lesson: Lesson,
-    found: dict[int, list[LessonRow]],
-    title: str,
-    machine: str,
-    card: str,
-    path: Path,
-) -> None:
-    """Plot the speed of the stages: bars for one size, curves for several."""
-    from vtaops.kernels.lessons import curves_plot, lesson_plot, limits
-
-    bounds = {size: limits(lesson, size, card) for size in found}
-    if len(found) > 1:
-        curves_plot(found, bounds, f"{title}, size in {lesson.meaning}\n{machine}", path)
-        return
-    ((size, rows),) = found.items()
-    lesson_plot(rows, f"{title}, {size} {lesson.meaning}\n{machine}", path, bounds[size])
+        lesson_plot(chosen, found, plot, card)

@@ -6,10 +6,12 @@ the integer graph: bias and residual are added to the exact sum.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -257,8 +259,7 @@ def _over_pixels(found: Sum, shape: tuple[int, ...]) -> Sum:
 def per_channel(constant: Array, value: Value, axis: int) -> Array:
     """Return a constant that broadcasts to a value as one real number per channel of an axis."""
     shape = shape_of(value)
-    padded = (1,) * (len(shape) - constant.ndim) + constant.shape
-    if len(padded) > len(shape) or any(extent != 1 for a, extent in enumerate(padded) if a != axis):
+    if varying_axis(constant, shape) not in (None, axis):
         raise NotTranslated(f"a constant of shape {constant.shape} is added to {shape}")
     return np.broadcast_to(constant.reshape(-1).astype(np.float64), (shape[axis],))
 
@@ -340,22 +341,27 @@ def _is_vector(value: Value) -> bool:
 
 
 def _convolution(value: Value, operand: Operand) -> Sum:
-    if _is_vector(value):
+    """Read a Conv or a ConvTranspose, whose weights count results on axis 1."""
+    transposed, groups = value.op == "ConvTranspose", int(value.attrs.get("group", 1))
+    if not transposed and _is_vector(value):
         return _over_vector(value, operand)
-    weight, weight_scale = _weights(argument(value, 1), 0)
-    found = window(value)
+    weight, weight_scale = _weights(argument(value, 1), int(transposed))
+    if transposed and groups > 1 and weight_scale.ndim:
+        weight_scale = np.tile(weight_scale, groups)
+    found = (transposed_window if transposed else window)(value)
     data, data_scale = _image(value, operand)
-    groups = int(value.attrs.get("group", 1))
-    weight, data = _narrow(_filters(weight, found), data, 1, groups=groups)
+    weight, data = _narrow(_filters(weight, found), data, int(not transposed), groups=groups)
+    kind = partial(TransposedConvolution, output_padding=found.more) if transposed else Convolution
     product = partial(
-        Convolution,
+        kind,
         weight,
         strides=found.strides,
         padding=found.padding,
         dilation=found.dilation,
         groups=groups,
     )
-    return _sum(value, product, data, data_scale * weight_scale, len(weight), 1)
+    channels = weight.shape[1] * groups if transposed else len(weight)
+    return _sum(value, product, data, data_scale * weight_scale, channels, 1)
 
 
 def _image(value: Value, operand: Operand) -> tuple[Source, float]:
@@ -368,26 +374,6 @@ def _image(value: Value, operand: Operand) -> tuple[Source, float]:
 def _filters(weight: Array, found: SlidingWindow) -> Array:
     """Return weights as those of a two-dimensional window."""
     return weight.reshape(*weight.shape[:2], *found.kernel)
-
-
-def _transposed_convolution(value: Value, operand: Operand) -> Sum:
-    found = transposed_window(value)
-    groups = int(value.attrs.get("group", 1))
-    weight, weight_scale = _weights(argument(value, 1), 1)
-    if groups > 1 and weight_scale.ndim:
-        weight_scale = np.tile(weight_scale, groups)
-    data, data_scale = _image(value, operand)
-    weight, data = _narrow(_filters(weight, found), data, 0, groups=groups)
-    product = partial(
-        TransposedConvolution,
-        weight,
-        strides=found.strides,
-        padding=found.padding,
-        output_padding=found.more,
-        dilation=found.dilation,
-        groups=groups,
-    )
-    return _sum(value, product, data, data_scale * weight_scale, weight.shape[1] * groups, 1)
 
 
 def _dense(value: Value, operand: Operand) -> Sum:
@@ -413,13 +399,24 @@ def _sum(
 ) -> Sum:
     if not (np.asarray(scale) > 0).all():
         raise NotTranslated(f"{value.label} has the scale {np.min(scale):g}; it must be positive")
-    bias = np.zeros(channels)
+    bias, (weight, *rest) = np.zeros(channels), product.args
+    product = partial(product.func, _shared(weight), *rest, **product.keywords)
     return Sum(shape_of(value), product, data, np.asarray(scale), channels, axis, bias)
+
+
+_WEIGHTS: WeakValueDictionary[tuple[object, ...], Array] = WeakValueDictionary()
+"""The weights of all products that are alive, by content."""
+
+
+def _shared(weight: Array) -> Array:
+    """Return weights, or equal ones that another product has: a network may repeat them."""
+    key = weight.shape, hashlib.sha256(np.ascontiguousarray(weight).data).digest()
+    return _WEIGHTS.setdefault(key, weight)
 
 
 PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {
     "Conv": _convolution,
-    "ConvTranspose": _transposed_convolution,
+    "ConvTranspose": _convolution,
     "MatMul": _dense,
     "Gemm": _dense,
 }

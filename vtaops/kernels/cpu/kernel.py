@@ -14,16 +14,13 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import output
 from vtaops.kernels.cache import KernelCache, sources_of
-from vtaops.kernels.cpu.schedule import family, stack, storage
+from vtaops.kernels.cpu.schedule import family, rewrites
 from vtaops.kernels.cpu.target import CpuTarget
-from vtaops.kernels.ops import StackedMatmulOp, TensorOp
+from vtaops.kernels.ops import TensorOp
 from vtaops.kernels.ops.storage import StoredOp
 
 Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
-
-_AROUND: dict[type, Any] = {StackedMatmulOp: stack, StoredOp: storage}
-"""Modules that schedule an operator by wrapping another operator's kernel."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -62,12 +59,11 @@ class CpuKernel:
         self._schedule = schedule or family(op, target)
         self._shape, self._dtype = op.output.shape, op.output.dtype
         parts: list[Any] = [op]
-        while hasattr(parts[-1], "op"):
+        while hasattr(parts[-1], "op"):  # one that `rewrites` wraps around another
             parts.append(parts[-1].op)
-        modules = [_AROUND[type(part)].__name__ for part in parts if type(part) in _AROUND]
         parts.append(getattr(parts[-1], "epilogue", op))
-        modules += [*(type(part).__module__ for part in parts), self._schedule.__module__]
-        files = sources_of(*modules) + sources
+        modules = [rewrites.__name__, self._schedule.__module__]
+        files = sources_of(*modules, *(type(part).__module__ for part in parts)) + sources
         self.run: Callable[..., Any] = CACHE.get(op, target, self._compile, files)
         if isinstance(op, StoredOp) and op.dtype == "bfloat16":
             self.run = _of_bits(self.run)

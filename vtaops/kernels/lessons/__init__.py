@@ -357,89 +357,84 @@ def _plot(path: Path, title: str) -> Iterator[Any]:
     pyplot.close(figure)
 
 
-def curves_plot(
-    rows: dict[int, list[LessonRow]], limits: dict[int, dict[str, float]], title: str, path: Path
+def lesson_plot(
+    lesson: Lesson, found: dict[int, list[LessonRow]], path: Path, card: str = "T4"
 ) -> None:
-    """Plot speed over problem size, one curve per stage, with the limits.
+    """Plot the speed of the stages: curves over several sizes; for one size, by stage.
+
+    If stages were counted instead of timed, one size has the minimum times on the card by resource.
 
     Parameters
     ----------
-    rows : dict
+    lesson : Lesson
+        The lesson.
+    found : dict
         Rows of `run_lesson`, by size.
-    limits : dict
-        Results of the function `limits`, by size.
-    title : str
-        Title of the plot.
     path : Path
         Output file; the suffix determines the format.
+    card : str
+        The GPU of the counts.
 
     Raises
     ------
     UnsupportedError
         If no row has times or counts.
     """
-    sizes = list(rows)
-    stages = [row.stage for row in rows[sizes[0]] if row.speed is not None]
-    if not stages:
+    rows = [row for row in next(iter(found.values()), []) if row.speed is not None]
+    if not rows:
         raise UnsupportedError("there is nothing to plot: no stage was timed or counted")
-    counted = rows[sizes[0]][0].counts
-    with _plot(path, title) as axes:
-        for number, (stage, mark) in enumerate(zip(stages, cycle(_MARKS), strict=False)):
-            speeds = [next(r.speed or 0.0 for r in rows[n] if r.stage == stage) for n in sizes]
-            width = 4 - 3 * number / len(stages)  # makes equal curves visible
-            axes.plot(sizes, speeds, f"{mark}-", linewidth=width, markersize=6, label=stage)
-        _draw_limits(axes, sizes, limits)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, list(map(str, sizes)))
-        ylabel = f"at most GFLOPS on {counted['card']}" if counted else "GFLOPS"
-        axes.set(yscale="log", xlabel="size, log scale", ylabel=ylabel)
-
-
-def _draw_limits(axes: Any, sizes: list[int], limits: dict[int, dict[str, float]]) -> None:
-    """Draw the limits over the size."""
-    for name, style in _LINES.items():
-        line = [limits[size][name] for size in sizes]
-        axes.plot(sizes, line, style, color="black", linewidth=1, label=_NAMES[name])
-
-
-def lesson_plot(
-    rows: list[LessonRow], title: str, path: Path, limits: dict[str, float] | None = None
-) -> None:
-    """Plot the speed of the stages, as bars or, on a log scale, as points.
-
-    If stages were counted instead of timed, plot the minimum times on the card by resource.
-    `limits` are drawn as lines if stages were timed. The suffix of `path` determines the format.
-
-    Raises
-    ------
-    UnsupportedError
-        If no row has times or counts.
-    """
-    timed = {row.stage: row.gflops for row in rows if row.gflops is not None}
-    counted = [row for row in rows if row.counts]
-    if not timed and not counted:
-        raise UnsupportedError("there is nothing to plot: no stage was timed or counted")
-    with _plot(path, title) as axes:
-        if timed:
-            _draw_speeds(axes, timed, limits or {})
+    most = {size: limits(lesson, size, card) for size in found}
+    size = ", ".join(map(str, found)) if len(found) == 1 else "size in"
+    title = f"{lesson.name} on {lesson.target}, {size} {lesson.meaning}"
+    with _plot(path, f"{title}\n{where(lesson.target, card)}") as axes:
+        if len(found) > 1:
+            _draw_curves(axes, found, rows, most)
+        elif rows[0].counts:
+            _draw_counts(axes, rows)
         else:
-            _draw_counts(axes, counted)
-        if len(rows) > 7:
+            _draw_speeds(axes, rows, *most.values())
+        if len(rows) > 7 and len(found) == 1:
             axes.tick_params(axis="x", rotation=20)
 
 
-def _draw_speeds(axes: Any, timed: dict[str, float], limits: dict[str, float]) -> None:
-    for name, limit in limits.items():
+def _draw_curves(
+    axes: Any,
+    found: dict[int, list[LessonRow]],
+    stages: list[LessonRow],
+    most: dict[int, dict[str, float]],
+) -> None:
+    """Draw speed over size: one curve per stage, and the limits."""
+    sizes = list(found)
+    for number, (stage, mark) in enumerate(zip(stages, cycle(_MARKS), strict=False)):
+        speeds = [
+            next(row.speed or 0.0 for row in rows if row.stage == stage.stage)
+            for rows in found.values()
+        ]
+        width = 4 - 3 * number / len(stages)  # makes equal curves visible
+        axes.plot(sizes, speeds, f"{mark}-", linewidth=width, markersize=6, label=stage.stage)
+    for name, style in _LINES.items():
+        line = [most[size][name] for size in sizes]
+        axes.plot(sizes, line, style, color="black", linewidth=1, label=_NAMES[name])
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(sizes, list(map(str, sizes)))
+    counts = stages[0].counts
+    ylabel = f"at most GFLOPS on {counts['card']}" if counts else "GFLOPS"
+    axes.set(yscale="log", xlabel="size, log scale", ylabel=ylabel)
+
+
+def _draw_speeds(axes: Any, rows: list[LessonRow], most: dict[str, float]) -> None:
+    stages, speeds = [row.stage for row in rows], [row.speed or 0.0 for row in rows]
+    for name, limit in most.items():
         label = f"{_NAMES[name]}: {limit:.{0 if limit > 100 else 1}f} GFLOPS"
         axes.axhline(limit, linestyle=_LINES[name], color="black", linewidth=1, label=label)
-    if max(*timed.values(), *limits.values(), 0) > 10 * min(timed.values()):
-        axes.plot(list(timed), list(timed.values()), "o")
+    if max(*speeds, *most.values()) > 10 * min(speeds):
+        axes.plot(stages, speeds, "o")
         axes.set(yscale="log", ylabel="GFLOPS")
         axes.margins(x=0.1, y=0.1)
     else:  # bars start at zero
-        axes.bar(list(timed), list(timed.values()))
+        axes.bar(stages, speeds)
         axes.set(ylabel="GFLOPS")
-    _label(axes, list(timed.values()))
+    _label(axes, speeds)
 
 
 def _draw_counts(axes: Any, rows: list[LessonRow]) -> None:

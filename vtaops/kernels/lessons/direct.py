@@ -3,8 +3,8 @@
 A thread block computes some output channels for a patch of the image. Its threads cooperatively
 fetch the patch with its border, and the kernel, to shared memory, for a few input channels at a
 time; each thread sums several channels for several pixels in registers. Virtual threads spread a
-thread's results over the block. Padding is inlined into the fetch, as are the channels, rows and
-columns that fill up the last tile.
+thread's results over the block. Padding is inlined into the fetch, as are the rows and columns that
+fill up the last tile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.base.errors import ScheduleError
 from vtaops.kernels.cuda.schedule.binding import bind, check_block, create_schedule, fetch, inline
@@ -77,44 +77,31 @@ def check(op: Conv2dOp, tile: ConvTile, target: CudaTarget) -> None:
     Raises
     ------
     ScheduleError
-        If it needs too many threads or too much shared memory, or if a block would span several
-        groups of channels.
+        If it needs too many threads or too much shared memory, or does not divide the channels.
     """
-    groups = op.groups > 1
-    if groups and (op.group_out % tile.block[0] or op.group_in % tile.inputs):
+    if op.groups > 1 or op.out_channels % tile.block[0] or op.in_channels % tile.inputs:
         raise ScheduleError(
-            f"{tile} does not divide the {op.group_out} output and {op.group_in} input channels "
-            "of a group"
+            f"{tile} does not divide the {op.out_channels} output and {op.in_channels} input "
+            f"channels of {op.groups} groups; give one group, and divisors"
         )
     check_block(tile, prod(tile.threads), tile.shared_bytes(op), target)
 
 
 def declare_padded(op: Conv2dOp, tile: ConvTile) -> list[Tensor]:
-    """Declare the convolution over whole tiles, with the operands padded by inlined stages."""
+    """Declare the convolution over whole patches, with the image padded by an inlined stage."""
     tensors = op.placeholders()
-    data, kernel = tensors["data"], tensors["kernel"]
-    channels, rows, columns = (
-        round_up(extent, block)
-        for extent, block in zip((op.out_channels, *op.out_size), tile.block, strict=True)
+    rows, columns = (
+        round_up(extent, block) for extent, block in zip(op.out_size, tile.block[1:], strict=True)
     )
-    steps = round_up(op.group_in, tile.inputs)
     top, left, _, _ = op.window.padding
     patch = op.window.reach(rows, columns)
 
     def pixel(n: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
-        axes = (1, 2, 3) if steps > op.group_in else (2, 3)
-        return inside_or(data, (n, c, y - top, x - left), axes, zero(op.dtype))
+        return inside_or(tensors["data"], (n, c, y - top, x - left), (2, 3), zero(op.dtype))
 
-    def weight(o: Expr, c: Expr, y: Expr, x: Expr) -> Expr:
-        if (channels, steps) == (op.out_channels, op.group_in):
-            return kernel[o, c, y, x]
-        inside = tirx.all(o < op.out_channels, c < op.group_in)
-        return tirx.if_then_else(inside, kernel[o, c, y, x], zero(kernel.dtype))
-
-    image = te.compute((op.batch, op.groups * steps, *patch), pixel, name="padded")
-    weights = te.compute((channels, steps, *op.window.kernel), weight, name="weights")
-    sums = op.sums(image, weights)
-    total = te.compute((op.batch, channels, rows, columns), sums, name="total")
+    image = te.compute((op.batch, op.in_channels, *patch), pixel, name="padded")
+    sums = op.sums(image, tensors["kernel"])
+    total = te.compute((op.batch, op.out_channels, rows, columns), sums, name="total")
     return [*tensors.values(), op.result(total, op.epilogue.bind(tensors, op.accumulator))]
 
 
@@ -141,12 +128,11 @@ def schedule_direct(op: Conv2dOp, target: CudaTarget, tile: ConvTile) -> Any:
     bind(s, vthread_x=vc, vthread_y=vj, thread_z=tc, thread_y=ti, thread_x=tj)
     s.set_scope(total, 0, "local")
     s.reverse_compute_at(result, tj)
-    for index, name in ((0, "padded"), (1, "weights")):
-        if tile.shared:
-            copy = s.cache_read(total, index, "shared")
-            s.compute_at(copy, ic, preserve_unit_loops=True)
-            fetch(s, copy, tile.threads, 4)
-        inline(s, name)
+    for index in (0, 1) if tile.shared else ():
+        copy = s.cache_read(total, index, "shared")
+        s.compute_at(copy, ic, preserve_unit_loops=True)
+        fetch(s, copy, tile.threads, 4)
+    inline(s, "padded")
     for loop in (c, i, j):
         s.unroll(loop)
     s.decompose_reduction(total, ic)

@@ -97,9 +97,8 @@ def _direct(
         32 threads side by side, with the 2 columns of a thread 32 apart: a warp reads 32 adjacent
         words, one from each bank.
     """
-    threads = largest_divisor(op.group_out, 4) if op.groups > 1 else 4  # within one group
-    inputs = largest_divisor(op.group_in, 4) if op.groups > 1 else min(4, op.group_in)
-    each = 4 if columns[1] > 1 and op.group_out % (4 * threads) == 0 else 1
+    threads, inputs = (largest_divisor(n, 4) for n in (op.out_channels, op.in_channels))
+    each = 4 if columns[1] > 1 and op.out_channels % (4 * threads) == 0 else 1
     tile = ConvTile((1, threads, each), (4, 1), columns, inputs, shared, vthreads)
     return schedule_direct(op, target, tile)
 

@@ -19,8 +19,7 @@ from vtaops.kernels.cpu.schedule import (
     reduction,
     window,
 )
-from vtaops.kernels.cpu.schedule.stack import of_stack
-from vtaops.kernels.cpu.schedule.storage import of_stored
+from vtaops.kernels.cpu.schedule.rewrites import of_stack, of_stored
 from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.ops.storage import StoredOp
 

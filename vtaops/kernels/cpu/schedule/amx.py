@@ -16,7 +16,7 @@ from tvm import te, tirx
 from vtaops.base.errors import UnsupportedError
 from vtaops.kernels.build import create_schedule
 from vtaops.kernels.cpu.schedule.convolution import PaddedCopy
-from vtaops.kernels.cpu.schedule.prologue import loop, nest
+from vtaops.kernels.cpu.schedule.rewrites import loop, nest
 from vtaops.kernels.cpu.schedule.tiles import PARALLEL_FLOPS, parallel_if
 from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, Tensor, Window, ceil_div

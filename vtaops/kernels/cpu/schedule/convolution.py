@@ -22,7 +22,7 @@ from tvm import te, tirx
 
 from vtaops.kernels.build import block_names
 from vtaops.kernels.cpu.schedule.dot import Products, unshifted, unsigned
-from vtaops.kernels.cpu.schedule.prologue import Prologue, Vectors
+from vtaops.kernels.cpu.schedule.rewrites import Prologue, Vectors
 from vtaops.kernels.cpu.schedule.tiles import (
     FIRST_CACHE,
     HIDING,

@@ -19,7 +19,7 @@ from typing import Any
 from tvm import tirx
 
 from vtaops.kernels.build import register_intrinsic
-from vtaops.kernels.cpu.schedule.prologue import Prologue
+from vtaops.kernels.cpu.schedule.rewrites import Prologue
 from vtaops.kernels.cpu.schedule.tiles import WIDEST
 from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, largest_divisor

@@ -2,7 +2,7 @@
 
 A tile of rows x lanes of C stays in vector registers over the whole sum (the write cache; without
 it every step loads and stores C). B is packed into panels as wide as a tile if rows of B would
-collide in the cache. The last tiles end with C, see `vtaops.kernels.cpu.schedule.overlap`.
+collide in the cache. The last tiles end with C, see `vtaops.kernels.cpu.schedule.rewrites`.
 
 Few rows do not pay for packing. If B is (N, K), rows of A meet rows of B: the lanes are steps of
 the sum, reduced at its end. If B is (K, N), a few of its rows at a time are added to those of C.
@@ -17,8 +17,7 @@ from tvm import te, tirx
 
 from vtaops.kernels.build import block_names
 from vtaops.kernels.cpu.schedule.dot import Products
-from vtaops.kernels.cpu.schedule.overlap import Places, overlapping, placed
-from vtaops.kernels.cpu.schedule.prologue import Prologue
+from vtaops.kernels.cpu.schedule.rewrites import Places, Prologue, overlapping, placed
 from vtaops.kernels.cpu.schedule.tiles import (
     FIRST_CACHE,
     HIDING,

@@ -15,7 +15,7 @@ from vtaops.kernels.cpu.schedule.convolution import (
     schedule_copies,
 )
 from vtaops.kernels.cpu.schedule.dot import Products
-from vtaops.kernels.cpu.schedule.prologue import Prologue
+from vtaops.kernels.cpu.schedule.rewrites import Prologue
 from vtaops.kernels.cpu.schedule.tiles import (
     FIRST_CACHE,
     PARALLEL_FLOPS,

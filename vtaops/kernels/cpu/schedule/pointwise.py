@@ -16,8 +16,7 @@ from typing import Any
 
 from tvm import te
 
-from vtaops.kernels.cpu.schedule.overlap import overlapping, placed
-from vtaops.kernels.cpu.schedule.prologue import Prologue
+from vtaops.kernels.cpu.schedule.rewrites import Prologue, overlapping, placed
 from vtaops.kernels.cpu.schedule.tiles import (
     PARALLEL_FLOPS,
     STEPS,

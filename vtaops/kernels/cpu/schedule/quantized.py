@@ -17,8 +17,7 @@ from vtaops.kernels.cpu.schedule.matmul import (
     schedule_tiles,
     vectors_end,
 )
-from vtaops.kernels.cpu.schedule.overlap import placed
-from vtaops.kernels.cpu.schedule.prologue import Prologue, Vectors
+from vtaops.kernels.cpu.schedule.rewrites import Prologue, Vectors, placed
 from vtaops.kernels.cpu.schedule.tiles import HIDING
 from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, zero

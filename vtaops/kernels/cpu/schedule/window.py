@@ -13,7 +13,7 @@ from typing import Any
 from tvm import te
 
 from vtaops.kernels.cpu.schedule.convolution import PaddedCopy, stage_phases
-from vtaops.kernels.cpu.schedule.prologue import Prologue
+from vtaops.kernels.cpu.schedule.rewrites import Prologue
 from vtaops.kernels.cpu.schedule.tiles import (
     FIRST_CACHE,
     PARALLEL_FLOPS,
