@@ -6,10 +6,12 @@ the integer graph: bias and residual are added to the exact sum.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -397,8 +399,19 @@ def _sum(
 ) -> Sum:
     if not (np.asarray(scale) > 0).all():
         raise NotTranslated(f"{value.label} has the scale {np.min(scale):g}; it must be positive")
-    bias = np.zeros(channels)
+    bias, (weight, *rest) = np.zeros(channels), product.args
+    product = partial(product.func, _shared(weight), *rest, **product.keywords)
     return Sum(shape_of(value), product, data, np.asarray(scale), channels, axis, bias)
+
+
+_WEIGHTS: WeakValueDictionary[tuple[object, ...], Array] = WeakValueDictionary()
+"""The weights of all products that are alive, by content."""
+
+
+def _shared(weight: Array) -> Array:
+    """Return weights, or equal ones that another product has: a network may repeat them."""
+    key = weight.shape, hashlib.sha256(np.ascontiguousarray(weight).data).digest()
+    return _WEIGHTS.setdefault(key, weight)
 
 
 PRODUCTS: dict[str, Callable[[Value, Operand], Sum]] = {
