@@ -2,7 +2,7 @@
 
     python -m benchmarks compile_time --json compile_time.json
 
-Warm (imports and the registration of intrinsics excluded), CPU time of one thread, medians.
+Warm (imports excluded), CPU time of one thread, medians.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from rich.progress import track
 
 from benchmarks.options import Config, Json, Repeat, figure_table, medians, write_json
 from vtaops import HardwareConfig
-from vtaops.lowering import LoweringOptions, emit, link, whole
+from vtaops.compiler.driver import settled
+from vtaops.lowering import LoweringOptions, build_tree, emit, link, whole
 from vtaops.ops import Operator
-from vtaops.schedule import Tiling, flatten
+from vtaops.schedule import Tiling
 from vtaops.schedule.candidates import TilingList
 from vtaops.schedule.workloads import WORKLOADS
 
-STAGES = ("tiling", "declare", "schedule", "flatten", "emit", "link", "verify")
+STAGES = ("tiling", "tree", "emit", "link", "verify")
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -33,20 +34,18 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def measure(op: Operator, config: HardwareConfig, explicit: Tiling | None) -> dict[str, float]:
-    """Return the milliseconds of each stage; `schedule` contains `declare`."""
+    """Return the milliseconds of each stage."""
+    op = settled(op, config)
     tiling, t_tiling = timed(lambda: explicit or next(TilingList(op, config).estimated(config))[0])
-    _, t_declare = timed(lambda: op.declare(config))
-    schedule, t_schedule = timed(lambda: op.schedule(config, tiling))
-    module, t_flatten = timed(lambda: flatten(schedule))
+    tree, t_tree = timed(lambda: build_tree(op, config, tiling))
     buffers = op.buffers(config)
     options = LoweringOptions.of(tiling, alu_passes=bool(op.stages), micro_op_depth=None)
-    fragment, t_emit = timed(lambda: emit(module, buffers, config, options))
+    fragment, t_emit = timed(lambda: emit(tree, buffers, config, options))
     program, t_link = timed(lambda: link([whole(fragment)], buffers))
     _, t_verify = timed(program.verify)
-    times = (t_tiling, t_declare, t_schedule, t_flatten, t_emit, t_link, t_verify)
-    total = t_tiling + t_schedule + t_flatten + t_emit + t_link + t_verify
+    times = (t_tiling, t_tree, t_emit, t_link, t_verify)
     sizes = {"instructions": len(program)}
-    return {**dict(zip(STAGES, times, strict=True)), "total": total, **sizes}
+    return {**dict(zip(STAGES, times, strict=True)), "total": sum(times), **sizes}
 
 
 def main(

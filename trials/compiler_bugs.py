@@ -108,6 +108,18 @@ OPERATORS: dict[str, Operator] = {
         rounding="half_up",
         clip=(-128, 127),
     ),
+    # With default tilings, the one whose first product overwrites with some of its micro-ops only.
+    "Conv2d with gaps": vtaops.Conv2d(
+        in_channels=48,
+        out_channels=6,
+        height=7,
+        width=16,
+        kernel=(5, 2),
+        strides=3,
+        padding=(3, 0, 0, 3),
+        dilation=(2, 1),
+        **EPILOGUE,
+    ),
     "Gemm": vtaops.Gemm(m=20, n=80, k=300, **EPILOGUE),
 }
 

@@ -81,7 +81,7 @@ def bundle(tmp_path_factory):
     """The bundle of the page's first commands, built with sanitizers, and its model."""
     folder = tmp_path_factory.mktemp("bundle")
     model = str(folder / "glyphs.vtam")
-    for words in (["demo", "-o", str(folder)], ["export", model, "--c", str(folder / "c")]):
+    for words in (["demo", "-o", str(folder)], ["export", model, "-o", str(folder / "c")]):
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.output
     for target in ("network-fsim", "libvta.a"):

@@ -288,11 +288,12 @@ def count_cells(row: LessonRow) -> list[str]:
 
 def lesson_table(rows: list[LessonRow], title: str) -> Table:
     """Return the rows as a ``rich`` table, followed by the explanations."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    caption = "\n".join(
-        f"[b]{row.stage}[/b]  " + escape(f"{row.explanation} {row.remark}".strip()) for row in rows
+    caption = Text("\n").join(
+        Text.assemble((row.stage, "bold"), f"  {row.explanation} {row.remark}".rstrip())
+        for row in rows
     )
     table = Table(
         title=title, caption=caption, caption_justify="left", caption_style="", min_width=76
