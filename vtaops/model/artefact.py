@@ -34,6 +34,7 @@ from vtaops.base.agreement import Agreement
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
+from vtaops.base.quoting import check_texts
 from vtaops.base.records import check_fields
 from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
 from vtaops.graph.onnx_function import OnnxFunction
@@ -164,6 +165,7 @@ def _checked(data: bytes) -> tuple[bytes, dict[str, Any], _Reader]:
     inconsistent = "the header of the model is inconsistent"
     with raising(ProgramError, inconsistent, *_MALFORMED, told=_short):
         header = json.loads(text)
+        check_texts(header)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
     start = len(_padding(PREAMBLE_BYTES + len(text)))
     return text, header, _Reader(body[start:], table)
