@@ -23,7 +23,7 @@ import numpy as np
 import vtaops
 from vtaops.base import errors
 from vtaops.base.files import read_file
-from vtaops.cli.exercise import Outcome, run_exercise
+from vtaops.cli.exercise import Submission, run_exercise
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.base import Operator
 from vtaops.program import Program
@@ -144,7 +144,7 @@ def _at_most(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _failed(outcome: Outcome) -> Finding:
+def _failed(outcome: Submission) -> Finding:
     """Explain why an exercise left no program."""
     if outcome.error == errors.VerificationError.__name__:
         return _unsafe(outcome.text)

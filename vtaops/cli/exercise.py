@@ -36,7 +36,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _PROGRAM, _ERROR, _OUTPUT = "program.vta", "error.json", "output.txt"
 
 
-class Outcome(NamedTuple):
+class Submission(NamedTuple):
     """What an exercise left: a program, or the kind and the text of an error."""
 
     program: Program | None
@@ -45,15 +45,15 @@ class Outcome(NamedTuple):
     output: str
 
 
-def run_exercise(text: str, name: str, seconds: float) -> Outcome:
+def run_exercise(text: str, name: str, seconds: float) -> Submission:
     """Execute the text of an exercise in a limited process and read the program that it leaves."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         is_late = _run(text, name, Path(folder), seconds)
         output = _text(Path(folder, _OUTPUT), "")
         if is_late:
-            return Outcome(None, "Late", f"it did not end within {seconds:g} s", output)
+            return Submission(None, "Late", f"it did not end within {seconds:g} s", output)
         try:
-            return Outcome(_program(Path(folder, _PROGRAM)), "", "", output)
+            return Submission(_program(Path(folder, _PROGRAM)), "", "", output)
         except errors.ProgramError as error:
             found = str(error)
         except FileNotFoundError:
@@ -63,7 +63,7 @@ def run_exercise(text: str, name: str, seconds: float) -> Outcome:
             told = {"error": "ProgramError", "text": found, **json.loads(stated)}
         except (ValueError, TypeError, RecursionError):
             told = {"error": "ProgramError", "text": found}
-        return Outcome(None, str(told["error"]), str(told["text"]), output)
+        return Submission(None, str(told["error"]), str(told["text"]), output)
 
 
 def is_confined() -> bool:
