@@ -116,10 +116,12 @@ def synth(
 
     Example: vtaops hardware synth pynq --dsp-multipliers 96
     """
+    from vtaops.hardware.flows import SYNTHESIS
     from vtaops.hardware.rtl import RtlParameters
     from vtaops.hardware.synthesis import CAPACITY, FpgaResources, part_of, synthesize
 
     hardware = HardwareConfig.load(config)
+    SYNTHESIS.check(hardware)
     parameters = RtlParameters(
         port_bytes=hardware.port_width,
         address_bits=32,
