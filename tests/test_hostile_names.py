@@ -7,7 +7,6 @@ import pytest
 
 from trials.hostile_names import READERS, WRITERS, hostile, reads, writes
 
-
 ATTACKS = "*/ int ran = 1; /*", "} ; set ran 1 ; {", "<!--<script>", "\x1b[2J", "$\\frac{$"
 
 
