@@ -104,7 +104,7 @@ def lint(package: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 PORTS = [("pynq", 64), ("tiny", 64), ("4x8_i8w8a32_15_16_16_18", 16), ("tiny", 8)]
-RANDOM = [random_hardware(random.Random(n)) for n in range(16)]
+RANDOM = [random_hardware(random.Random(n)) for n in range(12)]
 LINTED = [
     *map(HardwareConfig.load, HardwareConfig.names()),
     *CONFIGS.values(),
