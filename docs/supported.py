@@ -167,7 +167,7 @@ def _ways(rows: Sequence[Supported]) -> list[str]:
 WAYS = {
     "is a table": "compile for hardware with the extension `table`, or train with Relu or Clip",
     "cannot multiply two tensors": "compile for hardware whose ALU multiplies, as `pynq_ext`",
-    "need the extension": "`vtaops quantize`, which makes all scales powers of two",
+    "need the extension": "`vtaops quantize --scales pow2`, which makes all scales powers of two",
     "is not quantised": "put a pair behind that operator; `vtaops quantize` does",
     "not between quantised tensors": "put pairs around it; `vtaops quantize` does",
     "not (N, C, H, W)": "join two of its axes before it: images have four",

@@ -83,7 +83,7 @@ def test_scales_by_channel_on_plain_hardware():
     (theirs,) = Probe(model).run({"x": x}).values()
     assert np.abs(found - theirs).max() <= 4 * scale
     assert difference.max() <= 1
-    with pytest.warns(PlacementWarning, match=r"vtaops quantize takes the file"):
+    with pytest.warns(PlacementWarning, match=r"vtaops quantize --scales pow2 takes the file"):
         vtaops.compile_model(model, "pynq", verify=False)
 
 

@@ -18,8 +18,8 @@ HINTS = {
     "not_quantized": "quantise the model: `vtaops quantize`",
     "rounding": "compile for hardware with the extension 'exact'",
     "scale": (
-        "vtaops quantize takes the file and makes all scales powers of two, which every VTA has, "
-        "or compile for hardware with the extension 'post'"
+        "vtaops quantize --scales pow2 takes the file and makes all scales powers of two, which "
+        "every VTA has, or compile for hardware with the extension 'post', as pynq_ext is"
     ),
     "scratchpad": "compile for hardware with larger scratchpads",
     "shape": "operands of equal shapes",

@@ -7,8 +7,12 @@ order of the questions and the explanations.
 
 from __future__ import annotations
 
+import ast
 import json
+import signal
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -16,8 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import vtaops
 from vtaops.base import errors
 from vtaops.base.files import read_file
+from vtaops.cli.exercise import Submission, run_exercise
+from vtaops.machine.config import HardwareConfig
+from vtaops.ops.base import Operator
 from vtaops.program import Program
 from vtaops.program.timing import WAITS
 
@@ -65,52 +73,167 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def judged(exercise: Path) -> Iterator[Finding]:
-    """Yield the findings about an exercise, stopping when the rest would be meaningless.
+def judged(
+    exercise: Path, against: Path | None = None, seconds: float = 60
+) -> tuple[list[Finding], str]:
+    """Return the findings about an exercise, and what it printed.
 
-    Raises
-    ------
-    ProgramError
-        If the file cannot be read or is not an exercise.
+    The exercise runs in a process of its own and leaves a program; what counts is judged here.
+    The findings stop when the rest would be meaningless.
+
+    Parameters
+    ----------
+    exercise : Path
+        The file.
+    against : Path, optional
+        The file whose TASK, LIMITS and CONFIG count; by default `exercise`.
+    seconds : float
+        The time limit of the exercise, and that of the judgement.
     """
+    import vtaops.ops.reference
+    import vtaops.proof.tasks
+    import vtaops.schedule.candidates  # noqa: F401  before the exercise runs
+
+    try:
+        text = _source(exercise)
+        asked = _asked(text if against is None else _source(against), against or exercise)
+        outcome = run_exercise(text, str(exercise), seconds)
+    except errors.VTAError as error:
+        return [Finding("exercise", type(error).__name__, str(error))], ""
+    if outcome.program is None:
+        return [_failed(outcome)], outcome.output
+    findings: list[Finding] = []
+    try:
+        with _at_most(seconds):
+            findings.extend(_judgement(outcome.program, asked))
+    except _Late:
+        findings.append(Finding("judged", "no", f"it takes more than {seconds:g} s"))
+    except Exception as error:
+        findings.append(Finding("judged", "no", f"{type(error).__name__}: {error}"))
+    return findings, outcome.output
+
+
+class _Asked(NamedTuple):
+    """What an exercise asks for."""
+
+    task: Operator
+    limits: Mapping[str, int]
+    config: HardwareConfig
+
+
+class _Late(BaseException):
+    """The judgement takes too long; no handler of errors catches it."""
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Interrupt the code inside after a time; only the main thread can be interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(*_: object) -> None:
+        raise _Late
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _failed(outcome: Submission) -> Finding:
+    """Explain why an exercise left no program."""
+    if outcome.error == errors.VerificationError.__name__:
+        return _unsafe(outcome.text)
+    return Finding("builds", outcome.error or "Error", outcome.text or "it left no program")
+
+
+def _unsafe(text: str) -> Finding:
+    rule = text.partition("breaks the rule '")[2].partition("'")[0]
+    return Finding("safe", text, RULES.get(rule, "no device promises what then happens"))
+
+
+def _judgement(program: Program, asked: _Asked) -> Iterator[Finding]:
+    """Yield the findings about a program."""
     from vtaops.proof import prove
 
-    names = _names(exercise)
-    task = names["TASK"]
+    task, limits, config = asked
+    own = replace(program.config, extensions=config.extensions)
+    if config != (own if "extensions" in limits else program.config):
+        told = f"{config.name} is asked for, with its extensions unless LIMITS has 'extensions'"
+        yield Finding("hardware", f"another configuration, {program.config.name}", told)
+        return
     try:
-        program = names["program"]()
-        if not isinstance(program, Program):
-            raise errors.ProgramError(f"program() returned {program!r}; it must return a Program")
         proof = prove(program, against=task)
     except errors.VerificationError as error:
-        rule = str(error).partition("breaks the rule '")[2].partition("'")[0]
-        yield Finding("safe", str(error), RULES.get(rule, "no device promises what then happens"))
+        yield _unsafe(str(error))
     except errors.NotEquivalent as error:
         yield Finding("right", f"{error}", _told_apart(program, task, error))
     except errors.VTAError as error:
         yield Finding("builds", type(error).__name__, str(error))
     else:
         yield Finding("safe", "no race, no deadlock, no access out of bounds")
-        yield Finding("right", "; ".join(proof.claims) or "unknown", "; ".join(proof.unproven))
-        yield from _within(program, task, names["LIMITS"])
+        missing = proof.unproven or (() if proof.claims else ("nothing is proven",))
+        yield Finding("right", "; ".join(proof.claims) or "unknown", "; ".join(missing))
+        yield from _within(program, task, limits)
 
 
-def _names(exercise: Path) -> dict[str, Any]:
-    """Run an exercise and return its names."""
-    wrong = OSError, ValueError, LookupError, TypeError, SyntaxError
+def _source(exercise: Path) -> str:
+    """Return the text of an exercise; of a notebook that of its cells."""
+    wrong = OSError, ValueError, LookupError, TypeError, RecursionError
     with errors.raising(errors.ProgramError, f"cannot read {exercise}", *wrong):
         text = read_file(exercise).decode()
         if exercise.suffix == ".ipynb":
             cells = [c["source"] for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
             lines = "\n".join("".join(cell) for cell in cells).splitlines()
             text = "\n".join(line for line in lines if not line.startswith(("!", "%")))
-        code = compile(text, str(exercise), "exec")
-    names: dict[str, Any] = {"__name__": exercise.stem}
-    exec(code, names)
-    if missing := {"TASK", "LIMITS", "program"} - names.keys():
+        return text
+
+
+def _asked(text: str, path: Path) -> _Asked:
+    """Read TASK, LIMITS and CONFIG from an exercise without executing it."""
+    wrong = ValueError, SyntaxError, RecursionError, MemoryError
+    with errors.raising(errors.ProgramError, f"cannot read {path}", *wrong):
+        found = {
+            target.id: statement.value
+            for statement in ast.parse(text).body
+            if isinstance(statement, ast.Assign)
+            for target in statement.targets
+            if isinstance(target, ast.Name)
+        }
+    if missing := {"TASK", "LIMITS"} - found.keys():
         missed = ", ".join(sorted(missing))
-        raise errors.ProgramError(f"{exercise} is not an exercise: it lacks {missed}")
-    return names
+        raise errors.ProgramError(f"{path} is not an exercise: it lacks {missed}")
+    config = _literal("CONFIG", found["CONFIG"]) if "CONFIG" in found else "pynq"
+    limits = _literal("LIMITS", found["LIMITS"])
+    if not isinstance(limits, dict) or not all(type(n) is int for n in limits.values()):
+        raise errors.ProgramError(f"LIMITS is {limits!r}; it must map figures to whole numbers")
+    return _Asked(_operator(found["TASK"]), limits, HardwareConfig.of(config))
+
+
+def _operator(node: ast.expr) -> Operator:
+    """Return the operator that an expression describes."""
+    match node:
+        case ast.Call(
+            func=ast.Name(id=name) | ast.Attribute(value=ast.Name(id="vtaops"), attr=name),
+            args=[],
+            keywords=keywords,
+        ):
+            kind = getattr(vtaops, name, None)
+            if isinstance(kind, type) and issubclass(kind, Operator):
+                return kind(**{str(k.arg): _literal("TASK", k.value) for k in keywords})
+    raise errors.ProgramError(
+        f"TASK is {ast.unparse(node)}; it must be an operator such as "
+        "vtaops.Gemm(m=1, n=16, k=16), because it is read, not executed"
+    )
+
+
+def _literal(name: str, node: ast.expr) -> Any:
+    with errors.raising(errors.ProgramError, f"{name} is not made of constants", ValueError):
+        return ast.literal_eval(node)
 
 
 def _told_apart(program: Program, task: Any, error: errors.NotEquivalent) -> str:

@@ -19,11 +19,15 @@ from vtaops.base import errors
 from vtaops.base.data import data_directory
 from vtaops.base.files import write_file
 from vtaops.cli.check import judged
+from vtaops.cli.exercise import is_confined
 from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
 
 if TYPE_CHECKING:
     pass
+
+PRINTED = 2000
+"""Characters shown of what an exercise printed."""
 
 course_app = Commands(name="course", help="Exercises and lessons.", no_args_is_help=True)
 
@@ -38,11 +42,19 @@ def check(
         Path | None,
         Option(help="Write all exercises to this folder instead; existing files are kept."),
     ] = None,
+    against: Annotated[
+        Path | None,
+        Option(help="The file whose TASK, LIMITS and CONFIG count; default: the exercise itself."),
+    ] = None,
+    timeout: Annotated[
+        float, Option(help="Seconds that the exercise may take, and the judgement.", min=1)
+    ] = 60,
     as_json: AsJson = False,
 ) -> None:
     """Judge an exercise: safe, correct for every input, and within its limits.
 
-    Explains what is wrong. The file is executed: check only files that you trust.
+    Explains what is wrong. The file is executed in a process that can write nothing but a program,
+    which is judged here.
 
     Example: vtaops course check course/1_tokens.py
     """
@@ -52,12 +64,18 @@ def check(
         show({}, False, *map(str, _written(Path(str(new)))))
         return
     with progress_bar(f"check {exercise.name}"):
-        findings = list(judged(exercise))
+        findings, output = judged(exercise, against, timeout)
     marks = [f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}" for f in findings]
     parts = [f"{m}\n     {f.advice}".rstrip() for m, f in zip(marks, findings, strict=True)]
-    solved = not any(f.advice for f in findings)
-    data = {"solved": solved, "findings": [f._asdict() for f in findings]}
-    show(data, as_json, *parts, "solved" if solved else "not solved yet")
+    solved = bool(findings) and not any(f.advice for f in findings)
+    data = {
+        "solved": solved,
+        "confined": is_confined(),
+        "findings": [f._asdict() for f in findings],
+        "output": output[-PRINTED:],
+    }
+    printed = [f"  | {line}" for line in output[-PRINTED:].splitlines()]
+    show(data, as_json, *printed, *parts, "solved" if solved else "not solved yet")
     raise typer.Exit(not solved)
 
 
