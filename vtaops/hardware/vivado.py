@@ -11,6 +11,7 @@ from pathlib import Path
 from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import write_folder
+from vtaops.base.quoting import tcl_word
 from vtaops.hardware.flows import VIVADO, dsp_for_products
 from vtaops.hardware.registers import REGISTER_PAGE
 from vtaops.hardware.rtl import RtlParameters, rtl_design
@@ -106,7 +107,7 @@ def write_design(
         "board": config.target,
         "config": config.name,
     }
-    lines = [f"set {name} {{{value}}}" for name, value in values.items()]
+    lines = [f"set {name} {tcl_word(value)}" for name, value in values.items()]
     header = "# Parameters of build.tcl, written by vtaops.hardware.vivado."
     files = {f"rtl/{name}": content for name, content in design.files.items()}
     files["design.tcl"] = "\n".join([header, *lines, ""]).encode()

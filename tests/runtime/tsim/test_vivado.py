@@ -220,7 +220,7 @@ def test_parameters_reach_the_package(tmp_path):
         assert text in package
     assert config.bitstream_id in package
     design = (tmp_path / "design.tcl").read_text()
-    for text in ("set port_bytes {16}", "set clock_mhz {80}", "set jobs {3}"):
+    for text in ("set port_bytes 16\n", "set clock_mhz 80\n", "set jobs 3\n"):
         assert text in design
 
 
