@@ -563,7 +563,7 @@ def models(draw: st.DrawFn) -> bytes:
     header = json.loads(model[_MODEL_PREAMBLE.size : start])
     blobs = bytearray(model[-(-start // 64) * 64 : -32])
     if draw(st.integers(0, 3)):
-        part = draw(st.sampled_from(["graph", "graph", "stages", "stages", "plan", "blobs", ""]))
+        part = draw(st.sampled_from(["graph", "graph", "stages", "stages", "reasons", "blobs", ""]))
         if part:
             header[part] = draw(mutated(header[part], MODEL_GRAMMAR))
         else:

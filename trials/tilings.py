@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice, product
 from unittest.mock import patch
 
@@ -11,6 +12,7 @@ import vtaops
 from trials.random_cases import FAMILIES, random_conv2d, random_gemm
 from vtaops import HardwareConfig, Tiling, VTAError
 from vtaops.base.errors import ConfigError
+from vtaops.machine.config import PORT_BYTES, TARGETS, Extension
 from vtaops.ops import Operator
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.blocked import BlockedShape
@@ -31,6 +33,22 @@ def random_config(rng: random.Random) -> HardwareConfig:
                 log_inp_buff_size=batch + block + rng.randint(1, 11),
                 log_wgt_buff_size=2 * block + rng.randint(1, 10),
                 log_acc_buff_size=batch + block + 2 + rng.randint(1, 11),
+            )
+        except ConfigError:
+            continue
+
+
+def random_hardware(rng: random.Random) -> HardwareConfig:
+    """Return a configuration of any target, with any extensions and ports."""
+    while True:
+        some = [extension for extension in Extension if rng.random() < 0.6]
+        try:
+            return replace(
+                random_config(rng),
+                target=rng.choice(sorted(TARGETS)),
+                extensions=tuple(some),
+                port_bytes=rng.choice((0, 0, *PORT_BYTES)),
+                weight_port=int(rng.random() < 0.3),
             )
         except ConfigError:
             continue

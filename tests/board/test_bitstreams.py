@@ -1,5 +1,6 @@
 """Bitstream files, the manifest and the cache, and the commands for boards."""
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -158,6 +159,66 @@ def test_a_file_with_another_checksum_is_not_added(tmp_path, file):
 def test_what_cannot_be_trusted_or_used_is_refused(tmp_path, name, message):
     with pytest.raises(DeviceError, match=message):
         Catalogue(tmp_path).verify(name)
+
+
+def _list(cache, *entries):
+    """Write a user's list of bitstreams, with their files."""
+    cache.mkdir(exist_ok=True)
+    content = bit_file().to_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    (cache / f"{digest}.bit").write_bytes(content)
+    listed = {entry.id: dataclasses.asdict(entry) | {"sha256": digest} for entry in entries}
+    (cache / "additions.json").write_text(json.dumps(listed))
+    return digest
+
+
+def test_a_list_never_replaces_what_is_shipped(tmp_path):
+    shipped = Catalogue(tmp_path).entries
+    known, unknown = shipped["pynq-hls-1x16"], shipped["pynq-rtl-1x16"]
+    false = {"config": "tiny", "register_map": RegisterMap.RTL, "source": "a stranger"}
+    digest = _list(tmp_path, *(dataclasses.replace(one, **false) for one in (known, unknown)))
+    found = Catalogue(tmp_path)
+    assert found.entry(known.id) == known
+    assert found.entry(unknown.id) == dataclasses.replace(unknown, sha256=digest)
+    with pytest.raises(DeviceError, match="not in the cache"):
+        found.verify(known.id)
+
+
+def test_an_id_that_is_shipped_is_not_given_to_another_file(tmp_path, file):
+    catalogue = Catalogue(tmp_path / "cache")
+    for name in ("pynq-hls-1x16", "pynq-rtl-1x16"):
+        with pytest.raises(DeviceError, match="that of another bitstream"):
+            catalogue.add(file, dataclasses.replace(OWN, id=name))
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("part", [".", "additions.json"])
+def test_a_list_that_others_could_have_written_is_not_read(tmp_path, part):
+    cache = tmp_path / "cache"
+    _list(cache, OWN)
+    assert Catalogue(cache).verify("own")
+    (cache / part).chmod(0o777)
+    with pytest.raises(ConfigError, match="other users can write it"):
+        Catalogue(cache)
+
+
+def test_a_cache_that_others_can_write_is_neither_read_nor_written(tmp_path, file):
+    cache = tmp_path / "cache"
+    catalogue = Catalogue(cache)
+    path = catalogue.verify(catalogue.add(file, OWN).id)
+    assert not (cache.stat().st_mode | path.stat().st_mode) & 0o077
+    path.chmod(0o666)
+    with pytest.raises(DeviceError, match="other users can write it"):
+        catalogue.verify("own")
+    path.chmod(0o600)
+    cache.chmod(0o777)
+    for use in (
+        lambda: catalogue.verify("own"),
+        lambda: catalogue.add(file, OWN),
+        lambda: catalogue.fetch("pynq-hls-1x16"),
+    ):
+        with pytest.raises(DeviceError, match="other users can write it"):
+            use()
 
 
 def test_a_file_for_another_board_is_not_added(tmp_path):

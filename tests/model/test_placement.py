@@ -2,8 +2,13 @@
 
 import numpy as np
 import onnx.parser
+import pytest
 
+from trials.hostile_files import network
+from trials.hostile_names import resealed
+from vtaops import ProgramError, compile_model
 from vtaops.graph import Dense, Graph, Host, HostFunction, Requantization, Tensor
+from vtaops.model import artefact
 from vtaops.model.placement import placement
 from vtaops.network import plan_model
 
@@ -39,3 +44,60 @@ def test_every_product_of_a_float_part_counts():
     plan = plan_model(onnx.parser.parse_model(source))
     share = placement(plan.graph, plan.rows)
     assert (share.on_vta, share.products, share.code) == (0, 2, "not_quantized")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return compile_model(network(), "tiny")
+
+
+def reasoned(model, change):
+    """Return a model's file with other reasons in its plan, and the right checksum."""
+
+    def changed(header):
+        return {**header, "reasons": change(header["reasons"])}
+
+    return resealed(artefact._FILE, artefact.dumps(model), changed)
+
+
+def test_where_a_node_runs_is_what_the_stages_of_the_file_say(model):
+    loaded = artefact.loads(reasoned(model, lambda rows: rows))
+    assert loaded.plan == model.plan
+    assert {row.where for row in loaded.plan} == {"vta", "host"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows[:-1],
+        lambda rows: [*rows, rows[0]],
+        lambda rows: rows[::-1][1:] + rows[-1:],
+        lambda rows: [[text, "scale"] for text, _ in rows],
+        lambda rows: [[text, ""] for text, _ in rows],
+        lambda rows: [[text, code and "no such code"] for text, code in rows],
+        lambda rows: [[text, [code]] for text, code in rows],
+        lambda rows: [[7, code] for _, code in rows],
+        lambda rows: [None for _ in rows],
+        lambda rows: 7,
+    ],
+)
+def test_reasons_that_no_plan_has_are_refused(model, change):
+    data = reasoned(model, change)
+    with pytest.raises(ProgramError, match="the model is inconsistent"):
+        artefact.loads(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda stages: stages[:1] + stages, "a node is computed more than once"),
+        (lambda stages: [*stages, {**stages[0], "nodes": ["none"]}], "unknown node"),
+    ],
+)
+def test_every_node_is_in_one_stage(model, change, message):
+    def changed(header):
+        return {**header, "stages": change(header["stages"])}
+
+    data = resealed(artefact._FILE, artefact.dumps(model), changed)
+    with pytest.raises(ProgramError, match=message):
+        artefact.loads(data)

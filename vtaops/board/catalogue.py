@@ -1,7 +1,8 @@
 """The catalogue of known bitstreams, and the cache of local copies.
 
-Entries come from ``bitstreams/manifest.toml`` and from the user. Files are cached by their SHA-256,
-which is verified on each use.
+Entries come from ``bitstreams/manifest.toml`` and from the user, who can add ids, and vouch for
+checksums that the manifest does not know. Files are cached by their SHA-256, which is verified on
+each use, in a folder that only this user or root can write.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vtaops.base.cache import cache_directory
+from vtaops.base.cache import cache_directory, make_private, store, trusted
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, DeviceError, raising
-from vtaops.base.files import is_file, read_file, write_file
+from vtaops.base.files import is_file, read_file
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, read_bit_file
 from vtaops.board.download import HTTPS_ONLY, Progress, download
 from vtaops.hardware.registers import RegisterMap
@@ -120,16 +121,18 @@ class Catalogue:
     Raises
     ------
     ConfigError
-        If the manifest or the list of additions is malformed.
+        If the manifest or the list of additions is malformed, or other users could have written
+        the list.
     """
 
     def __init__(self, cache: Path | None = None, manifest: Path | None = None) -> None:
         self.cache = cache or cache_directory("bitstreams")
         self._manifest = manifest or data_directory("bitstreams") / "manifest.toml"
         self._additions = self.cache / "additions.json"
-        entries = [*_read_manifest(self._manifest), *self._read_additions()]
-        self.entries = {entry.id: entry for entry in entries}
-        """Known bitstreams by id; an addition replaces the manifest's entry."""
+        self.entries = {entry.id: entry for entry in _read_manifest(self._manifest)}
+        """Known bitstreams by id."""
+        for entry in self._read_additions():
+            self.entries[entry.id] = self._vouched(entry)
 
     def entry(self, name: str) -> Entry:
         """Return a known bitstream.
@@ -143,6 +146,11 @@ class Catalogue:
             raise DeviceError(f"no bitstream {name!r}; known ids: {', '.join(self.entries)}")
         return self.entries[name]
 
+    def _vouched(self, added: Entry) -> Entry:
+        """Return a user's entry; of one that is known, he only vouches for an unknown checksum."""
+        known = self.entries.get(added.id, added)
+        return replace(known, sha256=added.sha256) if known.sha256 == UNKNOWN else known
+
     def path(self, entry: Entry) -> Path:
         """Return a bitstream's path in the cache, even if the file does not exist."""
         return self.cache / f"{entry.sha256}.bit"
@@ -153,8 +161,8 @@ class Catalogue:
         Raises
         ------
         DeviceError
-            If its checksum is unknown or wrong, it is not in the cache, it is for another board, or
-            vtaops does not encode its instruction set.
+            If its checksum is unknown or wrong, it is not in the cache, other users could have
+            written it, it is for another board, or vtaops does not encode its instruction set.
         """
         entry = self.entry(name)
         if entry.sha256 == UNKNOWN:
@@ -168,6 +176,8 @@ class Catalogue:
         path = self.path(entry)
         if not is_file(path):
             raise DeviceError(f"{name} is not in the cache; {_how_to_get(entry)}")
+        if not trusted(path):
+            raise DeviceError(_others(path))
         _check_file(entry, path)
         return path
 
@@ -196,13 +206,14 @@ class Catalogue:
         ------
         DeviceError
             If the id is unknown or has no URL, the download fails (see `vtaops.board.download`),
-            or the file does not match the checksum or the board. Nothing is kept then.
+            the file does not match the checksum or the board, or other users can write to the
+            cache. Nothing is kept then.
         """
         entry = self.entry(name)
         if not entry.url or entry.sha256 == UNKNOWN:
             raise DeviceError(f"{name} is not published for download; {_how_to_get(entry)}")
-        path = self.path(entry)
-        if is_file(path):
+        path = self._own(self.path(entry))
+        if trusted(path):
             with suppress(DeviceError):  # damaged: download it again
                 _check_file(entry, path)
                 return path
@@ -231,7 +242,8 @@ class Catalogue:
         Raises
         ------
         DeviceError
-            If the file is not a bitstream, is for another board, or has the wrong checksum.
+            If the file is not a bitstream, is for another board, or has the wrong checksum, the id
+            is another bitstream's, or other users can write to the cache.
         """
         bit_file: BitFile = read_bit_file(file)
         check_part(bit_file, TARGETS[entry.board].device)
@@ -243,20 +255,36 @@ class Catalogue:
                 f"another file, or it is corrupted"
             )
         added = replace(entry, sha256=digest)
-        self.cache.mkdir(parents=True, exist_ok=True)
-        write_file(self.path(added), content)
+        if self._vouched(added) != added:
+            raise DeviceError(f"the id {entry.id!r} is that of another bitstream; choose a new one")
+        store(content, self._own(self.path(added)))
         additions = {e.id: asdict(e) for e in [*self._read_additions(), added]}
-        write_file(self._additions, json.dumps(additions, indent=1).encode())
+        store(json.dumps(additions, indent=1).encode(), self._additions)
         self.entries[added.id] = added
         return added
+
+    def _own(self, path: Path) -> Path:
+        """Return a path of the cache, which is made; only this user and root may write to it."""
+        if not make_private(self.cache):
+            raise DeviceError(_others(self.cache))
+        return path
 
     def _read_additions(self) -> list[Entry]:
         if not is_file(self._additions):
             return []
+        if not trusted(self._additions):
+            raise ConfigError(_others(self._additions))
         text = f"{self._additions} is damaged; remove it"
         with raising(ConfigError, text, OSError, ValueError, AttributeError, RecursionError):
             values = json.loads(read_file(self._additions).decode("utf-8"))
             return [_entry(value, self._additions) for value in values.values()]
+
+
+def _others(path: Path) -> str:
+    return (
+        f"{path} is not used, because other users can write it or its folder: remove it, and "
+        "chmod go-w the folder, or let XDG_CACHE_HOME name a folder of yours"
+    )
 
 
 def _how_to_get(entry: Entry) -> str:

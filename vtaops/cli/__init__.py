@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:  # on a board, which only has NumPy
 from vtaops import __version__
 from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError
 from vtaops.base.files import reason_of
+from vtaops.base.quoting import terminal_text
 from vtaops.cli.board import bitstream_app, board_app, flash
 from vtaops.cli.course import course_app
 from vtaops.cli.demo import demo
@@ -109,7 +110,7 @@ def main() -> None:
 
     def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, AccuracyWarning | PlacementWarning):
-            typer.secho(f"warning: {message}", err=True, fg="yellow")
+            typer.secho(terminal_text(f"warning: {message}"), err=True, fg="yellow")
         else:
             others(message, category, *place, **more)
 
@@ -142,7 +143,7 @@ SIGPIPE_CODE = 141
 
 
 def _fail(message: str) -> NoReturn:
-    typer.secho(f"error: {message}", err=True, fg="red")
+    typer.secho(terminal_text(f"error: {message}"), err=True, fg="red")
     sys.exit(1)
 
 

@@ -25,6 +25,7 @@ from vtaops.cli.options import (
     facts_table,
     list_table,
     progress_bar,
+    say,
     show,
     written,
 )
@@ -83,7 +84,7 @@ def add(
             f"the checksum of {name} is unknown; give --accept if you trust its source"
         )
     added = catalogue.add(file, replace(entry))
-    typer.echo(f"{added.id} is in the cache, sha256 {added.sha256}")
+    say(f"{added.id} is in the cache, sha256 {added.sha256}")
 
 
 @bitstream_app.command()
@@ -151,7 +152,7 @@ def flash(
         from vtaops.board.virtual_ulx3s import flash as flash_ulx3s
 
         flash_ulx3s(Path(bitstream), _ulx3s_address(board), permanent=permanent)
-        typer.echo(f"programmed: {bitstream}")
+        say(f"programmed: {bitstream}")
         return
     from vtaops.board.bitfile import check_part, read_bit_file
     from vtaops.board.catalogue import Catalogue
@@ -172,7 +173,7 @@ def flash(
             check_part(bit_file, str(facts["part"]))
             device.program(bit_file.to_bytes(), design or str(facts["register_map"]))
             programmed = device.info()["bitstream"]
-    typer.echo(f"programmed: part {programmed['part']}, built {programmed['date']}")
+    say(f"programmed: part {programmed['part']}, built {programmed['date']}")
 
 
 _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -278,11 +279,11 @@ def _made(device: Any, planned: list[PlannedCheck], title: str, as_json: bool) -
             checks.append(check)
             if not as_json:
                 detail = f": {check.detail}" if check.detail else ""
-                typer.echo(f"{words[check.passed]:8}{check.name}{detail}")
+                say(f"{words[check.passed]:8}{check.name}{detail}")
             if check.passed is False and not _answers(device):
                 detail = f"{len(planned) - len(checks)} checks were not run"
                 checks.append(Check("the board still answers", False, detail))
-                typer.echo(f"the board no longer answers; {detail}", err=True)
+                say(f"the board no longer answers; {detail}", err=True)
                 break
     return checks
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
 from typer import Option
 
 from vtaops.base.data import data_directory
-from vtaops.cli.options import Config, Force, claim, progress_bar, write_arrays
+from vtaops.cli.options import Config, Force, claim, progress_bar, say, write_arrays
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.quantization.pictures import Preparation
 from vtaops.report.files import write_bytes, write_text
@@ -73,7 +72,7 @@ def demo(
 
     found = scores.argmax(1)
     cycles, clock = model.cycles(), model.config.board.clock_mhz
-    typer.echo(
+    say(
         f"\n{model!r}, proven for every input: vtaops verify {compiled} proves it again\n"
         f"{np.mean(found == samples['labels']):.1%} of {len(images)} images are read correctly; "
         f"the first are {''.join(samples['characters'][found[:20]])}\n"
@@ -88,8 +87,8 @@ def demo(
 @contextmanager
 def _step(command: str) -> Iterator[None]:
     """Print a command, run it, print the seconds."""
-    typer.echo(f"$ {command}")
+    say(f"$ {command}")
     begin = time.perf_counter()
     with progress_bar(command.split()[1]):
         yield
-    typer.echo(f"  {time.perf_counter() - begin:.1f} s")
+    say(f"  {time.perf_counter() - begin:.1f} s")

@@ -13,14 +13,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Argument, Option
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, raising
 from vtaops.base.files import is_file
 from vtaops.cli import options
-from vtaops.cli.options import AsJson, list_table, progress_bar, show
+from vtaops.cli.options import AsJson, list_table, progress_bar, say, show
 from vtaops.cli.reports import report_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import (
@@ -151,7 +150,7 @@ def sweep(
                 effort=effort.value, journal=journal,
             )  # fmt: skip
             points = list(found.points)
-            typer.echo(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
+            say(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
         else:
             points = explore(designs, network, engine, effort.value)
     _tell_failures(points)
@@ -247,7 +246,7 @@ def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
         designs, refused = space.designs()
         found |= dict.fromkeys(designs)
         for values, reason in refused.items():
-            typer.echo(f"omitted: {name} {values}: {reason}", err=True)
+            say(f"omitted: {name} {values}: {reason}", err=True)
     if not found:
         raise ConfigError("none of these designs is valid")
     return _fitting(list(found), part) if part else list(found)
@@ -297,8 +296,8 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
             found.append(design)
         else:
             text = f"omitted: {design.name} needs {most:.0%} of the {title} of the {part}"
-            typer.echo(text, err=True)
-    typer.echo(f"{len(found)} of {len(designs)} designs fit the {part} by the model", err=True)
+            say(text, err=True)
+    say(f"{len(found)} of {len(designs)} designs fit the {part} by the model", err=True)
     if not found:
         raise ConfigError(f"none of these designs fits the {part}")
     return found
@@ -307,7 +306,7 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
 def _tell_failures(points: Sequence[Point]) -> None:
     for point in points:
         for name, reason in point.failures.items():
-            typer.echo(f"{point.design.name} cannot run {name}: {reason}", err=True)
+            say(f"{point.design.name} cannot run {name}: {reason}", err=True)
 
 
 def _check_outputs(paths: Sequence[Path]) -> None:
@@ -337,7 +336,7 @@ def _write(
         first = objectives[0]
         second = objectives[1] if len(objectives) > 1 else "sram" if first != "sram" else "cycles"
         save_figure(front_plot(rows, title, x=second, y=first), path)
-    typer.echo(f"written to {path}", err=True)
+    say(f"written to {path}", err=True)
 
 
 def _executor(jobs: int, dask: str) -> Callable[[], Executor] | None:

@@ -9,14 +9,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.table import Table
 from typer import Option
 
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import DeviceError, EncodingError
 from vtaops.cli import options
-from vtaops.cli.options import AsJson, Commands, list_table, minutes, show
+from vtaops.cli.options import AsJson, Commands, list_table, minutes, say, show
 from vtaops.machine.config import HardwareConfig
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def build(
         model = build_model(hardware, parameters, axi=axi)
     if not model.is_relative_to(cache_directory("tsim")):
         raise DeviceError(f"the model is built, but cannot be kept in {cache_directory('tsim')}")
-    typer.echo(model)
+    say(model)
 
 
 @hardware_app.command("synth")
@@ -117,10 +116,12 @@ def synth(
 
     Example: vtaops hardware synth pynq --dsp-multipliers 96
     """
+    from vtaops.hardware.flows import SYNTHESIS
     from vtaops.hardware.rtl import RtlParameters
     from vtaops.hardware.synthesis import CAPACITY, FpgaResources, part_of, synthesize
 
     hardware = HardwareConfig.load(config)
+    SYNTHESIS.check(hardware)
     parameters = RtlParameters(
         port_bytes=hardware.port_width,
         address_bits=32,
@@ -180,4 +181,4 @@ def write(
     script = vivado.write_design(
         hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs, force=force
     )
-    typer.echo(f"{script.parent}: run Vivado there: vivado -mode batch -source {script.name}")
+    say(f"{script.parent}: run Vivado there: vivado -mode batch -source {script.name}")

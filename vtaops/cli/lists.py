@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 from typer import Argument, Option
 
@@ -28,6 +27,7 @@ from vtaops.cli.options import (
     facts_table,
     list_table,
     progress_bar,
+    say,
     show,
 )
 from vtaops.machine.config import HardwareConfig
@@ -191,7 +191,7 @@ def fetch(
     with progress_bar():
         told = partial(report_progress, f"download {name}")
         path = Catalogue().fetch(name, progress=told, timeout=timeout)
-    typer.echo(f"{name} is in the cache, and intact: {path}")
+    say(f"{name} is in the cache, and intact: {path}")
 
 
 def _fetch_models(name: str, folder: Path, force: bool, timeout: float) -> None:
@@ -211,7 +211,7 @@ def _fetch_models(name: str, folder: Path, force: bool, timeout: float) -> None:
                     address + model.path, path, sha256=model.sha256, max_bytes=MAX_BYTES,
                     progress=told, timeout=timeout,
                 )  # fmt: skip
-        typer.echo(f"{path}: {model.task}")
+        say(f"{path}: {model.task}")
 
 
 def _is_right(path: Path, sha256: str) -> bool:

@@ -25,6 +25,7 @@ from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, rais
 from vtaops.base.files import exists, read_array, read_file
 from vtaops.base.shapes import Array
 from vtaops.cli import options
+from vtaops.cli.options import say
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import run_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
@@ -311,7 +312,7 @@ def profile(
         save_figure(network_pictures.network_roofline(compiled), output)
     else:
         raise UnsupportedError(f"--picture is {picture!r}; it must be roofline or memory")
-    typer.echo(f"written to {output}", err=True)
+    say(f"written to {output}", err=True)
 
 
 @run_app.command("model")
@@ -372,7 +373,7 @@ def run_model(
         counters = opened.stats().as_dict() if profiled else {}
     if profiled:
         counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
-        typer.echo(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
+        say(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
     equal = None
     if check:
         expected = (_named(compiled, compiled.reference(sample)) for sample in samples)

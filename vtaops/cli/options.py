@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich import box
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -36,6 +37,7 @@ from vtaops.base.errors import (
 )
 from vtaops.base.files import is_special, reason_of, require_folder, require_own, same_file
 from vtaops.base.progress import progress_listener
+from vtaops.base.quoting import terminal_text
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 from vtaops.quantization.pictures import Preparation
@@ -359,6 +361,22 @@ def _fact(value: Any) -> str:
     return str(value)
 
 
+def say(text: object, *, err: bool = False) -> None:
+    """Print text, which may hold names from files and from boards."""
+    typer.echo(terminal_text(str(text)), err=err)
+
+
+@dataclass(frozen=True)
+class _Quoted:
+    """A table whose texts, which may be names from files, hold nothing that terminals obey."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.table, options):
+            yield segment if segment.control else segment._replace(text=terminal_text(segment.text))
+
+
 def show(data: object, as_json: bool, *parts: Table | str) -> None:
     """Print data as JSON, or else tables and lines for people."""
     if as_json:
@@ -366,9 +384,9 @@ def show(data: object, as_json: bool, *parts: Table | str) -> None:
         return
     for part in parts:
         if isinstance(part, str):
-            typer.echo(part)
+            say(part)
         else:
-            Console(markup=False).print(part)  # names come from files
+            Console(markup=False).print(_Quoted(part))
 
 
 class Bar(Progress):
@@ -411,5 +429,5 @@ def minutes(work: str) -> Iterator[None]:
     """Show the name of work that takes minutes, also where no terminal is."""
     with progress_bar(work) as bar:
         if bar.disable:
-            typer.echo(work, err=True)
+            say(work, err=True)
         yield

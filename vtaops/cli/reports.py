@@ -17,7 +17,7 @@ from typer import Option
 
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cli import options
-from vtaops.cli.options import Commands, parse_tiling, progress_bar, read_cycles, show
+from vtaops.cli.options import Commands, parse_tiling, progress_bar, read_cycles, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.program.timing import TimingParameters
@@ -80,7 +80,7 @@ def trace(
     else:
         save_figure(spacetime(timelines, names, span), output)
     for name, timeline in found.items():
-        typer.echo(f"{name}: {timeline.cycles:,} cycles, written to {output}")
+        say(f"{name}: {timeline.cycles:,} cycles, written to {output}")
 
 
 @report_app.command("compare")

@@ -28,7 +28,7 @@ from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
 from vtaops.cli import options
-from vtaops.cli.options import Bar, Commands, list_table, parse_tiling, progress_bar, show
+from vtaops.cli.options import Bar, Commands, list_table, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
 
@@ -223,7 +223,7 @@ def run_op(
         facts = {"device": device, "equals_numpy": correct}
         show(data | facts, as_json, *tables, verdict)
     if obstacle:
-        typer.echo(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
+        say(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
     raise typer.Exit(not correct)
 
 
@@ -353,7 +353,7 @@ def _tuned_on(
             try:
                 return measure(program, opened, repeats=repeats, timeout=timeout)
             except DeviceError as error:
-                typer.echo(f"a candidate failed on {device}: {error}", err=True)
+                say(f"a candidate failed on {device}: {error}", err=True)
                 return None
 
     def costs(programs: Sequence[Program]) -> list[int | float | None]:
@@ -411,7 +411,7 @@ def _compile(
         if save is not None:
             program.save(save)
         if stage is ShownStage.program:
-            typer.echo(program.disassemble())
+            say(program.disassemble())
 
 
 def _execute(
@@ -479,7 +479,7 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
     if sys.stdout.isatty():
         Console().print(Syntax(text, "python", background_color="default", word_wrap=True))
     else:
-        typer.echo(text)
+        say(text)
 
 
 EXTENT = {"Conv2d": "height", "Conv2dTranspose": "height", "Gemm": "m"}

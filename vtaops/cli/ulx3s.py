@@ -15,7 +15,7 @@ from rich.console import Console
 from typer import Argument, Option
 
 from vtaops.cli.board import virtual_app
-from vtaops.cli.options import AsJson, Config, Force, claim, list_table, minutes, show
+from vtaops.cli.options import AsJson, Config, Force, claim, list_table, minutes, say, show
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 
 Board = Annotated[str, Argument(help="The board: ulx3s or pynq.", metavar="ulx3s|pynq")]
@@ -138,9 +138,9 @@ def virtual_ulx3s(
     with made, suppress(KeyboardInterrupt):
         if terminal:
             master, address = open_terminal()
-            typer.echo(f"ulx3s://{address}")
+            say(f"ulx3s://{address}")
             made.serve(master)
         else:
             with listen(port) as server:
-                typer.echo(f"ulx3s://127.0.0.1:{server.getsockname()[1]}")
+                say(f"ulx3s://127.0.0.1:{server.getsockname()[1]}")
                 made.serve(server)

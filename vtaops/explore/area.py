@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from vtaops.base.shapes import ceil_div
 from vtaops.explore.design import Design
+from vtaops.hardware.flows import DSP_PER_ALU_LANE, DSP_PER_POST_LANE
 from vtaops.hardware.rtl import WINDOW_BANKS, RtlParameters, reads_windows
 from vtaops.hardware.synthesis import BLOCKS, CAPACITY, FpgaResources
 from vtaops.machine.config import (
@@ -25,7 +26,6 @@ from vtaops.program.timing.pipeline import TREE_LEVELS_PER_STAGE
 _RAM_WORDS, _RAM_BITS = 512, 32  # half a 36 Kbit block RAM, with simultaneous read and write
 _PRODUCT_BITS = 16
 _FACT_BITS = 24  # at least so many are computed in front of a command queue and stored with each
-_DSP_ALU, _DSP_POST = 3, 2  # per lane: MUL; the multiplier of post-processing
 
 QUANTITIES = {
     "once": "in every design",
@@ -195,8 +195,8 @@ def _dsps(config: HardwareConfig) -> dict[str, int]:
     lanes = config.batch * config.block_out
     return {
         "GEMM core": config.batch * config.block_in * ceil_div(config.block_out, 2),
-        "vector ALU": lanes * _DSP_ALU,
-        "post-processing": lanes * _DSP_POST * config.has(Extension.POST),
+        "vector ALU": lanes * DSP_PER_ALU_LANE,
+        "post-processing": lanes * DSP_PER_POST_LANE * config.has(Extension.POST),
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.quoting import NAME_RULE, is_name
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.tensor import Tensor
 
@@ -61,6 +62,8 @@ class Graph:
     """
 
     def __init__(self, name: str = "network") -> None:
+        if not is_name(name):
+            raise ShapeError(f"a network is named {repr(name)[:80]}; {NAME_RULE}")
         self.name = name
         self.nodes: list[Node] = []
         self.inputs: list[Tensor] = []

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.quoting import NAME_RULE, is_name
 from vtaops.base.shapes import Array
 
 DTYPES = ("int8", "uint8", "int32", "int64", "float32", "bool")
@@ -44,8 +45,8 @@ class Tensor:
     zero_point: int = 0
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise ShapeError("a tensor needs a name")
+        if not is_name(self.name):
+            raise ShapeError(f"a tensor is named {repr(self.name)[:80]}; {NAME_RULE}")
         if self.dtype not in DTYPES:
             raise ShapeError(f"{self.name} has dtype {self.dtype}; it must be one of {DTYPES}")
         least = 1 if self.dtype == "int8" else 0

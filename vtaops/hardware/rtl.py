@@ -214,7 +214,7 @@ def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> 
     ConfigError
         If the port is too wide for a scratchpad of this configuration.
     """
-    _check_depths(config, parameters)
+    check_depths(config, parameters.port_bytes)
     sections = (
         [f"// Generated for {config.bitstream_id} by vtaops.hardware.rtl: do not edit."],
         ["/* verilator lint_off UNUSEDPARAM */", f"package {PACKAGE};"],
@@ -235,17 +235,18 @@ def systemverilog_package(config: HardwareConfig, parameters: RtlParameters) -> 
     return "\n".join(line for section in sections for line in section)
 
 
-def _check_depths(config: HardwareConfig, parameters: RtlParameters) -> None:
+def check_depths(config: HardwareConfig, port_bytes: int) -> None:
+    """Raise `ConfigError` if the port is too wide, or a window too large, for a scratchpad."""
     for pad, element in (
         (config.uop, config.uop.element_bytes),
         (config.inp, config.inp.element_bytes),
         (config.wgt, config.wgt.element_bytes),
         (config.acc, config.out.element_bytes),  # LOAD ACC_8BIT and STORE move output elements
     ):
-        slots = parameters.port_bytes // element
+        slots = port_bytes // element
         if pad.depth <= slots:
             raise ConfigError(
-                f"a port word of {parameters.port_bytes} bytes holds {slots} elements of "
+                f"a port word of {port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
     if reads_windows(config) and config.inp.depth <= WINDOW_BANKS:

@@ -21,6 +21,7 @@ from typing import Any
 
 from vtaops.base.errors import ConfigError, DeviceError
 from vtaops.base.temporary import TemporaryFolder
+from vtaops.hardware.flows import ULX3S, dsp_for_products
 from vtaops.hardware.netlist import Replication, align, as_text
 from vtaops.hardware.rtl import RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.synthesis import execute_yosys, read_rtl
@@ -46,9 +47,6 @@ CRC_POLYNOMIAL = 0xEDB8_8320
 IDENTITY_MAGIC = 0x5654_4102
 """First word of the identity: "VTA" and the version of the addresses and their meanings."""
 
-_MULTIPLIERS = {"LFE5U-45F": 72, "LFE5U-85F": 156}
-_ALU_MULTIPLIERS, _POST_MULTIPLIERS = 3, 2
-"""DSP blocks per lane: for a 32-bit MUL, and for the scaling of post-processing."""
 _CSR, _PAGE = 0x0, 0x800
 PAGES = {"ctrl": 0, "sdram": 1, "link": 2, "identity": 3, "fill": 4, "lanes": 5}
 """Register pages of LiteX, by module."""
@@ -113,12 +111,8 @@ class Ulx3sDesign:
     multipliers: int | None = None
 
     def __post_init__(self) -> None:
-        if not 20 <= self.clock_mhz <= 100:
-            raise ConfigError(f"clock_mhz is {self.clock_mhz}; it must be 20..100")
-        if self.device not in _MULTIPLIERS:
-            raise ConfigError(f"device is {self.device!r}; it must be {' or '.join(_MULTIPLIERS)}")
-        if self.config.weight_port:
-            raise ConfigError("WEIGHT_PORT is 1; the SDRAM of a ULX3S has one port: give 0")
+        ULX3S.check_clock(self.clock_mhz)
+        ULX3S.check_part(self.device)
 
     @property
     def cas_latency(self) -> int:
@@ -170,12 +164,10 @@ class Ulx3sDesign:
     @property
     def parameters(self) -> RtlParameters:
         """Parameters of the RTL: an 8-byte port, and one product per DSP block."""
-        lanes = self.config.batch * self.config.block_out
-        taken = lanes * (_ALU_MULTIPLIERS + _POST_MULTIPLIERS * self.config.has(Extension.POST))
-        free = max(0, _MULTIPLIERS[self.device] - taken)
+        free = dsp_for_products(self.config, ULX3S.parts[self.device])
         wanted = self.config.macs_per_micro_op if self.multipliers is None else self.multipliers
         return RtlParameters(
-            port_bytes=8,
+            port_bytes=ULX3S.port_bytes[0],
             address_bits=32,
             packed_multipliers=False,
             dsp_multipliers=min(wanted, free),
@@ -249,9 +241,12 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
 
     Raises
     ------
+    ConfigError
+        If this flow cannot build the configuration.
     DeviceError
         If LiteX is missing or fails, or places a register at an unexpected address.
     """
+    ULX3S.check(design.config, design.device)
     missing = [name for name in TOOLS[:4] if not importlib.util.find_spec(name.replace("-", "_"))]
     if missing:
         raise DeviceError(
@@ -307,9 +302,12 @@ def build_bitstream(
 
     Raises
     ------
+    ConfigError
+        If this flow cannot build the configuration.
     DeviceError
         If a tool is missing or fails, or a path is too slow for its clock.
     """
+    ULX3S.check(design.config, design.device)
     folder = fresh_folder(output / "build")
     progress("LiteX writes the system")
     write_system(design, folder)

@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError, DeviceError, raising
+from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import write_folder
+from vtaops.base.quoting import tcl_word
+from vtaops.hardware.flows import VIVADO, dsp_for_products
 from vtaops.hardware.registers import REGISTER_PAGE
 from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, part_of
@@ -29,21 +31,20 @@ ADDRESS_BITS = 32
 CLOCK_MHZ = 100
 """Frequency that the driver sets by default."""
 
-DSP_PER_ALU_LANE = 3
 DSP_RESERVE = 4
 
 
 def zynq_parameters(config: HardwareConfig) -> RtlParameters:
     """Return the parameters of the RTL on a Zynq: the board's bus, and as many DSPs as fit.
 
-    The vector ALU also uses DSP blocks for its multipliers, and the tool gets a few.
+    The vector ALU and post-processing also use DSP blocks, and the tool gets a few.
     """
     _, capacity = CAPACITY[part_of(config)]
-    free = capacity.dsp - DSP_PER_ALU_LANE * config.acc.lanes - DSP_RESERVE
+    free = dsp_for_products(config, capacity, DSP_RESERVE)
     return RtlParameters(
         port_bytes=config.port_width,
         address_bits=ADDRESS_BITS,
-        dsp_multipliers=min(max(free, 0), config.macs_per_micro_op),
+        dsp_multipliers=min(free, config.macs_per_micro_op),
     )
 
 
@@ -86,13 +87,8 @@ def write_design(
     DeviceError
         If a file cannot be written, or would replace one that something else wrote.
     """
-    if config.target not in PARTS:
-        raise ConfigError(
-            f"configuration {config.name!r} has target {config.target!r}; a bitstream needs one of "
-            f"{', '.join(PARTS)}"
-        )
-    if not 1 <= clock_mhz <= 1000:
-        raise ConfigError(f"the clock is {clock_mhz} MHz; give 1..1000")
+    VIVADO.check(config)
+    VIVADO.check_clock(clock_mhz)
     parameters = replace(parameters or zynq_parameters(config), address_bits=ADDRESS_BITS)
     design = rtl_design(config, parameters, axi=True)
     family, part = PARTS[config.target]
@@ -111,7 +107,7 @@ def write_design(
         "board": config.target,
         "config": config.name,
     }
-    lines = [f"set {name} {{{value}}}" for name, value in values.items()]
+    lines = [f"set {name} {tcl_word(value)}" for name, value in values.items()]
     header = "# Parameters of build.tcl, written by vtaops.hardware.vivado."
     files = {f"rtl/{name}": content for name, content in design.files.items()}
     files["design.tcl"] = "\n".join([header, *lines, ""]).encode()

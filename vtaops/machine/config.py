@@ -21,6 +21,7 @@ from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, raising
 from vtaops.base.files import is_file, read_file
 from vtaops.base.names import suggestion
+from vtaops.base.quoting import is_plain_name
 
 ISA_VERSION = "0.0.2"
 
@@ -547,6 +548,11 @@ class HardwareConfig:
                     raise ConfigError(f"{_key(f.name)} is {value!r}; it must be a string")
             elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 30:
                 raise ConfigError(f"{_key(f.name)} is {value!r}; it must be an integer in 0..30")
+        if not is_plain_name(self.name):
+            raise ConfigError(
+                f"a configuration is named {self.name[:80]!r}; names have 1..200 letters, digits, "
+                "spaces and ., + = @ ( ) - _, and begin with a letter or digit"
+            )
         if self.target not in TARGETS:
             raise ConfigError(f"TARGET is {self.target!r}; it must be one of {', '.join(TARGETS)}")
 

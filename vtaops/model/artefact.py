@@ -5,7 +5,8 @@ Owns header and body of the file; the framing is `vtaops.base.envelope`'s:
 ====================  ==========================================================================
 bytes                 content
 ====================  ==========================================================================
-H                     header: JSON, ASCII, keys sorted: graph, plan, stages, table of the blobs
+H                     header: JSON, ASCII, keys sorted: graph, stages, reasons of the plan, table
+                      of the blobs
                       padding to a multiple of 64 bytes of the file
 ...                   blobs: arrays, programs (complete files), host functions; each starts at a
                       multiple of 64
@@ -34,6 +35,7 @@ from vtaops.base.agreement import Agreement
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
+from vtaops.base.quoting import check_texts
 from vtaops.base.records import check_fields
 from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
 from vtaops.graph.onnx_function import OnnxFunction
@@ -41,13 +43,14 @@ from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.checks import check_stages, check_tensors
 from vtaops.model.model import Model
+from vtaops.model.placement import placements
 from vtaops.program import Program
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
-from vtaops.program.region import Argument, HostStage, NodePlacement, Region, RowSums
+from vtaops.program.region import Argument, HostStage, Region, RowSums
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 
 _Record = TypeVar("_Record")
 
@@ -110,7 +113,7 @@ def _sections(model: Model) -> list[bytes | memoryview]:
         "config_name": model.config.name,
         "fingerprint": model.config.fingerprint,
         "graph": _graph(model.graph, blobs),
-        "plan": _write(model.plan, blobs),
+        "reasons": [[row.reason, row.code] for row in model.plan],
         "stages": _write(model.stages, blobs),
     }
     header["blobs"] = blobs.table
@@ -140,10 +143,10 @@ def loads(data: bytes) -> Model:
             )
         graph = _read_graph(header["graph"], blobs)
         stages = _read_all(header["stages"], blobs, HostStage, Region)
-        rows = _read_all(header["plan"], blobs, NodePlacement)
         capabilities = find(header["capabilities"])
         (agreement,) = _read_all([header["agreement"]], blobs, Agreement)
         check_stages(graph, stages, config.fingerprint)
+        rows = placements(graph, stages, header["reasons"])
     except VTAError as error:
         raise ProgramError(f"the model is inconsistent: {error}") from error
     except _MALFORMED as error:
@@ -164,6 +167,7 @@ def _checked(data: bytes) -> tuple[bytes, dict[str, Any], _Reader]:
     inconsistent = "the header of the model is inconsistent"
     with raising(ProgramError, inconsistent, *_MALFORMED, told=_short):
         header = json.loads(text)
+        check_texts(header)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
     start = len(_padding(PREAMBLE_BYTES + len(text)))
     return text, header, _Reader(body[start:], table)
@@ -232,7 +236,7 @@ def _is_operator(kind: Any) -> bool:
 _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Agreement, Argument, HostStage, Region, Requantization, NodePlacement, RowSums, Tensor),
+        *(Agreement, Argument, HostStage, Region, Requantization, RowSums, Tensor),
         *(kind for kind in vars(operators).values() if _is_operator(kind)),
     )
 }

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from vtaops.base.envelope import Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
+from vtaops.base.quoting import NAME_RULE, is_name
 from vtaops.machine import views
 from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.layout import Layout
@@ -304,7 +305,7 @@ def _check_values(fields: dict[str, Any], owner: str) -> None:
     others = [scalar for scalar in fields.get("value", []) if type(scalar) is not int]
     longest = max(len(fields["layout"]), len(fields["logical"]))
     for right, reason in (
-        (name and name.isprintable(), f"has the name {_short(name)}; it must be printable"),
+        (is_name(name), f"has the name {_short(name)}; {NAME_RULE}"),
         (role in _ROLES, f"has role {_short(role)}; roles are {', '.join(_ROLES)}"),
         (dtype in _DTYPES, f"has dtype {_short(dtype)}; dtypes are {', '.join(sorted(_DTYPES))}"),
         (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import islice
@@ -10,6 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from vtaops.base.quoting import script_json
 from vtaops.program.disassembly import instruction_rows
 from vtaops.program.program import Program
 from vtaops.program.statistics import MEANING, Statistics
@@ -71,5 +71,5 @@ def html_table(
 def page(template: Path, title: str, data: dict[str, Any]) -> str:
     """Return a self-contained page: a template filled with its data."""
     text = template.read_text(encoding="utf-8")
-    shown = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    shown = script_json(data)
     return Template(text).substitute(title=escape(title), data=shown)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.quoting import figure_text
 from vtaops.machine.accesses import Ints, steps, tiles_of
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Depthwise, Gemm, LoopInstruction, Pool
@@ -181,7 +182,7 @@ def _draw(axes: Axes, panel: _Panel) -> None:
     lowest, highest = every.min(), every.max()
     margin = max(1.0, 0.04 * (highest - lowest))
     axes.set_ylim(lowest - margin, highest + margin)
-    axes.set_title(f"{panel.title}, {panel.unit}", loc="left", fontsize=9)
+    axes.set_title(figure_text(f"{panel.title}, {panel.unit}"), loc="left", fontsize=9)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.quoting import figure_text
 from vtaops.program.html import page
 from vtaops.report.files import new_figure
 from vtaops.report.style import rule
@@ -127,7 +128,7 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
     _scale(axes, "x", shown, across)
     _scale(axes, "y", shown, up)
     axes.margins(x=0.12, y=0.1)
-    axes.set_title(title, loc="left")
+    axes.set_title(figure_text(title), loc="left")
     rule(axes)
     axes.legend(frameon=False, fontsize=9)
     _number(axes, [(row[across], row[up]) for row in best[:_NUMBERED]])

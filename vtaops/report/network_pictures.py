@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vtaops.base.quoting import figure_text
 from vtaops.model.report import layer_cycles, part
 from vtaops.program import Buffer, Program
 from vtaops.program.timing import TimingParameters
@@ -105,15 +106,16 @@ def memory_map(model: Model) -> Figure:
         if 4.2 * len(buffer.name) < max(across, upwards) and min(across, upwards) > 9:
             middle = (buffer.offset + buffer.nbytes / 2) / 1e3
             axes.text(
-                (first + last + 1) / 2, middle, buffer.name, ha="center", va="center", fontsize=7,
-                rotation=0 if 4.2 * len(buffer.name) < across else 90,
+                (first + last + 1) / 2, middle, figure_text(buffer.name), ha="center", va="center",
+                fontsize=7, rotation=0 if 4.2 * len(buffer.name) < across else 90,
             )  # fmt: skip
     axes.set_xlim(0, len(program.operators))
     axes.set_ylim(0, max(1, program.arena_nbytes) / 1e3)
     axes.set_xlabel("operators of VTA, in the order of execution")
     axes.set_ylabel("arena, kB")
     axes.set_title(
-        f"{model.name}: images in DRAM over time, at most {program.arena_nbytes / 1e3:,.0f} kB",
+        f"{figure_text(model.name)}: images in DRAM over time, "
+        f"at most {program.arena_nbytes / 1e3:,.0f} kB",
         loc="left",
         fontsize=11,
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.quoting import figure_text
 from vtaops.program.timing import Timeline
 from vtaops.report.files import new_figure
 from vtaops.report.style import rule
@@ -147,7 +148,7 @@ def roofline(
     _label(axes, shown, peak, bandwidth)
     axes.set_xlabel("multiply-accumulates for each byte over the port (logarithmic)")
     axes.set_ylabel("multiply-accumulates for each cycle (logarithmic)")
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_title(figure_text(title), loc="left", fontsize=11)
     rule(axes)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_tick_params(which="both", length=4)  # labels of both kinds in one line

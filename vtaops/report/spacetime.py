@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+from vtaops.base.quoting import figure_text
 from vtaops.program.timing import IDLE, WAITS, Timeline, lanes
 from vtaops.report import style
 from vtaops.report.files import new_figure
@@ -57,7 +58,7 @@ def spacetime(
     kinds: set[str] = set()
     for axes, timeline, title in zip(grid, shown, chain(titles, repeat("")), strict=False):
         kinds |= _draw(axes, timeline, window, tokens)
-        axes.set_title(lanes.headline(timeline, title), loc="left", fontsize=11)
+        axes.set_title(figure_text(lanes.headline(timeline, title)), loc="left", fontsize=11)
     style.show_cycles(grid[-1], window)
     _legend(figure, kinds)
     return figure

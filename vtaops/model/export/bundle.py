@@ -11,6 +11,7 @@ from typing import Any
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, ProgramError, raising
 from vtaops.base.files import write_folder
+from vtaops.base.quoting import c_string, c_text
 from vtaops.graph import Tensor
 from vtaops.hardware.build import VERILATOR_OPTIONS, model_defines
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
@@ -142,8 +143,8 @@ def _model_header(model: Model, bundle: Bundle) -> str:
     lines = [
         '#include "vta.h"',
         "",
-        f"#define VTA_MODEL_NAME {_quoted(model.name)}",
-        f"#define VTA_MODEL_HARDWARE {_quoted(model.config.name)}",
+        f"#define VTA_MODEL_NAME {c_string(model.name)}",
+        f"#define VTA_MODEL_HARDWARE {c_string(model.config.name)}",
         f"#define VTA_ARENA_NBYTES {bundle.arena_nbytes}u /* on this processor */",
         f"#define VTA_STACK_NBYTES {STACK_NBYTES}u /* on this processor, at most, in vta_run */",
         f"#define VTA_DEVICE_NBYTES {bundle.device_nbytes}u /* plus up to a page per buffer */",
@@ -174,7 +175,7 @@ def _model_header(model: Model, bundle: Bundle) -> str:
 
 def _tensors(kind: str, tensors: Sequence[Tensor]) -> list[str]:
     return [
-        f"#define VTA_{kind}_{number}_NBYTES {nbytes_of(tensor)}u /* {_plain(tensor.name)} */"
+        f"#define VTA_{kind}_{number}_NBYTES {nbytes_of(tensor)}u /* {c_text(tensor.name)} */"
         for number, tensor in enumerate(tensors)
     ]
 
@@ -187,29 +188,19 @@ def _table(tensors: Sequence[Tensor]) -> str:
         scale = f"{tensor.scale:.9g}"
         scale += "f" if "." in scale or "e" in scale else ".0f"
         rows.append(
-            f"{{{_quoted(tensor.name)}, {_quoted(tensor.dtype)}, {sizes}, {scale}, "
+            f"{{{c_string(tensor.name)}, {c_string(tensor.dtype)}, {sizes}, {scale}, "
             f"{tensor.zero_point}}}"
         )
     return "{" + ", ".join(rows) + "}"
-
-
-def _plain(text: str) -> str:
-    """Return a name that is safe in a comment or a string in C."""
-    return "".join(
-        c if c.isascii() and c.isprintable() and c not in '"*/?\\' else "_" for c in text
-    )
-
-
-def _quoted(text: str) -> str:
-    return f'"{_plain(text)}"'
 
 
 def _hardware_header(config: HardwareConfig) -> str:
     """Return ``hardware.h``: the configuration, and the control registers of both designs."""
     nothing = Encoding.of(config).encode_all([Load(memory=Memory.UOP)])
     words = ", ".join(f"0x{word:x}u" for word in nothing.view("<u4").reshape(-1).tolist())
+    about = f"of the configuration {c_text(config.name)}"
     lines = [
-        f"#define VTA_CONFIG 0x{config_word(config):08x}u /* of the configuration {config.name} */",
+        f"#define VTA_CONFIG 0x{config_word(config):08x}u /* {about} */",
         f"#define VTA_REGISTERS_AT 0x{config.board.register_base:x}u",
         f"#define VTA_REGISTER_PAGE 0x{REGISTER_PAGE:x}u",
         f"#define VTA_NOTHING {{{words}}} /* an instruction that does nothing */",

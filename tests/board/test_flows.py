@@ -1,0 +1,152 @@
+"""Every configuration with every flow to hardware: refused by the table, or sound before tools."""
+
+import json
+import random
+import re
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from trials.tilings import random_hardware
+from vtaops import ConfigError, HardwareConfig
+from vtaops.board import virtual_ulx3s
+from vtaops.cli import app
+from vtaops.explore.area import area
+from vtaops.explore.design import Design
+from vtaops.hardware import flows, synthesis, ulx3s, vivado, zynq
+from vtaops.machine.config import Extension
+
+RANDOM = [replace(random_hardware(random.Random(n)), name=f"random{n}") for n in range(20)]
+CONFIGS = [*map(HardwareConfig.load, HardwareConfig.names()), *RANDOM]
+TINY = HardwareConfig.load("tiny")
+
+
+class Started(Exception):
+    """A flow started a tool, or is about to."""
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Let every flow end where it would start its first tool."""
+
+    def start(*_, **__):
+        raise Started
+
+    monkeypatch.setattr(ulx3s.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(ulx3s, "execute_tool", start)
+    monkeypatch.setattr(zynq, "locate", start)
+    monkeypatch.setattr(synthesis, "execute_tool", start)
+
+
+def build_ulx3s(config, folder):
+    ulx3s.build_bitstream(ulx3s.Ulx3sDesign(config), folder)
+
+
+def virtual_ulx3s_of(config, folder):
+    virtual_ulx3s.VirtualUlx3s(config)
+
+
+def mapped_ulx3s_of(config, folder):
+    virtual_ulx3s.VirtualUlx3s(config, mapped=True)
+
+
+def open_zynq(config, folder):
+    zynq.build_bitstream(config, folder)
+
+
+def write(config, folder):
+    vivado.write_design(config, folder)
+    raise Started
+
+
+def synth(config, folder):
+    file = folder.with_suffix(".json")
+    file.write_text(json.dumps(config.to_dict()))
+    done = CliRunner().invoke(app, ["hardware", "synth", str(file)])
+    raise done.exception
+
+
+ENTRIES = {
+    build_ulx3s: flows.ULX3S,
+    virtual_ulx3s_of: flows.ULX3S,
+    mapped_ulx3s_of: flows.ULX3S,
+    open_zynq: flows.OPEN_ZYNQ,
+    write: flows.VIVADO,
+    synth: flows.SYNTHESIS,
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.__name__)
+def test_a_flow_refuses_what_it_cannot_give_before_its_tools(entry, stopped, tmp_path):
+    flow, refused = ENTRIES[entry], 0
+    for number, config in enumerate(CONFIGS):
+        folder = tmp_path / str(number)
+        with pytest.raises((ConfigError, Started)) as caught:
+            entry(config, folder)
+        if caught.type is Started:
+            is_sound(flow, config)
+        else:
+            refused += 1
+            told = str(caught.value)
+            assert flow.command in told or re.match("a port word of|the input scratchpad has", told)
+            assert not folder.exists()
+    assert 0 < refused < len(CONFIGS)
+
+
+def is_sound(flow, config):
+    """Check what can be known without tools of a design that a flow would build."""
+    if flow.clocks == 1:  # the shell ties both clocks of the RTL together
+        assert not config.has(Extension.PAIRS)
+    if flow.ports == 1:
+        assert not config.weight_port
+    assert config.port_width in flow.port_bytes
+    if flow is flows.SYNTHESIS:
+        return
+    if flow is flows.ULX3S:
+        design = ulx3s.Ulx3sDesign(config)
+        parameters, capacity = design.parameters, flow.parts[design.device]
+        told = ulx3s.Ulx3sDesign.of_identity(design.identity)
+        assert told.config.fingerprint == config.fingerprint
+    else:
+        parameters = vivado.zynq_parameters(config)
+        _, capacity = synthesis.CAPACITY[synthesis.part_of(config)]
+    assert parameters.port_bytes == config.port_width
+    lanes = config.acc.lanes * (3 + 2 * config.has(Extension.POST))
+    assert lanes + parameters.dsp_multipliers <= capacity.dsp
+
+
+@pytest.mark.parametrize("flow", flows.FLOWS[:3], ids=lambda flow: flow.command)
+def test_the_least_resources_are_no_more_than_the_estimate(flow):
+    capacity = next(iter(flow.parts.values()))
+    for config in (replace(config, port_bytes=8) for config in CONFIGS):
+        least, estimate = flows.least_resources(config, capacity), area(Design(config))
+        assert least.bram <= estimate.bram
+        assert least.dsp <= estimate.dsp
+
+
+@pytest.mark.parametrize(
+    ("flow", "config", "message"),
+    [
+        (flows.ULX3S, replace(TINY, extensions=("pairs",)),
+         "'pairs', whose array needs a clock of twice .* one clock: leave 'pairs' out"),
+        (flows.ULX3S, replace(TINY, weight_port=1), "WEIGHT_PORT 1.*one port to DRAM: give 0"),
+        (flows.ULX3S, replace(TINY, port_bytes=16), "has a port of 16 bytes; this flow has 8"),
+        (flows.ULX3S, HardwareConfig.load("pynq"), "target 'pynq'.*'ulx3s' or 'sim' or 'tsim'"),
+        (flows.ULX3S, HardwareConfig.load("fsim"), "needs at least 107 block.*LFE5U-85F has 104"),
+        (flows.ULX3S, replace(TINY, log_batch=3, log_block=3), "at least 192 DSP blocks, and LFE"),
+        (flows.SYNTHESIS, HardwareConfig.load("ulx3s"), "target 'ulx3s'.*vtaops board build ulx3s"),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_what_is_missing_and_what_would_be_right(flow, config, message):
+    with pytest.raises(ConfigError, match=message):
+        flow.check(config)
+
+
+def test_a_smaller_fpga_has_less():
+    config = HardwareConfig.load("ulx3s_batch")
+    flows.ULX3S.check(config)
+    with pytest.raises(
+        ConfigError, match="at least 59 block RAMs of 36 Kbit, and LFE5U-45F has 54"
+    ):
+        flows.ULX3S.check(config, "LFE5U-45F")
