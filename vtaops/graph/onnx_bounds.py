@@ -98,21 +98,15 @@ def _require_few_trips(
     graph: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], trips: int
 ) -> None:
     """Refuse the loops of a graph whose trips are unknown or too many, times those around it."""
-    read = require("onnx").numpy_helper.to_array
     constants = {**constants, **{t.name: t for t in graph.initializer}}
     written = {v.name for v in graph.input}.union(*(node.output for node in graph.node))
     constants = {name: tensor for name, tensor in constants.items() if name not in written}
     known = {name: (*tensor.dims,) for name, tensor in constants.items()}
     shapes = {**shapes, **known, **tensor_shapes((*graph.input, *graph.value_info))}
     for node in graph.node:
-        own = trips
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            constants[node.output[0]] = node.attribute[0].t
-        elif node.op_type == "Loop":
-            count = constants.get(node.input[0])
-            own *= -1 if count is None else int(read(count).reshape(-1)[0])
-        elif node.op_type == "Scan":
-            own *= _scanned(node, shapes)
+        if node.op_type == "Constant" and "value" in attributes(node):
+            constants[node.output[0]] = attributes(node)["value"]
+        own = trips * _trips(node, constants, shapes)
         if not 0 <= own <= TRIPS:
             raise UnsupportedError(
                 f"the {node.op_type} {node.name or node.output[0]!r} must state how often it "
@@ -122,8 +116,13 @@ def _require_few_trips(
             _require_few_trips(inner, constants, shapes, own)
 
 
-def _scanned(node: Any, shapes: Mapping[str, Sequence[int]]) -> int:
-    """Return the number of trips of a Scan, -1 if it is unknown."""
+def _trips(node: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> int:
+    """Return how often the subgraphs of a node run, -1 if it is unknown."""
+    if node.op_type == "Loop":
+        count = constants.get(node.input[0])
+        return -1 if count is None else int(require("onnx").numpy_helper.to_array(count).item())
+    if node.op_type != "Scan":
+        return 1
     given = attributes(node)
     shape = shapes.get(node.input[-given.get("num_scan_inputs", 1)], ())
     axis = given.get("scan_input_axes", [0])[0]
