@@ -174,7 +174,6 @@ WAYS = {
     "moves data": "nothing: the host moves bytes; keep products beside each other",
     "a table for each channel": "one constant for all channels",
     "are not quantised constants": "quantise these weights, too",
-    "compares two tensors": "a sum, or a Concat and a convolution",
     "has the dilation": "a pool of adjacent pixels",
     "VTA has no operator": "the host computes it; `vtaops report profile` shows what that costs",
 }

@@ -37,6 +37,7 @@ from vtaops.graph import (
     Dense,
     Dequantize,
     Expand,
+    Extremum,
     FixedSoftmax,
     FromUint8,
     Graph,
@@ -516,6 +517,8 @@ def every_operator() -> Graph:
     y = graph.add(Multiply(Requantization(50000, 21, 3)), y, whole)
     y = graph.add(Add((3, -2), Requantization(20000, 14, 1, (-100, 90))), y, y)
     y = graph.add(Requantize(free(16)), y)
+    threshold = graph.add(Requantize(Requantization(1, 1, -7)), whole)
+    y = graph.add(Extremum("minimum"), graph.add(Extremum(), y, threshold), y)
     y = graph.add(LeakyRelu(9, -2, Requantization(1, 3, 4)), y)
     y = graph.add(LookupTable(weights(16, 256)), y)
     y = graph.add(ChannelShuffle(4), graph.add(LookupTable(weights(256)), y))

@@ -169,6 +169,7 @@ NODES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...]]] = {
         (_IMAGES, _IMAGES),
     ),
     "Multiply": ({}, (_IMAGES, _IMAGES)),
+    "Extremum": ({}, (_IMAGES, _IMAGES)),
     "Requantize": ({}, (_IMAGES,)),
     "LeakyRelu": ({"positive": 8}, (_IMAGES,)),
     "LookupTable": ({"table": _arrays((256,), np.int8)}, (_IMAGES,)),
@@ -197,6 +198,7 @@ NODE_VALUES: dict[str, tuple[Any, ...]] = {
     "npt.NDArray[np.int32] | None": (None, _arrays((6,), np.int32)),
     "Any": (None, 1, 3, -7, 64, 200, np.arange(6) + 1, np.arange(6) - 3),
     "str": ("table", "gelu"),
+    "ExtremumFunction": ("maximum", "minimum", "mean"),
     "Shape": ((2, 120), (2, 6, 20, 1), (2, 6, 4, 5), (0, 1, 2, 3), (0, 1, 3, 2), (3, 2, 1, 0)),
 }
 """Values to try of each annotation; those of requantizations stand apart."""

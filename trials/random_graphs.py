@@ -26,6 +26,7 @@ from vtaops.graph import (
     Dense,
     Dequantize,
     Expand,
+    Extremum,
     Graph,
     LeakyRelu,
     LookupTable,
@@ -277,6 +278,9 @@ class RandomGraph:
         if kind == 1:
             other = self.pick(lambda t: t.shape == x.shape)
             return self.graph.add(Multiply(self.scaling(6)), x, other)
+        if kind == 4:
+            other = self.pick(lambda t: t.shape == x.shape and t.zero_point == x.zero_point)
+            return self.graph.add(Extremum(self.rng.choice(["maximum", "minimum"])), x, other)
         if kind == 2 and self.rng.random() < 0.3:
             return self.graph.add(LookupTable(self.weights(256), self.zero_point()), x)
         return self.graph.add(Requantize(self.scaling(self.rng.randint(0, 2))), x)

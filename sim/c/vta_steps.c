@@ -335,16 +335,20 @@ static int pool(const vta_model *model, const uint32_t *words) {
 
 /* ----------------------------------------------------------------------------- elementwise */
 
-/* Computes the sums or products of up to CHUNK elements; a second operand of step 0 is one number. */
+/* Computes the function of up to CHUNK elements; a second operand of step 0 is one number. */
 VTA_HOT static void combine(uint32_t *sums, const int8_t *first, const int8_t *second,
-                            uint32_t step, uint32_t count, const vta_pair *s, int is_product) {
+                            uint32_t step, uint32_t count, const vta_pair *s, uint32_t kind) {
   const int32_t a = s->first_zero, b = s->second_zero;
   int8_t repeated[CHUNK];
   uint32_t i;
   if (!step) second = memset(repeated, *second, count);
-  if (is_product) {
+  if (kind == VTA_STEP_MULTIPLY) {
     for (i = 0; i < count; ++i)
       sums[i] = (uint32_t)((int16_t)(first[i] - a) * (int16_t)(second[i] - b));
+  } else if (kind == VTA_STEP_MAXIMUM) {
+    for (i = 0; i < count; ++i) sums[i] = (uint32_t)((first[i] > second[i] ? first : second)[i] - a);
+  } else if (kind == VTA_STEP_MINIMUM) {
+    for (i = 0; i < count; ++i) sums[i] = (uint32_t)((first[i] < second[i] ? first : second)[i] - a);
   } else {
     const uint32_t by = (uint32_t)s->first_factor, second_by = (uint32_t)s->second_factor;
     for (i = 0; i < count; ++i)
@@ -352,7 +356,7 @@ VTA_HOT static void combine(uint32_t *sums, const int8_t *first, const int8_t *s
   }
 }
 
-static int pair(const vta_model *model, const uint32_t *words, int is_product) {
+static int pair(const vta_model *model, const uint32_t *words, uint32_t kind) {
   const vta_pair *const s = (const void *)words;
   const uint64_t elements = times3(s->outer, s->channels, s->inner);
   const uint64_t seconds = s->broadcast ? times(s->outer, s->channels) : elements;
@@ -370,7 +374,7 @@ static int pair(const vta_model *model, const uint32_t *words, int is_product) {
       for (i = 0; i < s->inner; i += CHUNK) {
         const uint32_t count = s->inner - i < CHUNK ? s->inner - i : CHUNK;
         uint32_t sums[CHUNK];
-        combine(sums, first, second, step, count, s, is_product);
+        combine(sums, first, second, step, count, s, kind);
         vta_requantize(result, sums, count, by, &s->scaling);
         first += count;
         second += step * count;
@@ -681,6 +685,8 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
       sizeof(vta_layer_norm) / 4,
       sizeof(vta_mean) / 4,
       sizeof(vta_add_term) / 4,
+      sizeof(vta_pair) / 4,
+      sizeof(vta_pair) / 4,
   };
   REQUIRE(kind < VTA_STEPS && (!lengths[kind] || lengths[kind] == count));
   switch (kind) {
@@ -688,8 +694,10 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
     case VTA_STEP_CONVOLUTION: return vta_convolve(model, words);
     case VTA_STEP_MATMUL: return vta_multiply(model, words);
     case VTA_STEP_POOL: return pool(model, words);
-    case VTA_STEP_ADD: return pair(model, words, 0);
-    case VTA_STEP_MULTIPLY: return pair(model, words, 1);
+    case VTA_STEP_ADD:
+    case VTA_STEP_MULTIPLY:
+    case VTA_STEP_MAXIMUM:
+    case VTA_STEP_MINIMUM: return pair(model, words, kind);
     case VTA_STEP_TABLE: return table(model, words);
     case VTA_STEP_QUANTIZE: return quantize(model, words);
     case VTA_STEP_DEQUANTIZE: return dequantize(model, words);

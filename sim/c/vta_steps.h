@@ -58,7 +58,8 @@ typedef struct vta_pool {
   int32_t factor;
 } vta_pool;
 
-/* Sums and products of two tensors (outer, channels, inner), or of one and (outer, channels). */
+/* Functions of two tensors (outer, channels, inner), or of one and (outer, channels): sums, which
+ * have factors, products and extrema, whose zero points are equal. */
 typedef struct vta_pair {
   uint32_t first, second, result;
   uint32_t outer, channels, inner, broadcast;

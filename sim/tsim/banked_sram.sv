@@ -72,20 +72,24 @@ module banked_sram #(
             /* verilator lint_on CMPCONST */
         end
 
-        logic [LOG-1:0] rd_rotation;
-        always_ff @(posedge rd_clk) if (rd_en) rd_rotation <= rd_first;
-        for (genvar s = 0; s < READ_SLOTS; s++) begin : g_slot
-            logic [LOG-1:0] source;
-            if (FAST != 0) begin : g_fast
+        logic [READ_SLOTS*LOG-1:0] sources;  // the bank of each slot
+        if (FAST != 0) begin : g_fast
+            for (genvar s = 0; s < READ_SLOTS; s++) begin : g_known
                 // Of slots two apart inverted, or they share multiplexers, in a second level of logic.
                 localparam bit [LOG-1:0] INVERTED = s % 4 >= 2 ? '1 : '0;
                 logic [LOG-1:0] known;
-                assign source = known ^ INVERTED;
+                assign sources[s*LOG +: LOG] = known ^ INVERTED;
                 always_ff @(posedge rd_clk) if (rd_en) known <= (rd_first + LOG'(s)) ^ INVERTED;
-            end else begin : g_sum
-                assign source = rd_rotation + LOG'(s);
             end
-            assign rd_data[s*WIDTH +: WIDTH] = bank_data[source*WIDTH +: WIDTH];
+        end else begin : g_sum
+            logic [LOG-1:0] rd_rotation;
+            always_ff @(posedge rd_clk) if (rd_en) rd_rotation <= rd_first;
+            for (genvar s = 0; s < READ_SLOTS; s++) begin : g_added
+                assign sources[s*LOG +: LOG] = rd_rotation + LOG'(s);
+            end
+        end
+        for (genvar s = 0; s < READ_SLOTS; s++) begin : g_slot
+            assign rd_data[s*WIDTH +: WIDTH] = bank_data[sources[s*LOG +: LOG]*WIDTH +: WIDTH];
         end
     end
 endmodule

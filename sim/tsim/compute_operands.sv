@@ -42,9 +42,10 @@ module compute_operands
     /* verilator lint_off UNUSEDSIGNAL */
     offsets_t  offsets1;
     micro_op_t [UOP_READS-1:0] uops;  // the second one only if a slot has two
-    micro_op_t uop;
+    micro_op_t uop, next_uop;
     /* verilator lint_on UNUSEDSIGNAL */
-    assign uop = uops[0];
+    assign uop      = uops[0];
+    assign next_uop = uops[UOP_READS-1];
     wire enters = issue_valid && issue_ready;
     logic held;  // the slot in S2 reads the result of a MUL directly before it
     operands_t second;  // of the second micro-op of the slot in S2
@@ -88,7 +89,6 @@ module compute_operands
     end
 
     if (HAS_PAIRS != 0) begin : g_pairs
-        wire micro_op_t next_uop = uops[UOP_READS-1];
         logic unlike;     // the two micro-ops of the slot in S2 write different accumulators
         logic may_split;  // they do, and neither has left
         wire differ      = uop.dst != next_uop.dst;

@@ -37,23 +37,19 @@ module dram_port
 
     logic [CLIENT_BITS-1:0]      first;        // client with the highest priority
     logic [CLIENT_BITS-1:0]      chosen;
-    logic                        any;
     logic [OUTSTANDING_BITS-1:0] outstanding;  // bursts accepted here and not yet returned
     logic [CLIENTS-1:0]     held;         // `waiting` holds a request of this client
     burst_t [CLIENTS-1:0]   waiting;
     burst_t [CLIENTS-1:0]   offered;      // of each client, known before it is chosen
     wire [CLIENTS-1:0]      asks = held | client_valid;
+    wire                    any  = asks != '0;
 
-    // The first client with a request, counting from `first`.
+    // The first client with a request, counting from `first`: none behind it is the lowest of all.
     always_comb begin
         chosen = first;
-        any    = 1'b0;
-        for (int k = CLIENTS - 1; k >= 0; k--) begin
-            if (asks[(32'(first) + k) % CLIENTS]) begin
-                chosen = CLIENT_BITS'((32'(first) + k) % CLIENTS);
-                any    = 1'b1;
-            end
-        end
+        for (int c = CLIENTS - 1; c >= 0; c--) if (asks[c]) chosen = CLIENT_BITS'(c);
+        for (int c = CLIENTS - 1; c >= 0; c--)
+            if (asks[c] && CLIENT_BITS'(c) >= first) chosen = CLIENT_BITS'(c);
     end
 
     wire room   = outstanding != OUTSTANDING_BITS'(OUTSTANDING);

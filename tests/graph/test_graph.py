@@ -19,6 +19,7 @@ from vtaops.graph import (
     Convolution,
     Dense,
     Dequantize,
+    Extremum,
     Graph,
     Host,
     HostFunction,
@@ -192,6 +193,10 @@ def test_elementwise():
             p, q = int(a[index]) - 12, int(np.broadcast_to(other, a.shape)[index]) + 50
             assert total[index] == requantized(7 * p - 3 * q, CHANNELS_OF_ONE)
             assert product[index] == requantized(p * q, CHANNELS_OF_ONE)
+        greater, less = (run(Extremum(f), a, other) for f in ("maximum", "minimum"))
+        for index in np.ndindex(*a.shape):
+            pair = int(a[index]), int(np.broadcast_to(other, a.shape)[index])
+            assert (less[index], greater[index]) == (min(pair), max(pair))
     leaky = run(LeakyRelu(64, 13, CHANNELS_OF_ONE), a, zero_points=[12])
     plain = run(Requantize(CHANNELS_OF_ONE), a, zero_points=[12])
     for index in np.ndindex(*a.shape):
@@ -312,6 +317,8 @@ def test_bad_graphs_are_refused():
         "static": lambda: graph.input("y", (1, -1)),
         "dtype float16": lambda: graph.input("y", (1,), "float16"),
         "zero points": lambda: graph.add(Concat(), x, graph.input("z", (1, 4, 6, 6), zero_point=1)),
+        "before they are compared": lambda: graph.add(Extremum(), *graph.inputs),
+        "function is 'mean'": lambda: Extremum("mean"),
         "positive and finite": lambda: Requantization.from_ratio(float("nan")),
         "at most 65535": lambda: Requantization.from_ratio(70000.0),
         "finite float32": lambda: graph.input("s", (1,), scale=1e39),

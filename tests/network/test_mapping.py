@@ -16,6 +16,7 @@ from vtaops.graph import (
     Concat,
     Convolution,
     Dense,
+    Extremum,
     Graph,
     MaxPool,
     Multiply,
@@ -297,6 +298,23 @@ def test_products_with_gates_run_on_vta(config, image, zeros, gate):
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs]
     np.testing.assert_array_equal(model.run(*arrays), model.reference(*arrays))
+    assert not model.prove().unproven
+
+
+@pytest.mark.parametrize("other", [(2, 20, 7, 9), (2, 20, 1, 1)])
+@pytest.mark.parametrize("function", ["maximum", "minimum"])
+@pytest.mark.parametrize("config", ["pynq_ext", "pynq"])
+def test_extrema_of_two_tensors_run_on_vta(config, function, other):
+    """They need no extension, whatever the zero point of both is."""
+    graph = Graph()
+    x = graph.input("x", (2, 20, 7, 9), zero_point=-77)
+    y = graph.input("y", other, zero_point=-77)
+    graph.output(graph.add(Extremum(function), x, y))
+    model = vtaops.compile_model(graph, config)
+    assert [row.where for row in model.plan] == ["vta"]
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs]
+    np.testing.assert_array_equal(model.run(*arrays), getattr(np, function)(*arrays))
     assert not model.prove().unproven
 
 

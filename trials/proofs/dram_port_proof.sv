@@ -90,6 +90,9 @@ module dram_port_proof
             assert (client_data == rd_data);
             for (int c = 0; c < READ_CLIENTS; c++) begin
                 assert (dut.held[c] == waits[c] && (!waits[c] || dut.waiting[c] == latest[c]));
+                // Counting from `first`, nobody who asks is before the one that is chosen.
+                assert (!dut.asks[c] || (c + READ_CLIENTS - 32'(dut.first)) % READ_CLIENTS
+                        >= (32'(dut.chosen) + READ_CLIENTS - 32'(dut.first)) % READ_CLIENTS);
                 // As many may go before a client as lie between `first` and it.
                 assert (32'(passed[c]) + (c + READ_CLIENTS - 32'(dut.first)) % READ_CLIENTS
                         < READ_CLIENTS);

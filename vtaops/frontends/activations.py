@@ -9,7 +9,7 @@ import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.frontends import tflite_tables
-from vtaops.frontends.constants import axis_of, integers, number, real
+from vtaops.frontends.constants import axis_of, integers, real
 from vtaops.frontends.functions import (
     bounds,
     is_per_channel,
@@ -84,19 +84,8 @@ def _clip(value: Value, target: ResultRange) -> Source:
     return translate(first(value), target.clipped(*bounds(value)))
 
 
-def _bound(value: Value, target: ResultRange) -> Source:
-    for tensor, constant in (value.args, value.args[::-1]):
-        limit = number(constant)
-        if limit is not None and tensor is not None:
-            clipped = target.clipped(low=limit) if value.op == "Max" else target.clipped(high=limit)
-            return translate(tensor, clipped)
-    raise NotTranslated(f"{value.label} compares two tensors")
-
-
 ACTIVATIONS: dict[str, Rule] = {
     "Clip": _clip,
-    "Min": _bound,
-    "Max": _bound,
     "Relu": _relu,
     "LeakyRelu": _leaky,
     "PRelu": _prelu,

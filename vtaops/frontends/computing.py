@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops.frontends import halves
-from vtaops.frontends.constants import integers, number
+from vtaops.frontends.constants import integers, number, real
 from vtaops.frontends.functions import (
     Affine,
     affine_step,
+    argument_of,
     is_per_channel,
 )
 from vtaops.frontends.grids import grid_of
@@ -121,6 +122,48 @@ def _divide(value: Value, target: ResultRange) -> Source:
     return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
 
 
+def _extremum(value: Value, target: ResultRange) -> Source:
+    """Translate to an extremum of operands that are rounded to the target's grid.
+
+    Because rounding is monotone, it is the extremum of the real numbers, rounded.
+    """
+    if (bounded := _bound(value, target)) is not None:
+        return bounded
+    reads, shape = value.node.reads if value.node else [], shape_of(value)
+    if not any(read.fixed for read in reads) and argument_of(value) is not None:
+        raise NotTranslated(f"{value.label} compares functions of one tensor, which are a table")
+    left, right = (_on_grid(operand, shape, target) for operand in reads)
+    if left.tensor.shape != shape:
+        left, right = right, left
+    op = ops.Extremum("maximum" if value.op == "Max" else "minimum")
+    return reshaped(step(op, *_alike(left, right, shape), scale=target.grid.scale), shape)
+
+
+def _bound(value: Value, target: ResultRange) -> Source | None:
+    """Translate an extremum of a tensor and a number to a clip; None if it has no number."""
+    for tensor, constant in (value.args, value.args[::-1]):
+        limit = number(constant)
+        if limit is not None and tensor is not None:
+            clipped = target.clipped(low=limit) if value.op == "Max" else target.clipped(high=limit)
+            return translate(tensor, clipped)
+    return None
+
+
+def _on_grid(value: Value, shape: tuple[int, ...], target: ResultRange) -> Source:
+    """Return an operand, or a constant repeated to a shape, on the target's grid."""
+    constant = real(value)
+    if constant is None:
+        return translate(value, target)
+    if np.isnan(constant).any():
+        raise NotTranslated(f"the constant {value.name!r} is not a number everywhere")
+    grid, by_channel = target.grid, len(shape) == 4 and is_per_channel(constant, shape)
+    with np.errstate(over="ignore"):  # what is beyond float32 is beyond the grid
+        steps = np.rint(constant.astype(np.float32) / np.float32(grid.scale)) + grid.zero_point
+    array = np.clip(steps, target.low, target.high).astype(np.int8)
+    repeated = np.broadcast_to(array, (*shape[:2], 1, 1) if by_channel else shape)
+    return step(ops.Constant(repeated.copy(), grid.zero_point), scale=grid.scale)
+
+
 def _product(
     kind: type[ops.Multiply | ops.Matmul],
     value: Value,
@@ -209,4 +252,6 @@ COMPUTING: dict[str, Rule] = {
     "Sub": _add,
     "Mul": _multiply,
     "Div": _divide,
+    "Max": _extremum,
+    "Min": _extremum,
 }

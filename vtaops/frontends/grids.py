@@ -13,7 +13,7 @@ EIGHT_BITS = frozenset({"int8", "uint8"})
 KEEPING = frozenset(
     {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Concat", "Split"}
     | {"Slice", "Gather", "Expand", "Pad", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth"}
-    | {"MaxPool", "GlobalMaxPool", "ReduceMax", "Relu"}
+    | {"MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Relu"}
 )
 """Operators whose results lie on the grid of what they move."""
 

@@ -52,6 +52,20 @@ def _maximum(value: Value, target: ResultRange) -> Source:
     return reshaped(moved(ops.MaxPool(window, (1, 1)), image), shape_of(value))
 
 
+def _minimum(value: Value, target: ResultRange) -> Source:
+    """Translate a minimum over any axes to the maximum of the inverted integers, inverted."""
+    image, window = reduced_image(value, translate(first(value), target))
+    pooled = moved(ops.MaxPool(window, (1, 1)), _inverted(image))
+    return reshaped(_inverted(pooled), shape_of(value))
+
+
+def _inverted(image: Source) -> Source:
+    """Return ``~x``, that is ``-1 - x``, which is exact for all of int8."""
+    channels, zero = image.tensor.shape[1], image.tensor.zero_point
+    weight = np.full((channels, 1, 1, 1), -1, np.int8)
+    return moved(ops.Convolution(weight, None, Requantization(1, 0, ~zero), groups=channels), image)
+
+
 def _reshape(value: Value, target: ResultRange) -> Source:
     shuffled = _shuffle(value)
     if shuffled is not None:
@@ -224,6 +238,7 @@ MOVING: dict[str, Rule] = {
     "MaxPool": _max_pool,
     "GlobalMaxPool": _maximum,
     "ReduceMax": _maximum,
+    "ReduceMin": _minimum,
     "Reshape": _reshape,
     "Flatten": _reshape,
     "Squeeze": _reshape,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from vtaops.graph.operator import (
     Requantized,
     Shape,
     check_accumulator,
+    require_one_zero_point,
 )
 from vtaops.graph.requantization import (
     Integers,
@@ -180,6 +181,43 @@ class Multiply(Requantized):
 
     def sums(self, *real: Integers) -> Integers:
         return real[0] * real[1]
+
+
+ExtremumFunction = Literal["maximum", "minimum"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Extremum(GraphOperator):
+    """``y = maximum(a, b)``, or ``minimum(a, b)``, of tensors of one scale and zero point.
+
+    Inputs: two tensors of one shape, or ``b`` (N, C, 1, 1) beside an image.
+
+    Parameters
+    ----------
+    function : str
+        ``"maximum"`` or ``"minimum"``.
+    """
+
+    function: ExtremumFunction = "maximum"
+    arity = 2
+
+    def __post_init__(self) -> None:
+        functions = get_args(ExtremumFunction)
+        if self.function not in functions:
+            raise ShapeError(f"function is {self.function!r}; give one of {', '.join(functions)}")
+
+    @property
+    def kind(self) -> str:
+        return self.function
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        first, other = inputs
+        require_one_zero_point(inputs, "compared")
+        return (replace(first, shape=_broadcast(self.kind, (first, other))),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        choose = np.maximum if self.function == "maximum" else np.minimum
+        return choose(*arrays)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

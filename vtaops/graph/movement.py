@@ -20,6 +20,7 @@ from vtaops.graph.operator import (
     axis_of,
     check_window,
     image_of,
+    require_one_zero_point,
 )
 from vtaops.graph.tensor import DTYPES, Tensor
 
@@ -39,11 +40,12 @@ class Concat(GraphOperator):
             same = [e for a, e in enumerate(other.shape) if a != axis]
             if same != [e for a, e in enumerate(first.shape) if a != axis]:
                 raise ShapeError(f"{first.shape} and {other.shape} do not join on axis {axis}")
-            if other.zero_point != first.zero_point or other.dtype != first.dtype:
+            if other.dtype != first.dtype:
                 raise ShapeError(
-                    f"{first.name} and {other.name} have zero points {first.zero_point} and "
-                    f"{other.zero_point}; requantize them to one before they are joined"
+                    f"{first.name} is {first.dtype} and {other.name} {other.dtype}; tensors that "
+                    "are joined have one type"
                 )
+        require_one_zero_point(inputs, "joined")
         shape = list(first.shape)
         shape[axis] = sum(t.shape[axis] for t in inputs)
         return (replace(first, shape=tuple(shape)),)

@@ -132,6 +132,17 @@ def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:
         raise ShapeError(f"the sums of {kind} could reach {reach}{where}, beyond int32")
 
 
+def require_one_zero_point(inputs: Sequence[Tensor], become: str) -> None:
+    """Reject tensors of several zero points; raises ShapeError, with what they are to become."""
+    first = inputs[0]
+    for other in inputs[1:]:
+        if other.zero_point != first.zero_point:
+            raise ShapeError(
+                f"{first.name} and {other.name} have zero points {first.zero_point} and "
+                f"{other.zero_point}; requantize them to one before they are {become}"
+            )
+
+
 def check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
     """Reject numbers by channel that are not one for each; raises ShapeError."""
     if values.ndim and values.shape != (channels,):

@@ -10,6 +10,7 @@ Activations are ``real = scale * (value - zero_point)``; weights and factors hav
 from vtaops.graph.boundary import Dequantize, FromUint8, Host, Quantize, ToUint8
 from vtaops.graph.elementwise import (
     Add,
+    Extremum,
     LeakyRelu,
     LookupTable,
     Multiply,
@@ -57,6 +58,7 @@ __all__ = [
     "Dense",
     "Dequantize",
     "Expand",
+    "Extremum",
     "FixedSoftmax",
     "FloatOperator",
     "FromUint8",

@@ -68,7 +68,7 @@ def _is_pointwise(op: GraphOperator) -> bool:
     if isinstance(op, ops.Requantize | ops.LeakyRelu | ops.Add | ops.RescaledAdd | ops.Multiply):
         scaling = op.requantization
         return scaling.channels == 1
-    return False
+    return isinstance(op, ops.Extremum)
 
 
 def _tables(graph: Graph, roots: dict[str, Tensor]) -> dict[str, npt.NDArray[np.int8]]:

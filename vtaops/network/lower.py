@@ -281,6 +281,18 @@ def lower_multiply(op: ops.Multiply, node: Node, region: LoweredRegion) -> None:
     _elementwise(op, node, region, "multiply", 1, 1, **offsets)
 
 
+def lower_extremum(op: ops.Extremum, node: Node, region: LoweredRegion) -> None:
+    """Lower to a maximum or minimum of two tensors."""
+    data = region.same_lanes(node)
+    extremum = Elementwise(
+        function=op.function,
+        shape=region.shape(data),
+        clip=None,
+        by_channel=node.inputs[0].shape != node.inputs[1].shape,
+    )
+    region.step_alike(node, extremum, data, other=region.second(node, region.lanes(data)))
+
+
 def lower_leaky_relu(op: ops.LeakyRelu, node: Node, region: LoweredRegion) -> None:
     """Lower to the greater one of two products."""
     if np.ndim(op.negative):
@@ -473,6 +485,7 @@ _LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], N
     ops.Concat: lower_concat,
     ops.Convolution: lower_convolution,
     ops.Dense: lower_dense,
+    ops.Extremum: lower_extremum,
     ops.LeakyRelu: lower_leaky_relu,
     ops.LookupTable: lower_lookup_table,
     ops.MaxPool: lower_max_pool,

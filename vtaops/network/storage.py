@@ -35,7 +35,13 @@ PIXELWISE = (
     | ops.ChannelShuffle
 )
 POINTWISE = (
-    ops.Requantize | ops.LookupTable | ops.LeakyRelu | ops.Add | ops.RescaledAdd | ops.Multiply
+    ops.Requantize
+    | ops.LookupTable
+    | ops.LeakyRelu
+    | ops.Add
+    | ops.RescaledAdd
+    | ops.Multiply
+    | ops.Extremum
 )
 
 

@@ -175,6 +175,12 @@ def _multiply(op: ops.Multiply, given: Inputs) -> Terms:
 
 
 @_meaning.register
+def _extremum(op: ops.Extremum, given: Inputs) -> Terms:
+    sign = 1 if op.function == "maximum" else -1
+    return given.fields.extremum_of([*given.terms], sign)
+
+
+@_meaning.register
 def _requantize(op: ops.Requantize, given: Inputs) -> Terms:
     return given.requantized(op.requantization, given.real(0))
 

@@ -86,6 +86,12 @@ def test_properties_hold_always(block, parameters, tmp_path):
             "first <= '0",
         ),
         ("dram_port", "'0 : chosen + 1'b1;", "'0 : chosen;"),
+        ("dram_port", "CLIENT_BITS'(c) >= first", "CLIENT_BITS'(c) > first"),
+        (
+            "dram_port",
+            "for (int c = CLIENTS - 1; c >= 0; c--) if",
+            "for (int c = 0; c < CLIENTS; c++) if",
+        ),
         ("dram_port", "asks[c] && !granted", "client_valid[c] && !granted"),
         ("dram_port", "if (!held[c]) waiting", "if (client_valid[c]) waiting"),
         ("dram_port", "held[c] ? waiting[c] : client_req", "client_req"),

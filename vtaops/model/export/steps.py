@@ -309,6 +309,12 @@ def _add_multiply(op: operators.Multiply, node: Node, values: Values) -> None:
     _pair(StepKind.MULTIPLY, (1, 1), op.requantization, node, values)
 
 
+@_add.register
+def _add_extremum(op: operators.Extremum, node: Node, values: Values) -> None:
+    unchanged = Requantization(1, 0, node.outputs[0].zero_point)
+    _pair(StepKind[op.function.upper()], (1, 1), unchanged, node, values)
+
+
 def _pair(kind: StepKind, factors: Words, by: Requantization, node: Node, values: Values) -> None:
     first, second = node.inputs
     broadcast = first.shape != second.shape
