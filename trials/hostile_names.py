@@ -32,7 +32,10 @@ try:
 except ImportError:  # some distributions package Tcl apart
     tkinter = None  # type: ignore[assignment]
 
+import onnx
+
 import vtaops
+from trials import hostile_onnx, hostile_tflite
 from trials.campaign import Campaign, Result, result
 from trials.hostile_files import network, programs
 from vtaops import HardwareConfig, cli
@@ -267,8 +270,31 @@ def resealed(envelope: Envelope, data: bytes, change: Callable[[Any], Any]) -> b
 _ENTRY = Entry("mine", "pynq", "pynq", ISA_VERSION, RegisterMap.HLS, "a" * 64, "here", "a note")
 
 
+def _onnx(name: str, chance: random.Random) -> bytes:
+    """Return an ONNX file with a text replaced wherever it stands."""
+    model = onnx.load_from_string(chance.choice(hostile_onnx.quantised_models()))
+    places = [
+        place for place in hostile_onnx.places(model) if place[1].type == place[1].TYPE_STRING
+    ]
+    values = [_held(*place) for place in places]
+    old = chance.choice(sorted({*values}))
+    for (owner, field, index), value in zip(places, values, strict=True):
+        if value == old and field.is_repeated:
+            getattr(owner, field.name)[index] = name
+        elif value == old:
+            setattr(owner, field.name, name)
+    return bytes(model.SerializeToString())
+
+
+def _held(owner: Any, field: Any, index: int) -> str:
+    value = getattr(owner, field.name)
+    return str(value[index] if field.is_repeated else value)
+
+
 def _file(kind: str, name: str, chance: random.Random) -> tuple[str, bytes, tuple[str, ...]]:
     """Return name and bytes of a file with a text replaced, and a command that reads it."""
+    if kind in ("ONNX file", "TFLite file"):  # whose texts are UTF-8
+        name = name.encode("utf-8", "replace").decode()
 
     def change(header: Any) -> Any:
         return renamed(header, chance.choice(sorted(set(texts(header)))), name)
@@ -279,6 +305,11 @@ def _file(kind: str, name: str, chance: random.Random) -> tuple[str, bytes, tupl
     if kind == "program file":
         data = resealed(file_format._FILE, file_format.dumps(chance.choice(programs())), change)
         return "x.vta", data, ("verify",)
+    if kind == "ONNX file":
+        return "x.onnx", _onnx(name, chance), ("plan",)
+    if kind == "TFLite file":
+        document = change(chance.choice(hostile_tflite.documents()))
+        return "x.tflite", hostile_tflite.encoded(document), ("plan",)
     if kind == "catalogue":
         entry = {key: str(value) for key, value in vars(_ENTRY).items() if key != "nbytes"}
         return (
@@ -306,7 +337,14 @@ def reads(kind: str, name: str, chance: random.Random) -> str:
     return "refused" if "error: " in text or "Error" in text else "read"
 
 
-READERS = ("model file", "program file", "configuration file", "catalogue")
+READERS = (
+    "model file",
+    "program file",
+    "configuration file",
+    "catalogue",
+    "ONNX file",
+    "TFLite file",
+)
 
 
 def trial(case: str) -> Result:
