@@ -98,17 +98,21 @@ proc interconnect {cell from to} {
 
 proc array_clock {} {
     # The array's clock has twice the frequency of all others: both from one source, edge by edge.
+    # That source is a net of the logic and no pin: it has its buffer. The reset waits for the lock.
     global ps clock_mhz
     create_bd_cell -type ip -vlnv xilinx.com:ip:clk_wiz clocks
     set_property -dict [list \
+        CONFIG.PRIM_SOURCE No_buffer \
         CONFIG.PRIM_IN_FREQ $clock_mhz \
         CONFIG.USE_RESET false \
+        CONFIG.USE_LOCKED true \
         CONFIG.CLKOUT2_USED true \
         CONFIG.CLKOUT1_REQUESTED_OUT_FREQ $clock_mhz \
         CONFIG.CLKOUT2_REQUESTED_OUT_FREQ [expr {2 * $clock_mhz}] \
     ] [get_bd_cells clocks]
     connect_bd_net [get_bd_pins $ps(clock)] [get_bd_pins clocks/clk_in1]
     connect_bd_net [get_bd_pins clocks/clk_out2] [get_bd_pins vta/array_clk]
+    connect_bd_net [get_bd_pins clocks/locked] [get_bd_pins reset/dcm_locked]
     set ps(clock) clocks/clk_out1
 }
 
@@ -227,6 +231,8 @@ proc main {} {
         puts $file $array_constraints
         close $file
         add_files -fileset constrs_1 $constraints
+        # It names pins and registers that only the linked design has.
+        set_property USED_IN_SYNTHESIS false [get_files array.xdc]
     }
     set_property STEPS.PHYS_OPT_DESIGN.IS_ENABLED true [get_runs impl_1]
     launch_runs synth_1 -jobs $jobs

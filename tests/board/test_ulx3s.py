@@ -147,6 +147,8 @@ def test_flash_needs_a_bitstream_and_says_which_libraries_are_missing(monkeypatc
     assert "cannot read the bitstream" in str(run(app, flash).exception)
     bitstream.write_bytes(b"no bitstream")
     assert "not a bitstream for an ECP5" in str(run(app, flash).exception)
+    bitstream.write_bytes(b"\xff\x00Part: LFE5U-25F-6CABGA381\x00")
+    assert "FPGA is 'LFE5U-25F'; it must be LFE5U-85F or" in str(run(app, flash).exception)
     bitstream.write_bytes(b"\xff\x00Part: LFE5U-85F-6CABGA381\x00")
     loader = tmp_path / "openFPGALoader"
     loader.write_text('#!/bin/sh\necho "$@" > "$0.said"\n')

@@ -1,6 +1,10 @@
 """Parts of ONNX models that ONNX Runtime executes: bit for bit what it does alone."""
 
+import os
+import signal
 import sys
+import threading
+import time
 
 import numpy as np
 import onnx
@@ -153,6 +157,129 @@ def test_a_part_from_a_file_holds_data_alone(tmp_path):
     foreign = helper.make_model(graph, opset_imports=[helper.make_opsetid("com.other", 1)])
     with pytest.raises(vtaops.ProgramError, match="not ONNX's own"):
         OnnxFunction(foreign.SerializeToString())(np.ones(2, np.float32))
+
+
+def value(name, *shape, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def part(*nodes, **constants):
+    """Return a part of a file that computes y from x, both of two numbers."""
+    tensors = [numpy_helper.from_array(np.asarray(c), name) for name, c in constants.items()]
+    graph = helper.make_graph([*nodes], "g", [value("x", 2)], [value("y", 2)], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    return OnnxFunction(model.SerializeToString())
+
+
+def loop(count, *inside, source="x", step="a", result="y"):
+    """Return a Loop that adds to x, while its condition, which never changes, holds."""
+    flag = TensorProto.BOOL
+    go, add = ("Identity", ["go"], ["on"]), ("Add", ["a", step], ["b"])
+    nodes = [*inside, helper.make_node(*go), helper.make_node(*add)]
+    body = helper.make_graph(
+        nodes,
+        "body",
+        [value("i", kind=TensorProto.INT64), value("go", kind=flag), value("a", 2)],
+        [value("on", kind=flag), value("b", 2)],
+    )
+    return helper.make_node("Loop", [count, "", source], [result], body=body)
+
+
+def scan(source, **more):
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "e"], ["t"])],
+        "body",
+        [value("s", 2), value("e")],
+        [value("t", 2)],
+    )
+    return helper.make_node("Scan", ["x", source], ["y"], body=body, num_scan_inputs=1, **more)
+
+
+def test_loops_that_say_how_often_they_run_do():
+    two = np.array([1, 3], np.float32)
+    np.testing.assert_array_equal(part(loop("n"), n=np.int64(3))(two)[0], 8 * two)
+    np.testing.assert_array_equal(part(scan("e"), e=np.float32([1, 2, 3]))(two)[0], two + 6)
+
+
+def indexed(*nodes):
+    return [*nodes, helper.make_node("Gather", ["long", "zero"], ["y"])]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "said"),
+    [
+        ([loop("")], {}, "Loop 'y' must state how often it runs"),
+        ([loop("n")], {"n": np.int64(1 << 62)}, "Loop 'y' must state how often"),
+        ([loop("n")], {"n": np.int64(-1)}, "Loop 'y' must state how often"),
+        (
+            [helper.make_node("Cast", ["x"], ["m"], to=TensorProto.INT64), loop("m")],
+            {},
+            "Loop 'y' must state how often",
+        ),
+        (
+            [loop("n", loop("n", result="z"))],
+            {"n": np.int64(1000)},
+            "Loop 'z' must .* at most 65,536",
+        ),
+        (
+            [
+                helper.make_node("NonZero", ["x"], ["l"]),
+                helper.make_node("Cast", ["l"], ["m"], to=TensorProto.FLOAT),
+                scan("m", scan_input_axes=[1]),
+            ],
+            {},
+            "Scan 'y' must state how often",
+        ),
+        (
+            indexed(helper.make_node("ConstantOfShape", ["s"], ["long"])),
+            {"s": np.array([3 << 28, 2]), "zero": np.int64(0)},
+            "the tensor 'long' has 6,442,450,944 bytes, more than 1,073,741,824",
+        ),
+        (
+            indexed(
+                helper.make_node("ConstantOfShape", ["s"], ["a"]),
+                helper.make_node("Neg", ["a"], ["b"]),
+                helper.make_node("Exp", ["b"], ["long"]),
+            ),
+            {"s": np.array([1 << 27, 2]), "zero": np.int64(0)},
+            "constants are computed of 3,221,225,480 bytes",
+        ),
+    ],
+)
+def test_a_part_without_bounds_is_refused_before_it_runs(nodes, constants, said):
+    with pytest.raises(vtaops.UnsupportedError, match=said):
+        part(*nodes, **constants)(np.ones(2, np.float32))
+
+
+def test_an_interruption_ends_a_part_that_runs():
+    inside = [
+        helper.make_node("ReduceSum", ["a"], ["total"], keepdims=0),
+        helper.make_node("Mul", ["big", "total"], ["scaled"]),
+        helper.make_node("MatMul", ["scaled", "big"], ["product"]),
+        helper.make_node("ReduceMax", ["product"], ["step"], keepdims=0),
+    ]
+    big = np.ones((512, 512), np.float32)
+    long = part(loop("n", *inside, step="step"), n=np.int64(1 << 16), big=big)
+    begin = time.monotonic()
+    timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        long(np.ones(2, np.float32))
+    timer.join()
+    assert time.monotonic() - begin < 30  # to its end it takes several minutes
+
+
+def test_import_refuses_a_loop_without_bounds():
+    b, x = stem()
+    rows = b.add("Reshape", vector(b, x), b.constant(np.array([8, 2])))
+    b.output(b.add("ReduceSum", rows, b.constant(np.array([0])), keepdims=0))
+    model = vtaops.quantize(b.model(), images(4, SHAPE))
+    last = model.graph.node[-1]
+    last.output[0], result = "sums", last.output[0]
+    endless = loop("", source="sums", result=result)
+    model.graph.node.append(endless)
+    with pytest.raises(vtaops.UnsupportedError, match="must state how often it runs"):
+        import_model(model)
 
 
 def test_without_onnx_runtime_the_error_says_what_to_install(monkeypatch):

@@ -548,3 +548,32 @@ def test_a_tower_of_doublings_is_read_once():
     image = np.arange(-9, 9, dtype=np.float32).reshape(1, 2, 3, 3) / 2
     expected = np.clip(image * np.float32(1 << 40), -64, 63.5)
     assert np.array_equal(model.run(image), expected)
+
+
+def test_a_tensor_joined_with_itself_again_and_again_is_followed_once():
+    b = Builder()
+    x = b.input([1, 4, 4, 4])
+    for _ in range(40):  # twice the paths each time
+        double = b.add("Concat", x, x, axis=1)
+        ends = (b.constant(np.array([n])) for n in (0, 4, 1))
+        x = b.add("Slice", double, *ends)
+    b.output(b.add("Relu", x))
+    data = np.ones((1, 4, 4, 4), np.float32)
+    np.testing.assert_array_equal(evaluate(import_model(b.model()), data)[0], data)
+
+
+def test_a_thousand_steps_in_a_row_are_imported():
+    b = Builder()
+    x = b.input([1, 4, 4, 4])
+    for _ in range(1000):
+        x = b.add("Relu", x)
+    b.output(x)
+    assert len(import_model(b.model()).nodes) == 1
+
+
+@pytest.mark.parametrize("model", [lambda x: x, 3, None, np.zeros(3)])
+def test_what_is_no_model_is_refused(model):
+    with pytest.raises(ModelError, match="is not a model; give a path"):
+        vtaops.quantize(model, images(1, (3, 8, 8)))
+    with pytest.raises(ModelError, match="is not a model; give a path"):
+        import_model(model)

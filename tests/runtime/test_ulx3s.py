@@ -1,6 +1,9 @@
 """The device of a ULX3S against a board in Python; and against the system itself at its pins."""
 
 import importlib.util
+import os
+import resource
+import tty
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from vtaops import DeviceError, HardwareConfig
 from vtaops.base.errors import BufferLost, ConfigError, DeviceTimeout
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.runtime import open_device
+from vtaops.runtime.uartbone import Line
 from vtaops.runtime.ulx3s import Ulx3s
 
 CONFIG = HardwareConfig.load("tiny")
@@ -284,3 +288,35 @@ def test_faults_at_the_pins_give_no_wrong_result():
             board.disturb(PinFault.STARVE_REFRESH, 0, 1 << 40)
             with pytest.raises(DeviceError, match="refresh too late"):
                 product(session, rng)
+
+
+@pytest.fixture
+def many_descriptors():
+    """Occupy every descriptor below 1,100."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 1200:
+        pytest.skip(f"this account may open {limits[1]} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 1200), limits[1]))
+    held = [os.open(os.devnull, os.O_RDONLY)]
+    while held[-1] < 1100:
+        held.append(os.dup(held[0]))
+    yield
+    for file in held:
+        os.close(file)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_line_works_beyond_a_thousand_descriptors(many_descriptors):
+    host, board = os.openpty()
+    tty.setraw(board)
+    line = Line(os.ttyname(board), 115200, 5.0)
+    try:
+        line.write(b"abc")
+        assert os.read(host, 3) == b"abc"
+        os.write(host, b"defg")
+        assert line.read(4) == b"defg"
+        assert line.read(1, 0.01) == b""
+    finally:
+        line.close()
+        os.close(host)
+        os.close(board)

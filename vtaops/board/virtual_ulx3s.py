@@ -11,7 +11,6 @@ import ctypes
 import importlib.util
 import os
 import re
-import select
 import shutil
 import socket
 import tty
@@ -21,6 +20,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from vtaops.base.data import data_directory
+from vtaops.base.descriptors import READABLE, wait_for
 from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import read_file
 from vtaops.base.temporary import TemporaryFolder
@@ -183,7 +183,7 @@ class VirtualUlx3s(Closing):
         while not done():
             if isinstance(listener, int):
                 self._serve_host(listener, done)
-            elif select.select([listener], [], [], 0.1)[0]:
+            elif wait_for(listener.fileno(), READABLE, 0.1):
                 with listener.accept()[0] as host:
                     host.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     self._serve_host(host.fileno(), done)
@@ -194,7 +194,7 @@ class VirtualUlx3s(Closing):
             while not done():
                 data = b""
                 wait = 0.1 if self.idle else 0.0
-                if self.waiting < _MOST_BYTES and select.select([file], [], [], wait)[0]:
+                if self.waiting < _MOST_BYTES and wait_for(file, READABLE, wait):
                     data = os.read(file, _MOST_BYTES)
                     if not data:
                         return

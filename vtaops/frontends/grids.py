@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from vtaops.base.errors import ModelError
 from vtaops.frontends.constants import real
 from vtaops.frontends.steps import NotTranslated, first
@@ -55,13 +57,34 @@ def natural_grid(value: Value) -> Grid | None:
     NotTranslated
         If it is quantised in a way that VTA does not support.
     """
+    grids = {_own_grid(source) for source in _sources(value)}
+    return grids.pop() if len(grids) == 1 else None
+
+
+def _sources(value: Value) -> Iterator[Value | None]:
+    """Yield the values, each once, whose elements a value consists of."""
+    left: list[Value | None] = [value]
+    seen: set[Value | None] = set()
+    while left:
+        moved = left.pop()
+        if moved in seen:
+            continue
+        seen.add(moved)
+        if moved is not None and _keeps_grid(moved):
+            left += moved.args if moved.op == "Concat" else moved.args[:1]
+        else:
+            yield moved
+
+
+def _own_grid(value: Value | None) -> Grid | None:
+    """Return the grid that a file states for a value."""
+    if value is None:
+        return None
     if value.op == "QuantizeLinear":
         return grid_of(value)
     if value.op == "DequantizeLinear":
         return _read_grid(value)
-    if value.op == "input":
-        return _input_grid(value)
-    return _kept_grid(value) if value.op in KEEPING else None
+    return _input_grid(value) if value.op == "input" else None
 
 
 def _read_grid(value: Value) -> Grid:
@@ -72,15 +95,11 @@ def _read_grid(value: Value) -> Grid:
     return grid
 
 
-def _kept_grid(value: Value) -> Grid | None:
-    """Return the grid of all that a value moves; None if they have several, or none."""
-    if value.index and value.op != "Split":
-        return None
-    if value.op == "Resize" and value.attrs.get("mode", "nearest") != "nearest":
-        return None
-    moved = value.args if value.op == "Concat" else value.args[:1]
-    grids = {None if part is None else natural_grid(part) for part in moved}
-    return grids.pop() if len(grids) == 1 else None
+def _keeps_grid(value: Value) -> bool:
+    """Return whether the elements of a value are on the grid of what it moves."""
+    if value.op not in KEEPING or (value.index and value.op != "Split"):
+        return False
+    return value.op != "Resize" or value.attrs.get("mode", "nearest") == "nearest"
 
 
 def _input_grid(value: Value) -> Grid | None:

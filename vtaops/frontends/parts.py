@@ -9,6 +9,7 @@ import numpy as np
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.inference import node_proto
 from vtaops.frontends.values import OnnxNetwork, OnnxNode, Value
+from vtaops.graph.onnx_bounds import require_bounded
 from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, require
 from vtaops.graph.onnx_function import OnnxFunction
 
@@ -34,8 +35,15 @@ def host_function(
         Its inputs, in order.
     outputs
         Its results, in order.
+
+    Raises
+    ------
+    UnsupportedError
+        If it may run without end or take too much memory.
     """
-    return OnnxFunction(_model(network, inputs, outputs).SerializeToString())
+    model = _model(network, inputs, outputs)
+    require_bounded(model)
+    return OnnxFunction(model.SerializeToString())
 
 
 def _model(

@@ -6,6 +6,9 @@ processes may call it and results do not depend on the number of processors.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from vtaops.base.errors import ProgramError, UnsupportedError, raising
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 from vtaops.graph.host import HostFunction
+from vtaops.graph.onnx_bounds import require_bounded
 from vtaops.graph.onnx_files import tensors
 
 _DOMAINS = ("", "ai.onnx")
@@ -42,7 +46,8 @@ class OnnxFunction(HostFunction):
             If the bytes are not an ONNX model, or it uses operators that are not ONNX's own, or
             weights in another file.
         UnsupportedError
-            If ONNX Runtime is not installed or does not support an operator.
+            If ONNX Runtime is not installed or does not support an operator, or if the model may
+            run without end or take too much memory (`vtaops.graph.onnx_bounds`).
         """
         if self._session is None:
             _check(self.data)
@@ -50,7 +55,7 @@ class OnnxFunction(HostFunction):
         names = [value.name for value in self._session.get_inputs()]
         feeds = dict(zip(names, map(np.asarray, arrays), strict=True))
         with raising(UnsupportedError, "ONNX Runtime cannot run a part of the model", Exception):
-            results = self._session.run(None, feeds)
+            results = _run(self._session, feeds)
         return tuple(map(np.asarray, results))
 
 
@@ -63,6 +68,21 @@ def _check(data: bytes) -> None:
         raise ProgramError("a host function names weights in another file")
     if model.functions or any(e.domain not in _DOMAINS for e in model.opset_import):
         raise ProgramError("a host function has operators that are not ONNX's own")
+    require_bounded(model)
+
+
+def _run(session: Any, feeds: Mapping[str, Array]) -> Any:
+    """Run a session so that Ctrl-C, which only the main thread sees, ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        return session.run(None, feeds)
+    options = optional("onnxruntime", "ONNX Runtime", "parts need", "onnxruntime").RunOptions()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(session.run, None, feeds, options)
+        try:
+            return running.result()
+        except BaseException:
+            options.terminate = True
+            raise
 
 
 def _session(data: bytes) -> Any:

@@ -343,6 +343,11 @@ def _load(
         model, shapes = sources.from_relax(model, shapes), {}
     elif sources.is_torch(model):
         model, shapes = sources.from_torch(model, calibration, shapes), {}
+    elif not isinstance(model, str | Path | require("onnx").ModelProto):
+        raise ModelError(
+            f"{type(model).__name__} is not a model; give a path, an ONNX model, a torch module or "
+            "program, or a Relax module"
+        )
     if shapes is None:
         raw = _inputs_as_written(model)
         shapes = first_shapes(calibration, raw)

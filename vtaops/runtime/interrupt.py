@@ -8,10 +8,11 @@ unmasks it (Linux, Documentation/driver-api/uio-howto.rst).
 from __future__ import annotations
 
 import os
-import select
 import weakref
 from contextlib import suppress
 from pathlib import Path
+
+from vtaops.base.descriptors import READABLE, wait_for
 
 NAME = "fabric"
 SYSTEM = Path("/sys/class/uio")
@@ -43,5 +44,5 @@ class Interrupt:
     def wait(self, seconds: float) -> bool:
         """Wait at most so long until the line is high; return whether it was."""
         os.write(self._file, _ONE)
-        ready, _, _ = select.select([self._file], [], [], seconds)
+        ready = wait_for(self._file, READABLE, seconds)
         return bool(ready and os.read(self._file, len(_ONE)))

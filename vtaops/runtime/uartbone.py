@@ -10,7 +10,6 @@ is repeated: the board must be reset (`UartBone.recover`).
 from __future__ import annotations
 
 import os
-import select
 import socket
 import stat
 import termios
@@ -23,6 +22,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.descriptors import READABLE, WRITABLE, wait_for
 from vtaops.base.errors import DeviceError
 
 WRITE, READ, WRITE_FIXED = 1, 2, 3
@@ -104,7 +104,7 @@ class Line:
         """
         rest = memoryview(data)
         while rest:
-            if not select.select([], [self._file], [], self._timeout)[1]:
+            if not wait_for(self._file, WRITABLE, self._timeout):
                 raise LinkError(f"{self._address} took no byte in {self._timeout} s")
             try:
                 rest = rest[os.write(self._file, rest[:_PIECE]) :]
@@ -121,7 +121,7 @@ class Line:
         """
         found = bytearray()
         wait = self._timeout if seconds is None else seconds
-        while len(found) < count and select.select([self._file], [], [], wait)[0]:
+        while len(found) < count and wait_for(self._file, READABLE, wait):
             try:
                 piece = os.read(self._file, count - len(found))
             except OSError as error:

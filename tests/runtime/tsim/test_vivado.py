@@ -172,6 +172,33 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
 
 
 @needs_tcl
+def test_the_clock_of_the_array_comes_from_a_net_and_holds_the_reset_until_it_is_locked(design):
+    config, script = design
+    tool = Vivado()
+    tool.source(script)
+    sources = {net[1]: net[0] for net in tool.calls("connect_bd_net")}
+    wizards = [line[1] for line in tool.calls("set_property") if line[-1] == "clocks"]
+    kept = ("USED_IN_SYNTHESIS", "false", "array.xdc")
+    if not config.has(Extension.PAIRS):
+        assert "reset/dcm_locked" not in sources
+        assert not wizards
+        assert kept not in tool.calls("set_property")
+        return
+    assert sources["reset/dcm_locked"] == "clocks/locked"
+    (values,) = wizards
+    values = tool._tcl.splitlist(values)
+    settings = dict(zip(values[::2], values[1::2], strict=True))
+    assert settings["CONFIG.PRIM_SOURCE"] == "No_buffer"
+    assert settings["CONFIG.USE_LOCKED"] == "true"
+    slow, fast = (int(settings[f"CONFIG.CLKOUT{n}_REQUESTED_OUT_FREQ"]) for n in (1, 2))
+    assert fast == 2 * slow
+    # The multicycle paths are those of the implementation: synthesis has no such names yet.
+    assert tool.log.index(("set_property", *kept)) < tool.log.index(
+        next(line for line in tool.log if line[0] == "launch_runs")
+    )
+
+
+@needs_tcl
 @pytest.mark.parametrize(
     ("properties", "message"),
     [

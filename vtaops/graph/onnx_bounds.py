@@ -1,0 +1,129 @@
+"""Bounds of a part of an ONNX model, checked before ONNX Runtime sees it.
+
+Loops must state how often they run, and tensors of static shape must fit in memory. Tensors whose
+shape only the data say are not bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+from vtaops.base.errors import ProgramError, UnsupportedError, raising
+from vtaops.graph.onnx_files import ModelProto, attributes, require, tensor_shapes
+
+TRIPS = 1 << 16
+"""Largest number of trips of a loop, those of the loops around it included."""
+
+TENSOR = 1 << 30
+"""Largest tensor of static shape, in bytes."""
+
+FOLDED = 2 << 30
+"""Largest sum of the tensors that do not depend on inputs, in bytes: a runtime keeps them all."""
+
+_READ = 1024
+"""Bytes of the largest constant whose elements can give a shape."""
+
+
+def require_bounded(model: ModelProto) -> None:
+    """Refuse a part that may run without end or take more memory than it needs.
+
+    Raises
+    ------
+    UnsupportedError
+        If a Loop or a Scan has no known number of trips or more than `TRIPS`, or if tensors are
+        larger than `TENSOR` or `FOLDED`.
+    ProgramError
+        If it is malformed.
+    """
+    with raising(ProgramError, "a part of the model is malformed", Exception):
+        _require_bounded(model)
+
+
+def _require_bounded(model: ModelProto) -> None:
+    shape_inference = require("onnx").shape_inference
+    graph = shape_inference.infer_shapes(_skeleton(model), data_prop=True).graph
+    _require_few_trips(graph, {}, {}, 1)
+    sizes = dict(_sizes(graph))
+    for name, nbytes in sizes.items():
+        if nbytes > TENSOR:
+            told = f"the tensor {name!r} has {nbytes:,} bytes, more than {TENSOR:,}"
+            raise UnsupportedError(told)
+    folded, kept = 0, {tensor.name for tensor in model.graph.initializer}
+    for node in graph.node:
+        if {name for name in node.input if name} <= kept and not _graphs(node):
+            kept |= {*node.output}
+            folded += sum(sizes.get(name, 0) for name in node.output)
+    if folded > FOLDED:
+        raise UnsupportedError(f"constants are computed of {folded:,} bytes, more than {FOLDED:,}")
+
+
+def _skeleton(model: ModelProto) -> ModelProto:
+    """Return a model without the elements of its weights, which become inputs."""
+    found: ModelProto = require("onnx").ModelProto(ir_version=model.ir_version)
+    found.opset_import.extend(model.opset_import)
+    found.graph.name = "part"
+    found.graph.node.extend(model.graph.node)
+    found.graph.input.extend(model.graph.input)
+    found.graph.output.extend(model.graph.output)
+    make = require("onnx").helper.make_tensor_value_info
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() <= _READ:
+            found.graph.initializer.append(tensor)
+        else:
+            found.graph.input.append(make(tensor.name, tensor.data_type, [*tensor.dims]))
+    return found
+
+
+def _sizes(graph: Any) -> Iterator[tuple[str, int]]:
+    """Yield the tensors of static shape of a graph and its subgraphs, with their bytes."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    for value in (*graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.elem_type and kind.HasField("shape"):
+            itemsize = tensor_dtype_to_np_dtype(kind.elem_type).itemsize
+            yield value.name, itemsize * prod(dim.dim_value for dim in kind.shape.dim)
+    for node in graph.node:
+        for inner in _graphs(node):
+            yield from _sizes(inner)
+
+
+def _graphs(node: Any) -> list[Any]:
+    return [inner for a in node.attribute for inner in ([a.g] if a.HasField("g") else a.graphs)]
+
+
+def _require_few_trips(
+    graph: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], trips: int
+) -> None:
+    """Refuse the loops of a graph whose trips are unknown or too many, times those around it."""
+    constants = {**constants, **{t.name: t for t in graph.initializer}}
+    written = {v.name for v in graph.input}.union(*(node.output for node in graph.node))
+    constants = {name: tensor for name, tensor in constants.items() if name not in written}
+    known = {name: (*tensor.dims,) for name, tensor in constants.items()}
+    shapes = {**shapes, **known, **tensor_shapes((*graph.input, *graph.value_info))}
+    for node in graph.node:
+        if node.op_type == "Constant" and "value" in attributes(node):
+            constants[node.output[0]] = attributes(node)["value"]
+        own = trips * _trips(node, constants, shapes)
+        if not 0 <= own <= TRIPS:
+            raise UnsupportedError(
+                f"the {node.op_type} {node.name or node.output[0]!r} must state how often it "
+                f"runs, at most {TRIPS:,} times with the loops around it"
+            )
+        for inner in _graphs(node):
+            _require_few_trips(inner, constants, shapes, own)
+
+
+def _trips(node: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> int:
+    """Return how often the subgraphs of a node run, -1 if it is unknown."""
+    if node.op_type == "Loop":
+        count = constants.get(node.input[0])
+        return -1 if count is None else int(require("onnx").numpy_helper.to_array(count).item())
+    if node.op_type != "Scan":
+        return 1
+    given = attributes(node)
+    shape = shapes.get(node.input[-given.get("num_scan_inputs", 1)], ())
+    axis = given.get("scan_input_axes", [0])[0]
+    return shape[axis] or -1 if -len(shape) <= axis < len(shape) else -1
