@@ -25,5 +25,4 @@ def test_nothing_of_a_name_leaves_its_place_in_what_is_written(writer):
 def test_files_with_hostile_names_are_refused_or_show_nothing_that_terminals_obey(kind):
     chance = random.Random(8)
     said = {reads(kind, hostile(chance), chance) for _ in range(20)}
-    assert said <= {"read", "refused"}
-    assert "refused" in said
+    assert said == {"read", "refused"}
