@@ -206,6 +206,20 @@ def test_results_are_written_whole_or_not_at_all(option, tmp_path, monkeypatch):
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
 
 
+@pytest.mark.parametrize("command", ["hardware write pynq -o made", "demo --no-open -o made"])
+def test_a_full_disk_is_told_in_one_line(command, tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    found = CliRunner().invoke(cli.app, command.split())
+    assert isinstance(found.exception, VTAError)
+    assert str(found.exception).startswith("cannot write")
+    assert str(found.exception).endswith(": No space left on device")
+    assert [path for path in Path("made").rglob("*") if path.is_file()] == []
+
+
 def test_a_folder_of_something_else_is_refused(tmp_path):
     files = {"Makefile": b"new", "src/main.c": b"new"}
     (tmp_path / "Makefile").write_bytes(b"mine")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError, raising
-from vtaops.base.files import write_folder
+from vtaops.base.files import reason_of, write_folder
 from vtaops.base.quoting import tcl_word
 from vtaops.hardware.flows import VIVADO, dsp_for_products
 from vtaops.hardware.registers import REGISTER_PAGE
@@ -112,6 +112,6 @@ def write_design(
     files = {f"rtl/{name}": content for name, content in design.files.items()}
     files["design.tcl"] = "\n".join([header, *lines, ""]).encode()
     files["build.tcl"] = (data_directory("bitstreams") / "vivado" / "build.tcl").read_bytes()
-    with raising(DeviceError, f"cannot write the design to {folder}", OSError):
+    with raising(DeviceError, f"cannot write the design to {folder}", OSError, told=reason_of):
         write_folder(folder, files, force=force)
     return folder / "build.tcl"
