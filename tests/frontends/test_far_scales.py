@@ -21,7 +21,16 @@ def test_operators_of_far_scales_are_those_of_onnxruntime(kind):
 
 
 @pytest.mark.parametrize(
-    ("seed", "kind"), [(7, "Relu"), (42, "Sub"), (81, "Add"), (13, "Pad"), (597, "Residual")]
+    ("seed", "kind"),
+    [
+        (7, "Relu"),
+        (42, "Sub"),
+        (81, "Add"),
+        (13, "Pad"),
+        (597, "Residual"),
+        (285, "Constant"),
+        (400, "Bias"),
+    ],
 )
 def test_files_that_were_wrong_or_refused(seed, kind):
     case = Case(seed)

@@ -90,9 +90,9 @@ class Sum:
 
     def rounded(self, target: ResultRange) -> Source:
         """Return the operator that rounds the sum to a grid."""
-        mended = self._without_dead_channels(target)
-        if mended is not self:
-            return mended.rounded(target)
+        return self._without_dead_channels(target)._rounded(target)
+
+    def _rounded(self, target: ResultRange) -> Source:
         scale = self.scale
         rounding: Rounding = "twice"
         if target.tflite and self.product.func is Dense:
@@ -121,7 +121,8 @@ class Sum:
         """Return the sum with constants in place of channels whose results no input changes.
 
         Such a channel has weights so small, for one because a batch norm left none of them, that
-        its bias in steps of its sums exceeds int32. Any scale is as good for a constant.
+        its bias in steps of its sums exceeds int32. Any scale in which it fits is as good for a
+        constant.
         """
         weight = np.asarray(self.product.args[0])
         if self.residual is not None or target.tflite or len(weight) != self.channels:
@@ -139,7 +140,8 @@ class Sum:
         kept = np.where(dead.reshape(-1, *[1] * (weight.ndim - 1)), 0, weight)
         product = partial(self.product.func, kept.astype(weight.dtype), **self.product.keywords)
         bias = np.where(dead, low * target.grid.scale, self.bias)
-        return replace(self, product=product, scale=np.where(dead, live, scale), bias=bias)
+        own = np.maximum(live, np.abs(bias) / (1 << 24))
+        return replace(self, product=product, scale=np.where(dead, own, scale), bias=bias)
 
     def affine(self, value: Value, function: Affine) -> Sum:
         """Return an affine function of the sum."""
