@@ -77,9 +77,8 @@ def _run(session: Any, feeds: Mapping[str, Array]) -> Any:
         return session.run(None, feeds)
     options = optional("onnxruntime", "ONNX Runtime", "parts need", "onnxruntime").RunOptions()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(session.run, None, feeds, options)
-        try:
-            return running.result()
+        try:  # submitting, too, can be interrupted when the part already runs
+            return pool.submit(session.run, None, feeds, options).result()
         except BaseException:
             options.terminate = True
             raise
