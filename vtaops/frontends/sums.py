@@ -127,8 +127,12 @@ class Sum:
         weight = np.asarray(self.product.args[0])
         if self.residual is not None or target.tflite or len(weight) != self.channels:
             return self
+        steps = np.abs(self.bias / self.scale)
+        most = 255.0 * 2.0 ** (8 * weight.itemsize - 1) * (weight.size // self.channels)
+        if (steps + most < 1 << 31).all():  # nearly always; the weights may be a hundred million
+            return self
         reach = 255.0 * np.abs(weight.reshape(self.channels, -1).astype(np.int64)).sum(axis=1)
-        far = np.abs(self.bias / self.scale) + reach >= 1 << 31
+        far = steps + reach >= 1 << 31
         within = np.array([target.low, target.high]) - target.grid.zero_point
         middle, room = self.bias / target.grid.scale, reach * self.scale / target.grid.scale
         low, high = (np.clip(np.rint(middle + side * room), *within) for side in (-1, 1))
