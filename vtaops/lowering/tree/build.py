@@ -31,6 +31,8 @@ def build_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> Tree:
 
     Raises
     ------
+    ScheduleError
+        If operators of its kind have no schedule.
     UnsupportedError
         If VTA has no instructions for it.
     """
