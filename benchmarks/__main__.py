@@ -10,6 +10,8 @@ from types import ModuleType
 
 import typer
 
+from trials.commands import command_line, run_named
+
 NOT_RUN = {"__init__", "__main__", "options", "cuda_run"}
 """Files beside the benchmarks; `cuda_run` runs by itself, on machines that have no vtaops."""
 
@@ -37,32 +39,22 @@ def find(name: str) -> ModuleType:
 
 def application(name: str) -> typer.Typer:
     """Return the command line of a benchmark."""
-    return command_line(find(name))
+    return of_main(find(name))
 
 
-def command_line(benchmark: ModuleType) -> typer.Typer:
+def of_main(module: ModuleType) -> typer.Typer:
     """Return the command line of a module: its `main`, explained by the module's docstring."""
 
-    @wraps(benchmark.main)
+    @wraps(module.main)
     def command(*args: object, **options: object) -> None:
-        raise typer.Exit(benchmark.main(*args, **options) or 0)
+        raise typer.Exit(module.main(*args, **options) or 0)
 
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    paragraphs = (benchmark.__doc__ or "").split("\n\n")
-    app.command(help="\n\n".join(f"\b\n{paragraph}" for paragraph in paragraphs))(command)
-    return app
+    return command_line(command, module.__doc__ or "")
 
 
 def main(arguments: list[str]) -> None:
     """Run the benchmark that the first argument names, with the other arguments."""
-    known = titles()
-    name = arguments[0] if arguments else "--list"
-    if name in ("--list", "--help"):
-        print(__doc__, *(f"{n:24}{title}" for n, title in known.items()), sep="\n")
-    elif name not in known:
-        sys.exit(f"there is no benchmark {name!r}; those there are: {', '.join(known)}")
-    else:
-        application(name)(arguments[1:], prog_name=f"python -m benchmarks {name}")
+    run_named("benchmarks", "benchmark", __doc__, titles(), application, arguments)
 
 
 if __name__ == "__main__":

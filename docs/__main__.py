@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 import sys
 
-from benchmarks.__main__ import command_line
+import typer
+
+from benchmarks.__main__ import of_main
+from trials.commands import run_named
 
 TOOLS = {
     "figures": "the exact figures of the documents, compared with what commands measured",
@@ -15,16 +18,14 @@ TOOLS = {
 }
 
 
+def application(name: str) -> typer.Typer:
+    """Return the command line of a tool."""
+    return of_main(importlib.import_module(f"docs.{name}"))
+
+
 def main(arguments: list[str]) -> None:
     """Run the tool that the first argument names, with the other arguments."""
-    name = arguments[0] if arguments else "--list"
-    if name in ("--list", "--help"):
-        print(__doc__, *(f"{n:12}{title}" for n, title in TOOLS.items()), sep="\n")
-    elif name not in TOOLS:
-        sys.exit(f"there is no tool {name!r}; those there are: {', '.join(TOOLS)}")
-    else:
-        tool = importlib.import_module(f"docs.{name}")
-        command_line(tool)(arguments[1:], prog_name=f"python -m docs {name}")
+    run_named("docs", "tool", __doc__, TOOLS, application, arguments)
 
 
 if __name__ == "__main__":

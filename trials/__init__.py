@@ -1,4 +1,4 @@
-"""Random, hostile and mutated cases with their judges: tests run some, benchmarks run thousands.
+"""Random, hostile and mutated cases with their judges: tests run some, campaigns run thousands.
 
 Nothing here imports tests or benchmarks.
 """

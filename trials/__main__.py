@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trials.campaign import Campaign, Counts, by_code, resume
+from trials.commands import command_line, run_named
 
 
 def titles() -> dict[str, str]:
@@ -83,22 +84,12 @@ def application(name: str) -> typer.Typer:
             json_file.write_text(json.dumps({**head, "failed": failed, **tables}, indent=1) + "\n")
         raise typer.Exit(1 if failed else 0 if len(results) == len(cases) else 2)
 
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    paragraphs = (module.__doc__ or "").split("\n\n")
-    app.command(help="\n\n".join(f"\b\n{paragraph}" for paragraph in paragraphs))(command)
-    return app
+    return command_line(command, module.__doc__ or "")
 
 
 def main(arguments: list[str]) -> None:
     """Run the campaign that the first argument names, with the other arguments."""
-    known = titles()
-    name = arguments[0] if arguments else "--list"
-    if name in ("--list", "--help"):
-        print(__doc__, *(f"{n:24}{title}" for n, title in known.items()), sep="\n")
-    elif name not in known:
-        sys.exit(f"there is no campaign {name!r}; those there are: {', '.join(known)}")
-    else:
-        application(name)(arguments[1:], prog_name=f"python -m trials {name}")
+    run_named("trials", "campaign", __doc__, titles(), application, arguments)
 
 
 if __name__ == "__main__":
