@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,10 @@ def _check(data: bytes) -> None:
     require_bounded(model)
 
 
+_POLL_SECONDS = 0.1
+"""A wait without end is not interrupted where a library has set SIGINT to restart system calls."""
+
+
 def _run(session: Any, feeds: Mapping[str, Array]) -> Any:
     """Run a session so that Ctrl-C, which only the main thread sees, ends it."""
     if threading.current_thread() is not threading.main_thread():
@@ -78,7 +82,10 @@ def _run(session: Any, feeds: Mapping[str, Array]) -> Any:
     options = optional("onnxruntime", "ONNX Runtime", "parts need", "onnxruntime").RunOptions()
     with ThreadPoolExecutor(1) as pool:
         try:  # submitting, too, can be interrupted when the part already runs
-            return pool.submit(session.run, None, feeds, options).result()
+            running = pool.submit(session.run, None, feeds, options)
+            while not wait([running], _POLL_SECONDS).done:
+                pass
+            return running.result()
         except BaseException:
             options.terminate = True
             raise
