@@ -14,7 +14,7 @@ import json
 import re
 from ast import literal_eval
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -172,7 +172,7 @@ def _records(others: Lines) -> dict[str, Any]:
     metadata, operators = {}, []
     while others:
         number, line = others.pop(0)
-        if others and others[0][1].startswith("  parameters: "):
+        if [line.partition(":")[0] for _, line in others[:2]] == ["  parameters", "  tiling"]:
             fields = [_literal(n, line.partition(": ")[2]) for n, line in others[:2]]
             operators.append(_operator(number, line, *fields))
             del others[:2]
@@ -213,7 +213,7 @@ def _literal(number: int, text: str, read: Any = literal_eval) -> Any:
         _refuse(number, f"{text[:80]!r} is not a value")
 
 
-def _refuse(number: int, reason: str) -> Any:
+def _refuse(number: int, reason: str) -> NoReturn:
     raise ProgramError(f"line {number}, column 1: {reason}")
 
 
