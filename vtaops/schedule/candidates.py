@@ -38,8 +38,8 @@ _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
 _PER_STORE = 4
 
-_ALIKE = 1.02  # estimates this close to the best are considered equal
-_AHEAD = 3  # more tiles of an operand than this make no difference
+_ALIKE = 0.004  # estimates this close are considered equal
+_AHEAD = 4  # more tiles of an operand than this make no difference
 
 
 @dataclass(frozen=True)
@@ -326,8 +326,8 @@ class TilingList:
     ) -> Iterator[tuple[Tiling, int]]:
         """Yield the tilings with little DRAM traffic and their estimated cycles, the fewest first.
 
-        The limit is `TRAFFIC_SLACK` times the minimum of all tilings that fit. Among those whose
-        estimate is nearly the best, those that load and store further ahead come first.
+        The limit is `TRAFFIC_SLACK` times the minimum of all tilings that fit. Among nearly equal
+        estimates, those that load further ahead come first.
 
         Raises
         ------
@@ -341,11 +341,12 @@ class TilingList:
         sizes = lean.any(axis=(1, 2, 3, 4))
         lean, found = lean[sizes], listed.found.each(lambda c: c[sizes] if len(c) > 1 else c)
         cycles = cycle_bound(listed.shape, config, found, timing)[lean]
-        held = (found.inp_tiles, found.wgt_tiles, found.acc_tiles)
-        ahead = at(sum(np.minimum(tiles, _AHEAD) for tiles in held), lean, lean.shape)
-        places, best = np.nonzero(lean), cycles <= _ALIKE * cycles.min()
-        for part, first in ((best, -ahead), (~best, cycles)):  # the others are rarely asked for
-            order = np.flatnonzero(part)[np.lexsort((cycles[part], first[part]))]
+        ahead = np.minimum(found.inp_tiles, _AHEAD) + np.minimum(found.wgt_tiles, _AHEAD)
+        places, ahead = np.nonzero(lean), at(ahead, lean, lean.shape)
+        about = np.round(np.log(cycles) / np.log1p(_ALIKE))
+        best = about == about.min()  # the others are rarely asked for
+        for part in map(np.flatnonzero, (best, ~best)):
+            order = part[np.lexsort((cycles[part], -ahead[part], about[part]))]
             chosen = found.at(tuple(axis[order] for axis in places), lean.shape)
             for row, estimate in enumerate(cycles[order].tolist()):
                 yield chosen.tiling(row, config), int(estimate)
