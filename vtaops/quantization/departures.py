@@ -22,6 +22,8 @@ from vtaops.graph.onnx_files import (
     graph_inputs,
     initializers,
     producers,
+    read_outside,
+    rename_inner,
     replace_initializer,
 )
 from vtaops.graph.probe import Probe
@@ -152,6 +154,7 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         known = read | dict(zip(given, given, strict=True))  # floats that have integers beside
         beside.input[:] = [known.get(name, _float(name)) for name in node.input]
         beside.output[:] = map(_float, node.output)
+        rename_inner(beside, {n: known.get(n, _float(n)) for n in read_outside(node)})
     ends = {value.name: value.name for value in model.graph.output if value.name in written}
     return file, ends | held
 
