@@ -230,12 +230,16 @@ def _pad(value: Value, target: ResultRange) -> Source:
     """Translate a border around an image, constant channels, and borders that are cut off."""
     widths, mode = pad_widths(value), value.attrs.get("mode", "constant")
     amount = 0.0 if argument(value, 2) is None else number(argument(value, 2))
-    channels, around = any(widths[1]), any(map(any, widths[2:]))
     if mode == "wrap" or len(widths) not in (3, 4) or any(widths[0]) or amount is None:
         raise NotTranslated(f"{value.label} is not a pad of an image by a constant")
-    if channels if mode != "constant" else around and amount:
+    if any(widths[1]) if mode != "constant" else amount and any(map(any, widths[2:])):
         raise NotTranslated(f"{value.label} pads by other values than zeros")
-    source = _cropped(translate(first(value), target), widths)
+    return reshaped(_padded(translate(first(value), target), widths, mode, amount), shape_of(value))
+
+
+def _padded(source: Source, widths: Sequence[tuple[int, int]], mode: Any, amount: float) -> Source:
+    """Return a tensor with borders, as an image."""
+    source = _cropped(source, widths)
     (before, behind), *space = [(max(0, low), max(0, high)) for low, high in widths[1:]]
     (top, bottom), (left, right) = [(0, 0)] * (2 - len(space)) + space
     n, c, *image = source.tensor.shape
@@ -243,8 +247,8 @@ def _pad(value: Value, target: ResultRange) -> Source:
     if any((top, left, bottom, right)):
         source = moved(ops.Pad((top, left, bottom, right), mode), source)
     if before or behind:
-        source = _more_channels(source, before, behind, amount, target)
-    return reshaped(source, shape_of(value))
+        source = _more_channels(source, before, behind, amount)
+    return source
 
 
 def _cropped(source: Source, widths: Sequence[tuple[int, int]]) -> Source:
@@ -255,17 +259,14 @@ def _cropped(source: Source, widths: Sequence[tuple[int, int]]) -> Source:
     return source
 
 
-def _more_channels(
-    image: Source, before: int, behind: int, amount: float, target: ResultRange
-) -> Source:
+def _more_channels(image: Source, before: int, behind: int, amount: float) -> Source:
     """Return an image with channels of a constant beside its own: a product with ones."""
-    own, zero = image.tensor.shape[1], target.grid.zero_point
+    own, grid = image.tensor.shape[1], Grid(image.tensor.scale, image.tensor.zero_point)
     channels = np.arange(before + own + behind)
     weight = np.equal.outer(channels, before + np.arange(own)).astype(np.int8)
-    steps = np.clip(np.rint(amount / target.grid.scale) + zero, target.low, target.high) - zero
+    steps = np.clip(np.rint(amount / grid.scale) + grid.zero_point, -128, 127) - grid.zero_point
     bias = np.where(weight.any(axis=1), 0, steps).astype(np.int32) if steps else None
-    op = ops.Convolution(weight[:, :, None, None], bias, _unchanged(target.grid))
-    return moved(op, image)
+    return moved(ops.Convolution(weight[:, :, None, None], bias, _unchanged(grid)), image)
 
 
 MOVING: dict[str, Rule] = {

@@ -218,8 +218,12 @@ def _tensor(tensor: Any, number: int, buffers: list[Any]) -> TfliteTensor:
     raw = buffers[buffer].DataAsNumpy() if size else np.zeros(0, np.uint8)
     constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
     data = _elements(raw, tensor, shape, dtype) if constant else None
-    signature = () if tensor.ShapeSignatureIsNone() else _numbers(tensor.ShapeSignatureAsNumpy())
-    return TfliteTensor(tensor.Name().decode(), shape, dtype, scale, zero, axis, data, signature)
+    name, signature = tensor.Name().decode(), _signature(tensor)
+    return TfliteTensor(name, shape, dtype, scale, zero, axis, data, signature)
+
+
+def _signature(tensor: Any) -> tuple[int, ...]:
+    return () if tensor.ShapeSignatureIsNone() else _numbers(tensor.ShapeSignatureAsNumpy())
 
 
 def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Array:

@@ -35,21 +35,19 @@ def functions(model: ModelProto) -> list[Function]:
     it is a function, provided that nothing else reads the tensors in between.
     """
     tensors = Connections(model)
-    scalars = {name for name, value in tensors.constants.items() if _is_factor(value)}
+    scalars = {*filter(lambda name: _is_factor(tensors.constants[name]), tensors.constants)}
     arguments = _arguments(model, tensors, scalars)
     found: list[Function] = []
     seen: set[str] = set()
     for node in reversed(model.graph.node):
         end = node.output[0] if node.output else ""
-        if end not in arguments or end in seen:
-            continue
-        root, inner = _farthest(end, arguments, tensors, scalars)
-        seen |= inner  # what lies in between begins at the same root, and computes less
-        nodes = [tensors.writers[name] for name in inner]
-        if _is_curved(nodes, scalars):
-            names = {each.name for each in nodes}
-            ordered = tuple(each.name for each in model.graph.node if each.name in names)
-            found.append(Function(root, end, ordered))
+        if end in arguments and end not in seen:
+            root, inner = _farthest(end, arguments, tensors, scalars)
+            seen |= inner  # what lies in between begins at the same root, and computes less
+            names = {tensors.writers[name].name for name in inner}
+            nodes = [each for each in model.graph.node if each.name in names]
+            if _is_curved(nodes, scalars):
+                found.append(Function(root, end, tuple(each.name for each in nodes)))
     return found
 
 
