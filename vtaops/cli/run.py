@@ -265,27 +265,52 @@ def asm(
 
 
 def verify(
-    file: Annotated[Path, Argument(help="A program file, or a compiled network: .vtam.")],
+    file: Annotated[
+        Path,
+        Argument(help="A program file, or a compiled network: .vtam. With --signers: any file."),
+    ],
     *,
+    signers: Annotated[
+        Path | None,
+        Option(
+            help="Names and public keys, as OpenSSH's allowed signers: FILE.sig must be by one."
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
 
-    If there is a certificate (see: vtaops prove), prove its statement again.
+    If there is a certificate (see: vtaops prove), prove its statement again. Of other files, such
+    as bitstreams, only the signature is checked.
 
     Example: vtaops verify c8.vta
+
+    Example: vtaops verify network.vtam --signers signers.txt
     """
-    from vtaops.model import load_model
+    from vtaops.cli.signatures import signed_content
+    from vtaops.model import artefact, load_model
+    from vtaops.program import file_format
     from vtaops.proof import rechecked
 
-    subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
+    facts: dict[str, Any] = {"verified": True}
+    lines = []
+    loads: dict[str, Any] = {".vtam": artefact.loads, ".vta": file_format.loads}
+    if signers is None:
+        subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
+    else:
+        content, facts["signer"] = signed_content(file, signers)
+        lines.append(f"{file}: signed by {facts['signer']}")
+        if file.suffix not in loads:
+            show(facts, as_json, *lines)
+            return
+        subject = loads[file.suffix](content)
     with progress_bar(f"verify {file.name}"):
         subject.verify()
         proof = rechecked(subject)
     programs = [subject] if isinstance(subject, Program) else subject.programs
     count, name = sum(len(program) for program in programs), subject.config.bitstream_id
-    facts = {"verified": True, "instructions": count, "bitstream": name}
-    lines = [f"{file}: {count} instructions verified for {name}"]
+    facts |= {"instructions": count, "bitstream": name}
+    lines.append(f"{file}: {count} instructions verified for {name}")
     if proof:
         facts["certificate"] = "holds"
         lines.append(f"its certificate holds\n{proof}")
