@@ -1,4 +1,4 @@
-"""The commands of `vtaops` for operators and programs: run, disasm, verify, tune.
+"""The commands of `vtaops` for operators and programs: run, disasm, asm, verify, tune.
 
 Contains only argument parsing and printing; see `vtaops.cli`.
 """
@@ -22,8 +22,8 @@ from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError, raising
-from vtaops.base.files import exists, read_array
+from vtaops.base.errors import DeviceError, ProgramError, ShapeError, UnsupportedError, raising
+from vtaops.base.files import exists, read_array, read_file
 from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
@@ -241,28 +241,76 @@ def disasm(
     show(listed, as_json, program.disassemble())
 
 
-def verify(
-    file: Annotated[Path, Argument(help="A program file, or a compiled network: .vtam.")],
+def asm(
+    file: Annotated[Path, Argument(help="A program as text, as `vtaops disasm` prints it.")],
     *,
+    output: Annotated[Path, Option("--output", "-o", help="Where to write the program: .vta.")],
+    config: Annotated[
+        str, Option(help="Configuration of a text whose first line names none.")
+    ] = "",
+    as_json: options.AsJson = False,
+) -> None:
+    """Assemble a program from text, the inverse of disasm; errors name line and column.
+
+    Example: vtaops disasm c8.vta > c8.txt && vtaops asm c8.txt -o c8.vta
+    """
+    from vtaops.program import assemble
+
+    with raising(ProgramError, f"cannot read {file}", OSError, ValueError):
+        text = read_file(file).decode()
+    program = assemble(text, config or None)
+    program.save(output)
+    facts = {"instructions": len(program), "micro_ops": len(program.micro_ops)}
+    show({"file": str(output), **facts}, as_json, f"{output}: {program!r}")
+
+
+def verify(
+    file: Annotated[
+        Path,
+        Argument(help="A program file, or a compiled network: .vtam. With --signers: any file."),
+    ],
+    *,
+    signers: Annotated[
+        Path | None,
+        Option(
+            help="Names and public keys, as OpenSSH's allowed signers: FILE.sig must be by one."
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
 
-    If there is a certificate (see: vtaops prove), prove its statement again.
+    If there is a certificate (see: vtaops prove), prove its statement again. Of other files, such
+    as bitstreams, only the signature is checked.
 
     Example: vtaops verify c8.vta
+
+    Example: vtaops verify network.vtam --signers signers.txt
     """
-    from vtaops.model import load_model
+    from vtaops.cli.signatures import signed_content
+    from vtaops.model import artefact, load_model
+    from vtaops.program import file_format
     from vtaops.proof import rechecked
 
-    subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
+    facts: dict[str, Any] = {"verified": True}
+    lines = []
+    loads: dict[str, Any] = {".vtam": artefact.loads, ".vta": file_format.loads}
+    if signers is None:
+        subject = load_model(file) if file.suffix == ".vtam" else Program.load(file)
+    else:
+        content, facts["signer"] = signed_content(file, signers)
+        lines.append(f"{file}: signed by {facts['signer']}")
+        if file.suffix not in loads:
+            show(facts, as_json, *lines)
+            return
+        subject = loads[file.suffix](content)
     with progress_bar(f"verify {file.name}"):
         subject.verify()
         proof = rechecked(subject)
     programs = [subject] if isinstance(subject, Program) else subject.programs
     count, name = sum(len(program) for program in programs), subject.config.bitstream_id
-    facts = {"verified": True, "instructions": count, "bitstream": name}
-    lines = [f"{file}: {count} instructions verified for {name}"]
+    facts |= {"instructions": count, "bitstream": name}
+    lines.append(f"{file}: {count} instructions verified for {name}")
     if proof:
         facts["certificate"] = "holds"
         lines.append(f"its certificate holds\n{proof}")
