@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from vtaops.cli import app
-from vtaops.explore.judge import Judge, Schedule, Task, find_task, read_answer, task_names
+from vtaops.explore.judge import Judge, KernelTask, Schedule, find_task, read_answer, task_names
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role
 from vtaops.program.confined import is_confined
@@ -129,7 +129,7 @@ def test_forms_tell_programs_apart(judge):
 def test_the_weights_of_a_graph_are_those_of_the_task():
     judge = Judge("pynq_ext/attention_head")
     region = judge.task.region
-    other = Task("other", judge.task.config, find_task("pynq_ext/attention_head").definition)
+    other = KernelTask("other", judge.task.config, find_task("pynq_ext/attention_head").definition)
     assert judge(other.compiled).accepted
     name = next(iter(region.parameters))
     assert name in {buffer.name for buffer in judge.task.buffers}

@@ -19,7 +19,7 @@ from vtaops.base.progress import tracked
 from vtaops.cli.options import AsJson, list_table, progress_bar, show, written
 
 if TYPE_CHECKING:
-    from vtaops.explore.judge import Task
+    from vtaops.explore.judge import KernelTask
 
 
 def judge(
@@ -82,14 +82,14 @@ def _show_tasks(start: str, as_json: bool) -> None:
     show(rows, as_json, list_table("tasks", columns, (row.values() for row in rows)))
 
 
-def _show_task(task: Task, as_json: bool) -> None:
+def _show_task(task: KernelTask, as_json: bool) -> None:
     facts = _row(task) | {"definition": repr(task.definition)}
     text = task.compiled.disassemble()
     buffers = text[text.index("buffers\n") : text.index("\ninstructions\n")]
     show(facts, as_json, *(f"{key}: {value}" for key, value in facts.items()), buffers)
 
 
-def _row(task: Task) -> dict[str, Any]:
+def _row(task: KernelTask) -> dict[str, Any]:
     return {
         "task": task.name,
         "computes": task.about,

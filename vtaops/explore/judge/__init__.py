@@ -5,14 +5,14 @@ answer, and `vtaops judge` is the same on the command line ([the guide](judge.md
 """
 
 from vtaops.explore.judge.answers import Answer, Schedule, read_answer, tiling_of
-from vtaops.explore.judge.tasks import Task, find_task, task_names
+from vtaops.explore.judge.tasks import KernelTask, find_task, task_names
 from vtaops.explore.judge.verdicts import Judge, Verdict
 
 __all__ = [
     "Answer",
     "Judge",
+    "KernelTask",
     "Schedule",
-    "Task",
     "Verdict",
     "find_task",
     "read_answer",

@@ -15,7 +15,7 @@ import numpy as np
 
 from vtaops.base.errors import ProgramError, ScheduleError, raising
 from vtaops.base.files import read_file
-from vtaops.explore.judge.tasks import Task
+from vtaops.explore.judge.tasks import KernelTask
 from vtaops.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role, assemble
 from vtaops.program.confined import run_exercise
 from vtaops.schedule import Tiling
@@ -85,7 +85,7 @@ def kind_of(answer: Answer) -> str:
     return kinds.get(type(answer), "stream")
 
 
-def program_of(task: Task, answer: Answer) -> Program:
+def program_of(task: KernelTask, answer: Answer) -> Program:
     """Return the program of an answer, for the configuration and the buffers of a task.
 
     Raises
@@ -105,7 +105,7 @@ def program_of(task: Task, answer: Answer) -> Program:
     return imposed(task, task.tiled(answer) if isinstance(answer, Tiling) else answer)
 
 
-def imposed(task: Task, program: Program) -> Program:
+def imposed(task: KernelTask, program: Program) -> Program:
     """Return a program on the buffers of a task, its arguments in order, without its records.
 
     Raises
@@ -128,7 +128,7 @@ def imposed(task: Task, program: Program) -> Program:
     )
 
 
-def _places(task: Task, program: Program) -> list[int]:
+def _places(task: KernelTask, program: Program) -> list[int]:
     """Return the buffer of the task for each buffer of a program."""
     wanted, own = task.compiled.arguments, program.arguments
     if list(map(_image, own)) != list(map(_image, wanted)):

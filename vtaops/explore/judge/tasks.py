@@ -38,7 +38,7 @@ from vtaops.schedule.workloads import find
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class KernelTask:
     """Something to compute with as few cycles as possible.
 
     Attributes
@@ -291,7 +291,7 @@ def task_names() -> list[str]:
     return [*_DEFINITIONS]
 
 
-def find_task(name: str) -> Task:
+def find_task(name: str) -> KernelTask:
     """Return a task by its name; the part before the slash is its configuration.
 
     Raises
@@ -302,4 +302,4 @@ def find_task(name: str) -> Task:
     if name not in _DEFINITIONS:
         near = ", ".join(get_close_matches(name, _DEFINITIONS, 3, 0.3)) or ", ".join(_DEFINITIONS)
         raise ShapeError(f"no task {name!r}; there are {near}: see vtaops judge --list")
-    return Task(name, HardwareConfig.load(name.partition("/")[0]), _DEFINITIONS[name]())
+    return KernelTask(name, HardwareConfig.load(name.partition("/")[0]), _DEFINITIONS[name]())

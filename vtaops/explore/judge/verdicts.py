@@ -22,7 +22,7 @@ from typing import Any, Literal
 from vtaops.base.errors import ProgramError, VTAError
 from vtaops.base.shapes import Array
 from vtaops.explore.judge.answers import Answer, Schedule, kind_of, program_of
-from vtaops.explore.judge.tasks import Task, find_task
+from vtaops.explore.judge.tasks import KernelTask, find_task
 from vtaops.program import Program
 from vtaops.proof.congruence import Forms
 from vtaops.proof.counterexamples import Examples
@@ -104,7 +104,7 @@ class Judge:
 
     Parameters
     ----------
-    task : Task or str
+    task : KernelTask or str
         The task, or its name.
 
     Examples
@@ -115,7 +115,7 @@ class Judge:
     True
     """
 
-    def __init__(self, task: Task | str) -> None:
+    def __init__(self, task: KernelTask | str) -> None:
         self.task = find_task(task) if isinstance(task, str) else task
         self._forms = Forms(secrets.token_bytes(64))  # whoever answers must not know it
         self._proven: set[bytes] = set()
