@@ -563,7 +563,7 @@ def cases(count: int) -> list[str]:
             for source in sources
             for name in programs(source)
         ),
-        *(f"networks/{name}/{portion}" for name in networks for portion in ("tokens", 0)),
+        *(f"networks/{name}/{portion}" for portion in (0, "tokens") for name in networks),
     ]
 
 
