@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -209,16 +210,27 @@ class LoadEngine {
     padded_ = s_.work.zeros[index];
   }
 
-  // Continues until the load is done (returns kNever) or until a request at the returned time.
+  static constexpr Time kOffered = -1;
+
+  // Continues until the load is done (returns kNever), until its last request is offered, or until a
+  // request at the returned time.
   Time advance() {
     const Machine& p = s_.p;
     const int64_t beats = s_.work.beats[index_], zeros = s_.work.zeros[index_];
     while (done_ < beats) {
       const int64_t size = next_.beats;
-      if (asked_ == kUnasked) wait_for_places(size);
+      if (!offered_) {
+        wait_for_places(size);
+        offered_ = true;
+        if (done_ + size == beats) {
+          offers.push_back(request_);
+          return kOffered;
+        }
+      }
       const Time turn = port_.turn(client_, kRead, request_);
       if (!port_.of_weights && s_.loop.yields(turn, asked_)) return asked_;
       asked_ = kUnasked;
+      offered_ = false;
       const Grant grant = port_.grant(client_, kRead, request_, size, static_cast<int64_t>(index_),
                                       next_.address);
       done_ += size;
@@ -239,6 +251,7 @@ class LoadEngine {
   }
 
   Time end = 0;   // end of the last write
+  std::vector<Time> offers;  // last requests of all loads
   Time free = 0;  // when the next load from DRAM may start, because the previous one has begun its requests
 
  private:
@@ -313,6 +326,7 @@ class LoadEngine {
   Pause pause_;
   Bursts cut_;
   Bursts::Burst next_{};
+  bool offered_ = false;  // the next request
   Time asked_ = kUnasked;
 };
 
@@ -365,15 +379,16 @@ class Load : InOrder {
   Wish step() {
     for (;;) {
       const Channel* missing = start();
-      const Time request = sides_[0].advance(s_);
-      const Time of_weights = sides_[1].advance(s_);
-      if (request != kDone && of_weights != kDone) return {missing, request};
+      if (sides_[1].advance(s_) == kNever) {  // what waits for no one else comes first
+        const Time request = sides_[0].advance(s_);
+        if (request >= 0) return {missing, request};
+      }
       complete();
     }
   }
 
  private:
-  static constexpr Time kDone = -1;
+  static constexpr Time kDone = -2;
 
   struct Started {
     std::size_t index, side;
@@ -384,13 +399,12 @@ class Load : InOrder {
   struct Side {
     Side(Shared& s, Port& port) : engine(s, kLoad, port) {}
 
-    // Begins the next load, unless one moves, and continues until it is done (returns kDone), or as
-    // LoadEngine::advance (kNever: there is none).
+    // Begins the next load, unless one moves, and continues as LoadEngine::advance; but kDone: it is
+    // done, kNever: there is none.
     Time advance(Shared& s) {
       if (ends.size() == begun) {
         if (begun == loads.size()) return kNever;
         const Started& load = loads[begun++];
-        unbegun -= s.work.beats[load.index] != 0;
         if (s.work.kind[load.index] != kControl) {
           engine.begin(load.index, load.start, {});
         } else {
@@ -403,11 +417,20 @@ class Load : InOrder {
       return kDone;
     }
 
+    // When the next load from DRAM may start: the last one is the only one whose requests have not
+    // begun. Null: it is not known yet.
+    std::optional<Time> free() const {
+      if (reads < 2) return last_read + 1;
+      if (engine.offers.size() < reads - 1) return std::nullopt;
+      return std::max(last_read, engine.offers[reads - 2]) + 1;
+    }
+
     LoadEngine engine;
     std::vector<Started> loads;
     std::vector<Time> ends;
     std::size_t begun = 0, completed = 0;
-    int64_t unbegun = 0;  // loads from DRAM that have started, and not begun
+    std::size_t reads = 0;  // loads from DRAM that have started
+    Time last_read = -1;    // start of the last of them
   };
 
   // Starts all loads whose start is known; returns what the next one waits for, if it is not a load.
@@ -421,24 +444,26 @@ class Load : InOrder {
       const std::size_t number = s_.p.weight_port && s_.work.of_weights[index_];
       Side& side = sides_[number];
       const bool reads = s_.work.beats[index_] != 0;
-      const Time* before = oldest(side.ends, side.loads.size(), s_.p.loads_in_flight);
-      const Time* in_order = oldest(order_, started_.size(), in_order_);
-      if (!before || !in_order || (reads && side.unbegun)) return nullptr;
-      start_ = std::max({start_, token_, *before, *in_order, reads ? side.engine.free : 0.0});
+      const auto before = oldest(side.ends, side.loads.size(), s_.p.loads_in_flight);
+      const auto in_order = oldest(order_, started_.size(), in_order_);
+      const auto free = reads ? side.free() : std::optional<Time>(0);
+      if (!before || !in_order || !free) return nullptr;
+      start_ = std::max({start_, token_, *before, *in_order, *free});
       s_.places[kLoadUnit].send(start_);
       started_.push_back({index_, number, token_, start_});
       side.loads.push_back(started_.back());
-      side.unbegun += reads;
+      side.reads += reads;
+      if (reads) side.last_read = start_;
     }
   }
 
   // The end of the load `most` before the one of this number, of which `ends` are known: a load
   // waits for it. Null: it is not known yet.
-  static const Time* oldest(const std::vector<Time>& ends, std::size_t number, int64_t most) {
-    static constexpr Time kAlways = 0;
+  static std::optional<Time> oldest(const std::vector<Time>& ends, std::size_t number, int64_t most) {
     const std::size_t window = static_cast<std::size_t>(most);
-    if (number < window) return &kAlways;
-    return number - window < ends.size() ? &ends[number - window] : nullptr;
+    if (number < window) return 0;
+    if (number - window < ends.size()) return ends[number - window];
+    return std::nullopt;
   }
 
   // Ends loads in program order, and sends their tokens.
@@ -481,6 +506,7 @@ class Compute {
       const Channel* missing = take();  // while the one before moves its data, too
       if (moves_) {
         const Time request = engine_.advance();
+        if (request == LoadEngine::kOffered) continue;
         if (request != kNever) return {missing, request};
         moves_ = false;
         issue(std::max(begin_, engine_.end), 1);
