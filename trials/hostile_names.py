@@ -42,12 +42,14 @@ from vtaops import HardwareConfig, cli
 from vtaops.base.data import data_directory
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.board.catalogue import Entry
+from vtaops.cli.start_page import Findings, page
 from vtaops.hardware.registers import RegisterMap
 from vtaops.hardware.vivado import write_design
 from vtaops.machine.config import ISA_VERSION
 from vtaops.model import Model, artefact
 from vtaops.model.export.bundle import bundle_files
 from vtaops.program import file_format
+from vtaops.quantization.costs import Cost
 from vtaops.report.files import figure_bytes
 from vtaops.report.network_pictures import memory_map, network_page
 
@@ -217,10 +219,19 @@ def _program_page(name: str) -> object:
     return page_of(program._repr_html_())
 
 
+def _start_page(name: str) -> object:
+    made = named(name)
+    found = Findings(Path(name), name, {"inputs": name}, commands=[f"vtaops run {name}"])
+    found.model, found.report = made, made.report()
+    found.costs = [Cost(name, name, 1.0, 1.0, name)]
+    return page_of(page(found))
+
+
 WRITERS: dict[str, Callable[[str], object]] = {
     "C": _bundle,
     "page": lambda name: page_of(network_page(named(name))),
     "program": _program_page,
+    "start": _start_page,
     "configuration": lambda name: page_of(_forced(model().config, name)._repr_html_()),
     "picture": _picture,
     **({"Tcl": _design} if tkinter else {}),
