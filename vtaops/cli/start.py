@@ -83,30 +83,18 @@ def start(
     """
     begin = time.perf_counter()
     files = _Files(model, output or Path(f"{model.stem}-start"))
-    source, given = _read(model), options.read_shapes(shapes)
+    source = _read(model)
+    known = _shapes(source, data, options.read_shapes(shapes))
     found = Findings(model, config, _facts(model, source))
     options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
-    known = _shapes(source, data, given)
     found.plan = _planned(model, config, known)
-    quantised = all(row.code != "not_quantized" for row in found.plan.rows)
-    if data is None and not (quantised or random_data):
-        text = f"{model} is not quantised, which needs its inputs. {_wanted(known)}"
-        raise ArgumentError(f"{text}. To see its cycles alone: --random-data")
-    drawn = _drawn(source, known) if data is None and random_data else None
+    drawn = _drawn(found, source, known, asked=random_data) if data is None else None
     options.claim(files.folder, files.names, force)
     if drawn is not None:
         data, found.random = files.calibration, True
         options.write_arrays(data, np.savez_compressed, **drawn)
-    preparation = options.read_preparation(mean, std)
-    cases = None if data is None else _dataset(data, known, preparation, quantised)
-    if not quantised:
-        assert cases is not None
-        found.plan = _preview(model, config, cases, known)
-    _require_some_on_vta(model, found.plan)
-    if quantised:
-        files.quantized = model
-    else:
-        _quantize(found, files, cases, known)
+    cases = _dataset(data, known, options.read_preparation(mean, std)) if data else None
+    _quantize(found, files, cases, known)
     _compile(found, files)
     _run(found, files, cases)
     if data is not None and cases is not None:
@@ -194,24 +182,20 @@ def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shap
     from vtaops.graph.onnx_files import input_shapes
     from vtaops.quantization.samples import first_shapes
 
-    raw = {
-        name: tuple(size if size > 0 else None for size in shape)
-        for name, shape in input_shapes(source).items()
-    }
-    of_data: Shapes = {}
+    shapes = input_shapes(source)
+    raw = {name: tuple(size or None for size in shape) for name, shape in shapes.items()}
+    known = {name: (shape[0] or 1, *shape[1:]) for name, shape in shapes.items() if shape}
     if data is not None:
-        with suppress(ModelError):  # the data are read again, and the error told, when it is known
-            of_data = first_shapes(data, raw)
-    found = {}
-    for name, shape in raw.items():
-        known = {**of_data, **(given or {})}.get(name, (shape[0] or 1, *shape[1:]) if shape else ())
-        if None in known:
-            example = ",".join(str(size or 64) for size in known)
+        with suppress(ModelError):  # the data are read again, and the error told, when all is known
+            known.update(first_shapes(data, raw))
+    found = {**dict.fromkeys(shapes, ()), **known, **(given or {})}
+    for name, shape in found.items():
+        if 0 in shape:
+            example = ",".join(str(size or 64) for size in shape)
             raise ArgumentError(
                 f"the file leaves the shape of the input {name!r} open: give it, as in "
                 f"--shapes {name}={example}"
             )
-        found[name] = tuple(int(size) for size in known if size is not None)
     return found
 
 
@@ -240,16 +224,25 @@ def _wanted(shapes: Shapes) -> str:
     )
 
 
-def _drawn(source: ModelProto, shapes: Shapes) -> dict[str, Any]:
-    """Return random inputs, which somebody asked for.
+def _drawn(
+    found: Findings, source: ModelProto, shapes: Shapes, *, asked: bool
+) -> dict[str, Any] | None:
+    """Return random inputs if they are asked for, None if the network needs no inputs.
 
     Raises
     ------
     ArgumentError
-        If an input holds integers.
+        If it needs them and they are not asked for, or if one holds integers.
     """
     from vtaops.graph.onnx_files import input_dtypes
 
+    if not asked and found.quantised:
+        return None
+    if not asked:
+        raise ArgumentError(
+            f"{found.file} is not quantised, which needs its inputs. {_wanted(shapes)}. To see its "
+            "cycles alone: --random-data"
+        )
     for name, kind in input_dtypes(source).items():
         if kind.kind != "f":
             raise ArgumentError(
@@ -265,27 +258,13 @@ def _drawn(source: ModelProto, shapes: Shapes) -> dict[str, Any]:
     }
 
 
-def _dataset(data: Path, shapes: Shapes, preparation: Any, quantised: bool) -> Dataset:
-    """Return the data.
-
-    Raises
-    ------
-    ModelError
-        If they do not suit the network, or are too few to calibrate.
-    """
+def _dataset(data: Path, shapes: Shapes, preparation: Any) -> Dataset:
     from vtaops.quantization.datasets import load_dataset
 
-    found = load_dataset(data, shapes, preparation)
-    least = 1 if quantised else 2
-    if len(found.cases) < least:
-        raise ModelError(
-            f"{data} holds {len(found.cases)} samples; quantisation calibrates with some and "
-            f"judges with others: give at least two, better {CALIBRATING}"
-        )
-    return found
+    return load_dataset(data, shapes, preparation)
 
 
-def _preview(model: Path, config: str, cases: Dataset, shapes: Shapes) -> Plan:
+def _preview(model: Path, config: str, cases: Dataset) -> Plan:
     """Return what would run where once it is quantised, by a quick one for the first sample."""
     from vtaops import quantize
     from vtaops.quantization.devices import QuantizationTarget
@@ -297,7 +276,7 @@ def _preview(model: Path, config: str, cases: Dataset, shapes: Shapes) -> Plan:
         return _planned(quantize(model, sample, scales=scales), config, None)
 
 
-def _require_some_on_vta(model: Path, plan: Plan) -> None:
+def _require_some_on_vta(found: Findings) -> None:
     """Say where the operators would run.
 
     Raises
@@ -307,6 +286,7 @@ def _require_some_on_vta(model: Path, plan: Plan) -> None:
     """
     from vtaops.model.placement import placement
 
+    plan = found.plan
     share = placement(plan.graph, plan.rows)
     on_vta = sum(row.where == "vta" for row in plan.rows)
     if on_vta:
@@ -317,8 +297,8 @@ def _require_some_on_vta(model: Path, plan: Plan) -> None:
     hint = HINTS[share.code or row.code]
     kinds = sorted({kind for row in plan.rows for kind in row.operator.split(", ")})[:12]
     raise UnsupportedError(
-        f"nothing of {model} would run on VTA, which computes convolutions, matrix products and "
-        f"what stands between them on int8. Its operators: {', '.join(kinds)}. {reason[:200]}. "
+        f"nothing of {found.file} would run on VTA, which computes convolutions, matrix products "
+        f"and what stands between them on int8. Its operators: {', '.join(kinds)}. {reason[:200]}. "
         f"What helps: {hint}"
     )
 
@@ -327,11 +307,29 @@ def _require_some_on_vta(model: Path, plan: Plan) -> None:
 
 
 def _quantize(found: Findings, files: _Files, cases: Dataset | None, shapes: Shapes) -> None:
-    """Quantise for the device."""
+    """Quantise for the device, if it is not, and if something of it would run there.
+
+    Raises
+    ------
+    ModelError
+        If there are too few samples.
+    UnsupportedError
+        If nothing would run on VTA.
+    """
     from vtaops.quantization import run_quantization
 
+    if found.quantised or cases is None:
+        files.quantized = files.model
+        _require_some_on_vta(found)
+        return
+    if len(cases.cases) < 2:
+        raise ModelError(
+            "there is one sample; quantisation calibrates with some and judges with others: give "
+            f"at least two, better {CALIBRATING}"
+        )
+    found.plan = _preview(files.model, found.config, cases)
+    _require_some_on_vta(found)
     if not found.random:
-        assert cases is not None
         samples = [case.read() for case in cases.drawn(CALIBRATING).cases]
         arrays = {name: np.stack([sample[name] for sample in samples]) for name in shapes}
         options.write_arrays(files.calibration, np.savez_compressed, **arrays)

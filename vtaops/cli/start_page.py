@@ -49,6 +49,11 @@ class Findings:
     accuracy: Accuracy | None = None
 
     @property
+    def quantised(self) -> bool:
+        """Whether the file is quantised already, as its plan says."""
+        return all(row.code != "not_quantized" for row in self.plan.rows)
+
+    @property
     def on_vta(self) -> str:
         """How many operators run on VTA."""
         rows = self.report.layers

@@ -212,16 +212,13 @@ def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
 def compute_time(programs: Sequence[Program], name: str) -> Counter[str]:
     """Return what the compute unit does in the cycles of a layer, by kind of work or of waiting."""
     found: Counter[str] = Counter()
-    for program in programs:
-        owned = {n for n, record in enumerate(program.operators) if record.name == name}
-        if not owned:
-            continue
-        timeline = program.timeline()
-        spans = [(start, end) for n, start, end in timeline.layer_spans() if n in owned]
-        for segment in timeline.segments["compute"]:
-            inside = (min(segment.end, end) - max(segment.start, start) for start, end in spans)
-            found[segment.kind] += sum(cycles for cycles in inside if cycles > 0)
-    return +found
+    for timeline in (program.timeline() for program in programs):
+        records = timeline.program.operators
+        spans = [span for n, *span in timeline.layer_spans() if records[n].name == name]
+        for segment in timeline.segments["compute"] if spans else ():
+            ends = (min(segment.end, end) - max(segment.start, start) for start, end in spans)
+            found[segment.kind] += sum(cycles for cycles in ends if cycles > 0)
+    return found
 
 
 def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:

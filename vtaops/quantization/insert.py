@@ -180,6 +180,7 @@ class _Insertion:
         self.images: dict[str, str] = {}
         self._taken = {value.name for value in (*model.graph.input, *model.graph.output)}
         self._taken |= self.tensors.constants.keys() | self.tensors.writers.keys()
+        self._nodes = {node.name for node in model.graph.node}  # unique for ONNX Runtime
 
     def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
         """Return whether a node computes on integers: it can, and all its tensors have grids."""
@@ -287,7 +288,8 @@ class _Insertion:
         self.model.graph.initializer.append(tensor)
 
     def _add(self, kind: str, inputs: list[str], result: str, **attributes: int | None) -> None:
-        self.nodes.append(make_node(kind, inputs, [result], name=result, **attributes))
+        name = self._unused(result) if result in self._nodes else result
+        self.nodes.append(make_node(kind, inputs, [result], name=name, **attributes))
 
     def _unused(self, name: str) -> str:
         """Return a name for a tensor that no other has, and take it."""
