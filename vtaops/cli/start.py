@@ -83,8 +83,9 @@ def start(
     """
     begin = time.perf_counter()
     files = _Files(model, output or Path(f"{model.stem}-start"))
-    source = _read(model)
-    known = _shapes(source, data, options.read_shapes(shapes))
+    given = options.read_shapes(shapes)
+    source = _read(model, given)
+    known = _shapes(source, data, given)
     found = Findings(model, config, _facts(model, source))
     options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
     found.plan = _planned(model, config, known)
@@ -119,7 +120,7 @@ class _Files:
 # ------------------------------------------------------------------- what it is, and what it needs
 
 
-def _read(model: Path) -> ModelProto:
+def _read(model: Path, shapes: Shapes | None) -> ModelProto:
     """Return a network in the operators of ONNX.
 
     Raises
@@ -133,7 +134,7 @@ def _read(model: Path) -> ModelProto:
     if model.suffix == ".onnx":
         return read(model)
     if model.suffix == ".tflite":
-        return from_relax(model, None)
+        return from_relax(model, shapes)
     hint = {
         ".vtam": f"it is already compiled: vtaops report profile {model}",
         ".pt": "export it: torch.onnx.export(module, (example,), 'net.onnx')",
@@ -183,19 +184,18 @@ def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shap
     from vtaops.quantization.samples import first_shapes
 
     shapes = input_shapes(source)
-    raw = {name: tuple(size or None for size in shape) for name, shape in shapes.items()}
-    known = {name: (shape[0] or 1, *shape[1:]) for name, shape in shapes.items() if shape}
+    found = {name: (shape[0] or 1, *shape[1:]) if shape else () for name, shape in shapes.items()}
     if data is not None:
+        raw = {name: tuple(size or None for size in shape) for name, shape in shapes.items()}
         with suppress(ModelError):  # the data are read again, and the error told, when all is known
-            known.update(first_shapes(data, raw))
-    found = {**dict.fromkeys(shapes, ()), **known, **(given or {})}
-    for name, shape in found.items():
-        if 0 in shape:
-            example = ",".join(str(size or 64) for size in shape)
-            raise ArgumentError(
-                f"the file leaves the shape of the input {name!r} open: give it, as in "
-                f"--shapes {name}={example}"
-            )
+            found.update(first_shapes(data, raw))
+    found.update(given or {})
+    if missing := next((name for name, shape in found.items() if 0 in shape), None):
+        example = ",".join(str(size or 64) for size in found[missing])
+        raise ArgumentError(
+            f"the file leaves the shape of the input {missing!r} open: give it, as in "
+            f"--shapes {missing}={example}"
+        )
     return found
 
 
