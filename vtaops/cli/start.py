@@ -190,13 +190,18 @@ def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shap
         with suppress(ModelError):  # the data are read again, and the error told, when all is known
             found.update(first_shapes(data, raw))
     found.update(given or {})
+    _require_closed(found)
+    return found
+
+
+def _require_closed(found: Shapes) -> None:
+    """Refuse inputs whose shapes nothing tells."""
     if missing := next((name for name, shape in found.items() if 0 in shape), None):
         example = ",".join(str(size or 64) for size in found[missing])
         raise ArgumentError(
             f"the file leaves the shape of the input {missing!r} open: give it, as in "
             f"--shapes {missing}={example}"
         )
-    return found
 
 
 def _planned(source: Any, config: str, shapes: Shapes | None) -> Plan:
