@@ -129,7 +129,7 @@ def _held(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Held
     *_, rows, columns = tensor.shape
     if count == 1:
         rows = tensor.elements // columns
-    found = storage and held_matrices(storage, (count, rows, columns))
+    found = held_matrices(storage, (count, rows, columns)) if storage else None
     if found is None:
         text = f"{tensor.name} is stored as {storage}, which does not hold matrices of {rows} rows"
         raise NotOnVta("layout", text)

@@ -576,7 +576,8 @@ class TermMachine:
 
             def summed(numbers: Floats, weights: Floats) -> Floats:
                 matrix = weights.transpose(0, 1, 3, 2).reshape(columns, terms * lanes, outputs)
-                return (numbers @ matrix).reshape(-1, batch, outputs)
+                made: Floats = (numbers @ matrix).reshape(-1, batch, outputs)
+                return made
 
             middle = middle + summed(flat, centres)
             if widths.any():
