@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import tasks
+from vtaops.base.optional import install_command
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,6 +40,37 @@ def test_everybody_else_gets_everything(machine):
     models = {"onnx", "onnxruntime", "tflite"}
     assert required(machine) == everything | models
     assert required(machine, "3.12") == everything | models
+
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_is_installed_by_its_packages(extra):
+    """Each has its own name: an index may call anything vtaops, and has nothing of ours."""
+    command = install_command(extra)
+    here = [r for r in map(Requirement, EXTRAS[extra]) if r.marker is None or r.marker.evaluate()]
+    wanted = [*map(Requirement, shlex.split(command)[2:])]
+    assert {(r.name, r.specifier) for r in wanted} == {(r.name, r.specifier) for r in here}
+    assert len(command) < 400
+
+
+def test_what_is_no_extra_is_a_package():
+    assert install_command("torch") == "pip install torch"
+
+
+def test_nothing_asks_an_index_for_a_package_called_vtaops():
+    """In no error, comment, document, workflow or example; extras of extras are resolved here."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    texts = [ROOT / n for n in listed.stdout.split() if n.endswith(TEXTS)] or [ROOT / "README.md"]
+    by_name = r"pip install (?:[^\n`&;]* )?['\"]?vtaops(?![\w./*-])"
+    asked = re.compile(by_name + r"|(?<![\w.])vtaops\[[a-z]")
+    for path in {*texts} - {Path(__file__), ROOT / "CHANGELOG.md", ROOT / "pyproject.toml"}:
+        found = asked.search(path.read_text())
+        assert found is None, (path, found)
+
+
+TEXTS = (".py", ".md", ".sh", ".yml", ".toml", ".txt", ".json", "run")
 
 
 def test_continuous_integration_runs_the_tasks_of_a_developer():
@@ -65,6 +98,10 @@ def test_the_workflows():
         "ubuntu-24.04",
         "ubuntu-24.04-arm",
     }
+    jobs = workflow("release.yml")["jobs"]
+    assert jobs["build"]["uses"] == "./.github/workflows/wheels.yml"
+    assert (jobs["attest"]["needs"], jobs["publish"]["needs"]) == ("build", "attest")
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}  # no secret, no token of PyPI
 
 
 def locked(name):
@@ -93,15 +130,47 @@ def test_the_environment_of_continuous_integration_is_known_by_its_hashes():
     for r in map(Requirement, project["build-system"]["requires"]):
         assert any(map(r.specifier.contains, built[canonicalize_name(r.name)])), r
     assert {*locked("uv.txt")} == {"uv"}
-    environment = (ROOT / ".ci" / "run").read_text().partition("environment() {")[2]
-    installs = re.findall(r"pip install .*", environment.partition("}\n")[0].partition("fi\n")[0])
-    assert len(installs) == 3
-    assert all("--require-hashes" in i or "--build-constraints" in i for i in installs)
+    for name in ("newest.txt", *(f"lowest-{version}.txt" for version in tasks.PYTHONS)):
+        known = locked(name)
+        for r in wanted:
+            if r.marker is None or r.marker.evaluate(default_environment() | {"extra": ""}):
+                assert any(map(r.specifier.contains, known[canonicalize_name(r.name)])), (name, r)
 
 
-@pytest.mark.parametrize("name", ["ci.yml", "wheels.yml"])
+INSTALLING = (
+    *(".ci/run", "tests/wheel/run.sh", "tests/wheel/pythons.py", "tests/board/armv7/run.sh"),
+    *(".github/workflows/ci.yml", ".github/workflows/wheels.yml", ".github/workflows/release.yml"),
+)
+"""What continuous integration and releases run that installs packages."""
+
+
+@pytest.mark.parametrize("name", INSTALLING)
+def test_all_that_is_installed_is_known_by_its_hashes(name):
+    """Or is a wheel made here, without its dependencies, or comes from no index."""
+    text = (
+        (ROOT / name)
+        .read_text()
+        .replace("\\\n", " ")
+        .replace('", "', " ")
+        .replace("\n        *", "")
+    )
+    commands = [
+        line for line in text.splitlines() if re.search(r"\b(pip install|uv build|build --)", line)
+    ]
+    ways = r"--require-hashes|--no-deps|--no-index|\*hashes|\*numpy"
+    assert all(re.search(ways, command) for command in commands), commands
+    assert not re.search(r"pipx|uvx|pip wheel|uv tool|npx|curl |wget ", text)
+
+
+def test_each_list_of_hashes_is_written_by_the_lock():
+    written = {word for step in tasks.TASKS["lock"][1] for word in step if word.endswith(".txt")}
+    assert written == {f".ci/{path.name}" for path in (ROOT / ".ci").glob("*.txt")}
+
+
+@pytest.mark.parametrize("name", ["ci.yml", "wheels.yml", "release.yml"])
 def test_actions_are_pinned_by_their_commits(name):
-    used = re.findall(r"uses: (\S+)(.*)", (ROOT / ".github" / "workflows" / name).read_text())
+    text = (ROOT / ".github" / "workflows" / name).read_text()
+    used = re.findall(r"uses: (?!\./)(\S+)(.*)", text)
     assert used
     for action, comment in used:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", action)
@@ -121,7 +190,16 @@ def test_the_wheel_says_what_it_carries(tmp_path):
     found = json.loads(path.read_text())
     assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
     parts = [found["metadata"]["component"], *found["components"]]
-    facts = {p["name"]: (p["version"], p["licenses"][0]["license"]["id"]) for p in parts}
+    beside = {p["name"]: p["properties"] for p in parts if "properties" in p}
+    stated = [requirement["value"] for each in beside.values() for requirement in each]
+    assert {Requirement(text).name for text in stated} == {*beside}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(stated) == sorted(project["dependencies"])
+    facts = {
+        p["name"]: (p["version"], p["licenses"][0]["license"]["id"])
+        for p in parts
+        if "properties" not in p
+    }
     assert facts == {"vtaops": ("1.2.3", "Apache-2.0"), "nanobind": ("3.1.0", "BSD-3-Clause")}
     refs = {part["bom-ref"] for part in parts}
     (dependency,) = found["dependencies"]

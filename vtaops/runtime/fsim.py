@@ -18,7 +18,8 @@ import vtaops._fsim as _fsim
 from vtaops.base.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
 from vtaops.machine.capabilities import FSIM, Capabilities, Feature, find
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, HardwareConfig
-from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
+from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp
+from vtaops.machine.text import disassemble
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer

