@@ -6,11 +6,11 @@
 Each model is compiled for two configurations with the extension ``exact`` and one without. All
 output values of its inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A
 whole inference on an XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`,
-at a clock that is assumed; the host's instructions on an emulated ARM at one a cycle; and what the
-driver of a virtual board does to registers and caches, at assumed costs (`trials.host_cost`).
-Energy is an estimate from published numbers (`vtaops.program.energy`), beside what boards of
-published runs take; the area is that of the model (`vtaops.explore.area`). Peers are rows of the
-results that MLCommons publishes.
+behind a board's DRAM (`DRAMS`), at a clock that is assumed; the host's instructions on an emulated
+ARM at one a cycle; and what the driver of a virtual board does to registers and caches, at assumed
+costs (`trials.host_cost`). Energy is an estimate from published numbers (`vtaops.program.energy`),
+beside what boards of published runs take; the area is that of the model (`vtaops.explore.area`).
+Peers are rows of the results that MLCommons publishes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,19 @@ from vtaops.explore import Design
 from vtaops.explore.area import area
 from vtaops.machine.config import Extension
 from vtaops.model import Model
+from vtaops.program.timing import TimingParameters
 from vtaops.runtime import Tsim
 
 CONFIGS = ("pynq_512", "pynq_exact", "pynq_ext")
 CLOCK_MHZ = 100.0
+DRAMS = {
+    "board": TimingParameters(dram_latency=100, bandwidth=14.0),
+    "peak": TimingParameters(dram_latency=100, bandwidth=21.0),
+    "ideal": TimingParameters(),
+}
+"""Of the cycles: a Pynq's DDR3 (16 bits, 1,050 MT/s) moves 21 bytes a cycle at its peak, and two
+thirds of that are assumed for a board. The ideal one answers after 32 cycles, with all that the
+port takes."""
 ARM_MHZ = 650.0
 """The clock of the Cortex-A9 of Pynq boards; its instructions count as one a cycle."""
 REGISTER_US = 0.2
@@ -106,9 +115,10 @@ def measure(path: Path, config: str, inputs: int, *, rtl: bool) -> dict[str, Any
     compiled = time.process_time() - start
     run, given = reference(path), model.graph.inputs[0]
     arrays = (sample(given.shape, n, (given.scale, given.zero_point)) for n in range(inputs))
-    found = {"config": config, "cycles": model.cycles(), **differences(model, run, arrays)}
+    found = {"config": config, **differences(model, run, arrays)}
+    found["cycles"] = {name: model.cycles(dram) for name, dram in DRAMS.items()}
     found["rtl_cycles"] = rtl_cycles(model, run) if rtl else None
-    found |= whole_time(model, found["rtl_cycles"] or found["cycles"])
+    found |= whole_time(model, found["rtl_cycles"] or found["cycles"]["board"])
     found["compile_s"] = round(compiled, 1)
     notes = [row.reason for row in model.plan if row.where == "vta" and "TFLite" in row.reason]
     return found | {"operators": len(notes), "equal": notes.count("equal to TFLite")}
@@ -129,10 +139,12 @@ def differences(model: Model, run: Any, arrays: Iterable[np.ndarray]) -> dict[st
 
 
 def rtl_cycles(model: Model, run: Any) -> int:
-    """Run one input on the RTL, compare it, and return the cycles."""
+    """Run one input on the RTL with a board's DRAM, compare it, and return the cycles."""
     given = model.graph.inputs[0]
     array = sample(given.shape, 1, (given.scale, given.zero_point))
-    with Tsim(model.config) as device, vtaops.Session(device) as session:
+    dram = DRAMS["board"]
+    device = Tsim(model.config, latency=dram.dram_latency, bandwidth=dram.bandwidth)
+    with device, vtaops.Session(device) as session:
         found = model.run(array, session=session)
         cycles = device.performance().cycles
     if not np.array_equal(found, run(array)[0]) and model.config.has(Extension.EXACT):
@@ -160,7 +172,7 @@ def whole_time(model: Model, cycles: int) -> dict[str, Any]:
         "x86_us": round(1e3 * host_times(model, [array])["host_c_ms"], 1),
         "arm_instructions": instructions,
         **traffic,
-        "vta_uj": round(sum(figures(model.programs, "today")["pj"].values()) / 1e6, 1),
+        "vta_uj": round(sum(figures(model.programs)["pj"].values()) / 1e6, 1),
         "board_uj": [round(watts * whole) for watts in BOARD_WATTS],
     }
 
@@ -177,9 +189,14 @@ def report(rows: list[dict[str, Any]]) -> Table:
     for column in ("task", "configuration", *columns):
         table.add_column(column)
     for row in rows:
-        rate = 1e6 * CLOCK_MHZ / row["cycles"]
-        cells = f"{row['cycles']:,}", f"{row['rtl_cycles']:,}" if row["rtl_cycles"] else "-"
-        cells += f"{rate:,.0f}", f"{row['differ']:,}", f"{row['values']:,}", str(row["most"])
+        cycles = row["cycles"]["board"]
+        cells = f"{cycles:,}", f"{row['rtl_cycles']:,}" if row["rtl_cycles"] else "-"
+        cells += (
+            f"{1e6 * CLOCK_MHZ / cycles:,.0f}",
+            f"{row['differ']:,}",
+            f"{row['values']:,}",
+            str(row["most"]),
+        )
         cells += f"{row['same_class']} of {row['inputs']}", f"{row['equal']} of {row['operators']}"
         table.add_row(row["task"], row["config"], *cells)
     for name, *rates in PEERS:
