@@ -4,7 +4,7 @@
     python examples/networks.py resnet18 -o resnet18.onnx --calibration resnet18.npz
 
 writes a float ONNX model and calibration data for it. Those whose names begin with light_ need the
-package onnx alone, the others torch (pip install 'vtaops[examples]'). Weights are random (He's
+package onnx alone, the others torch (the extra `examples`). Weights are random (He's
 initialisation, batch norms as after training), so that shapes and ranges are those of real networks
 while results mean nothing; `lenet5` is trained, on the digits of scikit-learn.
 """
@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import numpy_helper
+
+from vtaops.base.optional import install_command
 
 LIGHT = [
     "bvlc_alexnet",
@@ -350,7 +352,7 @@ def main():
         model, data = network(name)
     except ModuleNotFoundError as error:
         raise SystemExit(
-            f"{name} needs {error.name}: pip install 'vtaops[examples]'; names with light_ do not"
+            f"{name} needs {error.name}: {install_command('examples')}; names with light_ do not"
         ) from error
     onnx.save(model, output)
     np.savez(images, **data)

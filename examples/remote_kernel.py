@@ -16,6 +16,7 @@ import numpy as np
 import tvm
 from tvm import rpc
 
+from vtaops.base.optional import install_command
 from vtaops.kernels.build import compile_schedule
 from vtaops.kernels.cpu.schedule import schedule
 from vtaops.kernels.cpu.target import CpuTarget
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
         compile_and_run(target, chosen.host, chosen.port, cc=f"{chosen.triple}-gcc")
         return
     if find_spec("cloudpickle") is None:
-        raise SystemExit("a server on this machine needs more: pip install 'vtaops[tune]'")
+        raise SystemExit(f"a server on this machine needs more: {install_command('tune')}")
     server = rpc.Server("127.0.0.1", 9190, 9290)
     try:
         compile_and_run(CpuTarget.detect(), "127.0.0.1", server.port)

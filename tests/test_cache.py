@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers.tsim_support import needs_tools
@@ -18,7 +19,14 @@ from helpers.tsim_support import needs_tools
 import vtaops
 from vtaops import DeviceError
 from vtaops.base import cache
-from vtaops.base.cache import cache_directory, checksum_ok, get_or_build, store_code, trusted
+from vtaops.base.cache import (
+    cache_directory,
+    checksum_ok,
+    get_or_build,
+    make_private,
+    store_code,
+    trusted,
+)
 from vtaops.base.files import write_file
 from vtaops.base.temporary import TemporaryFolder, sweep
 from vtaops.compiler import tuner
@@ -221,6 +229,29 @@ def another_owns_the_folder(path):
     os.chown(path.parent, 12345, -1)
 
 
+def others_can_write_a_folder_above(path):
+    path.parent.parent.chmod(0o777)
+
+
+def another_owns_a_folder_above(path):
+    os.chown(path.parent.parent, 12345, -1)
+
+
+def another_owns_a_link_to_the_folder(path):
+    path.parent.rename(path.parent.parent / "other")
+    path.parent.symlink_to("other")
+    os.chown(path.parent, 12345, -1, follow_symlinks=False)
+
+
+def another_owns_the_folder_of_a_link_on_the_way_to_the_folder(path):
+    above = path.parent.parent
+    path.parent.rename(above / "real")
+    (above / "foreign").mkdir()
+    (above / "foreign" / "link").symlink_to("../real")
+    path.parent.symlink_to(above / "foreign" / "link")
+    os.chown(above / "foreign", 12345, -1)
+
+
 def a_link_to_what_others_can_write(path):
     other = path.parent.parent / "other"
     path.rename(other)
@@ -233,6 +264,9 @@ def a_link_to_what_others_can_write(path):
     [
         others_can_write_the_file, others_can_write_the_folder, a_group_can_write_the_folder,
         another_owns_the_file, another_owns_the_folder, a_link_to_what_others_can_write,
+        others_can_write_a_folder_above, another_owns_a_folder_above,
+        another_owns_a_link_to_the_folder,
+        another_owns_the_folder_of_a_link_on_the_way_to_the_folder,
     ],
 )  # fmt: skip
 def test_what_another_user_can_have_written_is_not_loaded(done, tmp_path, make, made, warnings_of):
@@ -254,6 +288,44 @@ def test_what_another_user_can_have_written_is_not_loaded(done, tmp_path, make, 
         assert found == path
     assert get_or_build(path, make) == found
     assert len(made) == 2
+
+
+def test_links_and_sticky_folders_of_ones_own_are_no_obstacle(tmp_path, make, made):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real").chmod(0o1777)  # as /tmp
+    (tmp_path / "link").symlink_to("./../" + tmp_path.name + "/real")
+    path = get_or_build(tmp_path / "link" / ".." / "real" / "new" / "cache" / "thing.so", make)
+    assert path.samefile(get_or_build(tmp_path / "link" / "new" / "cache" / "thing.so", make))
+    assert len(made) == 1
+    assert all(place.stat().st_mode & 0o777 == 0o700 for place in (path.parent, path.parents[1]))
+
+
+def test_links_in_a_circle_lead_to_no_cache(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert not make_private(tmp_path / "a" / "cache")
+
+
+@pytest.mark.parametrize(("members", "is_own"), [([], True), (["me"], True), (["you"], False)])
+def test_the_group_of_one_user_is_not_other_users(tmp_path, monkeypatch, members, is_own):
+    """Where each user has a group of his own, folders are often writable to it."""
+    user = SimpleNamespace(pw_name="me", pw_gid=tmp_path.stat().st_gid)
+    group = SimpleNamespace(gr_name="me", gr_mem=members)
+    monkeypatch.setattr(cache.pwd, "getpwuid", lambda _: user)
+    monkeypatch.setattr(cache.grp, "getgrgid", lambda _: group)
+    cache._is_own_group.cache_clear()
+    tmp_path.chmod(0o775)
+    assert make_private(tmp_path / "cache") == is_own
+    cache._is_own_group.cache_clear()
+
+
+def test_code_built_where_others_could_change_it_is_not_stored(tmp_path):
+    built = tmp_path / "open" / "thing.so"
+    built.parent.mkdir()
+    built.parent.chmod(0o777)
+    built.write_bytes(b"code")
+    with pytest.raises(OSError, match="Other users control its folder"):
+        store_code(built, tmp_path / "cache" / "thing.so")
 
 
 def test_users_who_configure_no_logging_are_told(tmp_path):
@@ -282,7 +354,7 @@ def test_tilings_and_kernels_of_other_users_are_not_read(tmp_path, monkeypatch, 
     kernels = KernelCache(tmp_path / "kernels")
     kernels.directory.mkdir(mode=0o777)
     kernels.directory.chmod(0o777)
-    with pytest.raises(OSError, match="only this user can write"):
+    with pytest.raises(OSError, match="only this user controls"):
         cache.store(b"", kernels.path(op, config))
     assert list(kernels.directory.iterdir()) == []
 
@@ -327,6 +399,7 @@ def test_who_waits_for_another_process_is_told_for_whom(tmp_path, make, monkeypa
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 from vtaops.base.files import write_file
 from vtaops.base.temporary import TemporaryFolder
 
@@ -364,6 +437,7 @@ def test_a_forked_child_deletes_nothing_of_its_parent(tmp_path):
     code = """
 import os, sys
 from pathlib import Path
+from types import SimpleNamespace
 from vtaops.base.cache import _scratch
 from vtaops.base.temporary import TemporaryFolder
 kept, scratch = TemporaryFolder(Path(sys.argv[1])), _scratch()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import tasks
+from vtaops.base.optional import install_command
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,6 +40,37 @@ def test_everybody_else_gets_everything(machine):
     models = {"onnx", "onnxruntime", "tflite"}
     assert required(machine) == everything | models
     assert required(machine, "3.12") == everything | models
+
+
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_an_extra_is_installed_by_its_packages(extra):
+    """Each has its own name: an index may call anything vtaops, and has nothing of ours."""
+    command = install_command(extra)
+    here = [r for r in map(Requirement, EXTRAS[extra]) if r.marker is None or r.marker.evaluate()]
+    wanted = [*map(Requirement, shlex.split(command)[2:])]
+    assert {(r.name, r.specifier) for r in wanted} == {(r.name, r.specifier) for r in here}
+    assert len(command) < 400
+
+
+def test_what_is_no_extra_is_a_package():
+    assert install_command("torch") == "pip install torch"
+
+
+def test_nothing_asks_an_index_for_a_package_called_vtaops():
+    """In no error, comment, document, workflow or example; extras of extras are resolved here."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    texts = [ROOT / n for n in listed.stdout.split() if n.endswith(TEXTS)] or [ROOT / "README.md"]
+    by_name = r"pip install (?:[^\n`&;]* )?['\"]?vtaops(?![\w./*-])"
+    asked = re.compile(by_name + r"|(?<![\w.])vtaops\[[a-z]")
+    for path in {*texts} - {Path(__file__), ROOT / "CHANGELOG.md", ROOT / "pyproject.toml"}:
+        found = asked.search(path.read_text())
+        assert found is None, (path, found)
+
+
+TEXTS = (".py", ".md", ".sh", ".yml", ".toml", ".txt", ".json", "run")
 
 
 def test_continuous_integration_runs_the_tasks_of_a_developer():

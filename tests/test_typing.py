@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CASES = Path(__file__).with_name("typing_cases.py")
 
-pytest.importorskip("mypy", reason="mypy is not installed: pip install 'vtaops[lint]'")
+pytest.importorskip("mypy", reason="mypy is not installed (extra: lint)")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_wrong_calls_are_refused_and_right_ones_are_not(complaints):
 @pytest.mark.skipif(shutil.which("node") is None, reason="pyright needs Node, which is not here")
 def test_pyright_says_the_same():
     """The checker of many editors; the examples are left out, since TVM's own types fail there."""
-    pytest.importorskip("pyright", reason="pyright is not installed: pip install 'vtaops[lint]'")
+    pytest.importorskip("pyright", reason="pyright is not installed (extra: lint)")
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson"]
     quiet = {**os.environ, "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}  # no question for newer versions
     run = subprocess.run([*command, CASES], cwd=ROOT, capture_output=True, text=True, env=quiet)

@@ -21,9 +21,11 @@ from vtaops.runtime.wire import PROTOCOL_VERSION, Connection, parse_address, pro
 SECRET = b"a secret of more than sixteen bytes"
 
 
-def raw(server, login: bytes | None = SECRET, timeout: float = 10.0) -> socket.socket:
-    """Connect to a server; log in unless `login` is None."""
-    stream = socket.create_connection(parse_address(server.address), timeout)
+def raw(
+    server, login: bytes | None = SECRET, timeout: float = 10.0, source: str = ""
+) -> socket.socket:
+    """Connect to a server, from an address `source`; log in unless `login` is None."""
+    stream = socket.create_connection(parse_address(server.address), timeout, (source, 0))
     if login is not None:
         try:
             _log_in(Connection(stream), login, timeout)

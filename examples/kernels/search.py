@@ -270,7 +270,7 @@ def meta_schedule(
         If cloudpickle or psutil are not installed.
     """
     for package in ("cloudpickle", "psutil"):
-        optional(package, package, "MetaSchedule needs", "cloudpickle psutil (or 'vtaops[tune]')")
+        optional(package, package, "MetaSchedule needs", "tune")
     from tvm.s_tir import meta_schedule as ms
 
     target = target or CpuTarget.detect()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import logging
+import os
+import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -19,7 +24,8 @@ from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, serving
 from trials.hostile_clients import JSON, SECRET, fuzz_requests, message, raw
 from vtaops import DeviceError, Session, VTAError
 from vtaops.base.errors import ConfigError
-from vtaops.board.server import Limits
+from vtaops.board.log import LINE_BYTES, DroppingHandler
+from vtaops.board.server import Limits, _network
 from vtaops.errors import DeviceTimeout
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.capabilities import Capabilities
@@ -33,6 +39,7 @@ from vtaops.runtime.wire import (
     Connection,
     ConnectionLost,
     encode,
+    parse_address,
 )
 
 
@@ -124,6 +131,86 @@ def test_a_process_ends_when_it_is_told_during_a_run():
             assert process.wait(10) == 0
             with pytest.raises(DeviceError):
                 run.result()
+
+
+# ---------------------------------------------------------------------------- log and logins
+
+
+def test_a_server_whose_log_nobody_reads_serves_and_ends(tmp_path):
+    """Each connection is a line, and the pipe takes forty of the hundred."""
+    secret = tmp_path / "secret"
+    secret.write_bytes(SECRET)
+    words = ["--port", "0", "--programmed", "--secret-file", str(secret)]
+    command = [sys.executable, "-m", "vtaops.board", "virtual", *words]
+    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **ends) as process:
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 8192)
+        address = process.stdout.readline().split()[-1]
+        for _ in range(100):
+            with socket.create_connection(parse_address(address)) as stream:
+                stream.sendall(b"GET / HTTP/1.1\r\n" * 3)
+        for _ in range(10):  # two more than there are sessions
+            with RemoteDevice(address, secret=SECRET, timeout=5) as device:
+                assert device.info()["sessions"] == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        lines = process.stderr.read().splitlines()
+    assert 20 < len(lines) < 100
+    assert all(re.search(r" vtaops\.board: 127\.0\.0\.1:\d+ ended: ", line) for line in lines)
+
+
+def test_dropped_lines_are_counted_and_lines_are_short():
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 2 * LINE_BYTES)
+    log = logging.Logger("x")
+    log.addHandler(DroppingHandler(writer))
+    for _ in range(5):
+        log.info("a" * 10_000)
+    assert len(os.read(reader, 1 << 16)) == 2 * LINE_BYTES
+    log.info("\x1b[2J")
+    assert os.read(reader, 1 << 16) == b"3 lines were dropped: nobody read them\n\\x1b[2J\n"
+    os.close(reader)
+    log.info("nobody is there")
+    os.close(writer)
+    log.info("nothing is there")
+    assert log.handlers[0].dropped == 2
+
+
+def test_wrong_secrets_take_turns_and_are_logged(caplog):
+    """Many connections at once, which do not wait for the answer, guess no faster."""
+    caplog.set_level(logging.INFO, "vtaops.board")
+    limits = Limits(failure_seconds=0.2, login_seconds=1.0)
+    with serving(secret=SECRET, limits=limits) as server, ThreadPoolExecutor(20) as pool:
+        start = time.monotonic()
+        list(pool.map(lambda _: raw(server, SECRET[1:]).close(), range(20)))
+        took = time.monotonic() - start
+        RemoteDevice(server.address, secret=SECRET).close()
+    said = [record.getMessage() for record in caplog.records]
+    wrong = [line for line in said if line.endswith("refused: the shared secret is wrong")]
+    late = [line for line in said if "too many logins with a wrong secret" in line]
+    assert all(line.startswith("127.0.0.1:") for line in said)
+    assert 1 < len(wrong) <= 1 + took / 0.2
+    assert len(wrong) + len(late) == 20
+
+
+def test_wrong_secrets_delay_nobody_else():
+    with serving(secret=SECRET, limits=Limits(failure_seconds=60.0)) as server:
+        raw(server, SECRET[1:]).close()
+        raw(server, source="127.0.0.2").close()
+        assert server.sessions <= 1
+
+
+@pytest.mark.parametrize(
+    ("host", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1:2", "2001:db8::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+    ],
+)
+def test_a_client_is_known_by_what_it_owns(host, network):
+    assert _network(host) == network
 
 
 # ------------------------------------------------------------------------------- messages

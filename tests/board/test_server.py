@@ -246,8 +246,8 @@ class forwarding:
         self._thread.start()
 
     def _run(self):
-        stream, _ = self._listener.accept()
-        self._server.serve(stream)
+        stream, address = self._listener.accept()
+        self._server.serve(stream, *address)
 
     def __exit__(self, *_):
         self._thread.join()

@@ -341,7 +341,7 @@ def test_an_unknown_format_is_refused(timeline, tmp_path):
 
 def test_without_matplotlib_the_message_says_what_to_install(timeline, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'vtaops\[report\]'"):
+    with pytest.raises(UnsupportedError, match=r"pip install 'matplotlib>=3\.8'"):
         spacetime(timeline)
     assert "cycles" in interactive(timeline)  # needs no matplotlib
 

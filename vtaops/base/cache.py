@@ -2,7 +2,9 @@
 
 Files that are loaded as machine code end with a hash of their content: the system's loader maps a
 library before checking it, so a truncated one would kill the process. ELF ignores trailing bytes. A
-hash does not authenticate, so folders and files that other users could have written are ignored.
+hash does not authenticate, so files that other users could have written are ignored. No folder and
+no link on the way to a file may be under another user's control either: he could put something else
+in its place between the check and the load.
 Files are created by an atomic rename, so processes can share a folder. Disk failures are not errors
 here: an entry that cannot be stored is rebuilt.
 """
@@ -11,9 +13,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import grp
 import hashlib
 import logging
 import os
+import pwd
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,6 +30,9 @@ from vtaops.base.temporary import TemporaryFolder, sweep_once
 
 PATIENCE = 5.0
 """Seconds to wait for another process before telling the user."""
+
+MOST_LINKS = 40
+"""Most symbolic links that Linux follows in one path."""
 
 _HASH_BYTES = hashlib.sha256().digest_size
 
@@ -49,12 +57,13 @@ def cache_directory(name: str) -> Path:
 def make_private(folder: Path) -> bool:
     """Create a cache folder; return whether only this user and root can write to it."""
     with suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for place in (*reversed(folder.parents), folder):
+            place.mkdir(mode=0o700, exist_ok=True)
     return _is_used(folder)
 
 
 def trusted(path: Path) -> bool:
-    """Whether a file and its folder exist and only this user and root could have written them.
+    """Whether a file exists and only this user and root control it and its folders.
 
     The first use of a folder removes temporaries left by killed processes.
     """
@@ -74,28 +83,93 @@ def checksum_ok(path: Path) -> bool:
 
 
 def _is_used(folder: Path) -> bool:
-    if _is_private(folder):
+    try:
+        foreign = _foreign(folder)
+    except OSError:
+        return False
+    if foreign is None:
         sweep_once(folder, ".*.tmp")
-        return True
-    if folder.is_dir():
-        _warn_of(folder)
-    return False
+    else:
+        _warn_of(folder, foreign)
+    return foreign is None
 
 
 def _is_private(path: Path) -> bool:
     try:
-        found = path.stat()
+        return _foreign(path) is None
     except OSError:
         return False
-    return found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
+
+
+def _foreign(path: Path) -> Path | None:
+    """Return the first place on the way to a path that another user controls, if there is one.
+
+    What belongs to this user or root, in a folder of which the same holds, no other user can
+    replace: not if he cannot write to the folder, nor if it is sticky, as ``/tmp`` is.
+
+    Raises
+    ------
+    OSError
+        If the path does not exist.
+    """
+    places = [*_way(path)]
+    for place in places:
+        found = place.lstat()
+        is_writable = _is_writable(found, is_end=place is places[-1])
+        if found.st_uid not in (0, os.geteuid()) or is_writable:
+            return place
+    return None
+
+
+def _way(path: Path) -> Iterator[Path]:
+    """Yield the folders and links that lead to a path, from the root on, and what it names."""
+    place, links = Path(), 0
+    parts = [*path.absolute().parts]
+    while parts:
+        part = parts.pop(0)
+        if part == "..":
+            place = place.parent
+            continue
+        place /= part
+        yield place
+        if place.is_symlink():
+            parts[:0] = place.readlink().parts
+            place, links = place.parent, links + 1
+            if links > MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def _is_writable(found: os.stat_result, *, is_end: bool) -> bool:
+    """Whether other users can write to a place, or rename what is in it."""
+    mode = found.st_mode
+    if stat.S_ISLNK(mode):
+        return False
+    if is_end:
+        return bool(mode & 0o022)
+    by_group = mode & 0o020 and not _is_own_group(found.st_gid)
+    return bool(mode & 0o002 or by_group) and not mode & stat.S_ISVTX
 
 
 @cache
-def _warn_of(folder: Path) -> None:
+def _is_own_group(number: int) -> bool:
+    """Whether a group is the user's own: of his name, with no other member.
+
+    Where users have such groups, their files are often writable to the group.
+    """
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(number)
+    except KeyError:
+        return False
+    return number == user.pw_gid and {group.gr_name, *group.gr_mem} == {user.pw_name}
+
+
+@cache
+def _warn_of(folder: Path, foreign: Path) -> None:
     _log.warning(
-        "the cache %s is not used, because other users can write it: chmod go-w it, or let "
-        "XDG_CACHE_HOME (for kernels VTAOPS_KERNEL_CACHE) name a folder of yours",
+        "the cache %s is not used, because other users control %s: chmod go-w it, if it is yours, "
+        "or let XDG_CACHE_HOME (for kernels VTAOPS_KERNEL_CACHE) name a folder of yours",
         folder,
+        foreign,
     )
 
 
@@ -105,11 +179,10 @@ def store(content: bytes, path: Path) -> None:
     Raises
     ------
     OSError
-        If the folder cannot be created or written, or others can write to it; `path` is then
-        unchanged.
+        If the folder cannot be created or written, or others control it; `path` is then unchanged.
     """
     if not make_private(path.parent):
-        raise OSError(errno.EACCES, "No folder that only this user can write", str(path.parent))
+        raise OSError(errno.EACCES, "No folder that only this user controls", str(path.parent))
     replace_file(path, content, 0o600)
 
 
@@ -119,8 +192,10 @@ def store_code(file: Path, path: Path) -> None:
     Raises
     ------
     OSError
-        As `store`.
+        As `store`, or if others control the folder of `file`.
     """
+    if not _is_used(file.parent):
+        raise OSError(errno.EACCES, "Other users control its folder", str(file))
     content = file.read_bytes()
     store(content + hashlib.sha256(content).digest(), path)
 

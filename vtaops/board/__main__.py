@@ -7,7 +7,6 @@ Needs only Python, NumPy and, on a board, PYNQ. If typer is installed, ``vtaops 
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 from vtaops.base.errors import VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
 from vtaops.board.faults import Fault, Faults
+from vtaops.board.log import start_log
 from vtaops.board.server import BoardServer, Limits
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGR
     """Serve and return the exit code. `programs` maps commands to program names, for the help."""
     options = _parser(programs).parse_args(arguments)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # before threads inherit it
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    start_log(2)
     try:
         _serve(options)
     except VTAError as error:

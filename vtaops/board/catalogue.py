@@ -282,8 +282,8 @@ class Catalogue:
 
 def _others(path: Path) -> str:
     return (
-        f"{path} is not used, because other users can write it or its folder: remove it, and "
-        "chmod go-w the folder, or let XDG_CACHE_HOME name a folder of yours"
+        f"{path} is not used, because other users can write it or a folder above it: remove it, "
+        "and chmod go-w the folder, or let XDG_CACHE_HOME name a folder of yours"
     )
 
 

@@ -70,6 +70,8 @@ class Limits:
         Maximum duration of a run.
     login_seconds, message_seconds : float
         Maximum duration of a login, and of the rest of a message once it has begun.
+    failure_seconds : float
+        Time after a login with a wrong secret in which no other one from its address is judged.
     idle_seconds : float
         Idle time after which a client must leave if all sessions are in use and another client
         connects.
@@ -83,6 +85,7 @@ class Limits:
     launch_seconds: float = 600.0
     login_seconds: float = 5.0
     message_seconds: float = 30.0
+    failure_seconds: float = 1.0
     idle_seconds: float = 600.0
 
 
@@ -173,7 +176,9 @@ class BoardServer(Closing):
         self._secret = secret
         self._folder = TemporaryFolder()
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)  # logins, or whose turn it is
         self._logins: dict[Connection, None] = {}  # in the order in which they began
+        self._turns: dict[str, float] = {}  # when the next login of an address is judged
         # Start of its idle time; infinity if it is not idle.
         self._open: dict[Connection, float] = {}
         self._thread: threading.Thread | None = None
@@ -205,9 +210,11 @@ class BoardServer(Closing):
             self._thread.join()
             self._thread = None
         self.accelerator.close()
-        with self._lock:
+        with self._changed:
             for connection in (*self._open, *self._logins):
                 connection.shutdown()
+            self._logins.clear()
+            self._changed.notify_all()
         self._listener.server_close()  # waits for the session threads
         self._folder.close()
 
@@ -218,23 +225,37 @@ class BoardServer(Closing):
 
     # ------------------------------------------------------------------------ sessions
 
-    def serve(self, stream: socket.socket) -> None:
-        """Serve one connection until it ends; its errors do not affect the others."""
+    def serve(self, stream: socket.socket, host: str, port: int) -> None:
+        """Serve one connection until it ends; its errors do not affect the others.
+
+        Parameters
+        ----------
+        stream : socket.socket
+            The connection.
+        host, port : str, int
+            Address of the client.
+        """
         connection = Connection(stream)
         if self.faults is not None:
             connection = FaultyConnection(stream, self.faults)
         with self._lock:
             self._logins[connection] = None
             if len(self._logins) > self.limits.logins:
-                next(iter(self._logins)).shutdown()
+                oldest = next(iter(self._logins))
+                del self._logins[oldest]
+                oldest.shutdown()
+                self._changed.notify_all()
         try:
-            if self._login(connection):
+            if reason := self._login(connection, _network(host)):
+                _log.warning("%s:%d refused: %s", host, port, reason)
+            else:
+                _log.info("%s:%d logged in", host, port)
                 with PynqDevice(self.accelerator) as device:
                     ClientHandler(self, connection, device).serve()
         except DeviceError as error:
-            _log.info("session ended: %s", error)
+            _log.info("%s:%d ended: %s", host, port, error)
         except Exception:
-            _log.exception("session failed")
+            _log.exception("%s:%d failed", host, port)
         finally:
             with self._lock:
                 self._logins.pop(connection, None)
@@ -278,7 +299,8 @@ class BoardServer(Closing):
             if connection in self._open:
                 self._open[connection] = moment
 
-    def _login(self, connection: Connection) -> bool:
+    def _login(self, connection: Connection, network: str) -> str:
+        """Log a client in; return why it was refused, if it was."""
         deadline = time.monotonic() + self.limits.login_seconds
         nonce = secrets.token_hex(NONCE_BYTES)
         hello = {"protocol": PROTOCOL_VERSION, "vtaops": package_version(), "nonce": nonce}
@@ -295,13 +317,17 @@ class BoardServer(Closing):
         reason = ""
         if login.get("op") != "login" or login.get("protocol") != PROTOCOL_VERSION:
             reason = f"this board speaks protocol {PROTOCOL_VERSION}"
+        elif not self._take_turn(connection, network, deadline):
+            reason = "too many logins with a wrong secret came from this address: try again later"
         elif not proves(login.get("proof"), self._secret, "client", *nonces):
             reason = "the shared secret is wrong"
-        elif not self._admit(connection):
-            reason = f"all {self.limits.sessions} sessions are in use"
+        else:
+            self._end_turn(network)
+            if not self._admit(connection):
+                reason = f"all {self.limits.sessions} sessions are in use"
         if reason:
             self._refuse(connection, reason)
-            return False
+            return reason
         config = self.accelerator.config
         answer = {
             "id": 0,
@@ -312,7 +338,32 @@ class BoardServer(Closing):
             "capabilities": asdict(self.accelerator.capabilities),
         }
         connection.send(answer, deadline=deadline)
-        return True
+        return ""
+
+    def _take_turn(self, connection: Connection, network: str, deadline: float) -> bool:
+        """Wait until a login of a network may be judged; return whether that is in time.
+
+        The turn ends by `_end_turn`, or after `failure_seconds`. So a secret cannot be guessed
+        faster by many connections, or by leaving before the answer; and who knows the secret
+        waits for nobody at another address.
+        """
+        with self._changed:
+            while connection in self._logins:
+                now = time.monotonic()
+                wait = self._turns.get(network, now) - now
+                if wait <= 0:
+                    waiting = {key: end for key, end in self._turns.items() if end > now}
+                    self._turns = {**waiting, network: now + self.limits.failure_seconds}
+                    return True
+                if now >= deadline:
+                    return False
+                self._changed.wait(min(wait, deadline - now))
+        return False
+
+    def _end_turn(self, network: str) -> None:
+        with self._changed:
+            self._turns.pop(network, None)
+            self._changed.notify_all()
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         deadline = time.monotonic() + self.limits.login_seconds
@@ -349,10 +400,19 @@ class _Listener(socketserver.ThreadingTCPServer):
         self._server = server
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        self._server.serve(request)
+        self._server.serve(request, *client_address[:2])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        _log.exception("connection of %s failed", client_address)
+        _log.exception("%s:%d failed", *client_address[:2])
+
+
+def _network(host: str) -> str:
+    """Return what one client surely owns: an address of IPv4, or 2^64 addresses of IPv6."""
+    address = ipaddress.ip_address(host.partition("%")[0])
+    if address.version == 4:
+        return host
+    mapped = address.ipv4_mapped
+    return str(mapped or ipaddress.IPv6Network((address, 64), strict=False))
 
 
 def is_loopback(host: str) -> bool:

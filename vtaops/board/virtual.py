@@ -224,7 +224,7 @@ def _simulator(name: str, config: HardwareConfig, capabilities: Capabilities) ->
         except ImportError as error:
             raise DeviceError(
                 f"a virtual board needs the simulator, which is native code and not in the wheel "
-                f"for boards ({error}); pip install vtaops as usual"
+                f"for boards ({error}); install vtaops as on a computer, not as on a board"
             ) from error
         return Fsim(config, capabilities=capabilities)
     return open_device(name, config)

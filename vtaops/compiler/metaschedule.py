@@ -20,6 +20,7 @@ from typing import Any
 import tvm
 
 from vtaops.base.errors import ScheduleError, UnsupportedError, VTAError
+from vtaops.base.optional import install_command
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.compiler.schedules import compile_schedule
 from vtaops.machine.config import HardwareConfig
@@ -30,9 +31,7 @@ try:
     import cloudpickle  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
     import psutil  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
 except ImportError as error:
-    raise UnsupportedError(
-        f"MetaSchedule needs {error.name}: pip install cloudpickle psutil (or 'vtaops[tune]')"
-    ) from error
+    raise UnsupportedError(f"MetaSchedule needs {error.name}: {install_command('tune')}") from error
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms

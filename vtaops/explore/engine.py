@@ -91,7 +91,7 @@ def dask_executor(client: Client | str) -> Executor:
     DeviceError
         If no scheduler answers at the address.
     """
-    dask = optional("distributed", "Dask", "a cluster needs", "'vtaops[explore]'")
+    dask = optional("distributed", "Dask", "a cluster needs", "explore")
     if isinstance(client, str):
         with raising(DeviceError, f"no Dask scheduler at {client!r}", OSError, ValueError):
             client = dask.Client(client, timeout=10)

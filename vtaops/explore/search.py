@@ -87,7 +87,7 @@ def search(
     for name, (value, least) in numbers.items():
         if value < least:
             raise ConfigError(f"{name} is {value}; it must be at least {least}")
-    optuna = optional("optuna", "Optuna", "the search over hardware needs", "'vtaops[explore]'")
+    optuna = optional("optuna", "Optuna", "the search over hardware needs", "explore")
     study = _study(optuna, objectives, population, seed, journal)
     timed = Timed(network, engine, effort, objectives)
     while (left := trials - len(study.trials)) > 0:

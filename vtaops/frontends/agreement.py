@@ -17,7 +17,7 @@ import numpy as np
 
 from vtaops.base.agreement import Agreement
 from vtaops.base.errors import FileMismatch, ModelError, ShapeError, UnsupportedError, VTAError
-from vtaops.base.optional import optional
+from vtaops.base.optional import install_command, optional
 from vtaops.base.shapes import Array
 from vtaops.frontends.importing import Shapes, import_model
 from vtaops.frontends.litert import compare, has_litert, runs
@@ -125,7 +125,7 @@ def _not_compared(source: Any) -> str:
     if not str(source).endswith(".tflite"):
         return ""
     if not has_litert():
-        return "LiteRT is not installed: pip install 'vtaops[litert]'"
+        return f"LiteRT is not installed: {install_command('litert')}"
     return "" if runs(Path(source)) else "LiteRT cannot run it"
 
 

@@ -64,7 +64,7 @@ def reference(path: Path, arrays: Sequence[Array]) -> Callable[[int], Array]:
     """
     purpose = "running TFLite's reference kernels needs"
     module = "ai_edge_litert.interpreter"
-    litert = optional(module, "ai-edge-litert", purpose, "'vtaops[litert]'")
+    litert = optional(module, "ai-edge-litert", purpose, "litert")
     interpreter = litert.Interpreter(
         str(path),
         experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,

