@@ -83,6 +83,12 @@ def compile(
             "LiteRT.",
         ),
     ] = False,
+    resident: Annotated[
+        bool,
+        Option(
+            "--resident", help="Weights that fit stay on the chip: later runs do not load them."
+        ),
+    ] = False,
     shapes: options.Shapes = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -95,7 +101,7 @@ def compile(
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
-    asked = {"host": host, "prove": not no_prove, "check": not no_check}
+    asked = {"host": host, "prove": not no_prove, "check": not no_check, "resident": resident}
     compiled = compiled_model(model, config, search, shapes=given, **asked)
     compiled.save(output)
     report = compiled.report()
@@ -637,6 +643,7 @@ def compiled_model(
     host: bool = False,
     prove: bool = True,
     check: bool = True,
+    resident: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -661,6 +668,7 @@ def compiled_model(
             host=host,
             prove=prove,
             check=check,
+            resident=resident,
             shapes=shapes,
         )
 

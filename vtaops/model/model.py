@@ -242,6 +242,18 @@ class Model:
         """
         return sum(program.cycles(timing) for program in self.programs)
 
+    def steady_cycles(self, timing: TimingParameters | None = None) -> int:
+        """Return the predicted cycles of a run whose weights are still on the chip.
+
+        Equal to `cycles` unless the model was compiled with ``resident=True``.
+
+        Parameters
+        ----------
+        timing : TimingParameters, optional
+            The machine; by default that of ``tsim``.
+        """
+        return sum(program.steady.cycles(timing) for program in self.programs)
+
     def verify(self) -> None:
         """Prove that every program is safe and deterministic on every device of its kind.
 

@@ -120,6 +120,7 @@ class Tsim(ConfiguredDevice):
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = PageAllocator(DRAM_BYTES, "the DRAM of tsim")
         self._performance = TsimPerformance()
+        self._launches = 0
 
     # ------------------------------------------------------------------ Device protocol
 
@@ -175,6 +176,12 @@ class Tsim(ConfiguredDevice):
             If the hardware reports a fault, an instruction accesses unallocated DRAM, FINISH is
             missing or does not complete last, or tokens remain at the end.
         """
+        self.relaunch(insn_address, count, timeout, resident=0, since=-1)
+
+    def relaunch(
+        self, insn_address: int, count: int, timeout: float, *, resident: int, since: int
+    ) -> int:
+        """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
         insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
         if insn_address % INSTRUCTION_BYTES:
             raise errors.DeviceError(
@@ -183,6 +190,10 @@ class Tsim(ConfiguredDevice):
             )
         with self._turn:
             self._interrupted.clear()
+            if since == self._launches:
+                insn_address += resident * INSTRUCTION_BYTES
+                count -= resident
+            self._launches += 1
             with self._lock:
                 model = self._open()
                 model.reset()
@@ -210,6 +221,7 @@ class Tsim(ConfiguredDevice):
                         f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
                     )
                 _raise_failure(model, result)
+            return self._launches
 
     def interrupt(self) -> None:
         """Stop a launch in another thread, which then raises a `DeviceError`."""
