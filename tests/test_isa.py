@@ -26,12 +26,11 @@ from vtaops.machine.isa import (
     Store,
     Unit,
     array_to_words,
-    disassemble,
     field_widths,
     layout_table,
-    tokens_text,
     words_to_array,
 )
+from vtaops.machine.text import disassemble, tokens_text
 
 DEFAULT = Encoding.of(HardwareConfig())
 CONFIGS = {name: HardwareConfig.load(name) for name in HardwareConfig.names()}
@@ -292,7 +291,7 @@ def test_where_the_extensions_lie():
     assert word == 5 | 1 << 7 | 1 << 9 | 63 << 27 | 0xFF << 33 | 0x80 << 41 | 31 << 57 | 2 << 69
     assert Encoding.of(EXTENDED).decode(word) == post
     text = " ".join(disassemble(post).split())
-    assert text == "POST * scale + -1 clip -128..0 row 31 +0,+2"
+    assert text == "POST * scale + -1 clip -128..0 row 31 +0,+2 with shift=63"
     assert disassemble(Post()).split() == ["POST", "off"]
     assert disassemble(product).endswith(" overwrite")
 

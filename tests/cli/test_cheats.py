@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vtaops.cli import app
-from vtaops.cli.exercise import is_confined
+from vtaops.program.confined import is_confined
 
 COURSE = Path(__file__).parents[2] / "examples" / "course"
 SOLUTIONS = COURSE.parent / "course_solutions"

@@ -37,7 +37,7 @@ from vtaops.cli.lists import fetch, list_
 from vtaops.cli.networks import compile, export, plan, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import report_app
-from vtaops.cli.run import disasm, run_app, tune, verify
+from vtaops.cli.run import asm, disasm, run_app, tune, verify
 from vtaops.cli.ulx3s import build_board
 
 
@@ -81,7 +81,7 @@ def common(
 
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
-    "Operators and programs": (run_app, disasm, verify, prove, tune),
+    "Operators and programs": (run_app, disasm, asm, verify, prove, tune),
     "Networks": (demo, quantize, evaluate, plan, compile, export),
     "Reports and lessons": (report_app, sweep, course_app),
     "Hardware": (hardware_app, flash, board_app, bitstream_app),

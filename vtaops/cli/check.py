@@ -23,10 +23,10 @@ import numpy as np
 import vtaops
 from vtaops.base import errors
 from vtaops.base.files import read_file
-from vtaops.cli.exercise import Submission, run_exercise
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.base import Operator
 from vtaops.program import Program
+from vtaops.program.confined import Submission, run_exercise
 from vtaops.program.timing import WAITS
 
 RULES = {

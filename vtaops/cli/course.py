@@ -19,8 +19,8 @@ from vtaops.base import errors
 from vtaops.base.data import data_directory
 from vtaops.base.files import write_file
 from vtaops.cli.check import judged
-from vtaops.cli.exercise import is_confined
 from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
+from vtaops.program.confined import is_confined
 from vtaops.report.files import FIGURE_SUFFIXES
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ def isa(
 
     Example: vtaops hardware isa pynq --decode 0x0000900200000862001c00400820022a
     """
-    from vtaops.machine.isa import Encoding, disassemble, layout_table, tokens_text
+    from vtaops.machine.isa import Encoding, layout_table
+    from vtaops.machine.text import disassemble, tokens_text
 
     hardware = HardwareConfig.load(config)
     encoding = Encoding.of(hardware)

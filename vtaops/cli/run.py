@@ -1,4 +1,4 @@
-"""The commands of `vtaops` for operators and programs: run, disasm, verify, tune.
+"""The commands of `vtaops` for operators and programs: run, disasm, asm, verify, tune.
 
 Contains only argument parsing and printing; see `vtaops.cli`.
 """
@@ -22,8 +22,8 @@ from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
 
-from vtaops.base.errors import DeviceError, ShapeError, UnsupportedError, raising
-from vtaops.base.files import exists, read_array
+from vtaops.base.errors import DeviceError, ProgramError, ShapeError, UnsupportedError, raising
+from vtaops.base.files import exists, read_array, read_file
 from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
@@ -239,6 +239,29 @@ def disasm(
     program = Program.load(file)
     listed = [{"name": type(i).__name__, **asdict(i)} for i in program.decode()] if as_json else []
     show(listed, as_json, program.disassemble())
+
+
+def asm(
+    file: Annotated[Path, Argument(help="A program as text, as `vtaops disasm` prints it.")],
+    *,
+    output: Annotated[Path, Option("--output", "-o", help="Where to write the program: .vta.")],
+    config: Annotated[
+        str, Option(help="Configuration of a text whose first line names none.")
+    ] = "",
+    as_json: options.AsJson = False,
+) -> None:
+    """Assemble a program from text, the inverse of disasm; errors name line and column.
+
+    Example: vtaops disasm c8.vta > c8.txt && vtaops asm c8.txt -o c8.vta
+    """
+    from vtaops.program import assemble
+
+    with raising(ProgramError, f"cannot read {file}", OSError, ValueError):
+        text = read_file(file).decode()
+    program = assemble(text, config or None)
+    program.save(output)
+    facts = {"instructions": len(program), "micro_ops": len(program.micro_ops)}
+    show({"file": str(output), **facts}, as_json, f"{output}: {program!r}")
 
 
 def verify(

@@ -1,5 +1,6 @@
-"""Programs as data: representation, file format, statistics, disassembly, verifier."""
+"""Programs as data: representation, file format, statistics, assembly text, verifier."""
 
+from vtaops.program.assembly import assemble
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, OperatorRecord, Program, Role
 from vtaops.program.statistics import Statistics
@@ -13,4 +14,5 @@ __all__ = [
     "ProgramBuilder",
     "Role",
     "Statistics",
+    "assemble",
 ]

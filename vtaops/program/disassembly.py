@@ -1,22 +1,28 @@
 """Programs as text: a summary, the buffers, the instructions, the micro-ops.
 
-Owns the layout only; `vtaops.machine.isa.disassemble` formats single instructions. Lines fit a
-terminal of 120 columns unless names or token lists are unusually long.
+Owns the layout only; `vtaops.machine.text` formats single instructions, and
+`vtaops.program.assembly` reads what is written here: the text holds everything but the certificate
+of a proof. Lines fit a terminal of 120 columns unless names or token lists are unusually long.
 
 Imports no TVM: a board installs this file.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from ast import literal_eval
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
 from vtaops.base.proof import CERTIFICATE
-from vtaops.machine import isa
-from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
+from vtaops.machine import isa, text
+from vtaops.machine.config import HardwareConfig
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program
 
 _TEXT_COLUMNS = 84
 """Maximum text width that moves the token column; longer lines push their own tokens."""
@@ -44,22 +50,56 @@ def _summary(program: Program) -> str:
         f"{len(program)} instructions, {len(program.micro_ops)} micro-ops, "
         f"{program.dram_nbytes} bytes of DRAM",
     ]
+    if config.name not in HardwareConfig.names() or HardwareConfig.load(config.name) != config:
+        lines.append(f"configuration {json.dumps(config.to_dict())}")
     stated = sorted(program.metadata.items())
-    lines += [f"{key}: {value}" for key, value in stated if key != CERTIFICATE]  # hashes
+    lines += [f"{key}: {_stated(value)}" for key, value in stated if key != CERTIFICATE]  # hashes
     for operator in program.operators:
         spans = ", ".join(f"{first}..{end - 1}" for first, end in operator.spans)
         name = f"{operator.name}: " if operator.name else ""
-        lines.append(f"{name}{operator.kind} in instructions {spans}")
+        lines.append(f"{name}{operator.kind} in instructions {spans}; {operator.macs} products")
         lines += [f"  {key}: {dict(getattr(operator, key))}" for key in ("parameters", "tiling")]
     return "\n".join(lines)
 
 
+def _stated(value: Any) -> str:
+    """Return a value of the metadata: text as it is, unless it reads like another value."""
+    if isinstance(value, str) and value.isprintable() and value == value.strip():
+        try:
+            literal_eval(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return value
+    return repr(value)
+
+
+COLUMNS = "name", "role", "shape", "dtype", "layout", "shape in DRAM", "bytes"
+
+
 def _buffers(program: Program) -> str:
-    rows = [("name", "role", "shape", "dtype", "layout", "shape in DRAM", "bytes")]
-    for b in program.buffers:
-        shape, packed = ("x".join(map(str, extents)) for extents in (b.shape, b.packed_shape))
-        rows.append((b.name, b.role.value, shape, b.dtype, b.layout.text, packed, str(b.nbytes)))
-    return _columns(rows, right={6})
+    rows = [COLUMNS, *map(_buffer_row, program.buffers)]
+    return _columns([(*row, "")[:8] for row in rows], right={6})
+
+
+def _buffer_row(buffer: Buffer) -> tuple[str, ...]:
+    """Return the row of a buffer in the table; what few buffers have is last, as a dictionary."""
+    shape, packed = ("x".join(map(str, e)) or "scalar" for e in (buffer.shape, buffer.packed_shape))
+    layout, view = buffer.layout, buffer.layout.view
+    optional = {
+        "logical": layout.logical or None,
+        "view": view.to_dict() if view else None,
+        "value": list(buffer.value) or None,
+        "offset": buffer.offset,
+        "fill": buffer.fill,
+    }
+    more = {key: value for key, value in optional.items() if value is not None}
+    row = quoted(buffer.name), buffer.role.value, shape, buffer.dtype, layout.text, packed
+    return (*row, str(buffer.nbytes), json.dumps(more) if more else "")
+
+
+def quoted(name: str) -> str:
+    """Return the name of a buffer, in quotes unless it is one plain word."""
+    plain = re.fullmatch(r"[^\s+;\"'{\\]+", name) and name not in ("micro-ops", "name")
+    return name if plain else json.dumps(name, ensure_ascii=False)
 
 
 # ---------------------------------------------------------------------------- instructions
@@ -78,27 +118,27 @@ def instruction_rows(program: Program) -> Iterator[tuple[str, str, str]]:
         except EncodingError as error:
             yield "?", str(error), ""
         else:
-            text = _instruction_text(program, i, relocation)
-            yield i.unit.name.lower(), text, isa.tokens_text(i)
+            line = _instruction_text(program, i, relocation)
+            yield i.unit.name.lower(), line, text.tokens_text(i)
 
 
 def _instructions(program: Program) -> list[str]:
     rows = list(instruction_rows(program))
-    width = min(_TEXT_COLUMNS, max((len(text) for _, text, _ in rows), default=0))
+    width = min(_TEXT_COLUMNS, max((len(line) for _, line, _ in rows), default=0))
     digits = max(4, len(str(len(rows))))
     return [
-        f"{index:>{digits}}  {unit:<7}  {text:<{width}}  {tokens}".rstrip()
-        for index, (unit, text, tokens) in enumerate(rows)
+        f"{index:>{digits}}  {unit:<7}  {line:<{width}}  {tokens}".rstrip()
+        for index, (unit, line, tokens) in enumerate(rows)
     ]
 
 
 def _instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
-    text = isa.disassemble(instruction)
+    line = text.disassemble(instruction)
     if relocation == NO_BUFFER or not isinstance(instruction, isa.Load | isa.Store):
-        return text
-    name = "micro-ops" if relocation == MICRO_OPS else program.buffers[relocation].name
+        return line
+    name = "micro-ops" if relocation == MICRO_OPS else quoted(program.buffers[relocation].name)
     base = instruction.dram_base
-    return text.replace(f" dram {base} ", f" {name}+{base} ", 1)
+    return line.replace(f" dram {base} ", f" {name}+{base} ", 1)
 
 
 # ------------------------------------------------------------------------------- micro-ops

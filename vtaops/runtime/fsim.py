@@ -26,7 +26,8 @@ from vtaops.machine.config import (
     Extension,
     HardwareConfig,
 )
-from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp, disassemble
+from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp
+from vtaops.machine.text import disassemble
 from vtaops.program.statistics import Statistics
 from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer

@@ -21,7 +21,8 @@ from vtaops.hardware.performance import launch_seconds
 from vtaops.hardware.registers import DESIGNS, RegisterMap
 from vtaops.machine.capabilities import Capabilities, Feature, without
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import AluOp, Store, disassemble
+from vtaops.machine.isa import AluOp, Store
+from vtaops.machine.text import disassemble
 from vtaops.ops import Conv2d, Gemm, Operator
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program, ProgramBuilder, Role

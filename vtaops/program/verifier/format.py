@@ -11,6 +11,7 @@ from vtaops.base.errors import EncodingError
 from vtaops.machine import isa
 from vtaops.machine.capabilities import PRESETS, Capabilities
 from vtaops.machine.config import Memory
+from vtaops.machine.text import disassemble
 from vtaops.program.features import first_unsupported
 from vtaops.program.program import Program
 from vtaops.program.verifier.rules import CheckedInstruction, Rule, reject
@@ -67,7 +68,7 @@ def check_finish(steps: list[CheckedInstruction]) -> None:
     """Check that the last instruction, and no other, is FINISH."""
     last = steps[-1].instruction if steps else None
     if not isinstance(last, isa.Finish):
-        found = f"it ends with {isa.disassemble(last)!r}" if last else "it is empty"
+        found = f"it ends with {disassemble(last)!r}" if last else "it is empty"
         reject(Rule.FINISH, "the program", f"{found}; the last instruction must be FINISH")
     for step in steps[:-1]:
         if isinstance(step.instruction, isa.Finish):

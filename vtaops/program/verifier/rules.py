@@ -7,7 +7,8 @@ from enum import Enum
 from typing import NoReturn
 
 from vtaops.base.errors import VerificationError
-from vtaops.machine.isa import Instruction, Unit, disassemble, tokens_text
+from vtaops.machine.isa import Instruction, Unit
+from vtaops.machine.text import disassemble, tokens_text
 
 TOKEN_CAPACITY = 255
 """Tokens that a queue holds on every known device: Chisel counts in 8 bits (reference 2.5)."""

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from vtaops.base import errors
 from vtaops.base.files import DOCUMENT, read_file
-from vtaops.program import Program
+from vtaops.program.program import Program
 
 MEMORY = 4 << 30
 """Address space of an exercise, in bytes."""

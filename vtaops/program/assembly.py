@@ -1,0 +1,286 @@
+"""Text to programs: the inverse of `vtaops.program.disassembly`, for people who write by hand.
+
+A text has up to four parts: a summary, and sections with the headings ``buffers``,
+``instructions`` and ``micro-ops``. Numbers of lines, names of units and what follows from other
+columns are read over, and so is what follows a semicolon. `vtaops.machine.text` reads the
+instructions.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from ast import literal_eval
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from vtaops.base.errors import ProgramError, VTAError
+from vtaops.machine import views
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import Encoding, Instruction, Unit
+from vtaops.machine.layout import Layout
+from vtaops.machine.text import Words, parse
+from vtaops.program.disassembly import COLUMNS
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, OperatorRecord, Program, Role
+
+_HEADINGS = re.compile(r"(buffers|instructions|micro-ops)\b(?!\+)")
+_UNITS = "|".join(unit.name.lower() for unit in Unit)
+_NUMBERED = re.compile(rf"\s*(\d+(?=\s))?\s*(({_UNITS})(?=\s))?")
+
+Lines = list[tuple[int, str]]
+"""Lines with their numbers, from 1."""
+
+
+def assemble(
+    text: str,
+    config: HardwareConfig | str | None = None,
+    buffers: Sequence[Buffer] | None = None,
+) -> Program:
+    """Return the program of a text, encoded but not verified.
+
+    ``assemble(program.disassemble())`` is `program`, without the certificate of its proof.
+
+    Parameters
+    ----------
+    text : str
+        The text, as `Program.disassemble` writes it or as a person does.
+    config : HardwareConfig or str, optional
+        The configuration of a text whose first line states none.
+    buffers : sequence of Buffer, optional
+        The buffers of a text that has no section of them.
+
+    Raises
+    ------
+    ProgramError
+        If the text is no program; the message begins with line and column. If configuration or
+        buffers are stated twice and differ, or not at all.
+    EncodingError
+        If a field does not fit its bits.
+    """
+    parts = _parts(text)
+    own, records = _summary(parts["summary"])
+    hardware = _agreed("configuration", own, None if config is None else HardwareConfig.of(config))
+    declared = tuple(_buffers(parts["buffers"])) if "buffers" in parts else None
+    known = _agreed("buffers", declared, None if buffers is None else tuple(buffers))
+    table, labels = _micro_ops(parts.get("micro-ops", []))
+    names = {buffer.name: number for number, buffer in enumerate(known)}
+    instructions, relocations = [], []
+    encoding = Encoding.of(hardware)
+    for number, line in parts.get("instructions", []):
+        cut = _NUMBERED.match(line)
+        words = Words(" " * cut.end() + line[cut.end() :] if cut else line, number, labels)
+        if not words.rest:
+            continue
+        instruction, buffer = parse(words)
+        instructions.append(instruction)
+        relocations.append(_relocation(words, buffer, names))
+    return Program(
+        config=hardware,
+        instructions=_encoded(encoding, instructions, parts.get("instructions", [])),
+        relocations=np.array(relocations, np.int32),
+        micro_ops=encoding.encode_micro_ops(table),
+        buffers=known,
+        **records,
+    )
+
+
+def _parts(text: str) -> dict[str, Lines]:
+    """Split a text into its summary and its sections."""
+    parts: dict[str, Lines] = {"summary": []}
+    current = "summary"
+    for number, line in enumerate(text.splitlines(), 1):
+        heading = _HEADINGS.match(line)
+        if heading and not (current == "summary" and ":" in line):
+            current = heading[1]
+            if current in parts:
+                raise ProgramError(f"line {number}, column 1: a second section {current!r}")
+            parts[current] = []
+        else:
+            parts[current].append((number, line))
+    return parts
+
+
+def _agreed(what: str, own: Any, given: Any) -> Any:
+    """Return what the text or the caller states; both must be equal."""
+    if own is None and given is None:
+        raise ProgramError(f"the text states no {what}, and none is given")
+    if own is not None and given is not None and own != given:
+        raise ProgramError(f"the text states another {what} than the one that is given")
+    return given if own is None else own
+
+
+def _encoded(encoding: Encoding, instructions: list[Instruction], lines: Lines) -> Any:
+    """Encode instructions; if one does not fit, name its line."""
+    try:
+        return encoding.encode_all(instructions)
+    except VTAError:
+        numbers = [number for number, line in lines if Words(line, number).rest]
+        for number, instruction in zip(numbers, instructions, strict=True):
+            try:
+                encoding.encode(instruction)
+            except VTAError as error:
+                raise ProgramError(f"line {number}, column 1: {error}") from error
+        raise
+
+
+def _relocation(words: Words, buffer: str, names: dict[str, int]) -> int:
+    if not buffer:
+        return NO_BUFFER
+    if buffer == "micro-ops":
+        return MICRO_OPS
+    name = _unquoted(buffer)
+    if name not in names:
+        words.back_to(buffer)
+        words.fail(f"there is no buffer {name!r}; there are {', '.join(names) or 'none'}")
+    return names[name]
+
+
+def _unquoted(text: str) -> str:
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
+# -------------------------------------------------------------------------------- summary
+
+
+def _summary(lines: Lines) -> tuple[HardwareConfig | None, dict[str, Any]]:
+    """Return the configuration of a summary, and the records of the program."""
+    stated = [(n, line) for n, line in lines if line.partition(";")[0].strip()]
+    if not stated:
+        return None, {}
+    (number, first), *others = stated
+    head = re.fullmatch(r"program for \S+ \((.*)\)(, fingerprint \w+)?\s*(;.*)?", first)
+    if head is None:
+        _refuse(number, "this is neither a section nor 'program for BITSTREAM (CONFIGURATION)'")
+    others = others[1:] if others and "instructions, " in others[0][1] else others
+    name, marker = head[1], "configuration "
+    if others and others[0][1].startswith(marker):
+        text = others.pop(0)[1].removeprefix(marker)
+        config = HardwareConfig.from_dict(_literal(number, text, json.loads), name=name)
+    elif name in HardwareConfig.names():
+        config = HardwareConfig.load(name)
+    else:
+        _refuse(number, f"{name!r} is not shipped; a line 'configuration {{...}}' must state it")
+    return config, _records(others)
+
+
+def _records(others: Lines) -> dict[str, Any]:
+    """Return metadata and operators, from the lines of a summary that state them."""
+    metadata, operators = {}, []
+    while others:
+        number, line = others.pop(0)
+        if [line.partition(":")[0] for _, line in others[:2]] == ["  parameters", "  tiling"]:
+            fields = [_literal(n, line.partition(": ")[2]) for n, line in others[:2]]
+            operators.append(_operator(number, line, *fields))
+            del others[:2]
+        else:
+            key, colon, value = line.partition(": ")
+            if not colon:
+                _refuse(number, f"{line!r} is not a line of a summary, such as 'key: value'")
+            metadata[key] = _literal(number, value, _value)
+    return {"metadata": metadata, "operators": tuple(operators)}
+
+
+def _operator(number: int, line: str, parameters: Any, tiling: Any) -> OperatorRecord:
+    found = re.fullmatch(r"(?:(.*): )?(\S*) in instructions (.*); (\d+) products", line)
+    if found is None:
+        _refuse(number, f"{line!r} is not the line of an operator")
+    spans = re.findall(r"(\d+)\.\.(-?\d+)", found[3])
+    return OperatorRecord(
+        name=found[1] or "",
+        kind=found[2],
+        parameters=parameters,
+        tiling=tiling,
+        macs=int(found[4]),
+        spans=tuple((int(first), int(last) + 1) for first, last in spans),
+    )
+
+
+def _value(text: str) -> Any:
+    try:
+        return literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _literal(number: int, text: str, read: Any = literal_eval) -> Any:
+    try:
+        return read(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        _refuse(number, f"{text[:80]!r} is not a value")
+
+
+def _refuse(number: int, reason: str) -> NoReturn:
+    raise ProgramError(f"line {number}, column 1: {reason}")
+
+
+# ------------------------------------------------------------------------------- sections
+
+
+def _buffers(lines: Lines) -> Iterator[Buffer]:
+    for number, line in lines:
+        words = Words(line, number)
+        if not words.rest or words.rest == " ".join(COLUMNS).split():
+            continue
+        name, role, shape, dtype, layout = (words.take(what) for what in COLUMNS[:5])
+        more = re.search(r' (\{".*\})', line)
+        optional = _literal(number, more[1], json.loads) if more else {}
+        extents = () if shape == "scalar" else tuple(words.value(e) for e in shape.split("x"))
+        view = optional.pop("view", None)
+        laid = layout, optional.pop("logical", ""), views.from_dict(view) if view else None
+        try:
+            value, own = tuple(optional.pop("value", ())), Layout(*laid)
+            yield Buffer(_unquoted(name), Role(role), extents, dtype, own, value, **optional)
+        except (ValueError, TypeError) as error:
+            _refuse(number, str(error))
+
+
+def _micro_ops(lines: Lines) -> tuple[list[tuple[int, ...]], dict[str, range]]:
+    """Return the rows of the table, and the labels with the rows that they name."""
+    table: list[tuple[int, ...]] = []
+    labels: dict[str, range] = {}
+    for number, line in lines:
+        words = Words(line, number)
+        if not words.rest or words.rest == ["range", "dst", "src", "wgt"]:
+            continue
+        label = ""
+        if words.rest[0].endswith(":"):
+            (label,) = words.match(r"([A-Za-z_][\w-]*):", "a label, such as taps:")
+            if label in labels:
+                words.fail(f"the label {label!r} is used twice", 1)
+        count = _rows(words, len(table))
+        columns = [_column(words, operand) for operand in ("dst", "src", "wgt")]
+        words.end()
+        if label:
+            labels[label] = range(len(table), len(table) + count)
+        table += [tuple(first + n * step for first, step in columns) for n in range(count)]
+    return table, labels
+
+
+_MOST = 1 << 20
+"""Rows of a table."""
+
+
+def _rows(words: Words, begin: int) -> int:
+    """Read how many rows a line gives: their range, ``x9``, or nothing for one."""
+    if re.fullmatch(r"x\d{1,7}", words.rest[0] if words.rest else ""):
+        count = int(words.take("")[1:])
+    elif words.rest and ".." in words.rest[0]:
+        rows = words.span("a range of rows")
+        if rows.start != begin:
+            words.fail(f"the rows begin at {rows.start}; {begin} rows stand before them", 1)
+        count = len(rows)
+    else:
+        return 1
+    if not 0 < count <= _MOST - begin:
+        words.fail(f"a line gives 1 row or more, and all together up to {_MOST}; not {count}", 1)
+    return count
+
+
+def _column(words: Words, operand: str) -> tuple[int, int]:
+    first = words.count(f"the first element of {operand}")
+    step = words.take("a step") if words.rest and words.rest[0][0] in "+-" else "0"
+    return first, words.value(step)
