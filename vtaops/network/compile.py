@@ -90,7 +90,8 @@ def compile_model(
     resident : bool
         Whether weights stay in the scratchpad between runs, as many as fit and save cycles. The
         first run, and one after a run of another program, takes longer: it loads them all before
-        it computes. The simulators keep them; boards load them in every run.
+        it computes. The simulators and Pynq boards keep them, also over a network; a ULX3S and
+        exported C load them in every run.
 
     Returns
     -------

@@ -29,7 +29,7 @@ from vtaops.machine.config import (
 from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp
 from vtaops.machine.text import disassemble
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
+from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes, as_resident
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
 _ERRORS = {
@@ -195,6 +195,7 @@ class Fsim(ConfiguredDevice):
         With a seed every launch begins with random scratchpads, so nothing is left out.
         """
         address, count, seconds = as_launch(insn_address, count, timeout)
+        resident, since = as_resident(resident, since, count)
         with self._turn:
             left_out = resident if since == self._launches and self._seed is None else 0
             self._launches += 1

@@ -183,6 +183,7 @@ class Tsim(ConfiguredDevice):
     ) -> int:
         """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
         insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
+        resident, since = arguments.as_resident(resident, since, count)
         if insn_address % INSTRUCTION_BYTES:
             raise errors.DeviceError(
                 f"the instruction address is {insn_address:#x}; it must be a multiple of "
