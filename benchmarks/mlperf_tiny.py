@@ -4,7 +4,7 @@
     python -m benchmarks mlperf_tiny --inputs 1000 --rtl --json benchmarks/results/mlperf_tiny.json
 
 Each model is compiled for two configurations with the extension ``exact`` and one without, and its
-weights stay on the chip, as many as fit (``resident=True``; cycles without that stand beside). All
+weights stay on the chip, as many as fit (``pin_weights=True``; cycles without that stand beside). All
 output values of its inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A
 whole inference on an XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`,
 behind a board's DRAM (`DRAMS`), at a clock that is assumed; the host's instructions on an emulated
@@ -114,7 +114,7 @@ def measure(path: Path, config: str, inputs: int, *, rtl: bool) -> dict[str, Any
     start = time.process_time()
     alone = vtaops.compile_model(path, config)
     compiled = time.process_time() - start
-    model = vtaops.compile_model(path, config, resident=True)
+    model = vtaops.compile_model(path, config, pin_weights=True)
     run, given = reference(path), model.graph.inputs[0]
     arrays = (sample(given.shape, n, (given.scale, given.zero_point)) for n in range(inputs))
     found = {"config": config, **differences(model, run, arrays)}

@@ -156,8 +156,8 @@ def run_network(seed: int) -> dict[str, Any]:
     graph = random_graph(seed, operators=6, free=seed % 2 == 1)
     arrays = random_graph_inputs(graph, seed)
     expected = evaluate_graph(graph, *arrays)
-    resident = seed % 3 == 0
-    model = vtaops.compile_model(graph, machine(seed), resident=resident)
+    pinned = seed % 3 == 0
+    model = vtaops.compile_model(graph, machine(seed), pin_weights=pinned)
     programs = [replace(program, config=hardware(seed)) for program in model.programs]
     latency = TimingParameters(dram_latency=2 + 13 * (seed % 8))
     cycles = {"timing model": sum(program.cycles(latency) for program in programs)}
@@ -166,7 +166,7 @@ def run_network(seed: int) -> dict[str, Any]:
         with opened() as device, vtaops.Session(device) as session:
             found = as_tuple(model.run(*arrays, session=session))
             cycles |= _cycles(side, device) if len(programs) == 1 else {}
-            if resident:
+            if pinned:
                 found += as_tuple(model.run(*arrays, session=session))
             if not all(map(np.array_equal, found, [*expected, *expected])):
                 differs.append(side)

@@ -588,19 +588,17 @@ def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
     ]
 
 
-def check(
-    graph: Graph, seed: int, config: str | HardwareConfig, *, resident: bool = False
-) -> Model:
+def check(graph: Graph, seed: int, config: str | HardwareConfig, *, pinned: bool = False) -> Model:
     """Compile a network, compare what its file computes with the executor, and return it.
 
     Where plain hardware multiplies with the nearest factors, which the plan tells, the graph is
-    that of the model. With `resident`, weights stay on the chip between three runs.
+    that of the model. With `pinned`, weights stay on the chip between three runs.
     """
-    model = vtaops.compile_model(graph, config, resident=resident)
+    model = vtaops.compile_model(graph, config, pin_weights=pinned)
     near = any("but for a step or two" in row.reason for row in model.plan)
     meant, read = model.graph if near else graph, loads(dumps(model))
     with Fsim(model.config) as device, vtaops.Session(device) as session:
-        for run in range(3 if resident else 1):
+        for run in range(3 if pinned else 1):
             arrays = random_inputs(graph, seed + run)
             found = read.run(*arrays, session=session)
             found = found if isinstance(found, tuple) else (found,)
@@ -625,20 +623,20 @@ def trial(case: str) -> Result:
     """Compile, verify, run and compare one network: ``free pynq/7``.
 
     With free scales the configuration has all extensions that its geometry allows; wide networks
-    have gates, PReLUs and moved pixels, too; of resident ones weights stay on the chip.
+    have gates, PReLUs and moved pixels, too; of pinned ones weights stay on the chip.
     """
     row, seed = case.split("/")
     kind, name = row.split()
     config = HardwareConfig.load(name)
-    free = kind in ("free", "resident")
+    free = kind in ("free", "pinned")
     if free:
         config = replace(config, extensions=tuple(Extension))
     graph = random_graph(int(seed), free=free, wide=kind == "wide")
     counts = {"networks": 1, "operators": len(graph.nodes)}
-    model = check(graph, int(seed), config, resident=kind == "resident")
+    model = check(graph, int(seed), config, pinned=kind == "pinned")
     on_vta = sum(step.where == "vta" for step in model.plan)
-    loads = sum(program.resident for program in model.programs)
-    return result(row, **counts, on_vta=on_vta, resident_loads=loads)
+    loads = sum(program.pinned for program in model.programs)
+    return result(row, **counts, on_vta=on_vta, pinned_loads=loads)
 
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
@@ -646,7 +644,7 @@ CAMPAIGN = Campaign(
     lambda count: [
         f"{kind} {config}/{seed}"
         for seed in range(count)
-        for kind in ("plain", "free", "wide", "resident")
+        for kind in ("plain", "free", "wide", "pinned")
         for config in CONFIGS
     ],
     trial,

@@ -383,7 +383,7 @@ def network(seed: int) -> Document | None:
     rng = random.Random(seed)
     try:
         graph, config = SmallGraph(seed).graph, rng.choice(CONFIGS)
-        model = vtaops.compile_model(graph, config, resident=seed % 3 == 0)
+        model = vtaops.compile_model(graph, config, pin_weights=seed % 3 == 0)
         data = artefact.dumps(model)
     except VTAError:
         return None

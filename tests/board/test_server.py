@@ -50,7 +50,7 @@ from vtaops.runtime.wire import (
 
 SECRET = b"a secret of more than sixteen bytes"
 SOON = 0.3  # seconds; timeouts that must happen
-AGAIN = {"resident": 0, "since": -1}
+AGAIN = {"pinned": 0, "since": -1}
 
 
 def small_network() -> Graph:
@@ -95,9 +95,9 @@ def test_a_session_gives_the_results_and_counters_of_the_simulator(design):
 
 
 def test_weights_stay_on_the_board_until_another_client_runs(server):
-    model = vtaops.compile_model(small_network(), CONFIG, resident=True)
+    model = vtaops.compile_model(small_network(), CONFIG, pin_weights=True)
     (program,), x = model.programs, np.ones(model.graph.inputs[0].shape, np.int8)
-    assert program.resident
+    assert program.pinned
     first = Session(server.address, CONFIG)
     with first, Session(server.address, CONFIG) as second:
         expected = model.run(x)

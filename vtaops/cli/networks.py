@@ -83,10 +83,10 @@ def compile(
             "LiteRT.",
         ),
     ] = False,
-    resident: Annotated[
+    pin_weights: Annotated[
         bool,
         Option(
-            "--resident", help="Weights that fit stay on the chip: later runs do not load them."
+            "--pin-weights", help="Weights that fit stay on the chip: later runs do not load them."
         ),
     ] = False,
     shapes: options.Shapes = None,
@@ -101,7 +101,7 @@ def compile(
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
-    asked = {"host": host, "prove": not no_prove, "check": not no_check, "resident": resident}
+    asked = {"host": host, "prove": not no_prove, "check": not no_check, "pin_weights": pin_weights}
     compiled = compiled_model(model, config, search, shapes=given, **asked)
     compiled.save(output)
     report = compiled.report()
@@ -643,7 +643,7 @@ def compiled_model(
     host: bool = False,
     prove: bool = True,
     check: bool = True,
-    resident: bool = False,
+    pin_weights: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -668,7 +668,7 @@ def compiled_model(
             host=host,
             prove=prove,
             check=check,
-            resident=resident,
+            pin_weights=pin_weights,
             shapes=shapes,
         )
 

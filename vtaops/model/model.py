@@ -245,7 +245,7 @@ class Model:
     def steady_cycles(self, timing: TimingParameters | None = None) -> int:
         """Return the predicted cycles of a run whose weights are still on the chip.
 
-        Equal to `cycles` unless the model was compiled with ``resident=True``.
+        Equal to `cycles` unless the model was compiled with ``pin_weights=True``.
 
         Parameters
         ----------

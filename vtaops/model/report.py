@@ -173,7 +173,7 @@ def report(
 
 def _saved(program: Program) -> int:
     """Return by how many cycles a run differs whose weights are still on the chip."""
-    return program.steady.cycles() - program.cycles() if program.resident else 0
+    return program.steady.cycles() - program.cycles() if program.pinned else 0
 
 
 def _tried(program: Program) -> str:

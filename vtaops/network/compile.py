@@ -56,7 +56,7 @@ def compile_model(
     prove: bool = True,
     check: bool | Sequence[Mapping[str, Array]] = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    resident: bool = False,
+    pin_weights: bool = False,
 ) -> Model:
     """Compile a network for a hardware configuration.
 
@@ -87,7 +87,7 @@ def compile_model(
         on two that are drawn over the range of each input.
     shapes : mapping of str to sequence of int, optional
         Shapes of inputs whose dimensions the model file leaves open.
-    resident : bool
+    pin_weights : bool
         Whether weights stay in the scratchpad between runs, as many as fit and save cycles. The
         first run, and one after a run of another program, takes longer: it loads them all before
         it computes. The simulators and Pynq boards keep them, also over a network; a ULX3S and
@@ -129,7 +129,7 @@ def compile_model(
     graph, decided = legal.graph, plan(legal, target)
     if not host:
         _judge(source, graph, decided)
-    model = compile_plan(graph, decided, Fragments(target, search, resident))
+    model = compile_plan(graph, decided, Fragments(target, search, pin_weights))
     if check is not False:
         samples = () if check is True else check
         model = model.replaced(
@@ -161,7 +161,7 @@ def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
     """Return the unverified model of a graph for the hardware of its plan."""
     target = fragments.target
     if sum(partition.lowered is not None for partition in decided.partitions) > 1:
-        fragments = replace(fragments, resident=False)  # each launch overwrites the other's
+        fragments = replace(fragments, pin_weights=False)  # each launch overwrites the other's
     stages: list[Stage] = []
     for partition in decided.partitions:
         if partition.lowered is None:

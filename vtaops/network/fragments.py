@@ -93,13 +93,13 @@ class Fragments:
         The hardware.
     search : "off", "fast" or "thorough"
         How to find tilings. Known results of searches are always used.
-    resident : bool
+    pin_weights : bool
         Whether weights stay on the chip between runs where that saves cycles.
     """
 
     target: Target
     search: Search = "off"
-    resident: bool = False
+    pin_weights: bool = False
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:

@@ -12,7 +12,7 @@ from vtaops.graph import Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.placement import ping_pong
-from vtaops.lowering.resident import candidates, staying, weights_of
+from vtaops.lowering.pinned import candidates, staying, weights_of
 from vtaops.network.fragments import Fragments, find_groups, finished
 from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
@@ -40,11 +40,11 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
         placed, loads = _placed(found, groups, numbers)
         steps = zip(region.steps, placed, strict=True)
         parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in steps]
-        return link(parts, buffers.all, metadata, interleave=lags, resident=loads)
+        return link(parts, buffers.all, metadata, interleave=lags, pinned=loads)
 
-    depth = fragments.target.config.wgt.depth * fragments.resident
+    depth = fragments.target.config.wgt.depth * fragments.pin_weights
     choices = map(linked, [(), *candidates(found, depth)])
-    program = min(choices, key=lambda p: p.steady.cycles()) if fragments.resident else linked(())
+    program = min(choices, key=lambda p: p.steady.cycles()) if fragments.pin_weights else linked(())
     return Region(
         nodes=region.names,
         program=program,

@@ -60,7 +60,7 @@ _HEADER_KEYS = {
     "micro_ops": int,
     "operators": list,
 }
-_OPTIONAL_HEADER_KEYS = {"resident": int}
+_OPTIONAL_HEADER_KEYS = {"pinned": int}
 """Optional keys of the header: for weights that stay."""
 _OPERATOR_KEYS = {
     "kind": str,
@@ -152,7 +152,7 @@ def _header(program: Program) -> dict[str, Any]:
         "metadata": dict(program.metadata),
         "micro_ops": len(program.micro_ops),
         "operators": [operator.as_dict() for operator in program.operators],
-        **({"resident": program.resident} if program.resident else {}),
+        **({"pinned": program.pinned} if program.pinned else {}),
     }
 
 
@@ -236,7 +236,7 @@ def _program(header: dict[str, Any], sections: memoryview) -> Program:
         buffers=_buffers(header["buffers"]),
         metadata=header["metadata"],
         operators=tuple(map(_operator, header["operators"])),
-        resident=header.get("resident", 0),
+        pinned=header.get("pinned", 0),
     )
 
 

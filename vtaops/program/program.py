@@ -263,7 +263,7 @@ class Program:
         JSON-like description for display: capabilities, network.
     operators : tuple of OperatorRecord
         The operators that it computes, with the instructions of each.
-    resident : int
+    pinned : int
         Leading LOADs whose elements no other instruction writes: a run that follows another one on
         the same device, with the same parameters, may start behind them.
 
@@ -281,13 +281,13 @@ class Program:
     buffers: tuple[Buffer, ...]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     operators: tuple[OperatorRecord, ...] = ()
-    resident: int = 0
+    pinned: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.instructions)
-        if not 0 <= self.resident <= count:
+        if not 0 <= self.pinned <= count:
             raise ProgramError(
-                f"{self.resident} loads are resident; the program has {count} instructions"
+                f"{self.pinned} loads are pinned; the program has {count} instructions"
             )
         for name, dtype, shape in (
             ("instructions", np.uint64, (count, 2)),
@@ -378,16 +378,16 @@ class Program:
     @cached_property
     def steady(self) -> Program:
         """What a run executes whose weights are still on the chip, to count and to time it."""
-        if not self.resident:
+        if not self.pinned:
             return self
-        n = self.resident
+        n = self.pinned
         operators = tuple(
             replace(o, spans=tuple((max(0, a - n), b - n) for a, b in o.spans if b > n))
             for o in self.operators
         )
         words, relocations = self.instructions[n:], self.relocations[n:]
         return replace(
-            self, instructions=words, relocations=relocations, operators=operators, resident=0
+            self, instructions=words, relocations=relocations, operators=operators, pinned=0
         )
 
     # -------------------------------------- operations on programs; each in a separate file

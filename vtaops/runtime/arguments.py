@@ -72,7 +72,7 @@ def as_launch(address: object, count: object, timeout: object) -> tuple[int, int
     )
 
 
-def as_resident(resident: object, since: object, count: int) -> tuple[int, int]:
+def as_pinned(pinned: object, since: object, count: int) -> tuple[int, int]:
     """Return the further arguments of `vtaops.runtime.device.HoldingDevice.relaunch`.
 
     Raises
@@ -81,7 +81,7 @@ def as_resident(resident: object, since: object, count: int) -> tuple[int, int]:
         If one is out of range; the message names it.
     """
     return (
-        as_integer("the number of resident loads", resident, 0, count),
+        as_integer("the number of pinned loads", pinned, 0, count),
         as_integer("the number of the launch before", since, -1, (1 << 63) - 1),
     )
 

@@ -128,7 +128,7 @@ class LoadedProgram(Closing):
         self._buffers: dict[str, DeviceBuffer] = {}  # buffers outside the arena
         self._closed = False
         self._turn = ForkLock()
-        self._resident = program.resident if self._keeps() else 0
+        self._pinned = program.pinned if self._keeps() else 0
         self._last_launch = -1
         # The device may cache data that are the same in most runs.
         self._write_constant = device.write
@@ -137,16 +137,16 @@ class LoadedProgram(Closing):
         self._place()
 
     def _keeps(self) -> bool:
-        """Whether what resident loads read is the same in all runs."""
-        read = set(self.program.relocations[: self.program.resident].tolist())
+        """Whether what pinned loads read is the same in all runs."""
+        read = set(self.program.relocations[: self.program.pinned].tolist())
         arguments = {buffer.name for buffer in self._inputs}
         return all(self.program.buffers[index].name not in arguments for index in read)
 
     def _launch(self, timeout: float) -> None:
         address, count, device = self._instructions.address, len(self.program), self.device
-        if self._resident and isinstance(device, HoldingDevice):
+        if self._pinned and isinstance(device, HoldingDevice):
             self._last_launch = device.relaunch(
-                address, count, timeout, resident=self._resident, since=self._last_launch
+                address, count, timeout, pinned=self._pinned, since=self._last_launch
             )
         else:
             device.launch(address, count, timeout)

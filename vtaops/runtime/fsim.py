@@ -29,7 +29,7 @@ from vtaops.machine.config import (
 from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp
 from vtaops.machine.text import disassemble
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes, as_resident
+from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes, as_pinned
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
 _ERRORS = {
@@ -185,19 +185,19 @@ class Fsim(ConfiguredDevice):
             If an instruction is invalid or accesses memory out of bounds (the message names it), if
             FINISH is missing or does not complete last, or if tokens remain at the end.
         """
-        self.relaunch(insn_address, count, timeout, resident=0, since=-1)
+        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
 
     def relaunch(
-        self, insn_address: int, count: int, timeout: float, *, resident: int, since: int
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
     ) -> int:
         """Run a program again; see `vtaops.runtime.device.HoldingDevice`.
 
         With a seed every launch begins with random scratchpads, so nothing is left out.
         """
         address, count, seconds = as_launch(insn_address, count, timeout)
-        resident, since = as_resident(resident, since, count)
+        pinned, since = as_pinned(pinned, since, count)
         with self._turn:
-            left_out = resident if since == self._launches and self._seed is None else 0
+            left_out = pinned if since == self._launches and self._seed is None else 0
             self._launches += 1
             self._call(
                 self._native.launch,

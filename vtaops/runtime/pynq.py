@@ -223,13 +223,13 @@ class Accelerator:
             self._counted = self._registers.performance()
 
     def launch(
-        self, insn_address: int, count: int, timeout: float, resident: int = 0, since: int = -1
+        self, insn_address: int, count: int, timeout: float, pinned: int = 0, since: int = -1
     ) -> Launched:
         """Run instructions until FINISH; see `vtaops.runtime.device.HoldingDevice.relaunch`."""
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
             registers = self._ready()
-            left_out = resident if since == self._launches else 0
+            left_out = pinned if since == self._launches else 0
             self._launches += 1
             insn_address += left_out * INSTRUCTION_BYTES
             count -= left_out
@@ -458,14 +458,14 @@ class PynqDevice(BoardDevice):
         DeviceTimeout
             If FINISH does not complete in time.
         """
-        self.relaunch(insn_address, count, timeout, resident=0, since=-1)
+        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
 
     def relaunch(
-        self, insn_address: int, count: int, timeout: float, *, resident: int, since: int
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
     ) -> int:
         """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
         insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
-        resident, since = arguments.as_resident(resident, since, count)
+        pinned, since = arguments.as_pinned(pinned, since, count)
         with self._lock:
             self._check_open()
             words = self._instructions(insn_address, count)
@@ -477,7 +477,7 @@ class PynqDevice(BoardDevice):
                         block.dirty = False
             for block in self._blocks:
                 block.stale = True
-            launched = self._accelerator.launch(insn_address, count, timeout, resident, since)
+            launched = self._accelerator.launch(insn_address, count, timeout, pinned, since)
             self._statistics += self._counted(words[launched.left_out :])
             if launched.performance is not None:
                 self._performance += launched.performance

@@ -73,7 +73,7 @@ def link(
     metadata: Mapping[str, Any] | None = None,
     *,
     interleave: Mapping[range, int] | None = None,
-    resident: Mapping[int, Operation] | None = None,
+    pinned: Mapping[int, Operation] | None = None,
 ) -> Program:
     """Link fragments to a program that runs them one after the other.
 
@@ -89,8 +89,8 @@ def link(
     interleave : mapping of range to int
         Ranges of consecutive parts to interleave, and the lag of each
         (`vtaops.lowering.passes.interleave.interleaved`).
-    resident : mapping of int to Operation
-        For parts whose weights stay, the LOAD of these (`vtaops.lowering.resident`).
+    pinned : mapping of int to Operation
+        For parts whose weights stay, the LOAD of these (`vtaops.lowering.pinned`).
 
     Returns
     -------
@@ -105,10 +105,10 @@ def link(
     operations = [o for number, part in enumerate(parts) for o in bind(part, number, buffers)]
     once = [
         o
-        for number, load in (resident or {}).items()
+        for number, load in (pinned or {}).items()
         for o in bind(_only(load, parts[number]), number, buffers)
     ]
-    return assemble(operations, parts, buffers, metadata, interleave=interleave, resident=once)
+    return assemble(operations, parts, buffers, metadata, interleave=interleave, pinned=once)
 
 
 def _only(operation: Operation, part: Part) -> Part:
@@ -154,7 +154,7 @@ def assemble(
     metadata: Mapping[str, Any] | None = None,
     *,
     interleave: Mapping[range, int] | None = None,
-    resident: Sequence[Operation] = (),
+    pinned: Sequence[Operation] = (),
 ) -> Program:
     """Assemble bound operations to a program, without modifying them.
 
@@ -164,7 +164,7 @@ def assemble(
         From `bind`, in the order of the program.
     parts, buffers, metadata, interleave
         As `link`.
-    resident : sequence of Operation
+    pinned : sequence of Operation
         LOADs of weights that stay. They need no tokens: what reads the weights also waits for later
         loads, and the load unit is in order.
     """
@@ -182,9 +182,9 @@ def assemble(
     ordered, places, flags = insert_tokens(placed)
     moved = np.array([*firsts, 0])[places]
     columns = np.column_stack([moved, moved, flags])
-    columns = np.vstack([np.zeros((len(resident), columns.shape[1]), columns.dtype), columns])
+    columns = np.vstack([np.zeros((len(pinned), columns.shape[1]), columns.dtype), columns])
     added = dict(zip(("uop_begin", "uop_end", *FLAGS), columns.T, strict=True))
-    ordered = [*resident, *ordered]
+    ordered = [*pinned, *ordered]
     return Program(
         config=config,
         instructions=Encoding.of(config).encode_all([o.instruction for o in ordered], added),
@@ -193,7 +193,7 @@ def assemble(
         buffers=tuple(buffers),
         metadata=metadata or {},
         operators=_records(ordered, parts),
-        resident=len(resident),
+        pinned=len(pinned),
     )
 
 

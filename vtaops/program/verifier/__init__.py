@@ -48,10 +48,10 @@ Proof sketch.
 5. *Fill.* What is read of a filled buffer before it is written is never written: not earlier in
    this run (then it would not be read unwritten), not later, and in no other run, which executes
    the same instructions. So it holds the fill.
-6. *Residence.* A run may leave out the first `Program.resident` instructions if the run before it,
+6. *Pinned.* A run may leave out the first `Program.pinned` instructions if the run before it,
    on the same device, was one of the same program with the same PARAMETER buffers. They are LOADs
    without tokens, so 1 to 3 hold without them, and a clock orders no access by them alone: if one
-   orders k behind a resident LOAD, k is in the load unit or waits for a later LOAD, which a
+   orders k behind a pinned LOAD, k is in the load unit or waits for a later LOAD, which a
    run without them executes too. Only the load unit writes their memories, and no other LOAD
    writes their elements; so these hold at the end of the run before what the LOADs would bring.
 

@@ -58,8 +58,8 @@ class Rule(Enum):
     """Conflicting accesses of different units are ordered by tokens."""
     CAPABILITY = "capability"
     """The device has every feature that the program uses."""
-    RESIDENT = "resident"
-    """A resident LOAD takes no token and sends none, fills a memory that only the load unit writes,
+    PINNED = "pinned"
+    """A pinned LOAD takes no token and sends none, fills a memory that only the load unit writes,
     from a PARAMETER or CONSTANT buffer, and no later instruction writes its elements."""
     COMPLETION = "completion"
     """FINISH happens after every other instruction."""

@@ -176,14 +176,14 @@ class Tsim(ConfiguredDevice):
             If the hardware reports a fault, an instruction accesses unallocated DRAM, FINISH is
             missing or does not complete last, or tokens remain at the end.
         """
-        self.relaunch(insn_address, count, timeout, resident=0, since=-1)
+        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
 
     def relaunch(
-        self, insn_address: int, count: int, timeout: float, *, resident: int, since: int
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
     ) -> int:
         """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
         insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
-        resident, since = arguments.as_resident(resident, since, count)
+        pinned, since = arguments.as_pinned(pinned, since, count)
         if insn_address % INSTRUCTION_BYTES:
             raise errors.DeviceError(
                 f"the instruction address is {insn_address:#x}; it must be a multiple of "
@@ -192,8 +192,8 @@ class Tsim(ConfiguredDevice):
         with self._turn:
             self._interrupted.clear()
             if since == self._launches:
-                insn_address += resident * INSTRUCTION_BYTES
-                count -= resident
+                insn_address += pinned * INSTRUCTION_BYTES
+                count -= pinned
             self._launches += 1
             with self._lock:
                 model = self._open()

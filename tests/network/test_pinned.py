@@ -40,27 +40,27 @@ def chain(layers: int = 3, channels: int = 16) -> Graph:
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return vtaops.compile_model(chain(), "pynq_512", resident=True)
+    return vtaops.compile_model(chain(), "pynq_512", pin_weights=True)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_networks_equal_the_executor_in_every_run(seed):
-    check(random_graph(seed, free=True), seed, EXTENDED, resident=True)
+    check(random_graph(seed, free=True), seed, EXTENDED, pin_weights=True)
 
 
 def test_random_networks_keep_weights():
     """What the test above relies on."""
     models = [
-        vtaops.compile_model(random_graph(seed, free=True), EXTENDED, resident=True, prove=False)
+        vtaops.compile_model(random_graph(seed, free=True), EXTENDED, pin_weights=True, prove=False)
         for seed in SEEDS
     ]
-    assert sum(program.resident for model in models for program in model.programs) > len(SEEDS)
+    assert sum(program.pinned for model in models for program in model.programs) > len(SEEDS)
 
 
 def test_later_runs_load_no_weights_and_take_the_predicted_cycles(model):
     (program,) = model.programs
     whole, steady = program.stats(), program.steady.stats()
-    assert program.resident == 3
+    assert program.pinned == 3
     assert whole.wgt_load_nbytes == steady.wgt_load_nbytes + 3 * 16 * 16 * 9
     assert model.steady_cycles() < vtaops.compile_model(chain(), "pynq_512").cycles()
     report = model.report()
@@ -85,7 +85,7 @@ def test_the_rtl_takes_these_cycles(model):
 def test_a_run_after_another_program_loads_its_weights_again(model, between):
     (program,), (array,) = model.programs, random_inputs(model.graph, 0)
     expected = evaluate(model.graph, array)[0]
-    other = vtaops.compile_model(chain(2), "pynq_512", resident=True)
+    other = vtaops.compile_model(chain(2), "pynq_512", pin_weights=True)
     with Fsim(model.config) as device, vtaops.Session(device) as session:
         model.run(array, session=session)
         device.reset_stats()
@@ -108,7 +108,7 @@ def test_other_weights_are_loaded(model):
     graph = chain()
     for node in graph.nodes:
         node.op.weight[:] = -node.op.weight
-    negative = vtaops.compile_model(graph, "pynq_512", resident=True)
+    negative = vtaops.compile_model(graph, "pynq_512", pin_weights=True)
     (array,) = random_inputs(graph, 1)
     with Fsim(model.config) as device, vtaops.Session(device) as session:
         for one in (model, negative, negative, model, model):
@@ -126,16 +126,16 @@ def test_random_scratchpads_are_never_trusted(model):
 
 def test_launches_that_overwrite_each_other_keep_nothing():
     graph = random_graph(5)  # several regions
-    model = vtaops.compile_model(graph, "pynq", resident=True)
-    assert len(model.programs) == 1 or not any(program.resident for program in model.programs)
+    model = vtaops.compile_model(graph, "pynq", pin_weights=True)
+    assert len(model.programs) == 1 or not any(program.pinned for program in model.programs)
 
 
 def test_the_file_says_so_and_the_proof_covers_it(model):
     (program,) = model.programs
-    assert loads(dumps(program)).resident == 3
+    assert loads(dumps(program)).pinned == 3
     assert not any(vtaops.prove(model).unproven)
-    with pytest.raises(ProgramError, match="-1 loads are resident"):
-        replace(program, resident=-1)
+    with pytest.raises(ProgramError, match="-1 loads are pinned"):
+        replace(program, pinned=-1)
 
 
 def changed(program: Program, row: int, **fields: int) -> Program:
@@ -158,10 +158,10 @@ def test_the_verifier_refuses_what_does_not_stay(model):
         operators=(),
     )
     for wrong, reason in (
-        (replace(program, resident=4), "a resident instruction is a LOAD"),
+        (replace(program, pinned=4), "a pinned instruction is a LOAD"),
         (changed(program, 1, push_next=1), "token"),
-        (twice, "element 0 of what it writes is resident"),
+        (twice, "element 0 of what it writes is pinned"),
     ):
         with pytest.raises(VerificationError, match=reason):
             wrong.verify()
-    replace(program, resident=2).verify()  # fewer stay than may
+    replace(program, pinned=2).verify()  # fewer stay than may

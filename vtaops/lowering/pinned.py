@@ -2,7 +2,7 @@
 
 A fragment loads its weights tile by tile, into places that it uses again. `staying` gives every
 tile a place of its own instead: one LOAD at the begin of the program fills them all, and later runs
-leave it out (`Program.resident`).
+leave it out (`Program.pinned`).
 """
 
 from __future__ import annotations
