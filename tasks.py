@@ -16,6 +16,13 @@ LOCK = [
     *("-m", "uv", "pip", "compile", "--quiet", "--upgrade", "--universal", "--python-version=3.11"),
     *("--generate-hashes", "--no-header", "--no-annotate"),
 ]
+OLDEST = [
+    *("-m", "uv", "pip", "compile", "--quiet", "--upgrade", "--only-binary=:all:"),
+    *("--generate-hashes", "--no-header", "--no-annotate", "--resolution=lowest-direct"),
+]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""Those that `tests/wheel/pythons.py` tries."""
+
 EXTRAS = ["--extra=test", "--extra=lint", "--extra=docs"]
 TASKS: dict[str, tuple[str, list[list[str]]]] = {
     "lint": (
@@ -42,11 +49,19 @@ TASKS: dict[str, tuple[str, list[list[str]]]] = {
         [["tests/wheel/pythons.py", ".wheel/wheel"]],
     ),
     "lock": (
-        "write the hashes of CI's environment anew: .ci/*.txt",
+        "write the hashes of all that CI installs anew: .ci/*.txt",
         [
             [*LOCK, "pyproject.toml", *EXTRAS, "-o", ".ci/requirements.txt"],
-            [*LOCK, ".ci/build.in", "-o", ".ci/build.txt"],
-            [*LOCK, ".ci/uv.in", "-o", ".ci/uv.txt"],
+            [*LOCK, "pyproject.toml", "-o", ".ci/newest.txt"],
+            *(
+                [*LOCK, f".ci/{name}.in", "-o", f".ci/{name}.txt"]
+                for name in ("build", "uv", "ffi", "wheels")
+            ),
+            *(
+                [*OLDEST, f"--python-version={v}", "pyproject.toml", "-o", f".ci/lowest-{v}.txt"]
+                for v in PYTHONS
+            ),
+            [*OLDEST, "--python-version=3.10", ".ci/board.in", "-o", ".ci/board.txt"],
         ],
     ),
     "bench": ("a benchmark: bench -- NAME [options]", [["-m", "benchmarks"]]),

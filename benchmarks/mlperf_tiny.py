@@ -4,14 +4,14 @@
     python -m benchmarks mlperf_tiny --inputs 1000 --rtl --json benchmarks/results/mlperf_tiny.json
 
 Each model is compiled for two configurations with the extension ``exact`` and one without, and its
-weights stay on the chip, as many as fit (``pin_weights=True``; cycles without that stand beside). All
-output values of its inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A
-whole inference on an XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`,
-behind a board's DRAM (`DRAMS`), at a clock that is assumed; the host's instructions on an emulated
-ARM at one a cycle; and what the driver of a virtual board does to registers and caches, at assumed
-costs (`trials.host_cost`). Energy is an estimate from published numbers (`vtaops.program.energy`),
-beside what boards of published runs take; the area is that of the model (`vtaops.explore.area`).
-Peers are rows of the results that MLCommons publishes.
+weights are pinned, as many as fit; cycles without that stand beside. All output values of its
+inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A whole inference on an
+XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`, behind a board's DRAM
+(`DRAMS`), at a clock that is assumed; the host's instructions on an emulated ARM at one a cycle;
+and what the driver of a virtual board does to registers and caches, at assumed costs
+(`trials.host_cost`). Energy is an estimate from published numbers (`vtaops.program.energy`), beside
+what boards of published runs take; the area is that of the model (`vtaops.explore.area`). Peers are
+rows of the results that MLCommons publishes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,10 @@ import shutil
 
 import pytest
 
-from trials.hostile_names import READERS, WRITERS, hostile, reads, writes
+from trials.hostile_names import READERS, WRITERS, browser, hostile, reads, writes
+
+ANY = "pictures", "name of a folder"
+"""What may have any name."""
 
 ATTACKS = "*/ int ran = 1; /*", "} ; set ran 1 ; {", "<!--<script>", "\x1b[2J", "$\\frac{$"
 
@@ -14,6 +17,8 @@ ATTACKS = "*/ int ran = 1; /*", "} ; set ran 1 ; {", "<!--<script>", "\x1b[2J", 
 def test_nothing_of_a_name_leaves_its_place_in_what_is_written(writer):
     if writer == "C" and not shutil.which("gcc"):
         pytest.skip("gcc is not installed")
+    if writer.endswith("Chromium") and not browser():
+        pytest.skip("needs selenium, chromium and chromium-driver")
     for name in ATTACKS:
         assert writes(writer, name) == "written"
     chance = random.Random(7)
@@ -25,4 +30,4 @@ def test_nothing_of_a_name_leaves_its_place_in_what_is_written(writer):
 def test_files_with_hostile_names_are_refused_or_show_nothing_that_terminals_obey(kind):
     chance = random.Random(8)
     said = {reads(kind, hostile(chance), chance) for _ in range(20)}
-    assert said == {"read", "refused"}
+    assert said == ({"read"} if kind in ANY else {"read", "refused"})

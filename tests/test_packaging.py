@@ -98,6 +98,10 @@ def test_the_workflows():
         "ubuntu-24.04",
         "ubuntu-24.04-arm",
     }
+    jobs = workflow("release.yml")["jobs"]
+    assert jobs["build"]["uses"] == "./.github/workflows/wheels.yml"
+    assert (jobs["attest"]["needs"], jobs["publish"]["needs"]) == ("build", "attest")
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}  # no secret, no token of PyPI
 
 
 def locked(name):
@@ -126,15 +130,47 @@ def test_the_environment_of_continuous_integration_is_known_by_its_hashes():
     for r in map(Requirement, project["build-system"]["requires"]):
         assert any(map(r.specifier.contains, built[canonicalize_name(r.name)])), r
     assert {*locked("uv.txt")} == {"uv"}
-    environment = (ROOT / ".ci" / "run").read_text().partition("environment() {")[2]
-    installs = re.findall(r"pip install .*", environment.partition("}\n")[0].partition("fi\n")[0])
-    assert len(installs) == 3
-    assert all("--require-hashes" in i or "--build-constraints" in i for i in installs)
+    for name in ("newest.txt", *(f"lowest-{version}.txt" for version in tasks.PYTHONS)):
+        known = locked(name)
+        for r in wanted:
+            if r.marker is None or r.marker.evaluate(default_environment() | {"extra": ""}):
+                assert any(map(r.specifier.contains, known[canonicalize_name(r.name)])), (name, r)
 
 
-@pytest.mark.parametrize("name", ["ci.yml", "wheels.yml"])
+INSTALLING = (
+    *(".ci/run", "tests/wheel/run.sh", "tests/wheel/pythons.py", "tests/board/armv7/run.sh"),
+    *(".github/workflows/ci.yml", ".github/workflows/wheels.yml", ".github/workflows/release.yml"),
+)
+"""What continuous integration and releases run that installs packages."""
+
+
+@pytest.mark.parametrize("name", INSTALLING)
+def test_all_that_is_installed_is_known_by_its_hashes(name):
+    """Or is a wheel made here, without its dependencies, or comes from no index."""
+    text = (
+        (ROOT / name)
+        .read_text()
+        .replace("\\\n", " ")
+        .replace('", "', " ")
+        .replace("\n        *", "")
+    )
+    commands = [
+        line for line in text.splitlines() if re.search(r"\b(pip install|uv build|build --)", line)
+    ]
+    ways = r"--require-hashes|--no-deps|--no-index|\*hashes|\*numpy"
+    assert all(re.search(ways, command) for command in commands), commands
+    assert not re.search(r"pipx|uvx|pip wheel|uv tool|npx|curl |wget ", text)
+
+
+def test_each_list_of_hashes_is_written_by_the_lock():
+    written = {word for step in tasks.TASKS["lock"][1] for word in step if word.endswith(".txt")}
+    assert written == {f".ci/{path.name}" for path in (ROOT / ".ci").glob("*.txt")}
+
+
+@pytest.mark.parametrize("name", ["ci.yml", "wheels.yml", "release.yml"])
 def test_actions_are_pinned_by_their_commits(name):
-    used = re.findall(r"uses: (\S+)(.*)", (ROOT / ".github" / "workflows" / name).read_text())
+    text = (ROOT / ".github" / "workflows" / name).read_text()
+    used = re.findall(r"uses: (?!\./)(\S+)(.*)", text)
     assert used
     for action, comment in used:
         assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", action)
@@ -154,7 +190,16 @@ def test_the_wheel_says_what_it_carries(tmp_path):
     found = json.loads(path.read_text())
     assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.6")
     parts = [found["metadata"]["component"], *found["components"]]
-    facts = {p["name"]: (p["version"], p["licenses"][0]["license"]["id"]) for p in parts}
+    beside = {p["name"]: p["properties"] for p in parts if "properties" in p}
+    stated = [requirement["value"] for each in beside.values() for requirement in each]
+    assert {Requirement(text).name for text in stated} == {*beside}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert sorted(stated) == sorted(project["dependencies"])
+    facts = {
+        p["name"]: (p["version"], p["licenses"][0]["license"]["id"])
+        for p in parts
+        if "properties" not in p
+    }
     assert facts == {"vtaops": ("1.2.3", "Apache-2.0"), "nanobind": ("3.1.0", "BSD-3-Clause")}
     refs = {part["bom-ref"] for part in parts}
     (dependency,) = found["dependencies"]

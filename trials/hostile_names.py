@@ -1,9 +1,9 @@
 """Hostile names in every format: nothing of one runs, or breaks what is around it.
 
-Readers get them in every text of a file, with the right checksum, and refuse them with a documented
-error or hand them on. Writers get them even where no reader lets them pass. Judges: gcc's
-preprocessor, a Tcl interpreter, Python's HTML parser, an XML parser for SVG, and for terminals the
-characters that they obey.
+Readers get them in every text of a file, with the right checksum, and as the names of files and
+folders; they refuse them with a documented error or hand them on. Writers get them even where no
+reader lets them pass. Judges: gcc, a Tcl interpreter, Python's HTML parser, Chromium, an XML parser
+for SVG, and for terminals the characters that they obey.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import random
 import re
+import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, closing, redirect_stderr, redirect_stdout
 from dataclasses import asdict, replace
 from functools import cache
 from html.parser import HTMLParser
@@ -32,22 +35,35 @@ try:
 except ImportError:  # some distributions package Tcl apart
     tkinter = None  # type: ignore[assignment]
 
+try:
+    from selenium import webdriver
+except ImportError:  # the extra `browser`
+    webdriver = None  # type: ignore[assignment]
+
+import numpy as np
 import onnx
+from PIL import Image
 
 import vtaops
 from trials import hostile_onnx, hostile_tflite
 from trials.campaign import Campaign, Result, result
-from trials.hostile_files import network, programs
+from trials.hostile_files import network, programs, stored
+from trials.onnx_models import Builder
 from vtaops import HardwareConfig, cli
 from vtaops.base.data import data_directory
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.board.catalogue import Entry
+from vtaops.cli.evaluate import _page
 from vtaops.hardware.registers import RegisterMap
 from vtaops.hardware.vivado import write_design
 from vtaops.machine.config import ISA_VERSION
 from vtaops.model import Model, artefact
 from vtaops.model.export.bundle import bundle_files
 from vtaops.program import file_format
+from vtaops.program.timing.interactive import interactive
+from vtaops.quantization.datasets import Case
+from vtaops.quantization.evaluation import Accuracy, JudgedSample
+from vtaops.report.exploration import exploration_page
 from vtaops.report.files import figure_bytes
 from vtaops.report.network_pictures import memory_map, network_page
 
@@ -60,6 +76,7 @@ PIECES = (
     *("</title>", "&lt;", "&", "<", "<![CDATA[", "javascript:ran()", "\u2028", "$data", "${x}"),
     *("\x1b[2J", "\x1b]0;ran\x07", "\x9b31m", "\r", "\b", "\u202e", "[bold]", "[link=x]", "\t"),
     *("$\\frac{", "$x$", "`ran`", "$(ran)", "a", "conv 1", "é", "模型", "\U0001f600", "\ud800", ""),
+    *("\udcff", "=cmd()", "%00", "-rf", "~", "* ?"),
 )
 """What languages obey, and what they do not."""
 
@@ -97,20 +114,66 @@ def page_of(text: str) -> object:
     return _Structure(text).found, [text.count(mark) for mark in ("<!--", "<script", "</script")]
 
 
+@cache
+def browser() -> Any:
+    """Return a Chromium without a window that tells whether a page called `ran`; None without."""
+    driver = shutil.which("chromedriver")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if webdriver is None or not driver or not chromium:
+        return None
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage"):
+        options.add_argument(f"--{argument}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    found = webdriver.Chrome(options, webdriver.ChromeService(driver))
+    told = "Page.addScriptToEvaluateOnNewDocument"
+    found.execute_cdp_cmd(told, {"source": "window.hits = 0; window.ran = () => ++hits;"})
+    return found
+
+
+_LOOK = """
+for (const canvas of document.querySelectorAll("canvas")) {
+  const box = canvas.getBoundingClientRect();
+  for (let x = 0; x <= box.width; x += 20) for (let y = 0; y <= box.height; y += 20)
+    for (const kind of x % 80 || y % 80 ? ["mousemove"] : ["mousemove", "click"])
+      canvas.dispatchEvent(new MouseEvent(kind, {clientX: box.x + x, clientY: box.y + y}));
+}
+return [hits, [...document.querySelectorAll("*")].map(e => [e.tagName, ...e.getAttributeNames()])];
+"""
+"""Points at all of a page; returns how often a name ran, and the elements with attributes."""
+
+
+def shown_of(text: str) -> object:
+    """Return the elements of a page in Chromium, which has been pointed at everywhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "page.html")
+        path.write_text(text, errors="replace")
+        browser().get(path.as_uri())
+        hits, elements = browser().execute_script(_LOOK)
+    assert hits == 0, "it ran"
+    log = [entry["message"] for entry in browser().get_log("browser") if entry["level"] == "SEVERE"]
+    return log, [e for e in elements if e[0] != "IMG"]
+
+
 def code_of(files: dict[str, bytes]) -> str:
-    """Return the headers of a bundle as the preprocessor leaves them, with strings emptied."""
+    """Return the headers of a bundle as gcc's preprocessor leaves them, with strings emptied.
+
+    What it leaves must compile.
+    """
     table = "const char *names[] = {VTA_MODEL_NAME, VTA_MODEL_HARDWARE, 0};"
     tensors = "vta_tensor in[] = VTA_INPUT_TABLE, out[] = VTA_OUTPUT_TABLE; int x = VTA_CONFIG;"
-    words = ["gcc", "-std=c99", "-Werror", "-E", "-P", f"-I{data_directory('sim/c')}"]
+    words = ["gcc", "-std=c99", "-Wall", "-Werror", f"-I{data_directory('sim/c')}"]
     with tempfile.TemporaryDirectory() as folder:
         for name in ("model.h", "hardware.h"):
             Path(folder, name).write_bytes(files[name])
-        done = subprocess.run(
-            [*words, f"-I{folder}", "-"],
-            input=f'#include "model.h"\n#include "hardware.h"\n{table}\n{tensors}\n',
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+        text = f'#include "model.h"\n#include "hardware.h"\n{table}\n{tensors}\n'
+        for way in (["-fsyntax-only"], ["-E", "-P"]):
+            done = subprocess.run(
+                [*words, *way, f"-I{folder}", "-xc", "-"],
+                input=text, capture_output=True, text=True, check=False,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
     return re.sub(r'"(\\.|[^"\\])*"', '""', done.stdout)
 
 
@@ -210,20 +273,61 @@ def _picture(name: str) -> object:
     return svg_of(figure_bytes(memory_map(named(name)), ".svg"))
 
 
-def _program_page(name: str) -> object:
+def _renamed_program(name: str) -> Any:
     made = copy.copy(model().programs[0])
     buffers = (_forced(made.buffers[0], name), *made.buffers[1:])
-    program = replace(made, buffers=buffers, config=_forced(made.config, name))
-    return page_of(program._repr_html_())
+    return replace(made, buffers=buffers, config=_forced(made.config, name))
+
+
+def _timeline_page(name: str) -> str:
+    return interactive(model().programs[0].timeline(), (name,))
+
+
+def _exploration_page(name: str) -> str:
+    sizes = {f"LOG_{memory}_BUFF_SIZE": 15 for memory in ("UOP", "INP", "WGT", "ACC")}
+    first = {
+        "config": name, "EXTENSIONS": name, "LOG_BATCH": 0, "LOG_BLOCK": 4, **sizes,
+        "PORT_BYTES": 8, "DRAM_LATENCY": 32, "BANDWIDTH": 0, "CLOCK_MHZ": 100, "lut": 1000,
+        "cycles": 900, "sram_nbytes": 4000, "multipliers": 256, "limit": "array", "front": True,
+        "complete": True,
+    }  # fmt: skip
+    layer = {"name": name, "occurrences": 1, "cycles": 9, "tiling": name}
+    second = {**first, "cycles": 400, "sram_nbytes": 8000, "EXTENSIONS": ""}
+    return exploration_page([first, second], name, [[layer], [layer]])
+
+
+def _evaluation_page(name: str) -> str:
+    case = Case(f"{name}/{name}", dict, None, None)
+    worst = JudgedSample(case, {}, {"label": name, "answer": name}, 1.0)
+    with patch("vtaops.cli.evaluate._picture", lambda _: ""):
+        return _page(name, Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst]))
+
+
+PAGES: dict[str, Callable[[str], str]] = {
+    "page": lambda name: network_page(named(name)),
+    "program": lambda name: _renamed_program(name)._repr_html_(),
+    "configuration": lambda name: _forced(model().config, name)._repr_html_(),
+    "timeline": _timeline_page,
+    "exploration": _exploration_page,
+    "evaluation": _evaluation_page,
+}
+"""All HTML that has names."""
+
+
+def _parsed(page: str) -> Callable[[str], object]:
+    return lambda name: page_of(PAGES[page](name))
+
+
+def _shown(page: str) -> Callable[[str], object]:
+    return lambda name: shown_of(PAGES[page](name))
 
 
 WRITERS: dict[str, Callable[[str], object]] = {
     "C": _bundle,
-    "page": lambda name: page_of(network_page(named(name))),
-    "program": _program_page,
-    "configuration": lambda name: page_of(_forced(model().config, name)._repr_html_()),
     "picture": _picture,
     **({"Tcl": _design} if tkinter else {}),
+    **{page: _parsed(page) for page in PAGES},
+    **{f"{page} in Chromium": _shown(page) for page in PAGES},
 }
 """What each writer makes of a name, as its judge sees it: the same for all names."""
 
@@ -303,12 +407,94 @@ READERS = {
     "catalogue": ("list", "bitstreams"),
     "ONNX file": ("plan", "FILE"),
     "TFLite file": ("plan", "FILE"),
+    "store of results": ("report", "results", "FILE", "--output", "FOLDER/made.csv"),
+    "calibration": ("quantize", "MODEL", "--calibration", "FILE", "--output", "FOLDER/made.onnx"),
+    "pictures": ("evaluate", "MODEL", "--data", "FILE", "--output", "FOLDER/made.html"),
+    "name of a file": ("plan", "FILE"),
+    "name of a folder": ("hardware", "write", "--output", "FILE"),
 }
 """The command that reads a file of each kind."""
 
 
+@cache
+def _float_network() -> bytes:
+    b = Builder()
+    x = b.input([1, 3, 4, 4])
+    b.output(b.conv(x, 3, 4))
+    return bytes(b.model().SerializeToString())
+
+
+@cache
+def _classifier() -> bytes:
+    """Return a compiled network that takes a picture of 8 x 8."""
+    graph = vtaops.graph.Graph("classifier")
+    x = graph.add(vtaops.graph.Quantize(0.5, 0), graph.input("x", (1, 3, 8, 8), "float32"))
+    x = graph.add(vtaops.graph.Reshape((1, 192)), x)
+    weight = np.ones((4, 192), np.int8)
+    x = graph.add(vtaops.graph.Dense(weight, None, vtaops.graph.Requantization(1, 9)), x)
+    graph.output(graph.add(vtaops.graph.Dequantize(), x))
+    return artefact.dumps(vtaops.compile_model(graph, "tiny"))
+
+
+MODELS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "calibration": ("network.onnx", _float_network),
+    "pictures": ("network.vtam", _classifier),
+}
+"""What else a command reads."""
+
+
+def _in_a_path(name: str) -> str:
+    """Return what of a name can be that of a file."""
+    kept = os.fsdecode(os.fsencode(re.sub("[/\0\ud800]", "", name))[:200])
+    return "x" if kept in ("", ".", "..") else kept
+
+
+def _arrays(**arrays: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def _calibration(name: str, chance: random.Random) -> tuple[str, bytes]:
+    array = np.ones((1, 3, 4, 4), np.float32)
+    if chance.random() < 0.5:
+        named = {"x": array} if chance.random() < 0.5 else {}
+        return "x.npz", _arrays(**{name.encode("utf-8", "replace").decode(): array}, **named)
+    return f"FILE/{_in_a_path(name)}.npz", _arrays(x=array)
+
+
+def _pictures(name: str, chance: random.Random) -> tuple[str, bytes]:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "png")
+    names = [_in_a_path(name), "plain"]
+    chance.shuffle(names)
+    return f"FILE/{names[0]}/{names[1]}.png", file.getvalue()
+
+
+def _store(name: str, chance: random.Random) -> tuple[str, bytes]:
+    """Return a store of results with a text replaced."""
+    image, rows = stored()
+    key, row = chance.choice(sorted(rows.items()))
+    column = chance.choice(sorted(row))
+    known = sorted(set(texts(row[column])))
+    document = renamed(row[column], chance.choice(known), name) if known else name
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "results.db")
+        path.write_bytes(image)
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            change = f"UPDATE records SET {column} = ? WHERE key = ?"
+            database.execute(change, [json.dumps(document), key])
+        return "results.db", path.read_bytes()
+
+
 def _file(kind: str, name: str, chance: random.Random) -> tuple[str, bytes]:
-    """Return the name and the bytes of a file with a text replaced."""
+    """Return the name and the bytes of a file with a text replaced; ``FILE/`` is a folder."""
+    makers = {"calibration": _calibration, "pictures": _pictures, "store of results": _store}
+    if kind in makers:
+        return makers[kind](name, chance)
+    if kind.startswith("name of"):
+        data = chance.choice(hostile_onnx.quantised_models()) if kind.endswith("file") else b""
+        return f"{_in_a_path(name)}{'.onnx' if data else ''}", data
     if kind in ("ONNX file", "TFLite file"):  # whose texts are UTF-8
         name = name.encode("utf-8", "replace").decode()
 
@@ -331,8 +517,23 @@ def _file(kind: str, name: str, chance: random.Random) -> tuple[str, bytes]:
     values = HardwareConfig.load("pynq").to_dict()
     if chance.random() < 0.5:
         return "plain (1).json", json.dumps(change(values)).encode()
-    plain = re.sub("[/\0\ud800]", "", name)[:60]
-    return f"{plain}.json", json.dumps(values).encode()
+    return f"{_in_a_path(name)}.json", json.dumps(values).encode()
+
+
+@cache
+def _evaluated() -> Any:
+    """Return the tags of the page of one picture."""
+    with tempfile.TemporaryDirectory() as folder:
+        picture, network = Path(folder, "photos", "a", "b.png"), Path(folder, "x.vtam")
+        picture.parent.mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(picture)
+        network.write_bytes(_classifier())
+        made = Path(folder, "made.html")
+        code, text = said(
+            "evaluate", str(network), "--data", str(picture.parents[1]), "-o", str(made)
+        )
+        assert not code, text
+        return page_of(made.read_text())[0]  # type: ignore[index]
 
 
 def reads(kind: str, name: str, chance: random.Random) -> str:
@@ -341,13 +542,23 @@ def reads(kind: str, name: str, chance: random.Random) -> str:
         path, data = _file(kind, name, chance)
         file = Path(folder, path)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-        words = [w.replace("FILE", str(file)).replace("FOLDER", folder) for w in READERS[kind]]
+        if data:
+            file.write_bytes(data)
+        given = Path(folder, "FILE") if path.startswith("FILE/") else file
+        words = [w.replace("FILE", str(given)).replace("FOLDER", folder) for w in READERS[kind]]
+        if kind in MODELS:
+            other, content = MODELS[kind]
+            Path(folder, other).write_bytes(content())
+            words = [word.replace("MODEL", str(Path(folder, other))) for word in words]
         with patch.dict("os.environ", {"XDG_CACHE_HOME": folder}):
             code, text = said(*words)
         design = Path(folder, "made", "design.tcl")
         if tkinter and design.exists():
             tcl_of(design.read_bytes(), file.stem)
+        page = Path(folder, "made.html")
+        if page.exists():
+            tags, _ = page_of(page.read_text())
+            assert tags == _evaluated(), tags
     assert not obeyed(text), f"{kind}: {obeyed(text)} of {name!r} reach the terminal"
     return "refused" if code else "read"
 

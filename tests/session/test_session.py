@@ -347,14 +347,6 @@ def test_programs_leave_a_full_device_by_need():
         assert 0 < len(residents) < 10
 
 
-def test_a_search_knows_what_the_device_can_do():
-    from vtaops.runtime.fsim import Fsim
-
-    x = np.arange(-20, 20, dtype=np.int8)
-    with Session(Fsim("pynq"), search="fast") as session, Session(Fsim("pynq")) as plain:
-        assert np.array_equal(session.multiply(x, x, shift=4), plain.multiply(x, x, shift=4))
-
-
 def test_threads_may_share_a_loaded_program():
     """The buffers of a program are there once: runs take turns."""
     from concurrent.futures import ThreadPoolExecutor

@@ -4,10 +4,10 @@
 
 For each Python that `requires-python` admits, two environments outside the clone: the newest
 versions of what the package asks for, and the lowest ones that pyproject.toml allows and that have
-a wheel for this Python. In each, the commands of a first hour run one after the other. Prints a
-table; exits with 1 if a command failed, with its output. A Python that this machine lacks, or that
-TVM has no wheel for, has a row that says so. `uv` finds the Pythons, also those of pyenv, and
-chooses the versions.
+a wheel for this Python, both as `python tasks.py lock` found them, by their hashes. In each, the
+commands of a first hour run one after the other. Prints a table; exits with 1 if a command failed,
+with its output. A Python that this machine lacks, or that
+TVM has no wheel for, has a row that says so. `uv` finds the Pythons, also those of pyenv.
 
 PYNQ's images have Python 3.10 and NumPy 1.21: there, the pure wheel serves a client of this
 environment, with the stub of PYNQ of `tests/board/armv7`.
@@ -23,11 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+sys.path.insert(0, str(ROOT))
+
+from tasks import PYTHONS  # noqa: E402
+
 BOARD = ROOT / "tests" / "board" / "armv7"
 UV = (sys.executable, "-m", "uv")
 PIP = (sys.executable, "-m", "pip")
-RESOLUTIONS = {"newest": "highest", "lowest": "lowest-direct"}
+LOCKS = {"newest": "newest.txt", "lowest": "lowest-{}.txt"}
 SHOWN = ("numpy", "onnx", "onnxruntime", "typer", "rich")
 COMMANDS = (
     "--version",
@@ -69,18 +72,13 @@ def interpreters():
     return found
 
 
-def install(folder, python, wheel, resolution):
+def install(folder, python, wheel, lock):
     """Make an environment with the wheel; return the versions of the packages in it."""
     tool(*UV, "venv", "--quiet", "--python", python, str(folder))
     here = ("--python", str(folder), "--quiet")
-    chosen = tool(
-        *(*UV, "pip", "compile", *here, "--only-binary", ":all:"),
-        # For a wheel, `lowest-direct` would be the lowest version of the wheel itself.
-        *("--resolution", RESOLUTIONS[resolution], str(ROOT / "pyproject.toml")),
-    )
-    requirements = folder / "requirements.txt"
-    requirements.write_text(chosen)
-    tool(*UV, "pip", "install", *here, "--only-binary", ":all:", "-r", requirements, wheel)
+    hashes = ("--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / ".ci" / lock))
+    tool(*UV, "pip", "install", *here, *hashes)
+    tool(*UV, "pip", "install", *here, "--no-deps", wheel)
     listed = json.loads(tool(*UV, "pip", "list", *here, "--format", "json"))
     return {package["name"]: package["version"] for package in listed}
 
@@ -93,7 +91,7 @@ def attempt(case):
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         try:
-            versions = install(folder / "venv", python, wheel, resolution)
+            versions = install(folder / "venv", python, wheel, LOCKS[resolution].format(version))
         except RuntimeError as error:
             if "apache-tvm" not in str(error):
                 return [version, resolution, "cannot be installed"], [str(error)]
@@ -127,14 +125,26 @@ def attempt_board(python):
 def serve_client(folder, python):
     """Install the pure wheel as docs/board.md does, start its server, and run a client."""
     pure = ("cmake=false", "py-api=py3", "platlib=false")
-    settings = [f"--config-settings=wheel.{setting}" for setting in pure]
-    tool(*PIP, "wheel", "-q", str(ROOT), "--no-deps", "-w", str(folder / "pure"), *settings)
-    tool(*UV, "venv", "--quiet", "--seed", "--python", python, str(folder / "venv"))
-    board = str(folder / "venv" / "bin" / "python")
-    tool(board, "-m", "pip", "install", "-q", "numpy==1.21.6")
+    settings = [f"--config-setting=wheel.{setting}" for setting in pure]
+    hashes = ("--build-constraints", str(ROOT / ".ci" / "build.txt"), "--require-hashes")
     tool(
-        *(board, "-m", "pip", "install", "-q", "--no-deps", "--ignore-requires-python"),
-        *map(str, (folder / "pure").iterdir()),
+        *UV,
+        "build",
+        "--quiet",
+        "--wheel",
+        *hashes,
+        *settings,
+        "-o",
+        str(folder / "pure"),
+        str(ROOT),
+    )
+    tool(*UV, "venv", "--quiet", "--python", python, str(folder / "venv"))
+    board = str(folder / "venv" / "bin" / "python")
+    numpy = ("--require-hashes", "-r", str(ROOT / ".ci" / "board.txt"))
+    tool(*UV, "pip", "install", "--quiet", "--python", board, *numpy)
+    tool(
+        *(*PIP, "--python", board, "install", "-q", "--no-deps", "--ignore-requires-python"),
+        *map(str, (folder / "pure").glob("*.whl")),
     )
     stub = {**os.environ, "PYTHONPATH": str(BOARD)}
     server = subprocess.Popen(
@@ -175,7 +185,7 @@ def main():
     cases = [
         (version, at_hand.get(version), resolution, wheel)
         for version in PYTHONS
-        for resolution in RESOLUTIONS
+        for resolution in LOCKS
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         board = pool.submit(attempt_board, at_hand.get("3.10"))

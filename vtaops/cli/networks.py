@@ -60,7 +60,6 @@ def compile(
         ),
     ],
     config: options.ConfigOrOwn = None,
-    search: options.Search = "off",
     host: Annotated[
         bool,
         Option(
@@ -101,8 +100,8 @@ def compile(
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
-    asked = {"host": host, "prove": not no_prove, "check": not no_check, "pin_weights": pin_weights}
-    compiled = compiled_model(model, config, search, shapes=given, **asked)
+    asked = {"host": host, "prove": not no_prove, "check": not no_check}
+    compiled = compiled_model(model, config, shapes=given, pin_weights=pin_weights, **asked)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -171,14 +170,13 @@ def export(
     ],
     force: options.Force = False,
     config: options.ConfigOrOwn = None,
-    search: options.Search = "off",
     as_json: options.AsJson = False,
 ) -> None:
     """Write a network as C99, which needs neither Python nor an operating system.
 
     Example: vtaops export network.vtam -o network
     """
-    bundle = compiled_model(model, config, search).export_c(output, force=force)
+    bundle = compiled_model(model, config).export_c(output, force=force)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
     options.show(
         figures,
@@ -638,7 +636,6 @@ def _source(path: Path) -> Path:
 def compiled_model(
     path: Path,
     config: str | None,
-    search: str = "off",
     *,
     host: bool = False,
     prove: bool = True,
@@ -664,7 +661,6 @@ def compiled_model(
         return compile_model(
             source,
             chosen,
-            search=search,  # type: ignore[arg-type]
             host=host,
             prove=prove,
             check=check,

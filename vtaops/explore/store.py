@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.errors import StoreError, raising
+from vtaops.base.quoting import check_texts
 
 _SCHEMA_VERSION = 2
 _APPLICATION_ID = 0x56544153  # "VTAS"
@@ -136,6 +137,7 @@ class ResultStore:
         damaged = f"the store {str(self.path)!r}: {key} is damaged"
         with raising(StoreError, damaged, ValueError, TypeError, RecursionError):
             found = json.loads(text)
+            check_texts(found)
         if not isinstance(found, dict):
             raise StoreError(f"the store {str(self.path)!r}: {key} holds {str(found)[:40]!r}")
         return found

@@ -11,8 +11,8 @@ from vtaops.base.shapes import Array
 from vtaops.graph import Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.placement import ping_pong
 from vtaops.lowering.pinned import candidates, staying, weights_of
+from vtaops.lowering.placement import ping_pong
 from vtaops.network.fragments import Fragments, find_groups, finished
 from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion

@@ -37,8 +37,11 @@ def write_bytes(path: str | Path, content: bytes) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file in UTF-8; as `write_bytes`."""
-    write_bytes(path, text.encode())
+    """Write a text file in UTF-8; as `write_bytes`.
+
+    Bytes of file names that are not UTF-8 become escapes.
+    """
+    write_bytes(path, text.encode(errors="backslashreplace"))
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -102,7 +105,7 @@ def table_bytes(rows: Sequence[Mapping[str, Any]], suffix: str) -> bytes:
         writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        return text.getvalue().encode()
+        return text.getvalue().encode(errors="backslashreplace")
     if suffix == ".parquet":
         return _parquet(rows)
     raise UnsupportedError(f"no table format {suffix!r}; give one of {', '.join(TABLE_SUFFIXES)}")

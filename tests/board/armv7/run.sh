@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the server of a board under an emulated armv7l (qemu-user) with Debian's Python and NumPy, and a
 # client of this machine against it; then a model's file from here, on the interpreter there. Needs a
-# Debian with apt and dpkg, qemu-arm (package qemu-user), and a python3 that has vtaops; downloads about
+# Debian with apt and dpkg, qemu-arm (package qemu-user), and a python3 that has vtaops, uv and pip; downloads about
 # 25 MB from Debian. 30 s.
 #
 #     tests/board/armv7/run.sh [FOLDER]         # default: a new temporary folder
@@ -31,9 +31,8 @@ $apt update || true  # other sources of this machine may lack armhf
 $apt install -y --no-install-recommends -d python3 python3-numpy libc6 ||
     missing "Debian's armhf packages could not be downloaded"
 for file in apt/cache/archives/*.deb; do dpkg -x "$file" armhf; done
-python3 -m pip wheel -q "$here/../../.." --no-deps -w dist \
-    --config-settings=wheel.cmake=false --config-settings=wheel.py-api=py3 \
-    --config-settings=wheel.platlib=false
+python3 -m uv build -q --wheel --build-constraints "$here/../../../.ci/build.txt" --require-hashes -o dist \
+    -C wheel.cmake=false -C wheel.py-api=py3 -C wheel.platlib=false "$here/../../.."
 lib=$PWD/armhf/usr/lib/arm-linux-gnueabihf
 python=$(ls armhf/usr/bin/python3.* | head -n 1)
 debian=$PWD/armhf/usr/lib/python3/dist-packages

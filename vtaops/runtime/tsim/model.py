@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -121,7 +122,7 @@ class RtlModel:
 
     def trace(self, path: Path, first: int, last: int) -> None:
         """Record a waveform of the cycles first..last-1, counted from the current cycle."""
-        if self._lib.tsim_trace(self._sim, str(path).encode(), first, last):
+        if self._lib.tsim_trace(self._sim, os.fsencode(path), first, last):
             raise DeviceError("this model was built without tracing")
 
     def close(self) -> None:
