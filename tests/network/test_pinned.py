@@ -45,7 +45,7 @@ def model() -> Model:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_networks_equal_the_executor_in_every_run(seed):
-    check(random_graph(seed, free=True), seed, EXTENDED, pin_weights=True)
+    check(random_graph(seed, free=True), seed, EXTENDED, pinned=True)
 
 
 def test_random_networks_keep_weights():
