@@ -412,7 +412,7 @@ def _show_results(
 
 
 def quantize(
-    model: Annotated[Path, Argument(help="A float ONNX model.")],
+    model: Annotated[Path, Argument(help="A float model: .onnx or .tflite.")],
     *,
     calibration: Annotated[
         Path,
@@ -494,7 +494,7 @@ def quantize(
         Option("--json", help="Print the quality as JSON; see vtaops report profile --quality."),
     ] = False,
 ) -> None:
-    """Quantise a float ONNX model to int8 with calibration data, and report the loss.
+    """Quantise a float model to int8 with calibration data, and report the loss.
 
     Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx
 

@@ -6,6 +6,7 @@ finishes next, so the cycles of all layers add up to the total. Imports no TVM.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -215,6 +216,18 @@ def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
     for number, start, end in timeline.layer_spans():
         cycles[number] += end - start
     return list(zip(operators, cycles, strict=True))
+
+
+def compute_time(programs: Sequence[Program], name: str) -> Counter[str]:
+    """Return what the compute unit does in the cycles of a layer, by kind of work or of waiting."""
+    found: Counter[str] = Counter()
+    for timeline in (program.timeline() for program in programs):
+        records = timeline.program.operators
+        spans = [span for n, *span in timeline.layer_spans() if records[n].name == name]
+        for segment in timeline.segments["compute"] if spans else ():
+            ends = (min(segment.end, end) - max(segment.start, start) for start, end in spans)
+            found[segment.kind] += sum(cycles for cycles in ends if cycles > 0)
+    return found
 
 
 def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:

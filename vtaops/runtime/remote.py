@@ -281,7 +281,7 @@ class RemoteDevice(ConfiguredDevice):
         deadline = time.monotonic() + self._timeout
         try:
             stream = socket.create_connection((self._host, self._port), self._timeout)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter of names such as "."
             raise DeviceError(
                 f"cannot reach a board at {self.address} within {self._timeout} s ({error}); is "
                 f"'python3 -m vtaops.board serve' running there?"
