@@ -60,7 +60,6 @@ def compile(
         ),
     ],
     config: options.ConfigOrOwn = None,
-    search: options.Search = "off",
     host: Annotated[
         bool,
         Option(
@@ -83,6 +82,12 @@ def compile(
             "LiteRT.",
         ),
     ] = False,
+    pin_weights: Annotated[
+        bool,
+        Option(
+            "--pin-weights", help="Weights that fit stay on the chip: later runs do not load them."
+        ),
+    ] = False,
     shapes: options.Shapes = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -96,7 +101,7 @@ def compile(
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
     asked = {"host": host, "prove": not no_prove, "check": not no_check}
-    compiled = compiled_model(model, config, search, shapes=given, **asked)
+    compiled = compiled_model(model, config, shapes=given, pin_weights=pin_weights, **asked)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -165,14 +170,13 @@ def export(
     ],
     force: options.Force = False,
     config: options.ConfigOrOwn = None,
-    search: options.Search = "off",
     as_json: options.AsJson = False,
 ) -> None:
     """Write a network as C99, which needs neither Python nor an operating system.
 
     Example: vtaops export network.vtam -o network
     """
-    bundle = compiled_model(model, config, search).export_c(output, force=force)
+    bundle = compiled_model(model, config).export_c(output, force=force)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
     options.show(
         figures,
@@ -408,7 +412,7 @@ def _show_results(
 
 
 def quantize(
-    model: Annotated[Path, Argument(help="A float ONNX model.")],
+    model: Annotated[Path, Argument(help="A float model: .onnx or .tflite.")],
     *,
     calibration: Annotated[
         Path,
@@ -490,7 +494,7 @@ def quantize(
         Option("--json", help="Print the quality as JSON; see vtaops report profile --quality."),
     ] = False,
 ) -> None:
-    """Quantise a float ONNX model to int8 with calibration data, and report the loss.
+    """Quantise a float model to int8 with calibration data, and report the loss.
 
     Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx
 
@@ -632,11 +636,11 @@ def _source(path: Path) -> Path:
 def compiled_model(
     path: Path,
     config: str | None,
-    search: str = "off",
     *,
     host: bool = False,
     prove: bool = True,
     check: bool = True,
+    pin_weights: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -657,10 +661,10 @@ def compiled_model(
         return compile_model(
             source,
             chosen,
-            search=search,  # type: ignore[arg-type]
             host=host,
             prove=prove,
             check=check,
+            pin_weights=pin_weights,
             shapes=shapes,
         )
 
