@@ -149,11 +149,15 @@ def run_operator(seed: int) -> dict[str, Any]:
 
 
 def run_network(seed: int) -> dict[str, Any]:
-    """A small random network, of a batch of one to four, against the executor."""
+    """A small random network, of a batch of one to four, against the executor.
+
+    Of every third one weights stay on the chip: it runs twice.
+    """
     graph = random_graph(seed, operators=6, free=seed % 2 == 1)
     arrays = random_graph_inputs(graph, seed)
     expected = evaluate_graph(graph, *arrays)
-    model = vtaops.compile_model(graph, machine(seed))
+    pinned = seed % 3 == 0
+    model = vtaops.compile_model(graph, machine(seed), pin_weights=pinned)
     programs = [replace(program, config=hardware(seed)) for program in model.programs]
     latency = TimingParameters(dram_latency=2 + 13 * (seed % 8))
     cycles = {"timing model": sum(program.cycles(latency) for program in programs)}
@@ -161,9 +165,11 @@ def run_network(seed: int) -> dict[str, Any]:
     for side, opened in devices(seed).items():
         with opened() as device, vtaops.Session(device) as session:
             found = as_tuple(model.run(*arrays, session=session))
-            if not all(map(np.array_equal, found, expected)):
-                differs.append(side)
             cycles |= _cycles(side, device) if len(programs) == 1 else {}
+            if pinned:
+                found += as_tuple(model.run(*arrays, session=session))
+            if not all(map(np.array_equal, found, [*expected, *expected])):
+                differs.append(side)
     used = extensions_used(i for program in programs for i in program)
     return {
         "extensions": used,

@@ -88,9 +88,12 @@ class Fragments:
     ----------
     target : Target
         The hardware.
+    pin_weights : bool
+        Whether weights stay on the chip between runs where that saves cycles.
     """
 
     target: Target
+    pin_weights: bool = False
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:
