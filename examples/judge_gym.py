@@ -1,4 +1,4 @@
-"""Random edits of a stream in the Gymnasium environment: ``pip install vtaops[gym]``."""
+"""Random edits of a stream in the Gymnasium environment; it needs the extra ``gym``."""
 
 import gymnasium
 

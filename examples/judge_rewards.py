@@ -1,4 +1,4 @@
-"""Rewards for what a model writes, by verdicts: ``pip install vtaops[verifiers]``.
+"""Rewards for what a model writes, by verdicts; it needs the extra ``verifiers``.
 
 The module is a taskset of verifiers: ``vf-eval judge_rewards`` in this folder asks a model.
 """

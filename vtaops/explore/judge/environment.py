@@ -33,7 +33,7 @@ SLOWEST = 64.0
 """Largest observed cycles, as a multiple of the compiler's."""
 
 
-class _JudgedEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):
+class _JudgedEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type: ignore[misc]
     """What both environments share: a judge, the best answer so far, and how many steps are left.
 
     An observation holds the cycles of the current and of the best answer as parts of the

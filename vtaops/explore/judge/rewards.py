@@ -83,7 +83,8 @@ def verdict_on(task: str, reply: str) -> Verdict:
 
 
 def _answer(reply: str) -> Answer:
-    kind, text = [("", reply), *_FENCED.findall(reply)][-1]
+    blocks: list[tuple[str, str]] = [("", reply), *_FENCED.findall(reply)]
+    kind, text = blocks[-1]
     if kind == "python":
         return Schedule(text)
     if kind == "json":
@@ -91,4 +92,4 @@ def _answer(reply: str) -> Answer:
             return tiling_of(text)
         except VTAError:
             return text
-    return str(text)
+    return text

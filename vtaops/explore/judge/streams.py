@@ -117,9 +117,9 @@ class _Placement:
     def close(self) -> None:
         """Place the micro-ops of the waiting operations."""
         needed = _sequences(self._waiting)
-        new = needed.keys() - self._places.keys()
+        new = {*needed} - {*self._places}
         if self._size + sum(len(needed[key]) for key in new) > self._depth:
-            self._places, self._size, new = {}, 0, needed.keys()
+            self._places, self._size, new = {}, 0, {*needed}
         begin = self._size
         for key in (key for key in needed if key in new):
             self._places[key] = self._size
@@ -172,15 +172,18 @@ def split(stream: Stream, at: int, by: int) -> Stream | None:
 
 def _transfers(i: Load | Store, by: int) -> tuple[Load | Store, ...]:
     if 0 < by < i.y_size:
-        behind = {"dram_base": i.dram_base + by * i.x_stride,
-                  "sram_base": i.sram_base + (i.y_pad_top + by) * i.sram_row}  # fmt: skip
-        second = replace(i, y_size=i.y_size - by, y_pad_top=0, **behind)
-        return replace(i, y_size=by, y_pad_bottom=0), second
+        places = i.sram_base + (i.y_pad_top + by) * i.sram_row, i.dram_base + by * i.x_stride
+        second = replace(i, y_size=i.y_size - by, y_pad_top=0)
+        return replace(i, y_size=by, y_pad_bottom=0), _at(second, *places)
     if i.y_size == 1 and 0 < by < i.x_size == i.sram_size:
         rest = i.x_size - by
-        behind = {"dram_base": i.dram_base + by, "sram_base": i.sram_base + by}
-        return replace(i, x_size=by, x_stride=by), replace(i, x_size=rest, x_stride=rest, **behind)
+        second = replace(i, x_size=rest, x_stride=rest)
+        return replace(i, x_size=by, x_stride=by), _at(second, i.sram_base + by, i.dram_base + by)
     return ()
+
+
+def _at(i: Load | Store, sram_base: int, dram_base: int) -> Load | Store:
+    return replace(i, sram_base=sram_base, dram_base=dram_base)
 
 
 def _loops(operation: Operation, by: int) -> Stream:
