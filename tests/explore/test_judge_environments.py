@@ -79,7 +79,7 @@ def test_a_tiling_is_chosen(gymnasium):
     assert info["verdict"].accepted
     assert env.tiling(action).oc == 8
     assert env.step(action)[3]
-    with pytest.raises(vtaops.ScheduleError, match="only an operator has a tiling"):
+    with pytest.raises(vtaops.errors.ScheduleError, match="only an operator has a tiling"):
         gymnasium.make("vtaops/Tiling-v0", task="pynq/residual_sum")
 
 
