@@ -17,7 +17,6 @@ import pytest
 from helpers.tsim_support import needs_tools
 
 import vtaops
-from vtaops import DeviceError
 from vtaops.base import cache
 from vtaops.base.cache import (
     cache_directory,
@@ -29,6 +28,7 @@ from vtaops.base.cache import (
 )
 from vtaops.base.files import write_file
 from vtaops.base.temporary import TemporaryFolder, sweep
+from vtaops.errors import DeviceError
 from vtaops.hardware import build
 from vtaops.kernels import KernelCache
 

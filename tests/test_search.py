@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 import vtaops
 from trials.boards import serving
-from vtaops import Conv2d, DeviceError, Gemm, HardwareConfig, Session, Tiling
+from vtaops import Conv2d, Gemm, HardwareConfig, Session, Tiling
 from vtaops.board import Fault
 from vtaops.board.measure import measure
 from vtaops.cli import app
 from vtaops.compiler import search
+from vtaops.errors import DeviceError
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import blocked_shape, default_tiling
 from vtaops.schedule.blocked import Axis
@@ -60,9 +61,13 @@ def test_a_measure_sees_verified_programs_and_decides():
 
 
 def test_searches_that_cannot_be():
-    with pytest.raises(vtaops.ScheduleError, match="count is 0; a search compiles at least 1"):
+    with pytest.raises(
+        vtaops.errors.ScheduleError, match="count is 0; a search compiles at least 1"
+    ):
         search(OP, CONFIG, count=0)
-    with pytest.raises(vtaops.ShapeError, match="the operator is 'conv'; give a description"):
+    with pytest.raises(
+        vtaops.errors.ShapeError, match="the operator is 'conv'; give a description"
+    ):
         search("conv", CONFIG)
 
 

@@ -12,9 +12,10 @@ from helpers.pictures import shows_something
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import ShapeError, VTAError, cli
+from vtaops import VTAError, cli
 from vtaops.cli import options
 from vtaops.cli.lists import Kind
+from vtaops.errors import ShapeError
 from vtaops.runtime import DEVICES
 from vtaops.schedule.workloads import WORKLOADS
 

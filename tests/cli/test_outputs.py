@@ -38,6 +38,7 @@ WRITING = {
 FOLDERS = {
     ("course", "check", "--new"),
     ("demo", "--output"),
+    ("start", "--output"),
     ("export", "--output"),
     ("fetch", "--output"),
     ("hardware", "write", "--output"),

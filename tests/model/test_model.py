@@ -244,7 +244,7 @@ def test_a_field_annotated_by_an_alias_of_python_312():
     alias = TypeAliasType("alias", np.ndarray[Any, T], type_params=(T,))
     record = make_dataclass("Record", [("table", alias[np.int8])])
     check_fields(record, {"table": np.zeros(2, np.int8)})
-    with pytest.raises(vtaops.ProgramError, match="Record cannot have table = 'gelu'"):
+    with pytest.raises(vtaops.errors.ProgramError, match="Record cannot have table = 'gelu'"):
         check_fields(record, {"table": "gelu"})
 
 

@@ -15,8 +15,8 @@ import vtaops
 from trials.onnx_models import Builder, images, small_network
 from trials.random_tflite import reference as tflite_reference
 from trials.tflite_models import float_tflite, small_tflite
-from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
+from vtaops.errors import ModelError, UnsupportedError
 from vtaops.frontends import import_model
 from vtaops.graph import LookupTable, evaluate, onnx_files
 from vtaops.graph.grid import Grid

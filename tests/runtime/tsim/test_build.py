@@ -15,7 +15,8 @@ from helpers.tsim_support import needs_tools, needs_yosys
 
 from trials.random_streams import CONFIGS
 from trials.tilings import random_hardware
-from vtaops import ConfigError, DeviceError, HardwareConfig
+from vtaops import HardwareConfig
+from vtaops.errors import ConfigError, DeviceError
 from vtaops.hardware import build, synthesis
 from vtaops.hardware.performance import COUNTERS
 from vtaops.hardware.rtl import FAULTS, rtl_design, sources, systemverilog_package
@@ -307,6 +308,18 @@ def test_yosys_has_nothing_to_complain_about_and_divides_nothing(tmp_path):
     run_yosys(design, f"proc; check -assert; select -assert-none {dividers}", tmp_path)
     with pytest.raises(DeviceError, match=r"(?s)Yosys failed.*no_such_command"):
         run_yosys(design, "no_such_command", tmp_path)
+
+
+@needs_yosys
+def test_products_of_the_faster_clock_stay_in_the_registers_of_dsp_blocks(tmp_path):
+    config = replace(CONFIGS["tiny"], extensions=("pairs",))
+    design = replace(rtl_design(config, RtlParameters(), axi=False), top="gemm_core")
+    mapped = "synth_xilinx -family xc7 -flatten -run begin:coarse; delete =A:whitebox =A:blackbox"
+    run_yosys(design, f"{mapped}; write_json mapped.json", tmp_path)
+    cells = json.loads((tmp_path / "mapped.json").read_text())["modules"]["gemm_core"]["cells"]
+    blocks = [cell["parameters"] for cell in cells.values() if cell["type"] == "DSP48E1"]
+    assert len(blocks) == config.batch * config.block_in * config.block_out // 2
+    assert {(block["MREG"], block["PREG"]) for block in blocks} == {("1", "1")}
 
 
 def test_missing_yosys_is_named(monkeypatch, tmp_path):
