@@ -55,6 +55,7 @@ BASES: dict[str, tuple[dict[str, Any], ...]] = {
     "BatchMatmul": (
         {"batch": 2, "m": 3, "n": 5, "k": 7},
         {"batch": 2, "m": 3, "n": 5, "k": 7, **_SCALE},
+        {"batch": 2, "m": 3, "n": 5, "k": 7, **_SCALE, "data_zero_point": -128},
     ),
     "Conv2d": (
         _FILTERS,

@@ -297,7 +297,6 @@ class _OnnxFile:
         return grid == (tensor.scale, tensor.zero_point)
 
     def run(self, arrays: Sequence[Array]) -> None:
-        """Run the file."""
         sample = dict(zip(self._inputs, arrays, strict=True))
         self._values = {**sample, **self._probe.run(sample)}
 

@@ -68,6 +68,8 @@ class ModelReport:
         In the order of the graph.
     cycles : int
         Cycles of all launches.
+    steady_cycles : int
+        Cycles of a run whose weights are still on the chip; equal to `cycles` if none stay.
     launches : int
         Number of VTA regions.
     arena_nbytes, weights_nbytes, instructions_nbytes : int
@@ -88,6 +90,7 @@ class ModelReport:
     clock_mhz: int
     layers: tuple[Layer, ...]
     cycles: int
+    steady_cycles: int
     launches: int
     arena_nbytes: int
     weights_nbytes: int
@@ -158,6 +161,7 @@ def report(
         clock_mhz=config.board.clock_mhz,
         layers=layers,
         cycles=cycles,
+        steady_cycles=cycles + sum(map(_saved, programs)),
         launches=len(programs),
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
         weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
@@ -166,6 +170,11 @@ def report(
         tried=tuple(filter(None, map(_tried, programs))),
         batch=max(1, *extents.pop()) if len(extents) == 1 else 1,
     )
+
+
+def _saved(program: Program) -> int:
+    """Return by how many cycles a run differs whose weights are still on the chip."""
+    return program.steady.cycles() - program.cycles() if program.pinned else 0
 
 
 def _tried(program: Program) -> str:

@@ -22,7 +22,7 @@ from vtaops.schedule.candidates import default_tiling
 from vtaops.schedule.tiling import Tiling
 
 if TYPE_CHECKING:
-    from vtaops.schedule.explained import Schedule
+    from vtaops.schedule.explained import ExplainedSchedule as Schedule
     from vtaops.schedule.flatten import flatten
     from vtaops.schedule.intrinsics import alu, alu_reduction, gemm, reset
     from vtaops.schedule.operators import schedule
@@ -60,7 +60,7 @@ _WITH_TVM = {
     "alu_reduction": "intrinsics:alu_reduction",
     "gemm": "intrinsics:gemm",
     "reset": "intrinsics:reset",
-    "Schedule": "explained:Schedule",
+    "Schedule": "explained:ExplainedSchedule",
     "schedule": "operators:schedule",
     "tensorize": "steps:tensorize_block",
 }

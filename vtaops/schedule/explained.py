@@ -1,4 +1,4 @@
-"""`Schedule`: TVM's schedule, whose errors fit on a screen.
+"""`vtaops.schedule.Schedule`: TVM's schedule, whose errors fit on a screen.
 
 TVM shows the whole function, thousands of characters, with a sentence that names neither block nor
 loop. Here a primitive that fails names both, and what it found.
@@ -25,7 +25,7 @@ LONGEST = 900
 """Most characters of an explanation."""
 
 
-class Schedule(tvm.s_tir.Schedule):  # type: ignore[misc]
+class ExplainedSchedule(tvm.s_tir.Schedule):  # type: ignore[misc]
     """A schedule of tensor expressions, with TVM's primitives.
 
     Parameters
@@ -58,7 +58,7 @@ def _explained(name: str, primitive: Callable[..., Any]) -> Callable[..., Any]:
     """Return a primitive whose errors are ours."""
 
     @wraps(primitive)
-    def call(s: Schedule, *args: Any, **named: Any) -> Any:
+    def call(s: ExplainedSchedule, *args: Any, **named: Any) -> Any:
         try:
             return primitive(s, *args, **named)
         except VTAError:
@@ -76,10 +76,12 @@ for _name, _primitive in list(vars(tvm.s_tir.Schedule).items()):
         and not _name.startswith("_")
         and _name not in ("get", "work_on", "show")
     ):
-        setattr(Schedule, _name, _explained(_name, _primitive))
+        setattr(ExplainedSchedule, _name, _explained(_name, _primitive))
 
 
-def _explanation(s: Schedule, name: str, error: Exception, given: list[Any]) -> Iterator[str]:
+def _explanation(
+    s: ExplainedSchedule, name: str, error: Exception, given: list[Any]
+) -> Iterator[str]:
     """Yield what is wrong: TVM's sentence, what the primitive was given, what was expected."""
     text = str(error).strip() or type(error).__name__
     yield f"{name}: {text.splitlines()[0].removeprefix('ScheduleError: ')}"
@@ -100,7 +102,7 @@ def _flat(values: Any) -> Iterator[Any]:
             yield value
 
 
-def _told(s: Schedule, value: Any) -> str:
+def _told(s: ExplainedSchedule, value: Any) -> str:
     """Return a block or a loop in words; empty for other values."""
     if not isinstance(value, LoopRV | SBlockRV):
         return ""
@@ -116,7 +118,7 @@ def _told(s: Schedule, value: Any) -> str:
     return f"block {found.name_hint}, in the loops {around or '(none)'}"
 
 
-def _unmatched(s: Schedule, target: Any, intrinsic: str) -> Iterator[str]:
+def _unmatched(s: ExplainedSchedule, target: Any, intrinsic: str) -> Iterator[str]:
     """Yield how an intrinsic and the loops that it should replace differ."""
     wanted = lanes(intrinsic) if intrinsic.startswith("vta.") else []
     if not wanted or not isinstance(target, LoopRV):
