@@ -25,7 +25,7 @@ INDEX = "records.json"
 
 
 @dataclass(frozen=True)
-class Record:
+class BestAnswer:
     """An answer that was accepted.
 
     Attributes
@@ -47,7 +47,7 @@ class Record:
     certificate: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_records(folder: Path | None = None) -> list[Record]:
+def read_records(folder: Path | None = None) -> list[BestAnswer]:
     """Return all records, by default those that vtaops ships.
 
     Raises
@@ -58,16 +58,16 @@ def read_records(folder: Path | None = None) -> list[Record]:
     path = (folder or data_directory("records")) / INDEX
     wrong = OSError, ValueError, TypeError, RecursionError
     with raising(ProgramError, f"cannot read {path}", *wrong):
-        return [Record(**row) for row in json.loads(read_file(path))]
+        return [BestAnswer(**row) for row in json.loads(read_file(path))]
 
 
-def best_known(task: str) -> Record | None:
+def best_known(task: str) -> BestAnswer | None:
     """Return the record with the fewest cycles; None if there is none."""
     own = [record for record in read_records() if record.task == task]
     return min(own, key=lambda record: record.cycles, default=None)
 
 
-def answer_of(record: Record, folder: Path | None = None) -> Answer:
+def answer_of(record: BestAnswer, folder: Path | None = None) -> Answer:
     """Return the answer of a record.
 
     Raises
@@ -99,7 +99,7 @@ def certified_cycles(task: KernelTask, answer: Answer) -> tuple[int, dict[str, A
     return program.cycles(), {"checker": CHECKER, **proof.certificate}
 
 
-def rechecked(record: Record, folder: Path | None = None) -> None:
+def rechecked(record: BestAnswer, folder: Path | None = None) -> None:
     """Prove a record again, and compare its cycles and its certificate.
 
     Raises
@@ -115,12 +115,12 @@ def rechecked(record: Record, folder: Path | None = None) -> None:
             raise ProgramError(f"{record.task}: the certificate is not for this {name}")
 
 
-def record(task: str, answer: Answer, by: str, folder: Path) -> Record | None:
+def record(task: str, answer: Answer, by: str, folder: Path) -> BestAnswer | None:
     """Add an answer to a folder of records if it is proven and has fewer cycles than the others.
 
     Returns
     -------
-    Record or None
+    BestAnswer or None
         The new record; None if there is one that is as fast by the same finder.
 
     Raises
@@ -138,13 +138,13 @@ def record(task: str, answer: Answer, by: str, folder: Path) -> Record | None:
     else:
         stated = f"{task}.{by}.txt".replace("/", "_").replace(" ", "_")
         write_file(folder / stated, str(answer).encode())
-    added = Record(task, by, stated, cycles, certificate)
+    added = BestAnswer(task, by, stated, cycles, certificate)
     kept = [other for other in known if other not in own]
     rows = sorted([*kept, added], key=lambda row: (row.task, row.cycles))
     write_file(folder / INDEX, "".join(_lines(rows)).encode())
     return added
 
 
-def _lines(rows: list[Record]) -> Iterator[str]:
+def _lines(rows: list[BestAnswer]) -> Iterator[str]:
     """Yield the text of the index: a row a line."""
     yield "[\n" + ",\n".join(json.dumps(asdict(row)) for row in rows) + "\n]\n"
