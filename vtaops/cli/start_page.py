@@ -124,7 +124,7 @@ p{max-width:46em}.note,small{color:#5f6b7a}.warn{background:#fff4de;padding:.6em
 .key b{display:block;font-size:1.35em}
 table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3em .7em .3em 0;
 vertical-align:top;border-bottom:1px solid #e3e8ee;overflow-wrap:anywhere}
-td:first-child,th:first-child{min-width:5.5em}
+td:first-child,th:first-child{min-width:5.5em}.wide{white-space:nowrap}
 th{font-weight:600;color:#5f6b7a}.n{text-align:right;white-space:nowrap;overflow-wrap:normal}
 .bar{width:22%}.bar i{display:block;height:.8em;margin-top:.35em;background:#4c9be8;min-width:1px}
 pre{background:#f2f5f8;padding:.8em;white-space:pre-wrap;overflow-wrap:anywhere;border-radius:6px}
@@ -240,13 +240,13 @@ def _answers(found: Findings) -> str:
     labels = "" if "accuracy" in accuracy.shares else " There are no labels."
     wrong = accuracy.float_wrong
     itself = f" The float model itself is wrong on {wrong}." if wrong else ""
-    if found.random:
-        rows, cards = [], ""
+    head = f"<h2>Accuracy</h2><p>{accuracy.samples} samples.{labels}{itself}"
+    if not rows:
+        why = "The inputs are random" if found.random else "There is no float model either"
+        return f"{head} {why}, so nothing was compared.</p>"
     return (
-        f"<h2>Accuracy</h2><p>{accuracy.samples} samples.{labels}{itself}</p>"
-        f"{_table((), rows, numbers=(1,))}"
+        f"{head}</p>{_table((), rows, numbers=(1,))}"
         f"<details open><summary>The worst {len(accuracy.worst)} samples</summary>{cards}</details>"
-        * bool(rows)
     )
 
 
