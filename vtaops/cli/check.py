@@ -177,7 +177,8 @@ def _judgement(program: Program, asked: _Asked) -> Iterator[Finding]:
         yield Finding("right", answer, _told_apart(kernel, program, verdict.counterexample))
     elif repacked := _repacked(kernel, program):
         answer = f"its {repacked.name} is packed into DRAM in another way than that of the task"
-        shown = Examples(kernel.obligation(kernel.compiled), 0).difference(program, range(TRIES))
+        small_first = 2, *range(TRIES)
+        shown = Examples(kernel.obligation(kernel.compiled), 0).difference(program, small_first)
         yield Finding("right", answer, _told_apart(kernel, program, shown.arrays if shown else {}))
     else:
         yield Finding("safe", "no race, no deadlock, no access out of bounds")
