@@ -9,7 +9,7 @@ Cycles of C2 to C11, weighted by their occurrences, by the timing model:
    each also with every product executed (padding "multiply", as upstream does): beside upstream's
    pipelined Chisel hardware in its own simulation;
 2. without the additions, over the effective bandwidth of the DRAM (reads and writes together):
-   beside the published tuning log of a board. Tilings are those tuned for a DRAM without limit.
+   beside the published tuning log of a board. Tilings are those searched for a DRAM without limit.
 
 ``--rtl`` runs the layers of the second part on the RTL at five bandwidths, compares each result
 with NumPy and counts its cycles. What is in the JSON file already is not done again.
@@ -32,7 +32,7 @@ from rich.table import Table
 import vtaops
 from benchmarks.options import Json, Picture, Rtl
 from vtaops import Conv2d, HardwareConfig, Program
-from vtaops.compiler.tuner import tune
+from vtaops.compiler import search
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.timing import TimingParameters
@@ -68,9 +68,9 @@ def machine(bandwidth: float | None, latency: int = LATENCY) -> TimingParameters
 
 @cache
 def tiling(op: Operator, padding: str) -> Tiling:
-    """Return the tuned tiling of a layer, products with padding left out or executed."""
+    """Return the best tiling of a layer, products with padding left out or executed."""
     if padding == "skip":
-        return tune(op, CONFIG).tiling
+        return search(op, CONFIG)[0].tiling
     listed = TilingList(op, CONFIG).estimated(CONFIG)
     found = (replace(t, padding="multiply") for t, _ in listed)
     return min(

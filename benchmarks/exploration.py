@@ -74,7 +74,6 @@ def digest(points: list[Point]) -> str:
 def run(
     workers: int,
     designs: list[Design],
-    effort: str,
     store_file: str,
     kill_worker: float | None = None,
     kill_driver: float | None = None,
@@ -88,7 +87,7 @@ def run(
             warm()
             start = time.perf_counter()
             with Engine(store) as engine:
-                points = sweep(designs, network, engine, effort)
+                points = sweep(designs, network, engine)
             seconds = time.perf_counter() - start
         else:
             from distributed import Client, LocalCluster
@@ -101,14 +100,13 @@ def run(
                 later(kill_worker, next(iter(pids.values())))
                 start = time.perf_counter()
                 with Engine(store, dask_executor(client)) as engine:
-                    points = sweep(designs, network, engine, effort)
+                    points = sweep(designs, network, engine)
                 seconds = time.perf_counter() - start
         count = store.count()
     row = {
         "workers": workers,
         "designs": len(designs),
         "complete": sum(point.complete for point in points),
-        "effort": effort,
         "known before": known,
         "seconds": round(seconds, 1),
         **count,
@@ -150,7 +148,6 @@ def draw(points: list[Point], path: Path) -> None:
 def main(
     workers: Annotated[int, typer.Option()] = 1,
     count: Annotated[int | None, typer.Option("--designs")] = None,
-    effort: Annotated[str, typer.Option()] = "first",
     store_file: Annotated[str, typer.Option("--store")] = ":memory:",
     kill_worker: Annotated[float | None, typer.Option()] = None,
     kill_driver: Annotated[float | None, typer.Option()] = None,
@@ -162,12 +159,12 @@ def main(
     """Run, print a table, append to the file."""
     designs = chosen(count)
     if speedup:
-        found = [run(n, designs, effort, ":memory:") for n in (1, max(2, workers))]
+        found = [run(n, designs, ":memory:") for n in (1, max(2, workers))]
         rows, points = [row for row, _ in found], found[-1][1]
         print(f"speed-up: {rows[0]['seconds'] / rows[1]['seconds']:.2f}")
         assert rows[0]["digest"] == rows[1]["digest"]
     else:
-        row, points = run(workers, designs, effort, store_file, kill_worker, kill_driver)
+        row, points = run(workers, designs, store_file, kill_worker, kill_driver)
         rows = [row]
     table = Table(title=f"{' and '.join(NETWORKS)} on {len(designs)} configurations")
     for name in rows[0]:

@@ -9,7 +9,7 @@ which it needs), and all that `pynq_ext` has together; with ``--together`` one j
 `forward` and `table` save nothing within a layer: what they save in networks is measured by
 `networks.py` beside this file. Cycles are those of the timing model for the layers
 C2 to C11 of ResNet-18, its maximum pool, and the depthwise layers of MobileNet 1.0, weighted by
-their occurrences. ResNet-18's tilings are those tuned for the plain hardware, the others' the best
+their occurrences. ResNet-18's tilings are those found for the plain hardware, the others' the best
 by the bound for each.
 
 Area is that of the model (`vtaops.explore.area`). ``--synthesise`` has Yosys map each variant,
@@ -35,7 +35,7 @@ from rich.table import Table
 import vtaops
 from benchmarks.options import Config, Json, Rtl, read_json, write_json
 from vtaops import HardwareConfig, MaxPool2d
-from vtaops.compiler.tuner import tune
+from vtaops.compiler import search
 from vtaops.explore import Design
 from vtaops.explore import area as modelled
 from vtaops.hardware.synthesis import FpgaResources
@@ -91,7 +91,7 @@ def layer(name: str, config: HardwareConfig) -> tuple[Operator, int, vtaops.Prog
     if "mobilenet" in name:
         tiling = default_tiling(workload.op, config)
     else:
-        tiling = tune(workload.op, plain).tiling
+        tiling = search(workload.op, plain)[0].tiling
     return workload.op, workload.occurrences, vtaops.compile(workload.op, config, tiling)
 
 

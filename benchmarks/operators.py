@@ -22,7 +22,8 @@ from rich.table import Table
 
 import vtaops
 from benchmarks.options import Config, Json, write_json
-from vtaops import HardwareConfig, UnsupportedError
+from vtaops import HardwareConfig
+from vtaops.errors import UnsupportedError
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule import default_tiling

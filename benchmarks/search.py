@@ -1,32 +1,28 @@
-"""Cycles of ResNet-18's layers with searched tilings, beside the published ones for Pynq.
+"""Cycles of ResNet-18's layers, beside the published ones for Pynq and those of a search.
 
     python -m benchmarks search --json search.json
-    python -m benchmarks search --capabilities fsim --write-shipped    # also full, and hls-2020
 
-Searches every layer from nothing (no cache, no shipped table) and prints cycles by the timing
-model, the bound of the layer, DRAM bytes against the least of all tilings that fit the
-scratchpads, and the published time. The bound is the longer of the compute unit's cycles (tile
-products, one reset and the ALU passes, each at one tile a cycle) and the bytes moved at the width
-of the port.
+Compiles every layer and prints cycles by the timing model, the bound of the layer, DRAM bytes
+against the least of all tilings that fit the scratchpads, the published time, and the cycles of the
+best of ``--count`` tilings. The bound is the longer of the compute unit's cycles (tile products,
+one reset and the ALU passes, each at one tile a cycle) and the bytes moved at the width of the
+port.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 from rich.table import Table
 
 import vtaops
-from benchmarks.options import Config, Json, choice, write_json
+from benchmarks.options import Config, Json, write_json
 from vtaops import HardwareConfig
-from vtaops.compiler.tuner import COMPILED, SHIPPED, search, tuning_key
-from vtaops.machine.capabilities import Capabilities, find, of_target
+from vtaops.compiler import search
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.candidates import candidates, depths_of, dram_traffic
 from vtaops.schedule.workloads import WORKLOADS, Workload
@@ -47,16 +43,13 @@ PUBLISHED_MS = {
 CYCLES_PER_MS = 100_000
 
 
-def measure(
-    workload: Workload, config: HardwareConfig, able: Capabilities, effort: Any, advance: Any
-) -> dict[str, Any]:
-    """Search one layer and relate the result to its bounds."""
+def measure(workload: Workload, config: HardwareConfig, count: int) -> dict[str, Any]:
+    """Compile and search one layer and relate the result to its bounds."""
+    program = vtaops.compile(workload.op, config)
     start = time.perf_counter()
-    found = search(workload.op, config, effort, able)
-    *_, best = (advance() or result for result in found)
+    best = search(workload.op, config, count=count)[0]
     seconds = time.perf_counter() - start
     shape = blocked_shape(workload.op, config)
-    program = vtaops.compile(workload.op, config, best.tiling, capabilities=able)
     counters = program.stats()
     moved = counters.dram_nbytes
     compute = counters.gemm_counter + counters.alu_counter + shape.outputs
@@ -64,15 +57,14 @@ def measure(
     grid, fit = candidates(shape, depths_of(config))
     least = int(sum(dram_traffic(shape, config, grid.at(fit, fit.shape))).min())
     return {
-        "tiling": asdict(best.tiling),
-        "text": best.tiling.text,
-        "cycles": best.cycles,
-        "compiled": best.compiled,
+        "cycles": program.cycles(),
+        "searched": best.cost,
+        "tiling": best.tiling.text,
         "occurrences": workload.occurrences,
         "gemm_cycles": counters.gemm_counter,
         "compute_cycles": compute,
         "naive_gemm_cycles": shape.gemm_cycles,
-        "over_bound": best.cycles / bound,
+        "over_bound": program.cycles() / bound,
         "dram_nbytes": moved,
         "over_least_bytes": moved / least,
         "seconds": seconds,
@@ -81,29 +73,19 @@ def measure(
 
 def main(
     config_name: Config = "pynq",
-    effort: Annotated[str, typer.Option(**choice(COMPILED))] = "thorough",
-    capabilities: Annotated[str, typer.Option(help="Of the device; by default the target's.")] = "",
+    count: Annotated[int, typer.Option(help="Tilings that the search compiles.")] = 12,
     json_file: Json = None,
-    write_shipped: Annotated[
-        bool, typer.Option("--write-shipped", help="Put the results into the package's table.")
-    ] = False,
 ) -> None:
-    """Search, print the table, write the files."""
+    """Compile and search, print the table, write the file."""
     config = HardwareConfig.load(config_name)
-    able = find(capabilities) if capabilities else of_target(config)
     layers = [w for name, w in WORKLOADS.items() if name.startswith("resnet18.")]
-
-    results: dict[str, dict[str, Any]] = {}
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("searching", total=len(layers) * COMPILED[effort])
-        for done, workload in enumerate(layers):
-            results[workload.name] = measure(
-                workload, config, able, effort, lambda: progress.advance(task)
-            )
-            progress.update(task, completed=(done + 1) * COMPILED[effort])
+    results = {
+        w.name: measure(w, config, count)
+        for w in track(layers, description="searching", console=Console(stderr=True))
+    }
 
     console = Console(width=150)
-    table = Table(title=f"ResNet-18 on {config.name}: cycles with searched tilings")
+    table = Table(title=f"ResNet-18 on {config.name}: cycles")
     for column in (
         "layer",
         "x",
@@ -115,8 +97,8 @@ def main(
         "DRAM bytes",
     ):
         table.add_column(column, justify="right")
-    for column in ("/ least", "search s", "tiling"):
-        table.add_column(column, justify="right" if column != "tiling" else "left")
+    for column in ("/ least", "searched", "search s", "its tiling"):
+        table.add_column(column, justify="right" if column != "its tiling" else "left")
     total = published_total = array_total = compute_total = 0.0
     for name, row in results.items():
         short = name.split(".")[1]
@@ -136,8 +118,9 @@ def main(
             f"{row['cycles'] / published:.3f}" if published else "-",
             f"{row['dram_nbytes']:,}",
             f"{row['over_least_bytes']:.2f}",
+            f"{row['searched']:,}",
             f"{row['seconds']:.1f}",
-            row["text"],
+            row["tiling"],
         )
     console.print(table)
     seconds = sum(row["seconds"] for row in results.values())
@@ -148,9 +131,3 @@ def main(
         f"Search of all layers: {seconds:.0f} s."
     )
     write_json(json_file, results)
-    if write_shipped:
-        shipped = json.loads(SHIPPED.read_text()) if SHIPPED.exists() else {}
-        for name, row in results.items():
-            record = {key: row[key] for key in ("tiling", "cycles", "compiled")}
-            shipped[tuning_key(WORKLOADS[name].op, config, able)] = record
-        SHIPPED.write_text(json.dumps(dict(sorted(shipped.items())), indent=1) + "\n")

@@ -1,6 +1,6 @@
 """Cycles of each layer on the RTL, beside the bound of its compute unit, and what was lost to what.
 
-    python -m benchmarks tsim_layers --effort thorough --json tsim_layers.json
+    python -m benchmarks tsim_layers --json tsim_layers.json
 
 The bound is the number of cycles in which the compute unit issues micro-ops (GEMM, resets, ALU):
 no schedule with these micro-ops can be faster. "lost" are its other cycles, by cause.
@@ -8,7 +8,7 @@ no schedule with these micro-ops can be faster. "lost" are its other cycles, by 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -17,12 +17,10 @@ from rich.progress import track
 from rich.table import Table
 
 import vtaops
-from benchmarks.options import Config, Json, Seed, choice, write_json
+from benchmarks.options import Config, Json, Seed, write_json
 from vtaops import HardwareConfig
-from vtaops.compiler.tuner import tune
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Tsim
-from vtaops.schedule import Tiling
 from vtaops.schedule.workloads import WORKLOADS, Workload
 
 LOST = {
@@ -36,17 +34,9 @@ LOST = {
 """Column -> counter of the cycles in which the compute unit issues nothing."""
 
 
-def tiling_of(workload: Workload, config: HardwareConfig, effort: str) -> Tiling | None:
-    """Return the published tiling, the searched one, or None for the default."""
-    if workload.tiling is not None or effort == "none":
-        return workload.tiling
-    return tune(workload.op, config, cast(Any, effort)).tiling
-
-
-def measure(device: Tsim, workload: Workload, effort: str, seed: int) -> dict[str, Any]:
+def measure(device: Tsim, workload: Workload, seed: int) -> dict[str, Any]:
     """Run a layer on random data, check it against NumPy, return its cycles."""
-    tiling = tiling_of(workload, device.config, effort)
-    program = vtaops.compile(workload.op, device.config, tiling)
+    program = vtaops.compile(workload.op, device.config, workload.tiling)
     arrays = random_arguments(workload.op, np.random.default_rng(seed))
     device.reset_stats()
     result = program.run(device, *arrays)
@@ -92,9 +82,6 @@ def main(
         int | None, typer.Option(help="Width of the DRAM port (default: board's)")
     ] = None,
     latency: Annotated[int, typer.Option(help="Of the DRAM, cycles (default 32)")] = 32,
-    effort: Annotated[
-        str, typer.Option(**choice(("none", "fast", "thorough")), help="Of the search.")
-    ] = "thorough",
     layers: Annotated[str, typer.Option(help="Only layers whose name contains this.")] = "",
     seed: Seed = 0,
     json_file: Json = None,
@@ -105,7 +92,7 @@ def main(
 
     with Tsim(config, port_bytes=port_bytes, latency=latency) as device:
         results = {
-            name: measure(device, WORKLOADS[name], effort, seed)
+            name: measure(device, WORKLOADS[name], seed)
             for name in track(chosen, description="simulating")
         }
         console = Console()

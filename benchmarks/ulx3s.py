@@ -34,8 +34,9 @@ from rich.progress import track
 
 from benchmarks.options import Json, figure_table, read_json, write_json
 from trials import networks
-from vtaops import DeviceError, HardwareConfig, Session, UnsupportedError
+from vtaops import HardwareConfig, Session
 from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
+from vtaops.errors import DeviceError, UnsupportedError
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
 from vtaops.network import compile_model
 from vtaops.network.compile import as_graph

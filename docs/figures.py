@@ -26,7 +26,6 @@ import vtaops
 from benchmarks.options import RESULTS, ROOT, choice, read_json
 from trials import networks as network_graphs
 from vtaops import HardwareConfig
-from vtaops.compiler.tuner import recall
 from vtaops.explore import Design, area
 from vtaops.schedule.workloads import find
 
@@ -70,9 +69,8 @@ Figures = dict[str, Callable[[], int]]
 
 @cache
 def layer(name: str) -> vtaops.Program:
-    """Return a layer of ResNet-18 with the shipped tiling, which the thorough search found."""
-    op = find(f"resnet18.{name}").op
-    return vtaops.compile(op, PYNQ, recall(op, PYNQ, "thorough").tiling)
+    """Return a layer of ResNet-18."""
+    return vtaops.compile(find(f"resnet18.{name}").op, PYNQ)
 
 
 def layers() -> Figures:

@@ -31,7 +31,7 @@ ALLOWED = {
     "network": "base graph machine program frontends ops schedule lowering model compiler",
     "quantization": "base graph frontends network",
     "session": "base machine program hardware ops fallback runtime schedule compiler",
-    "explore": "base graph machine program hardware ops schedule compiler network",
+    "explore": "base graph machine program hardware ops runtime schedule proof compiler network",
 }
 """What a room may import, from the ground up; the command line imports everything."""
 

@@ -8,16 +8,9 @@ from helpers.checks import broken_rule, check
 from helpers.program_builder import TINY, ProgramBuilder, burst
 
 import vtaops
-from vtaops import (
-    Conv2d,
-    DeviceError,
-    Elementwise,
-    HardwareConfig,
-    Session,
-    Tiling,
-    UnsupportedError,
-)
-from vtaops.compiler import tuner
+from vtaops import Conv2d, Elementwise, HardwareConfig, Session, Tiling
+from vtaops.compiler import search
+from vtaops.errors import DeviceError, UnsupportedError
 from vtaops.machine.capabilities import (
     CHISEL,
     FSIM,
@@ -249,7 +242,7 @@ def test_the_target_decides_unless_told_otherwise():
     assert of_target(HardwareConfig.load("tiny")) is FSIM
     assert find("chisel") is CHISEL
     assert find(CHISEL) is CHISEL
-    with pytest.raises(vtaops.ConfigError, match="known are full, fsim, hls-2020"):
+    with pytest.raises(vtaops.errors.ConfigError, match="known are full, fsim, hls-2020"):
         find("vhdl")
 
 
@@ -263,15 +256,16 @@ def test_names_are_taken_wherever_capabilities_are(given):
         lambda name: vtaops.compile(op, tiny, capabilities=name),
         lambda name: vtaops.compile_model(graph, tiny, capabilities=name),
         lambda name: program.verify(name),
-        lambda name: tuner.tune(op, tiny, capabilities=name),
+        lambda name: search(op, tiny, count=1, capabilities=name),
         lambda name: Fsim(tiny, capabilities=name).close(),
         lambda name: Session("fsim", tiny, capabilities=name).close(),
     ]
     for use in uses:
         use("fsim")
-        with pytest.raises(vtaops.ConfigError, match=f"no capabilities {given!r}; known are"):
+        with pytest.raises(
+            vtaops.errors.ConfigError, match=f"no capabilities {given!r}; known are"
+        ):
             use(given)
-    assert tuner.tuning_key(op, tiny, "fsim") == tuner.tuning_key(op, tiny, FSIM)
 
 
 def test_sessions_compile_for_their_device():

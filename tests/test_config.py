@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtaops import ConfigError, DeviceError, HardwareConfig, Session
+from vtaops import HardwareConfig, Session
+from vtaops.errors import ConfigError, DeviceError
 from vtaops.machine.config import TARGETS, Extension, Memory
 from vtaops.runtime.pynq import Accelerator
 

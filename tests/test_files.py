@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import vtaops
-from vtaops import ConfigError, DeviceError, HardwareConfig, ModelError, Program, ProgramError
+from vtaops import HardwareConfig, Program
 from vtaops.base.errors import StoreError
 from vtaops.base.files import read_array, read_file
 from vtaops.board.bitfile import read_bit_file
 from vtaops.board.catalogue import Catalogue
+from vtaops.errors import ConfigError, DeviceError, ModelError, ProgramError
 from vtaops.explore import ResultStore
 from vtaops.model.artefact import FORMAT_VERSION, MAGIC, dumps, load
 from vtaops.quantization.pictures import read_picture
@@ -193,7 +194,7 @@ LOADING = """
 import json, resource, sys
 from pathlib import Path
 import vtaops.model
-from vtaops import ProgramError
+from vtaops.errors import ProgramError
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 most = pages * resource.getpagesize() + (512 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from vtaops import DeviceError
 from vtaops.base.forks import ForkLock
+from vtaops.errors import DeviceError
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork"),

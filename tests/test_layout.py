@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from vtaops import HardwareConfig, ShapeError
+from vtaops import HardwareConfig
+from vtaops.errors import ShapeError
 from vtaops.machine.layout import (
     Layout,
     bias_layout,

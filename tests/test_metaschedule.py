@@ -13,8 +13,9 @@ from tvm.s_tir import meta_schedule as ms
 
 import vtaops
 from trials.own_schedules import Convolution, Plan
-from vtaops import HardwareConfig, ScheduleError
+from vtaops import HardwareConfig
 from vtaops.compiler.metaschedule import HOST, Builder, Runner, seconds_of, tune, without_processors
+from vtaops.errors import ScheduleError
 from vtaops.lowering import Capacity
 from vtaops.runtime import Fsim
 

@@ -135,7 +135,7 @@ def test_same_padding_keeps_the_size(kernel):
     assert op.out_size == (5, 6)
     assert (bottom - top, right - left) in {(0, 0), (1, 1), (1, 0), (0, 1)}
     for given in ({"strides": 2, "padding": "same"}, {"padding": "full"}):
-        with pytest.raises(vtaops.ShapeError, match="'same'"):
+        with pytest.raises(vtaops.errors.ShapeError, match="'same'"):
             Conv2d(in_channels=3, out_channels=4, **IMAGE, kernel=3, **given)
     valid = MaxPool2d(channels=3, **IMAGE, kernel=3, padding="valid")
     assert valid == MaxPool2d(channels=3, **IMAGE, kernel=3)
@@ -155,16 +155,18 @@ def test_shapes_broadcast(function, shape):
     [("resnet18.c8", "resnet18.C8"), ("resnet.C2+add", "resnet18-rest.C2+add"), ("zzz", None)],
 )
 def test_unknown_layers_are_told_their_neighbours(name, meant):
-    with pytest.raises(vtaops.ShapeError, match=r"the nearest are (\S+), (\S+), (\S+);") as caught:
+    with pytest.raises(
+        vtaops.errors.ShapeError, match=r"the nearest are (\S+), (\S+), (\S+);"
+    ) as caught:
         find(name)
     assert meant is None or f" {meant}, " in str(caught.value)
     assert suggestion(name, WORKLOADS) == ("" if meant is None else f" (did you mean {meant!r}?)")
 
 
 def test_unknown_configurations_and_keys_are_told_their_neighbour():
-    with pytest.raises(vtaops.ConfigError, match=r"'pinq' \(did you mean 'pynq'\?\)"):
+    with pytest.raises(vtaops.errors.ConfigError, match=r"'pinq' \(did you mean 'pynq'\?\)"):
         HardwareConfig.load("pinq")
-    with pytest.raises(vtaops.ConfigError, match=r"did you mean 'LOG_BLOCK'\?"):
+    with pytest.raises(vtaops.errors.ConfigError, match=r"did you mean 'LOG_BLOCK'\?"):
         HardwareConfig.from_dict({"LOG_BLOK": 4})
 
 

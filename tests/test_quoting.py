@@ -7,8 +7,9 @@ import pytest
 
 import vtaops
 from trials.hostile_files import network
-from vtaops import ConfigError, HardwareConfig, ProgramError, ShapeError
+from vtaops import HardwareConfig
 from vtaops.base.quoting import c_text, script_json, tcl_word, terminal_text
+from vtaops.errors import ConfigError, ProgramError, ShapeError
 from vtaops.graph import Tensor
 from vtaops.model import artefact
 

@@ -75,5 +75,5 @@ def test_an_operator_takes_the_name_of_a_configuration(method):
     named, given = getattr(op, method)("tiny"), getattr(op, method)(config)
     scripts = [getattr(made, "mod", made).script() for made in (named, given)]
     assert scripts[0] == scripts[1]
-    with pytest.raises(vtaops.ConfigError, match="did you mean 'tiny'"):
+    with pytest.raises(vtaops.errors.ConfigError, match="did you mean 'tiny'"):
         getattr(op, method)("tinny")

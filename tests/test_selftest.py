@@ -11,8 +11,8 @@ from helpers.checks import broken_rule
 from helpers.upstream import UpstreamSimulator
 
 import vtaops
-from vtaops import Conv2d, DeviceError, HardwareConfig, Program
-from vtaops.errors import VerificationError
+from vtaops import Conv2d, HardwareConfig, Program
+from vtaops.errors import DeviceError, VerificationError
 from vtaops.machine.capabilities import FULL, HLS_2020
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Load, Store, words_to_array

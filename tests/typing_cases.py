@@ -39,6 +39,6 @@ MaxPool2d(channels=16, height=8, width=8, kernel=3, strides="2")  # refused
 Elementwise(function="divide", shape=(3,))  # refused
 Tiling(ic=16)  # refused
 Tiling(oc=16, ic=16, keep="out")  # refused
-Session("fsim", search="slow")  # refused
+Session("fsim", fallback="gpu")  # refused
 vtaops.compile("resnet18.C8")  # refused
 op.kernel = 5  # refused

@@ -304,7 +304,7 @@ def tried(seed: str, kind: str) -> Outcome:
         buffers = None if subject.operator is None else subject.operator.buffers(subject.config)
         how = {"buffers": buffers, "capacity": capacity, "capabilities": "fsim"}
         program = vtaops.compile_schedule(s, subject.config, **how)
-    except vtaops.ScheduleError as error:
+    except vtaops.errors.ScheduleError as error:
         return Outcome(refused=str(error))
     except vtaops.VTAError as error:
         return Outcome(fault=f"{type(error).__name__}: {error}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import sqlite3
 import struct
 import tempfile
@@ -41,8 +40,7 @@ from vtaops.base.errors import (
 )
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.board.catalogue import Catalogue
-from vtaops.compiler.tuner import Tuned, keep, recall
-from vtaops.explore import Design, Engine, ResultStore, TilingQuery
+from vtaops.explore import Design, Engine, ResultStore, TilingCandidate, TilingQuery
 from vtaops.explore.tables import evaluation_rows
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.machine.isa import Encoding, Load
@@ -51,7 +49,6 @@ from vtaops.model import artefact
 from vtaops.program.file_format import FORMAT_VERSION, MAGIC, dumps, loads
 from vtaops.proof import certified, prove, rechecked
 from vtaops.runtime.fsim import Fsim
-from vtaops.schedule import default_tiling
 
 CONFIG = HardwareConfig.load("tiny")
 EXTENDED = HardwareConfig.from_dict(CONFIG.to_dict() | {"EXTENSIONS": sorted(Extension)})
@@ -415,44 +412,11 @@ def use_catalogue(name: str, data: bytes) -> None:
             )
 
 
-# --------------------------------------------------------------------------- found tilings
-
-SEARCHED = OPERATORS[1]
-FOUND = {
-    "tiling": vars(default_tiling(SEARCHED, CONFIG)),
-    "cycles": 1000,
-    "compiled": 12,
-}
 TILING_GRAMMAR = {
     "keep": st.sampled_from(["wgt", "inp", "acc"]),
     "padding": st.sampled_from(["skip", "multiply", "none"]),
     "taps": st.sampled_from(["all", "row", "one", "two"]),
 }
-
-
-@st.composite
-def tuned_files(draw: st.DrawFn) -> bytes:
-    return json.dumps(draw(mutated(FOUND, TILING_GRAMMAR))).encode()
-
-
-def use_tuned(data: bytes) -> None:
-    """Whatever is in the cache, a search has a result that compiles."""
-    with tempfile.TemporaryDirectory() as folder:
-        before = os.environ.get("XDG_CACHE_HOME")
-        os.environ["XDG_CACHE_HOME"] = folder
-        try:
-            keep(SEARCHED, CONFIG, "fast", Tuned(default_tiling(SEARCHED, CONFIG), 1, 1, "search"))
-            (path,) = Path(folder).rglob("*.json")
-            path.write_bytes(data)
-            found = recall(SEARCHED, CONFIG, "fast")
-        finally:
-            if before is None:
-                del os.environ["XDG_CACHE_HOME"]
-            else:
-                os.environ["XDG_CACHE_HOME"] = before
-    if found is not None:
-        assert type(found.cycles) is type(found.compiled) is int
-        vtaops.compile(SEARCHED, CONFIG, found.tiling)
 
 
 # ------------------------------------------------------------------------------ bit files
@@ -611,10 +575,11 @@ def run_model(model: vtaops.Model) -> None:
 
 def ask(store: ResultStore) -> None:
     """Ask for the tilings of an operator and their evaluations: from the store, or computed."""
-    query = TilingQuery(OPERATORS[0], Design(CONFIG), "default")
+    query = TilingQuery(OPERATORS[0], Design(CONFIG))
     with Engine(store) as engine:
-        (ranked,) = engine.tilings([query]).values()
-        engine.evaluations(query.candidates(ranked))
+        (found,) = engine.tilings([query]).values()
+        if found.tiling:
+            engine.evaluations([TilingCandidate(query.op, found.tiling, query.design)])
 
 
 @cache
@@ -674,7 +639,6 @@ FORMATS = {
     "configuration": Format(damaged(config_files()), use_config),
     "manifest": Format(damaged(manifests()), use_manifest),
     "additions": Format(damaged(additions()), use_additions),
-    "tuned": Format(damaged(tuned_files()), use_tuned),
     "bit file": Format(bit_files(), use_bit_file),
     "model": Format(models(), use_model),
     "onnx": Format(hostile_onnx.QUANTISED, hostile_onnx.use_quantised),

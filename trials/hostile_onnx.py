@@ -23,7 +23,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import vtaops
 from trials.onnx_models import Builder
-from vtaops import HardwareConfig, ModelError, ShapeError, UnsupportedError, VTAError
+from vtaops import HardwareConfig, VTAError
+from vtaops.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.frontends import import_model
 from vtaops.graph import Graph, evaluate
 from vtaops.network import plan_model

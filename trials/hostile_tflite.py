@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from trials.hostile_onnx import FLOATS, LONGS, use_graph
 from trials.tflite_models import Writer, float_tflite, small_tflite
 from trials.tflite_operators import cases
-from vtaops import ModelError, ShapeError, UnsupportedError
+from vtaops.errors import ModelError, ShapeError, UnsupportedError
 from vtaops.frontends import import_model
 
 SCHEMA: dict[str, dict[str, Any]] = {

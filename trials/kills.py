@@ -48,22 +48,12 @@ for size in range(1, 5):
 open("result.txt", "w").write("done")
 """
 
-TUNE = """
-import vtaops
-from vtaops.compiler import tuner
-for m in (17, 33):
-    op = vtaops.Gemm(m=m, n=64, k=64, clip=(0, 127))
-    tuner.tune(op, vtaops.HardwareConfig.load("tiny"))
-open("result.txt", "w").write("done")
-"""
-
 VTAOPS = (sys.executable, "-m", "vtaops")
-DESIGNS = ("--config", "pynq", "--vary", "LOG_ACC_BUFF_SIZE=16,17", "--effort", "bound")
+DESIGNS = ("--config", "pynq", "--vary", "LOG_ACC_BUFF_SIZE=16,17", "--estimate")
 SWEEP = ("sweep", "--layer", "resnet18.C11", *DESIGNS, "--store", "store.db", "-j", "1")
 COMMANDS = {
     "compile": (sys.executable, "-c", NETWORK),
     "kernels": (sys.executable, "-c", KERNELS),
-    "tune": (sys.executable, "-c", TUNE),
     "sweep": (*VTAOPS, *SWEEP, "-o", "result.csv"),
     "export": (*VTAOPS, "report", "trace", "--layer", "resnet18.C4", "-o", "result.html"),
 }

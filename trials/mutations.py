@@ -415,14 +415,12 @@ def compiled_programs() -> dict[str, Program]:
     }
 
 
-def network_programs(count: int) -> dict[str, Program]:
-    """Return the programs of so many random networks, compiled for all extensions."""
-    models = {seed: vtaops.compile_model(random_graph(seed), "pynq_ext") for seed in range(count)}
-    return {
-        f"network {seed}, region {number}": program
-        for seed, model in models.items()
-        for number, program in enumerate(model.programs)
-    }
+def network_programs(name: str) -> tuple[Program, ...]:
+    """Return the programs of a random network of batch 2 or 3, ``CONFIGURATION SEED``."""
+    config, seed = name.split()
+    free, batch = config == NETWORK_CONFIGS[-1], 2 + int(seed) % 2
+    graph = random_graph(int(seed), free=free, batch=batch)
+    return vtaops.compile_model(graph, config, prove=False).programs
 
 
 def linked_programs() -> dict[str, Program]:
@@ -540,27 +538,32 @@ PORTION = 100
 """Random mutants of a program in one case."""
 SEEDS = 8
 """Interleavings of each mutant that is accepted."""
-RANDOM_PROGRAMS, NETWORKS = 4, 40
+RANDOM_PROGRAMS = 4
+NETWORKS = 50
+"""Networks for each portion that is wanted of other programs; each has one."""
+NETWORK_CONFIGS = ("pynq", "tiny", "pynq_ext")
 
 
 @cache
 def programs(source: str) -> dict[str, Program]:
-    """Return the programs of a source: ``compiled``, ``networks``, or the name of an extension."""
+    """Return the programs of a source: ``compiled``, or the name of an extension."""
     if source == "compiled":
         return compiled_programs() | linked_programs()
-    if source == "networks":
-        return network_programs(NETWORKS)
     return extension_programs(source, RANDOM_PROGRAMS, seed=0)
 
 
 def cases(count: int) -> list[str]:
     """Return the names of the cases: so many portions of each program, and one of its tokens."""
-    sources = ("compiled", "networks", *(extension.value for extension in Extension))
+    sources = ("compiled", *(extension.value for extension in Extension))
+    networks = [f"{NETWORK_CONFIGS[n % 3]} {n // 3}" for n in range(NETWORKS * count)]
     return [
-        f"{source}/{name}/{portion}"
-        for portion in ["tokens", *range(count)]
-        for source in sources
-        for name in programs(source)
+        *(
+            f"{source}/{name}/{portion}"
+            for portion in ["tokens", *range(count)]
+            for source in sources
+            for name in programs(source)
+        ),
+        *(f"networks/{name}/{portion}" for portion in (0, "tokens") for name in networks),
     ]
 
 
@@ -570,21 +573,26 @@ def trial(case: str) -> Result:
     The compiler inserts no token without need, so all of its programs without one are refused.
     """
     source, name, portion = case.split("/")
-    program = programs(source)[name]
-    if portion != "tokens":
-        judged = judge_random(program, PORTION, SEEDS, np.random.default_rng([int(portion), 1]))
-    else:
-        jury = Jury(program, SEEDS)
-        judged = ((m, *jury.judge(m)) for m in without_each_token(program))
+    network = source == "networks"
     counts: dict[str, Counter[str]] = {}
     failed = []
     needed = portion == "tokens" and not name.startswith("random")
-    for mutant, verdict, reason in judged:
-        row = mutant.kind if source in ("compiled", "networks") else source
-        counts.setdefault(row, Counter()).update(["mutants", verdict])
-        if verdict == FAILED or (needed and verdict != REJECTED):
-            failed.append(f"{mutant.kind}: {mutant.change}: {verdict} {reason}")
+    for program in network_programs(name) if network else [programs(source)[name]]:
+        for mutant, verdict, reason in judged(program, portion):
+            row = mutant.kind if source == "compiled" else source
+            counts.setdefault(row, Counter()).update(["mutants", verdict])
+            if verdict == FAILED or (needed and verdict != REJECTED):
+                failed.append(f"{mutant.kind}: {mutant.change}: {verdict} {reason}")
     return {"counts": {row: {**counted} for row, counted in counts.items()}, "failed": failed}
+
+
+def judged(program: Program, portion: str) -> Iterator[tuple[Mutant, str, str]]:
+    """Judge a numbered portion of random mutants of a program, or it without each token."""
+    if portion != "tokens":
+        yield from judge_random(program, PORTION, SEEDS, np.random.default_rng([int(portion), 1]))
+        return
+    jury = Jury(program, SEEDS)
+    yield from ((m, *jury.judge(m)) for m in without_each_token(program))
 
 
 CAMPAIGN = Campaign(cases, trial, count=10)

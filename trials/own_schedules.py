@@ -284,6 +284,6 @@ def described_program(
         )
         try:
             return op, vtaops.compile_schedule(random_plan(rng, own).schedule(own), config)
-        except vtaops.ScheduleError as error:
+        except vtaops.errors.ScheduleError as error:
             if "too many" not in str(error):
                 raise

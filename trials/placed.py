@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from vtaops import HardwareConfig, ShapeError
+from vtaops import HardwareConfig
 from vtaops.compiler.driver import emit
+from vtaops.errors import ShapeError
 from vtaops.lowering import Part, Place, Strides, extents_of, link
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate

@@ -42,8 +42,8 @@ INPUTS = 20
 OPERATORS = 10
 """On each configuration."""
 GRAPH_CONFIGS = ("pynq", "tiny", "pynq_ext")
-PER_OPERATOR, PER_NETWORK = 6, 12
-"""Mutants that the verifier accepts, of each operator and of each network."""
+PER_OPERATOR, PER_NETWORK, PER_BATCH = 6, 12, 40
+"""Mutants that the verifier accepts: of each operator, network, and network of batch 2 or 3."""
 TRIES = 4
 """Mutants that are made for each of these, at most."""
 
@@ -87,11 +87,16 @@ def operator(name: str) -> tuple[Operator, Program] | None:
     return None
 
 
-def network(name: str) -> Model:
-    """Return a random network, ``CONFIGURATION/SEED``, compiled."""
+def network(name: str, batch: int = 0) -> Model:
+    """Return a random network, ``CONFIGURATION/SEED``, compiled; its seed may draw the batch."""
     config, seed = name.split("/")
     free = config == GRAPH_CONFIGS[-1]
-    return vtaops.compile_model(random_graph(int(seed), free=free), config)
+    return vtaops.compile_model(random_graph(int(seed), free=free, batch=batch), config)
+
+
+def batch(name: str) -> Model:
+    """Return a random network of batch 2 or 3, ``CONFIGURATION/SEED``, compiled."""
+    return network(name, 2 + int(name.split("/")[1]) % 2)
 
 
 def own_schedule(name: str) -> tuple[Operator, Program]:
@@ -263,7 +268,7 @@ def program_mutants(op: Operator, program: Program, seed: int) -> dict[str, Any]
     return mutants(KINDS, partial(mutate, program), judge, PER_OPERATOR, seed)
 
 
-def network_mutants(model: Model, seed: int) -> dict[str, Any]:
+def network_mutants(model: Model, accepted: int, seed: int) -> dict[str, Any]:
     """Judge a network with one launch changed: its program, its images or its maps."""
     given = network_inputs(model, seed)
     wanted = network_outputs(model, given)
@@ -275,14 +280,25 @@ def network_mutants(model: Model, seed: int) -> dict[str, Any]:
         return final(verdict, wanted, network_outputs(mutant, given))
 
     kinds = [*KINDS, *[IMAGE, MAP] * 4]
-    return mutants(kinds, partial(changed_model, model), judge, PER_NETWORK, seed)
+    return mutants(kinds, partial(changed_model, model), judge, accepted, seed)
+
+
+SUBJECTS: dict[str, Callable[[str], Any]] = {
+    "operator": operator, "network": network, "batch": batch, "schedule": own_schedule,
+}  # fmt: skip
+ROWS = {
+    "operator": "operators",
+    "network": "networks",
+    "batch": "networks of batch 2 and 3",
+    "schedule": "schedules",
+}
 
 
 def trial(case: str) -> Result:
     """Prove one case, ``operator 7/3``, and judge its mutants."""
     kind, name = case.split(" ")
-    seed, row = random.Random(case).getrandbits(30), f"{kind}s"
-    subject = {"operator": operator, "network": network, "schedule": own_schedule}[kind](name)
+    seed, row = random.Random(case).getrandbits(30), ROWS[kind]
+    subject = SUBJECTS[kind](name)
     if subject is None:
         return result(row, without_a_tile=1)
     op, proven = (None, subject) if isinstance(subject, Model) else subject
@@ -292,7 +308,8 @@ def trial(case: str) -> Result:
     except NotEquivalent as error:
         refused = f"{op or ''} {error}"
     if isinstance(proven, Model):
-        found = network_mutants(proven, seed) if proven.regions else {"kinds": {}, "cases": []}
+        accepted = (PER_BATCH if kind == "batch" else PER_NETWORK) if proven.regions else 0
+        found = network_mutants(proven, accepted, seed)
     else:
         assert op is not None
         found = program_mutants(op, proven, seed)
@@ -314,16 +331,17 @@ def tables(results: Results) -> dict[str, Counts]:
 
 
 def cases(count: int) -> list[str]:
-    """Return the names of so many cases: of seven, five operators, a network, a schedule."""
+    """Return the names of so many cases: of eight, five operators, two networks, a schedule."""
     subjects = chain.from_iterable(
         [
             *(f"operator {5 * turn // OPERATORS}/{(5 * turn + n) % OPERATORS}" for n in range(5)),
             f"network {GRAPH_CONFIGS[turn % 3]}/{turn // 3}",
+            f"batch {GRAPH_CONFIGS[turn % 3]}/{turn // 3}",
             f"schedule {('tiny', 'pynq')[turn % 2]}/{turn}",
         ]
-        for turn in range(-(-count // 7))
+        for turn in range(-(-count // 8))
     )
     return [*subjects][:count]
 
 
-CAMPAIGN = Campaign(cases, trial, count=4200, tables=tables)
+CAMPAIGN = Campaign(cases, trial, count=4800, tables=tables)

@@ -127,7 +127,7 @@ def check(seed: int, scales: str, zeros: bool, config: str | None = None) -> dic
         warnings.simplefilter("always")
         try:
             file = vtaops.quantize(model, {"x": images}, scales=scales, zero_points=zeros)
-        except (vtaops.ModelError, vtaops.UnsupportedError) as error:
+        except (vtaops.errors.ModelError, vtaops.errors.UnsupportedError) as error:
             return {"refused": str(error), "error": ""}
     said = [str(w.message) for w in told if w.category.__name__ == "AccuracyWarning"]
     exact, found = _outputs(model, samples), _outputs(file, samples)
@@ -150,7 +150,7 @@ def _compiled(
         warnings.simplefilter("ignore")
         try:
             compiled = vtaops.compile_model(file, config)
-        except (vtaops.ModelError, vtaops.UnsupportedError) as error:
+        except (vtaops.errors.ModelError, vtaops.errors.UnsupportedError) as error:
             result["refused"] = str(error)
             return []
     ours = compiled.run(sample["x"])

@@ -14,8 +14,9 @@ import numpy as np
 
 import vtaops
 from trials.campaign import Campaign, Result, result
-from vtaops import HardwareConfig, ShapeError
+from vtaops import HardwareConfig
 from vtaops.base.shapes import ceil_div
+from vtaops.errors import ShapeError
 from vtaops.graph import (
     Add,
     AveragePool,

@@ -1,4 +1,9 @@
-"""Random operators on random machines: cycles by the timing model beside those of the RTL."""
+"""Random operators on random machines: cycles by the timing model beside those of the RTL.
+
+``7`` is an operator on a shipped configuration with a DRAM of limited bandwidth; ``queues 7`` an
+operator or a random program on hardware with few outstanding reads, short queues, small buffers
+and bursts, in half of the cases with a port for weights.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +22,9 @@ from trials.random_cases import random_tiling
 from trials.tilings import random_operator
 from vtaops import HardwareConfig, Program
 from vtaops.base.errors import VTAError
+from vtaops.hardware.rtl import RtlParameters
+from vtaops.machine.config import Extension
+from vtaops.program.random_programs import random_program
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.tsim import Tsim
@@ -30,8 +39,12 @@ TIMEOUT = 600
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
 
 
-def draw(seed: int) -> tuple[str, Program, TimingParameters]:
-    """Return what a case runs: operator and tiling as a program, and the DRAM."""
+HARDWARE = 12
+"""Models of the RTL that the cases of short queues share."""
+
+
+def draw(seed: int) -> tuple[str, Program, TimingParameters, RtlParameters]:
+    """Return what a case runs: operator and tiling as a program, the DRAM, and the hardware."""
     rng = random.Random(seed)
     config = HardwareConfig.load(rng.choice(CONFIGS))
     while True:
@@ -50,18 +63,73 @@ def draw(seed: int) -> tuple[str, Program, TimingParameters]:
         if rng.random() < 0.25:  # more than the port moves in one direction, less than in both
             bandwidth = round(rng.uniform(8, 16), 2)
         parameters = TimingParameters(dram_latency=latency, bandwidth=float(bandwidth))
-        return type(op).__name__, program, parameters
+        rtl = RtlParameters(port_bytes=config.port_width)
+        return type(op).__name__, program, parameters, rtl
 
 
-def compare(seed: int) -> dict[str, Any]:
+def short_queues(number: int) -> tuple[HardwareConfig, RtlParameters]:
+    """Return a random configuration with short queues, and the rest of its hardware."""
+    rng = random.Random(f"hardware {number}")
+    config = HardwareConfig.load("tiny")
+    if rng.random() < 0.5:
+        config = replace(config, extensions=tuple(Extension))
+    config = replace(config, weight_port=rng.randint(0, 1))
+    burst = rng.choice([2, 4, 16])
+    return config, RtlParameters(
+        port_bytes=rng.choice([8, 16, 32]),
+        burst_beats=burst,
+        outstanding=rng.choice([1, 1, 2, 3, 32]),
+        load_buffer_beats=burst * rng.choice([2, 4, 16]),
+        command_depth=rng.choice([2, 2, 4, 8, 512]),
+    )
+
+
+def draw_queues(seed: int) -> tuple[str, Program, TimingParameters, RtlParameters]:
+    """Return what a case of short queues runs; in half of them the bandwidth is limited."""
+    rng = random.Random(f"queues {seed}")
+    config, rtl = short_queues(seed % HARDWARE)
+    while True:
+        name, program = _program_or_operator(rng, seed, config)
+        if program is not None and program.cycles() < LONGEST // 32:
+            break
+    port = rtl.port_bytes
+    bandwidths = [None, None, round(rng.uniform(1, 2 * port), 2), float(rng.randint(1, port))]
+    parameters = TimingParameters(
+        port_bytes=port,
+        dram_latency=rng.choice([2, 5, 32, 100]),
+        bandwidth=rng.choice(bandwidths),
+        load_window=rtl.load_buffer_beats,
+        outstanding=rtl.outstanding,
+        burst_beats=rtl.burst_beats,
+        command_depth=rtl.command_depth + 2,  # the queue's output registers
+    )
+    return name, program, parameters, rtl
+
+
+def _program_or_operator(
+    rng: random.Random, seed: int, config: HardwareConfig
+) -> tuple[str, Program | None]:
+    if rng.random() < 0.6:
+        state = np.random.default_rng([seed, rng.randint(0, 99)])
+        return "random program", random_program(config, state, rounds=rng.randint(2, 6))
+    op = random_operator(rng)
+    try:
+        tiling = random_tiling(rng, op, config) if rng.random() < 0.7 else None
+        return type(op).__name__, vtaops.compile(op, config, tiling, prove=False)
+    except VTAError:
+        return "", None  # too large, or beyond what the target executes
+
+
+def compare(case: str | int) -> dict[str, Any]:
     """Return the cycles of a case by the model and on the RTL."""
-    operator, program, p = draw(seed)
+    kind, _, seed = str(case).rpartition(" ")
+    operator, program, p, rtl = (draw_queues if kind else draw)(int(seed))
     start = time.thread_time()
     model = program.cycles(p)
     seconds = time.thread_time() - start
     config = program.config
-    port = p.port_width(config)
-    with Tsim(config, port_bytes=port, latency=p.dram_latency, bandwidth=p.bandwidth) as device:
+    memory = {"latency": p.dram_latency, "bandwidth": p.bandwidth}
+    with Tsim(config, parameters=rtl, **memory) as device:
         with LoadedProgram(program, device) as loaded:
             inputs = (np.zeros(b.shape, b.dtype) for b in program.inputs)
             loaded.run(*inputs, timeout=TIMEOUT)
@@ -69,6 +137,7 @@ def compare(seed: int) -> dict[str, Any]:
     return {
         "operator": operator,
         "config": config.name,
+        "queues": bool(kind),
         "latency": p.dram_latency,
         "bandwidth": p.bandwidth,
         "instructions": len(program),
@@ -86,7 +155,8 @@ LIMIT = 1.0
 
 def tables(results: Results) -> dict[str, Counts]:
     """Return the differences by configuration, bandwidth and latency, and the worst cases."""
-    rows = {case: found for case, found in results.items() if "model" in found}
+    compared = {case: found for case, found in results.items() if "model" in found}
+    rows = {case: found for case, found in compared.items() if not found["queues"]}
     groups: dict[str, Callable[[Result], str]] = {
         "configuration": lambda row: row["config"],
         "bytes a cycle": lambda row: (
@@ -97,22 +167,27 @@ def tables(results: Results) -> dict[str, Counts]:
         "latency": lambda row: next(t for n, t in LATENCIES if row["latency"] <= n),
         "all": lambda row: "",
     }
-    made = {
-        title: {
-            label: differences([row for row in rows.values() if key(row) == label])
-            for label in sorted({key(row) for row in rows.values()})
-        }
-        for title, key in groups.items()
-    }
-    order = sorted(rows, key=lambda case: -abs(rows[case]["percent"]))[:10]
+    made = {title: _grouped([*rows.values()], key) for title, key in groups.items()}
+    made["short queues"] = _grouped(
+        [row for row in compared.values() if row["queues"]],
+        lambda row: "limited bandwidth" if row["bandwidth"] else "a beat a cycle",
+    )
+    order = sorted(compared, key=lambda case: -abs(compared[case]["percent"]))[:10]
     shown = ("latency", "bandwidth", "instructions", "model", "rtl", "percent")
     worst = {
-        f"{case}: {rows[case]['operator']} on {rows[case]['config']}": {
-            name: rows[case][name] for name in shown
+        f"{case}: {compared[case]['operator']} on {compared[case]['config']}": {
+            name: compared[case][name] or 0.0 for name in shown
         }
         for case in order
     }
     return {**made, "largest differences": worst}
+
+
+def _grouped(rows: list[Result], key: Callable[[Result], str]) -> Counts:
+    return {
+        label: differences([row for row in rows if key(row) == label])
+        for label in sorted({*map(key, rows)})
+    }
 
 
 def differences(rows: list[Result]) -> dict[str, float]:
@@ -131,11 +206,14 @@ def differences(rows: list[Result]) -> dict[str, float]:
 
 def trial(case: str) -> Result:
     """Compare the cycles of one case."""
-    found = compare(int(case))
+    found = compare(case)
     off = abs(found["percent"]) > LIMIT
     return {**result("cases", f"off by {found['percent']} %" if off else "", cases=1), **found}
 
 
 CAMPAIGN = Campaign(
-    lambda count: [str(seed) for seed in range(count)], trial, count=1000, tables=tables
+    lambda count: [f"{kind}{seed}" for kind in ("", "queues ") for seed in range(count)],
+    trial,
+    count=1000,
+    tables=tables,
 )

@@ -7,13 +7,6 @@ from vtaops import errors as errors
 from vtaops import functional as functional
 from vtaops import runtime as runtime
 from vtaops import schedule as schedule
-from vtaops.base.errors import ConfigError as ConfigError
-from vtaops.base.errors import DeviceError as DeviceError
-from vtaops.base.errors import ModelError as ModelError
-from vtaops.base.errors import ProgramError as ProgramError
-from vtaops.base.errors import ScheduleError as ScheduleError
-from vtaops.base.errors import ShapeError as ShapeError
-from vtaops.base.errors import UnsupportedError as UnsupportedError
 from vtaops.base.errors import VTAError as VTAError
 from vtaops.base.proof import Proof as Proof
 from vtaops.compiler import compile as compile

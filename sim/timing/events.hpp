@@ -1,9 +1,10 @@
 // The kernel of the simulation: processes that run in the order of time, and channels between them.
 //
 // A process computes the times of its own work. It runs ahead freely until it depends on another:
-// its step returns a channel if an item that it must receive has not been sent yet, or the time of
-// its request if it uses the shared port and another process may be earlier (EventLoop::yields).
-// When called again, it continues where it stopped.
+// its step returns a channel if an item that it must receive has not been sent yet, the time of its
+// request if it uses the shared port and another process may be earlier (EventLoop::yields), or both:
+// while a request waits, a process takes instructions and frees places of its queue, because others
+// may ask for the port earlier for that. When called again, it continues where it stopped.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +45,7 @@ class Channel {
   std::size_t taken_ = 0;
 };
 
-// Why a process stops: it waits for an item, has a request at some time, or has ended.
+// Why a process stops: it waits for an item, has a request at some time, both, or has ended.
 struct Wish {
   const Channel* channel = nullptr;
   Time time = kNever;
@@ -57,7 +58,9 @@ class EventLoop {
   // Whether a request at `turn` lets others come first; `asked` is when it asks again: at first for
   // the whole cycle, because turns within one depend on which requests it has.
   bool yields(Time turn, Time& asked) const {
-    if (turn < horizon_ || turn <= asked) return false;
+    if (turn < horizon_) return false;
+    if (now_ < asked) return true;  // an item has arrived before
+    if (turn <= asked) return false;
     const Time cycle = std::floor(turn);
     asked = asked < cycle ? cycle : turn;
     return true;
@@ -66,7 +69,7 @@ class EventLoop {
   void wake(Process reader, int channel, Time time) {
     if (waiting_[reader] != channel) return;
     waiting_[reader] = kNothing;
-    requests_[reader] = time;
+    requests_[reader] = std::min(requests_[reader], time);
     horizon_ = std::min(horizon_, time);
   }
 
@@ -77,9 +80,11 @@ class EventLoop {
     for (;;) {
       const auto best = std::min_element(requests_.begin(), requests_.end());
       if (*best == kNever) return waiting_;
+      now_ = *best;
       *best = kNever;
       horizon_ = *std::min_element(requests_.begin(), requests_.end());
       const std::size_t process = static_cast<std::size_t>(best - requests_.begin());
+      waiting_[process] = kNothing;
       const Wish wish = step(static_cast<Process>(process));
       if (wish.channel) waiting_[process] = wish.channel->number;
       requests_[process] = wish.time;
@@ -89,6 +94,7 @@ class EventLoop {
  private:
   std::array<Time, kProcesses> requests_{};
   std::array<int, kProcesses> waiting_{kNothing, kNothing, kNothing, kNothing};
+  Time now_ = 0;      // the request of the running process
   Time horizon_ = 0;  // the earliest request of the others, before which the running one need not stop
 };
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <deque>
+#include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace timing {
 namespace {
@@ -50,6 +53,8 @@ struct Shared {
 
 constexpr Time kUnasked = -kNever;  // no request was announced
 
+constexpr std::size_t kNoInstruction = std::numeric_limits<std::size_t>::max();
+
 // Capacity of a window over the instructions, at most their number.
 std::size_t window(int64_t capacity, const Work& work) {
   return std::min(static_cast<std::size_t>(capacity), work.count + 1);
@@ -60,91 +65,102 @@ std::size_t window(int64_t capacity, const Work& work) {
 // Reads the instructions in bursts and dispatches them in order when queues have room.
 class Fetch {
  public:
-  explicit Fetch(Shared& shared) : s_(shared) { free_.fill(shared.p.command_depth); }
+  explicit Fetch(Shared& shared) : s_(shared) { places_.fill(shared.p.command_depth); }
 
   Wish step() {
-    const Machine& p = s_.p;
-    const int64_t count = static_cast<int64_t>(s_.work.count);
-    const Time interval = static_cast<Time>(interval_);
-    for (;;) switch (state_) {
-        case kRequest: {  // requests run ahead: a burst as soon as the buffer has room for it
-          if (index_ == count) {
-            s_.last = std::max(s_.last, last_ + 1);
-            return {};
-          }
-          size_ = std::min(per_burst_, count - requested_);
-          burst_ = ceil_div(size_ * p.instruction_bytes, p.port_bytes);
-          if (requested_ == count || burst_ > free_beats_) {
-            state_ = kDispatch;
-            continue;
-          }
-          request_ = std::max(request_ + 1, room_);
-          state_ = kGrant;
-          asked_ = kUnasked;
-          continue;
-        }
-        case kGrant: {
-          if (s_.loop.yields(s_.port.turn(kFetch, kRead, request_), asked_)) return {nullptr, asked_};
-          const Grant grant =
-              s_.port.grant(kFetch, kRead, request_, burst_, requested_, requested_ * p.instruction_bytes);
-          request_ = s_.port.accepted;
-          for (int64_t k = 1; k <= size_; ++k) {
-            const int64_t last_beat = (k * p.instruction_bytes - 1) / p.port_bytes;
-            arrivals_.push_back(s_.port.beat(grant, burst_, last_beat) +
-                                static_cast<Time>(p.buffer_latency));
-          }
-          requested_ += size_;
-          free_beats_ -= burst_;
-          state_ = kRequest;
-          continue;
-        }
-        case kDispatch: {
-          arrival_ = std::max(last_ + interval, arrivals_.front());
-          arrivals_.pop_front();
-          const int64_t unit = s_.work.unit[index_];
-          state_ = kPlace;
-          if (free_[unit] > 0) {
-            --free_[unit];
-            dispatch(arrival_);
-          }
-          continue;
-        }
-        case kPlace: {
-          Channel& places = s_.places[s_.work.unit[index_]];
-          if (places.empty()) return {&places};
-          dispatch(std::max(arrival_, places.take() + 1));
-          continue;
-        }
+    for (;;) {
+      const Channel* missing = dispatch();
+      if (!offers()) {
+        if (!missing) s_.last = std::max(s_.last, last_ + 1);
+        return {missing};
       }
+      if (s_.loop.yields(s_.port.turn(kFetch, kRead, request_), asked_)) return {missing, asked_};
+      request();
+    }
   }
 
  private:
-  void dispatch(Time time) {
+  // Room in the buffer from `time`, which a dispatched instruction has left.
+  struct Room {
+    Time time;
+    int64_t beats;
+  };
+
+  // Dispatches what has arrived; returns the channel of the place that the next one lacks, if any.
+  const Channel* dispatch() {
+    for (; !arrivals_.empty(); arrivals_.pop_front()) {
+      const Time arrival = std::max(last_ + static_cast<Time>(interval_), arrivals_.front());
+      const int64_t unit = s_.work.unit[index_];
+      Channel& freed = s_.places[unit];
+      if (places_[unit] > 0) {
+        --places_[unit];
+        dispatch(arrival, arrival);
+      } else if (freed.empty()) {
+        return &freed;
+      } else {
+        dispatch(arrival, std::max(arrival, freed.take() + 1));
+      }
+    }
+    return nullptr;
+  }
+
+  void dispatch(Time arrival, Time time) {
     const Machine& p = s_.p;
-    const int64_t position = index_ % per_burst_, begin = position * p.instruction_bytes;
+    const int64_t begin = index_ % per_burst_ * p.instruction_bytes;
     last_ = time;
-    room_ = time + 1;
-    free_beats_ += (begin + p.instruction_bytes) / p.port_bytes - begin / p.port_bytes;
+    rooms_.push_back({time + 1, (begin + p.instruction_bytes) / p.port_bytes - begin / p.port_bytes});
     if (s_.keep) {
       s_.lives[index_].dispatched = time;
-      s_.lives[index_].queue_stall = time - arrival_;
+      s_.lives[index_].queue_stall = time - arrival;
     }
     s_.instructions[s_.work.unit[index_]].send(time + static_cast<Time>(p.dispatch_latency));
     ++index_;
-    state_ = kRequest;
+  }
+
+  // Whether there is a burst to request: as soon as the buffer has room for it.
+  bool offers() {
+    const int64_t count = static_cast<int64_t>(s_.work.count);
+    if (burst_ || requested_ == count) return burst_;
+    const int64_t size = std::min(per_burst_, count - requested_);
+    const int64_t burst = ceil_div(size * s_.p.instruction_bytes, s_.p.port_bytes);
+    for (; free_beats_ < burst; rooms_.pop_front()) {
+      if (rooms_.empty()) return false;
+      free_beats_ += rooms_.front().beats;
+      room_ = rooms_.front().time;
+    }
+    size_ = size;
+    burst_ = burst;
+    request_ = std::max(request_ + 1, room_);
+    asked_ = kUnasked;
+    return true;
+  }
+
+  void request() {
+    const Machine& p = s_.p;
+    const Grant grant =
+        s_.port.grant(kFetch, kRead, request_, burst_, requested_, requested_ * p.instruction_bytes);
+    request_ = s_.port.accepted;
+    for (int64_t k = 1; k <= size_; ++k) {
+      const int64_t last_beat = (k * p.instruction_bytes - 1) / p.port_bytes;
+      arrivals_.push_back(s_.port.beat(grant, burst_, last_beat) +
+                          static_cast<Time>(p.buffer_latency));
+    }
+    requested_ += size_;
+    free_beats_ -= burst_;
+    burst_ = 0;
   }
 
   Shared& s_;
-  enum { kRequest, kGrant, kDispatch, kPlace } state_ = kRequest;
   const int64_t interval_ = std::max<int64_t>(1, s_.p.instruction_bytes / s_.p.port_bytes);
   const int64_t per_burst_ = s_.p.burst_beats * s_.p.port_bytes / s_.p.instruction_bytes;
   int64_t index_ = 0, requested_ = 0;  // instructions dispatched, and requested
   int64_t free_beats_ = s_.p.fetch_bursts * s_.p.burst_beats;
-  std::array<int64_t, kUnits> free_;  // places not used by any instruction yet
+  std::deque<Room> rooms_;              // not counted in `free_beats_` yet
+  std::array<int64_t, kUnits> places_;  // not used by any instruction yet
   std::deque<Time> arrivals_;  // of the instructions that are not yet dispatched
-  int64_t size_ = 0, burst_ = 0;  // instructions and beats of the request
+  int64_t size_ = 0, burst_ = 0;  // instructions and beats of the request, if there is one
   Time asked_ = kUnasked;
-  Time request_ = -1, room_ = 0, arrival_ = 0, last_ = -static_cast<Time>(interval_);
+  Time request_ = -1, room_ = 0, last_ = -static_cast<Time>(interval_);
 };
 
 // ------------------------------------------------------------------------------------- loads
@@ -184,16 +200,37 @@ class LoadEngine {
     if (work.beats[index]) next_ = cut_.next(s_.p);
   }
 
-  // Continues until the load is done (returns kNever) or until a request at the returned time.
+  // Begins a no-operation, which passes through in order.
+  void pass(std::size_t index, Time start) {
+    index_ = index;
+    pause_ = {};
+    end = std::max(end, start + static_cast<Time>(s_.p.load_fill));
+    write(1);
+    done_ = s_.work.beats[index];
+    padded_ = s_.work.zeros[index];
+  }
+
+  static constexpr Time kOffered = -1;
+
+  // Continues until the load is done (returns kNever), until its last request is offered, or until a
+  // request at the returned time.
   Time advance() {
     const Machine& p = s_.p;
     const int64_t beats = s_.work.beats[index_], zeros = s_.work.zeros[index_];
     while (done_ < beats) {
       const int64_t size = next_.beats;
-      if (asked_ == kUnasked) wait_for_places(size);
+      if (!offered_) {
+        wait_for_places(size);
+        offered_ = true;
+        if (done_ + size == beats) {
+          offers.push_back(request_);
+          return kOffered;
+        }
+      }
       const Time turn = port_.turn(client_, kRead, request_);
       if (!port_.of_weights && s_.loop.yields(turn, asked_)) return asked_;
       asked_ = kUnasked;
+      offered_ = false;
       const Grant grant = port_.grant(client_, kRead, request_, size, static_cast<int64_t>(index_),
                                       next_.address);
       done_ += size;
@@ -214,6 +251,7 @@ class LoadEngine {
   }
 
   Time end = 0;   // end of the last write
+  std::vector<Time> offers;  // last requests of all loads
   Time free = 0;  // when the next load from DRAM may start, because the previous one has begun its requests
 
  private:
@@ -288,6 +326,7 @@ class LoadEngine {
   Pause pause_;
   Bursts cut_;
   Bursts::Burst next_{};
+  bool offered_ = false;  // the next request
   Time asked_ = kUnasked;
 };
 
@@ -335,74 +374,124 @@ class InOrder {
 
 class Load : InOrder {
  public:
-  explicit Load(Shared& shared)
-      : InOrder(shared, kLoadUnit, shared.to_load, shared.work.pop_next),
-        order_(window(s_.p.weight_port ? s_.p.loads_in_order : s_.p.loads_in_flight, s_.work)) {}
+  explicit Load(Shared& shared) : InOrder(shared, kLoadUnit, shared.to_load, shared.work.pop_next) {}
 
   Wish step() {
-    const Work& work = s_.work;
-    for (;;) switch (state_) {
-        case kInstruction: {
-          if (ended()) {
-            s_.last = std::max(s_.last, end_);
-            return {};
-          }
-          if (const Channel* missing = take()) return {missing};
-          side_ = &sides_[s_.p.weight_port && work.of_weights[index_]];
-          LoadEngine& engine = side_->engine;
-          start_ = std::max({start_, token_, work.beats[index_] ? engine.free : 0.0});
-          if (side_->ends.full()) start_ = std::max(start_, side_->ends[0]);
-          if (order_.full()) start_ = std::max(start_, order_[0]);
-          s_.places[kLoadUnit].send(start_);
-          if (work.kind[index_] != kControl) {
-            engine.begin(index_, start_, {});
-            state_ = kMove;
-            continue;
-          }
-          engine.end = std::max(engine.end, start_ + static_cast<Time>(s_.p.load_fill)) + 1;
-          s_.worked(index_, engine.end - 1, engine.end);
-          complete();
-          continue;
-        }
-        case kMove: {
-          const Time request = side_->engine.advance();
-          if (request != kNever) return {nullptr, request};
-          complete();
-          continue;
-        }
+    for (;;) {
+      const Channel* missing = start();
+      if (sides_[1].advance(s_) == kNever) {  // what waits for no one else comes first
+        const Time request = sides_[0].advance(s_);
+        if (request >= 0) return {missing, request};
       }
+      complete();
+    }
   }
 
  private:
-  void complete() {
-    const Time ended = side_->engine.end;
-    side_->ends.push(ended);
-    end_ = std::max(ended, end_ + 1);
-    order_.push(end_);
-    if (s_.keep) {
-      Life& life = s_.lives[index_];
-      life.next_token = token_;
-      life.taken = start_;
-      life.end = ended;
-      life.completed = end_;
-    }
-    const Time delay = static_cast<Time>(s_.p.forwards);
-    if (s_.work.push_next[index_]) s_.from_load.send(end_ + delay);
-    state_ = kInstruction;
-  }
+  static constexpr Time kDone = -2;
 
-  // An engine, and the end times of its last loads.
-  struct Side {
-    Side(Shared& s, Port& port)
-        : engine(s, kLoad, port), ends(window(s.p.loads_in_flight, s.work)) {}
-    LoadEngine engine;
-    Last<Time> ends;
+  struct Started {
+    std::size_t index, side;
+    Time token, start;
   };
 
-  enum { kInstruction, kMove } state_ = kInstruction;
+  // An engine, its loads that have started, and the ends of all that are done.
+  struct Side {
+    Side(Shared& s, Port& port) : engine(s, kLoad, port) {}
+
+    // Begins the next load, unless one moves, and continues as LoadEngine::advance; but kDone: it is
+    // done, kNever: there is none.
+    Time advance(Shared& s) {
+      if (ends.size() == begun) {
+        if (begun == loads.size()) return kNever;
+        const Started& load = loads[begun++];
+        if (s.work.kind[load.index] != kControl) {
+          engine.begin(load.index, load.start, {});
+        } else {
+          engine.pass(load.index, load.start);
+        }
+      }
+      const Time request = engine.advance();
+      if (request != kNever) return request;
+      ends.push_back(engine.end);
+      return kDone;
+    }
+
+    // When the next load from DRAM may start: the last one is the only one whose requests have not
+    // begun. Null: it is not known yet.
+    std::optional<Time> free() const {
+      if (reads < 2) return last_read + 1;
+      if (engine.offers.size() < reads - 1) return std::nullopt;
+      return std::max(last_read, engine.offers[reads - 2]) + 1;
+    }
+
+    LoadEngine engine;
+    std::vector<Started> loads;
+    std::vector<Time> ends;
+    std::size_t begun = 0, completed = 0;
+    std::size_t reads = 0;  // loads from DRAM that have started
+    Time last_read = -1;    // start of the last of them
+  };
+
+  // Starts all loads whose start is known; returns what the next one waits for, if it is not a load.
+  const Channel* start() {
+    for (;; waits_ = false) {
+      if (!waits_) {
+        if (ended()) return nullptr;
+        if (const Channel* missing = take()) return missing;
+        waits_ = true;
+      }
+      const std::size_t number = s_.p.weight_port && s_.work.of_weights[index_];
+      Side& side = sides_[number];
+      const bool reads = s_.work.beats[index_] != 0;
+      const auto before = oldest(side.ends, side.loads.size(), s_.p.loads_in_flight);
+      const auto in_order = oldest(order_, started_.size(), in_order_);
+      const auto free = reads ? side.free() : std::optional<Time>(0);
+      if (!before || !in_order || !free) return nullptr;
+      start_ = std::max({start_, token_, *before, *in_order, *free});
+      s_.places[kLoadUnit].send(start_);
+      started_.push_back({index_, number, token_, start_});
+      side.loads.push_back(started_.back());
+      side.reads += reads;
+      if (reads) side.last_read = start_;
+    }
+  }
+
+  // The end of the load `most` before the one of this number, of which `ends` are known: a load
+  // waits for it. Null: it is not known yet.
+  static std::optional<Time> oldest(const std::vector<Time>& ends, std::size_t number, int64_t most) {
+    const std::size_t window = static_cast<std::size_t>(most);
+    if (number < window) return 0;
+    if (number - window < ends.size()) return ends[number - window];
+    return std::nullopt;
+  }
+
+  // Ends loads in program order, and sends their tokens.
+  void complete() {
+    for (; order_.size() < started_.size(); order_.push_back(end_)) {
+      const Started& load = started_[order_.size()];
+      Side& side = sides_[load.side];
+      if (side.completed == side.ends.size()) return;
+      const Time ended = side.ends[side.completed++];
+      end_ = std::max(ended, end_ + 1);
+      s_.last = std::max(s_.last, end_);
+      if (s_.keep) {
+        Life& life = s_.lives[load.index];
+        life.next_token = load.token;
+        life.taken = load.start;
+        life.end = ended;
+        life.completed = end_;
+      }
+      const Time delay = static_cast<Time>(s_.p.forwards);
+      if (s_.work.push_next[load.index]) s_.from_load.send(end_ + delay);
+    }
+  }
+
+  const int64_t in_order_ = s_.p.weight_port ? s_.p.loads_in_order : s_.p.loads_in_flight;
   std::array<Side, 2> sides_{Side{s_, s_.port}, Side{s_, s_.weight_port}};
-  Side* side_ = &sides_[0];
-  Last<Time> order_;  // end times of the last loads of both engines, each with all before it
+  std::vector<Started> started_;  // of both engines, in program order
+  std::vector<Time> order_;       // end times, each with all before it
+  bool waits_ = false;            // an instruction that is taken has not started yet
   Time end_ = -1;
 };
 
@@ -413,69 +502,89 @@ class Compute {
   explicit Compute(Shared& shared) : s_(shared) {}
 
   Wish step() {
-    const Work& work = s_.work;
-    for (;;) switch (state_) {
-        case kInstruction: {
-          if (next_ == mine_.size()) {
-            s_.last = std::max(s_.last, completed_);
-            return {};
-          }
-          index_ = mine_[next_];
-          Channel& instructions = s_.instructions[kComputeUnit];
-          if (instructions.empty()) return {&instructions};
-          take_ = std::max({instructions.take(), take_ + 1, moved_});
-          load_token_ = store_token_ = 0;
-          state_ = kLoadToken;
-          continue;
-        }
-        case kLoadToken: {
-          if (work.pop_prev[index_]) {
-            if (s_.from_load.empty()) return {&s_.from_load};
-            load_token_ = s_.from_load.take();
-          }
-          state_ = kStoreToken;
-          continue;
-        }
-        case kStoreToken: {
-          if (work.pop_next[index_]) {
-            if (s_.from_store.empty()) return {&s_.from_store};
-            store_token_ = s_.from_store.take();
-          }
-          take_ = std::max({take_, load_token_, store_token_});
-          s_.places[kComputeUnit].send(take_);
-          begin_ = std::max(take_ + static_cast<Time>(s_.p.compute_fill), issued_);
-          const int64_t moved = work.beats[index_] + work.before[index_] + work.zeros[index_];
-          if (moved) {
-            s_.compute_work += moved + 1;  // one more step retires a load
-            begin_load();
-            state_ = kMove;
-            continue;
-          }
-          moved_ = begin_ - 1;
-          loads_ = false;
-          const int64_t issues =
-              std::max<int64_t>(work.steps[index_], 1) * interval() + work.held[index_];
-          s_.compute_work += issues;
-          issue(begin_, issues);
-          s_.worked(index_, begin_, issued_);
-          complete();
-          continue;
-        }
-        case kMove: {
-          const Time request = engine_.advance();
-          if (request != kNever) return {nullptr, request};
-          issue(std::max(begin_, engine_.end), 1);
-          loads_ = true;
-          complete();
-          continue;
-        }
+    for (;;) {
+      const Channel* missing = take();  // while the one before moves its data, too
+      if (moves_) {
+        const Time request = engine_.advance();
+        if (request == LoadEngine::kOffered) continue;
+        if (request != kNever) return {missing, request};
+        moves_ = false;
+        issue(std::max(begin_, engine_.end), 1);
+        loads_ = true;
+        complete();
+      } else if (taken_) {
+        begin();
+      } else {
+        if (!missing) s_.last = std::max(s_.last, completed_);
+        return {missing};
       }
+    }
   }
 
  private:
+  // The instruction, and the arrivals of its tokens.
+  struct Taken {
+    std::size_t index = 0;
+    Time time = -1, load_token = 0, store_token = 0;
+  };
+
+  // Takes the next instruction and its tokens, and frees its place in the queue, once the one before
+  // has begun; returns the channel that it waits for, if any.
+  const Channel* take() {
+    if (taken_ || number_ == mine_.size()) return nullptr;
+    const std::size_t index = mine_[number_];
+    Channel& instructions = s_.instructions[kComputeUnit];
+    if (next_.index != index) {
+      if (instructions.empty()) return &instructions;
+      next_ = {index, std::max({instructions.take(), now_.time + 1, moved_}), kNever, kNever};
+    }
+    if (const Channel* missing = take(s_.from_load, s_.work.pop_prev[index], next_.load_token)) {
+      return missing;
+    }
+    if (const Channel* missing = take(s_.from_store, s_.work.pop_next[index], next_.store_token)) {
+      return missing;
+    }
+    next_.time = std::max({next_.time, next_.load_token, next_.store_token});
+    s_.places[kComputeUnit].send(next_.time);
+    taken_ = true;
+    return nullptr;
+  }
+
+  // Takes a token into `arrival` unless it is there; returns the channel if it has none.
+  static const Channel* take(Channel& tokens, int64_t pops, Time& arrival) {
+    if (arrival != kNever) return nullptr;
+    if (pops && tokens.empty()) return &tokens;
+    arrival = pops ? tokens.take() : 0;
+    return nullptr;
+  }
+
+  // Begins the instruction that is taken; ends it, if it does not load.
+  void begin() {
+    const Work& work = s_.work;
+    now_ = next_;
+    index_ = now_.index;
+    taken_ = false;
+    ++number_;
+    begin_ = std::max(now_.time + static_cast<Time>(s_.p.compute_fill), issued_);
+    const int64_t moved = work.beats[index_] + work.before[index_] + work.zeros[index_];
+    moves_ = moved != 0;
+    if (moves_) {
+      s_.compute_work += moved + 1;  // one more step retires a load
+      return begin_load();
+    }
+    moved_ = begin_ - 1;
+    loads_ = false;
+    const int64_t issues =
+        std::max<int64_t>(work.steps[index_], 1) * interval() + work.held[index_];
+    s_.compute_work += issues;
+    issue(begin_, issues);
+    s_.worked(index_, begin_, issued_);
+    complete();
+  }
+
   void begin_load() {
     const Work& work = s_.work;
-    const Time start = std::max(take_ + 1, work.beats[index_] ? engine_.free : 0.0);
+    const Time start = std::max(now_.time + 1, work.beats[index_] ? engine_.free : 0.0);
     moved_ = std::max(begin_, start + 1) - 1;
     if (work.kind[index_] != kUopLoad) {  // a LOAD enters the empty pipeline once it is written
       engine_.begin(index_, start,
@@ -525,9 +634,9 @@ class Compute {
     loops_last_ = loops ? work.last[index_] : 0;
     if (s_.keep) {
       Life& life = s_.lives[index_];
-      life.prev_token = load_token_;
-      life.next_token = store_token_;
-      life.taken = take_;
+      life.prev_token = now_.load_token;
+      life.next_token = now_.store_token;
+      life.taken = now_.time;
       life.end = issued_;
       life.completed = completed_;
     }
@@ -535,24 +644,23 @@ class Compute {
     if (work.push_prev[index_]) s_.to_load.send(completed_ + (s_.p.forwards ? delay : 0));
     if (work.push_next[index_]) s_.to_store.send(completed_ + delay);
     if (work.finish[index_]) s_.finished = completed_;
-    ++next_;
-    state_ = kInstruction;
   }
 
   Shared& s_;
   const std::vector<std::size_t>& mine_ = s_.of_unit[kComputeUnit];
-  enum { kInstruction, kLoadToken, kStoreToken, kMove } state_ = kInstruction;
   LoadEngine engine_{s_, kCompute};
   const Time depth_ = static_cast<Time>(s_.p.compute_depth);
-  std::size_t next_ = 0, index_ = 0;
-  Time take_ = -1, moved_ = -1;  // previous instruction: tokens taken; moved to execution
+  std::size_t number_ = 0, index_ = 0;  // instructions that have begun; the last of them
+  Taken now_, next_{kNoInstruction};
+  bool taken_ = false;           // `next_` has its tokens
+  bool moves_ = false;           // the last one moves its data
+  Time moved_ = -1;              // when it moved to execution
   Time issued_ = -1;             // end of its last issue
   Time completed_ = depth_ - 1;  // when it left the pipeline
   Time completed_before_ = completed_;  // and the one before that, if it is a load
   bool loads_ = false;           // whether it does
   std::deque<Time> waits_;       // cycles after `issued_` in which nothing is issued
   Time begin_ = 0;               // start of the first issue
-  Time load_token_ = 0, store_token_ = 0;
   // Micro-ops that the last loops read, and the end of these reads.
   int64_t loops_first_ = 0, loops_last_ = 0;
   Time loops_end_ = 0;

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from trials.boards import bit_file, serving
-from vtaops import ConfigError, DeviceError
 from vtaops.board.bitfile import BitFile, check_part, die, parse_bit_file, read_bit_file
 from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
 from vtaops.cli import app
+from vtaops.errors import ConfigError, DeviceError
 from vtaops.hardware.registers import HlsRegisters, RegisterMap
 from vtaops.machine.config import ISA_VERSION, TARGETS
 from vtaops.session.selftest import PUBLISHED_MS

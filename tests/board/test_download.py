@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from trials.boards import bit_file
-from vtaops import DeviceError
 from vtaops.board.catalogue import Catalogue, Entry
 from vtaops.board.download import download
 from vtaops.cli import app
+from vtaops.errors import DeviceError
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import ISA_VERSION
 

@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from trials.tilings import random_hardware
-from vtaops import ConfigError, HardwareConfig
+from vtaops import HardwareConfig
 from vtaops.board import virtual_ulx3s
 from vtaops.cli import app
+from vtaops.errors import ConfigError
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
 from vtaops.hardware import flows, synthesis, ulx3s, vivado, zynq

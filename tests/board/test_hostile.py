@@ -22,11 +22,11 @@ from hypothesis import given, settings
 
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, serving
 from trials.hostile_clients import JSON, SECRET, fuzz_requests, message, raw
-from vtaops import DeviceError, Session, VTAError
+from vtaops import Session, VTAError
 from vtaops.base.errors import ConfigError
 from vtaops.board.log import LINE_BYTES, DroppingHandler
 from vtaops.board.server import Limits, _network
-from vtaops.errors import DeviceTimeout
+from vtaops.errors import DeviceError, DeviceTimeout
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import Memory

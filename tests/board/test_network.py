@@ -23,7 +23,8 @@ COUNTERS = {"gemm_counter": 451584, "alu_counter": 9408, "inp_load_nbytes": 1146
 CALLS = """
 import sys
 import numpy as np
-from vtaops import DeviceError, Gemm
+from vtaops import Gemm
+from vtaops.errors import DeviceError
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.session import Session
 

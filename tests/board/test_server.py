@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 
 import vtaops
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
-from vtaops import ConfigError, DeviceError, Session
+from vtaops import Session
 from vtaops.base.errors import BufferLost, UnsupportedError
 from vtaops.board import Fault
 from vtaops.board.__main__ import main
 from vtaops.board.server import BlobCache, BoardServer, Limits
-from vtaops.errors import DeviceTimeout
+from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import random_arguments
 from vtaops.runtime import LoadedProgram

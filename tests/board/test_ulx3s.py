@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vtaops import DeviceError, HardwareConfig
+from vtaops import HardwareConfig
 from vtaops.base.errors import ConfigError
 from vtaops.board import virtual_ulx3s
 from vtaops.cli import app
+from vtaops.errors import DeviceError
 from vtaops.hardware import ulx3s
 from vtaops.hardware.netlist import Replication, align
 from vtaops.hardware.ulx3s import Ulx3sDesign

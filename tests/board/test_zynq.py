@@ -11,10 +11,11 @@ from typer.testing import CliRunner
 
 from trials.boards import bit_file
 from trials.rtl_trials import drawn
-from vtaops import ConfigError, DeviceError, HardwareConfig
+from vtaops import HardwareConfig
 from vtaops.base.data import data_directory
 from vtaops.board.bitfile import read_bit_file
 from vtaops.cli import app
+from vtaops.errors import ConfigError, DeviceError
 from vtaops.hardware import zynq
 from vtaops.hardware.build import build_library
 from vtaops.hardware.registers import RtlRegisters

@@ -12,9 +12,10 @@ from helpers.pictures import shows_something
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import ShapeError, VTAError, cli
+from vtaops import VTAError, cli
 from vtaops.cli import options
 from vtaops.cli.lists import Kind
+from vtaops.errors import ShapeError
 from vtaops.runtime import DEVICES
 from vtaops.schedule.workloads import WORKLOADS
 
@@ -280,8 +281,8 @@ def test_an_output_that_cannot_be_written_is_one_line(arguments):
         ("report compare --layer resnet18.C10 --config pynq --config tiny", ["compile"]),
         ("report roofline --layer resnet18.C10 -o r.svg", ["compiling"]),
         ("prove --layer resnet18.C10", ["prove resnet18.C10"]),
-        ("tune --layer lenet5.S4 --effort fast", ["lenet5.S4"]),
-        ("sweep --layer resnet18.C10 --effort first -j 1", ["rank tilings", "time programs"]),
+        ("tune --layer lenet5.S4 --count 3", ["lenet5.S4"]),
+        ("sweep --layer resnet18.C10 -j 1", ["estimate tilings", "time programs"]),
         ("list layers", ["load the compiler"]),
     ],
 )

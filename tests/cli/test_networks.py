@@ -72,7 +72,7 @@ def test_each_sample_of_an_npz_file_is_run(compiled, tmp_path):
     ):
         np.savez(tmp_path / "x.npz", **wrong)
         done = vta("run", path, "--input", tmp_path / "x.npz")
-        assert isinstance(done.exception, vtaops.ModelError)
+        assert isinstance(done.exception, vtaops.errors.ModelError)
         assert text in str(done.exception)
 
 
@@ -192,7 +192,7 @@ def test_pictures_that_do_not_suit(compiled, tmp_path):
         (("run", path, *inputs, "--mean", "0"), "none of the inputs is one"),
     ):
         done = vta(*arguments)
-        assert isinstance(done.exception, vtaops.ModelError), done.output
+        assert isinstance(done.exception, vtaops.errors.ModelError), done.output
         assert text in str(done.exception)
     assert not (tmp_path / "q.onnx").exists()
 

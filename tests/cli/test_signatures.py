@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import UnsupportedError, VTAError, cli
+from vtaops import VTAError, cli
+from vtaops.errors import UnsupportedError
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs OpenSSH")
 

@@ -17,7 +17,7 @@ import pytest
 
 import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
-from vtaops.base.errors import ConfigError, DeviceError, ScheduleError, ShapeError, StoreError
+from vtaops.base.errors import ConfigError, DeviceError, ShapeError, StoreError
 from vtaops.explore import (
     Design,
     Engine,
@@ -163,7 +163,7 @@ def test_a_larger_scratchpad_is_never_worse():
     designs, _ = Space(PYNQ, LATTICE).designs()
     random.Random(1).shuffle(designs)
     with Engine() as engine:
-        points = sweep(designs, NETWORK, engine, "first")
+        points = sweep(designs, NETWORK, engine)
         count = engine.store.count()
     assert len(points) == 36
     reached = {point.design: point for point in points}
@@ -184,11 +184,9 @@ def test_a_sweep_counts_occurrences_and_keeps_failures():
     huge = vtaops.MaxPool2d(channels=16, height=64, width=64, kernel=64, strides=1, padding=1)
     network = Network("mixed", (Workload("small", SMALL, 3), Workload("huge", huge)))
     with Engine() as engine:
-        (mixed,) = sweep([TINY, TINY], network, engine, "first")
-        (small,) = sweep([TINY], Network("one", network.layers[:1]), engine, "first")
-        (guess,) = sweep([TINY], Network("one", network.layers[:1]), engine, "bound")
-        with pytest.raises(ScheduleError, match="effort is 'deep'; it must be one of bound"):
-            sweep([TINY], network, engine, "deep")
+        (mixed,) = sweep([TINY, TINY], network, engine)
+        (small,) = sweep([TINY], Network("one", network.layers[:1]), engine)
+        (guess,) = sweep([TINY], Network("one", network.layers[:1]), engine, timed=False)
     assert set(mixed.failures) == {"huge"}
     assert front([mixed]) == []
     once = vtaops.compile(SMALL, TINY.config, default_tiling(SMALL, TINY.config))
@@ -226,11 +224,11 @@ def test_answers_are_kept_and_never_computed_twice(tmp_path):
         ResultStore(tmp_path / "s.db") as store,
         Engine(store, progress=lambda *a: told.append(a)) as e,
     ):
-        first = sweep(designs, NETWORK, e, "first")
+        first = sweep(designs, NETWORK, e)
         counted = store.count()
     assert told[-1][1] == told[-1][2]
     with ResultStore(tmp_path / "s.db") as store, Engine(store, _Refusing()) as engine:
-        assert sweep(reversed(designs), NETWORK, engine, "first") == first[::-1]
+        assert sweep(reversed(designs), NETWORK, engine) == first[::-1]
         assert store.count() == counted
         rows = list(evaluation_rows(store))
     assert {row["version"] for row in rows} == {model_version()}
@@ -260,7 +258,7 @@ def dying(questions):
 module._evaluations = dying
 designs, _ = Space(test.PYNQ, {"LOG_ACC_BUFF_SIZE": [12, 14]}).designs()
 with ResultStore(sys.argv[1]) as store, Engine(store) as engine:
-    sweep(designs, test.NETWORK, engine, "first")
+    sweep(designs, test.NETWORK, engine)
 """
 
 
@@ -277,10 +275,10 @@ def test_a_killed_driver_is_resumed(tmp_path):
     designs, _ = Space(PYNQ, axes).designs()
     with ResultStore(path) as store, Engine(store) as engine:
         assert store.count()["evaluation"] == 2
-        points = sweep(designs, NETWORK, engine, "first")
+        points = sweep(designs, NETWORK, engine)
         count = store.count()
     with Engine() as engine:
-        assert points == sweep(designs, NETWORK, engine, "first")
+        assert points == sweep(designs, NETWORK, engine)
         assert count == engine.store.count()
 
 
@@ -330,14 +328,14 @@ def test_lost_workers_are_replaced():
 
     designs, _ = Space(PYNQ, {"LOG_INP_BUFF_SIZE": [12, 13, 14]}).designs()
     with Engine(ResultStore(":memory:"), pool) as engine:
-        points = sweep(designs, NETWORK, engine, "first")
+        points = sweep(designs, NETWORK, engine)
     with Engine() as engine:
-        assert points == sweep(designs, NETWORK, engine, "first")
+        assert points == sweep(designs, NETWORK, engine)
     with (
         Engine(ResultStore(":memory:"), lambda: _Losing(0)) as engine,
         pytest.raises(DeviceError, match="lost"),
     ):
-        sweep(designs, NETWORK, engine, "first")
+        sweep(designs, NETWORK, engine)
 
 
 # --------------------------------------------------------------------- area and energy

@@ -13,7 +13,7 @@ from vtaops.base.errors import VTAError
 
 RUNNER = CliRunner()
 VARY = ("--vary", "LOG_ACC_BUFF_SIZE=15,22", "--vary", "EXTENSIONS=,overwrite")
-SWEEP = ("sweep", "--layer", "resnet18.C10", "--effort", "first", "-j", "1")
+SWEEP = ("sweep", "--layer", "resnet18.C10", "-j", "1")
 
 
 @pytest.fixture(autouse=True)
@@ -55,11 +55,11 @@ def test_sweep_shows_keeps_and_resumes(tmp_path):
     assert call("report", "results", "-o", "all.json").exit_code == 0
     verdicts = json.loads((tmp_path / "all.json").read_text())
     assert {row["cycles"] for row in verdicts} == {row["cycles"] for row in rows}
-    assert len(call(*SWEEP, "--fits", "xc7z020", "--effort", "bound", "--json").stdout) > 100
+    assert len(call(*SWEEP, "--fits", "xc7z020", "--estimate", "--json").stdout) > 100
 
 
 def test_designs_that_do_not_fit_are_named_with_what_they_need():
-    done = call(*SWEEP[:-2], "--effort", "bound", "--vary", "LOG_BLOCK=4,5", "--fits", "xc7z020")
+    done = call(*SWEEP[:-2], "--estimate", "--vary", "LOG_BLOCK=4,5", "--fits", "xc7z020")
     assert done.exit_code == 0, done.output
     assert re.search(r"omitted: 1x32_.* needs 2\d\d% of the DSP blocks", done.stderr)
     assert "1 of 2 designs fit the xc7z020" in done.stderr
@@ -67,7 +67,7 @@ def test_designs_that_do_not_fit_are_named_with_what_they_need():
 
 def test_sweep_searches(tmp_path):
     pytest.importorskip("optuna", reason="the search over hardware needs Optuna")
-    done = call(*SWEEP[:3], "-j", 1, "--effort", "bound", *VARY, "--search", 8, "--json")
+    done = call(*SWEEP[:3], "-j", 1, "--estimate", *VARY, "--search", 8, "--json")
     assert done.exit_code == 0, done.output
     assert 0 < len(json.loads(done.stdout)) <= 2
     assert "of 8 trials pruned" in done.stderr

@@ -34,7 +34,7 @@ def test_a_file_is_judged_by_what_would_be_compiled(quantized, tmp_path):
     assert {layer.name for layer in layers} <= {row.name for row in rows}
     assert any(isinstance(layer.op, AvgPool2d) for layer in layers)
     with Engine() as engine:
-        points = sweep([PYNQ, TINY], network, engine, "first")
+        points = sweep([PYNQ, TINY], network, engine)
     for point, design in zip(points, (PYNQ, TINY), strict=True):
         assert not point.failures
         config = design.config

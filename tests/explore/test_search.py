@@ -48,9 +48,9 @@ def test_nsga_finds_the_front_of_an_enumeration_and_resumes(tmp_path):
     designs, _ = SPACE.designs()
     journal = tmp_path / "journal"
     with Engine() as engine:
-        every = front(sweep(designs, NETWORK, engine, "first"))
+        every = front(sweep(designs, NETWORK, engine))
         counted = engine.store.count()["evaluation"]
-        options = {"effort": "first", "population": 12, "batch": 12}
+        options = {"population": 12, "batch": 12}
         part = search(SPACE, NETWORK, engine, trials=24, journal=journal, **options)
         found = search(SPACE, NETWORK, engine, trials=144, journal=journal, **options)
         assert engine.store.count()["evaluation"] == counted  # nothing but what was enumerated
@@ -89,11 +89,11 @@ def test_a_cluster_that_loses_a_worker_answers_as_one_process(tmp_path):
         ResultStore(tmp_path / "s.db") as store,
         Engine(store, dask_executor(client), kill_one) as engine,
     ):
-        points = sweep(designs, NETWORK, engine, "first")
+        points = sweep(designs, NETWORK, engine)
         count = store.count()
     assert killed
     with Engine() as engine:
-        assert points == sweep(designs, NETWORK, engine, "first")
+        assert points == sweep(designs, NETWORK, engine)
         assert count == engine.store.count()
 
 

@@ -289,5 +289,5 @@ def test_the_command(model, tmp_path):
     for tensor in (*model.graph.inputs, *model.graph.outputs):
         assert f'{{"{tensor.name}", "{tensor.dtype}"' in header
     (tmp_path / "file").write_text("")
-    with pytest.raises(vtaops.ProgramError, match="cannot write a bundle"):
+    with pytest.raises(vtaops.errors.ProgramError, match="cannot write a bundle"):
         model.export_c(tmp_path / "file")

@@ -93,7 +93,7 @@ def test_host_stages_run_in_c_where_it_is_installed(native, monkeypatch):
     assert same(found, model.reference(*arrays))
     in_numpy = {isinstance(part, partial) for part in stages._parts(graph.nodes, graph)}
     assert in_numpy == ({False, True} if native else {True})
-    with pytest.raises(vtaops.ShapeError, match="image has shape"):
+    with pytest.raises(vtaops.errors.ShapeError, match="image has shape"):
         model.run(arrays[0][:1], arrays[1])
 
 
@@ -297,7 +297,7 @@ def test_float_operators_refuse_terms_that_do_not_suit():
         (AddTerm([1.0]), r"term is \[1.0\]"),
         (Mean(2), "axis is 2"),
     ):
-        with pytest.raises(vtaops.ShapeError, match=said):
+        with pytest.raises(vtaops.errors.ShapeError, match=said):
             graph.add(op, x)
 
 
@@ -396,6 +396,8 @@ def test_float_functions_are_refused_by_name(tmp_path):
     b.output(b.add("Softmax", b.conv(x, 8, 8, kernel=1), axis=1))
     data = [np.ones((8, 6, 6), np.float32)]
     model = vtaops.compile_model(vtaops.quantize(b.model(), {"x": np.stack(data)}))
-    with pytest.raises(vtaops.UnsupportedError, match=r"Softmax.* has no C code.*ONNX Runtime"):
+    with pytest.raises(
+        vtaops.errors.UnsupportedError, match=r"Softmax.* has no C code.*ONNX Runtime"
+    ):
         model.export_c(tmp_path / "c")
     assert not (tmp_path / "c").exists()

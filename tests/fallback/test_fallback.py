@@ -156,11 +156,11 @@ def test_extreme_values_wrap_as_on_vta():
 
 def test_arguments_are_checked_as_on_vta():
     x = np.zeros((3, 4), np.int8)
-    with pytest.raises(vtaops.ShapeError, match="1 arrays given; the operator takes 2"):
+    with pytest.raises(vtaops.errors.ShapeError, match="1 arrays given; the operator takes 2"):
         host.run(Gemm(m=3, n=5, k=4), [x])
-    with pytest.raises(vtaops.ShapeError, match=r"weight has shape \(3, 4\)"):
+    with pytest.raises(vtaops.errors.ShapeError, match=r"weight has shape \(3, 4\)"):
         host.run(Gemm(m=3, n=5, k=4), [x, x])
-    with pytest.raises(vtaops.ShapeError, match="dtype float64"):
+    with pytest.raises(vtaops.errors.ShapeError, match="dtype float64"):
         host.run(Gemm(m=3, n=5, k=4), [x, np.zeros((5, 4))])
 
 

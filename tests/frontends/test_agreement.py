@@ -179,7 +179,7 @@ def test_what_a_compiled_model_says(tmp_path):
     assert loaded.report().file == str(compiled.agreement)
     given = vtaops.compile_model(model, prove=False, check=[{"x": images(1)}])
     assert (given.agreement.inputs, given.agreement.tensors) == (1, compiled.agreement.tensors)
-    with pytest.raises(vtaops.ModelError, match="a sample has the inputs"):
+    with pytest.raises(vtaops.errors.ModelError, match="a sample has the inputs"):
         vtaops.compile_model(model, check=[{"y": images(1)}])
 
 

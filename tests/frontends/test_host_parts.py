@@ -151,11 +151,11 @@ def test_a_part_from_a_file_holds_data_alone(tmp_path):
     add = helper.make_node("Add", ["x", "w"], ["y"])
     result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
     graph = helper.make_graph([add], "g", [value], [result], [weight])
-    with pytest.raises(vtaops.ProgramError, match="weights in another file"):
+    with pytest.raises(vtaops.errors.ProgramError, match="weights in another file"):
         OnnxFunction(helper.make_model(graph).SerializeToString())(np.ones(2, np.float32))
     del graph.initializer[:]
     foreign = helper.make_model(graph, opset_imports=[helper.make_opsetid("com.other", 1)])
-    with pytest.raises(vtaops.ProgramError, match="not ONNX's own"):
+    with pytest.raises(vtaops.errors.ProgramError, match="not ONNX's own"):
         OnnxFunction(foreign.SerializeToString())(np.ones(2, np.float32))
 
 
@@ -247,7 +247,7 @@ def indexed(*nodes):
     ],
 )
 def test_a_part_without_bounds_is_refused_before_it_runs(nodes, constants, said):
-    with pytest.raises(vtaops.UnsupportedError, match=said):
+    with pytest.raises(vtaops.errors.UnsupportedError, match=said):
         part(*nodes, **constants)(np.ones(2, np.float32))
 
 
@@ -284,7 +284,7 @@ def test_import_refuses_a_loop_without_bounds():
     last.output[0], result = "sums", last.output[0]
     endless = loop("", source="sums", result=result)
     model.graph.node.append(endless)
-    with pytest.raises(vtaops.UnsupportedError, match="must state how often it runs"):
+    with pytest.raises(vtaops.errors.UnsupportedError, match="must state how often it runs"):
         import_model(model)
 
 
@@ -293,16 +293,18 @@ def test_without_onnx_runtime_the_error_says_what_to_install(monkeypatch):
     b.output(norm(b, x)[0])
     graph = import_model(vtaops.quantize(b.model(), images(4, SHAPE)))
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(vtaops.UnsupportedError, match="pip install onnxruntime"):
+    with pytest.raises(vtaops.errors.UnsupportedError, match="pip install onnxruntime"):
         evaluate(graph, images(1, SHAPE))
-    with pytest.raises(vtaops.UnsupportedError, match="pip install onnxruntime"):
+    with pytest.raises(vtaops.errors.UnsupportedError, match="pip install onnxruntime"):
         vtaops.quantize(b.model(), images(4, SHAPE))
 
 
 def test_a_result_without_static_shape_is_named():
     b, x = stem()
     b.output(b.add("NonZero", vector(b, x)))
-    with pytest.raises(vtaops.ModelError, match=r"which NonZero .* computes, has no static shape"):
+    with pytest.raises(
+        vtaops.errors.ModelError, match=r"which NonZero .* computes, has no static shape"
+    ):
         import_model(vtaops.quantize(b.model(), images(4, SHAPE)))
 
 

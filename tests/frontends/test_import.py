@@ -14,8 +14,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
-from vtaops import ModelError, UnsupportedError
-from vtaops.errors import PlacementWarning
+from vtaops.errors import ModelError, PlacementWarning, UnsupportedError
 from vtaops.frontends import import_model
 from vtaops.graph import Graph, evaluate, onnx_files
 from vtaops.graph.executor import evaluate_all
@@ -298,7 +297,7 @@ def test_functions_of_the_host_are_few_and_travel():
     again = OnnxFunction(function.data)
     for one, other in zip(function(array), again(array), strict=True):
         np.testing.assert_array_equal(one, other)
-    with pytest.raises(vtaops.ProgramError, match="not an ONNX model"):
+    with pytest.raises(vtaops.errors.ProgramError, match="not an ONNX model"):
         OnnxFunction(b"nonsense")(array)
 
 

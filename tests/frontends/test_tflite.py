@@ -7,7 +7,7 @@ import vtaops
 from trials.random_tflite import reference
 from trials.tflite_models import Writer, float_tflite, small_tflite
 from trials.tflite_operators import cases, inputs
-from vtaops import ModelError, UnsupportedError
+from vtaops.errors import ModelError, UnsupportedError
 from vtaops.frontends import import_model, read_model
 from vtaops.frontends.litert import compare
 from vtaops.frontends.tflite import RULES

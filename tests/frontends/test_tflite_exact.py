@@ -6,7 +6,7 @@ import pytest
 import vtaops
 from trials.random_tflite import random_tflite, random_wide_tflite, reference
 from trials.tflite_models import Writer
-from vtaops import ModelError
+from vtaops.errors import ModelError
 from vtaops.frontends import differences, import_model
 from vtaops.frontends.litert import compare
 from vtaops.graph import Host, LookupTable, Quantize, evaluate

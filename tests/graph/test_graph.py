@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vtaops import ShapeError
+from vtaops.errors import ShapeError
 from vtaops.graph import (
     Add,
     AveragePool,

@@ -11,7 +11,7 @@ import pytest
 
 from trials.random_streams import CONFIGS, RandomProgram
 from trials.reference_isa import launch, place, serialise
-from vtaops import DeviceError
+from vtaops.errors import DeviceError
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
     Alu,

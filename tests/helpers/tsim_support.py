@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from trials.rtl_mutants import DRIVER, PACKAGE
-from vtaops import DeviceError, HardwareConfig
+from vtaops import HardwareConfig
+from vtaops.errors import DeviceError
 from vtaops.hardware import build, rtl
 from vtaops.hardware.build import find_tools
 

@@ -16,7 +16,8 @@ from trials.random_cases import (
     random_tiling,
     with_needs,
 )
-from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, ShapeError, Tiling, UnsupportedError
+from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, Tiling
+from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.fallback.host import run as run_on_host
 from vtaops.machine.config import POST_ROWS, Extension, Memory
 from vtaops.machine.isa import Alu, Load, Post
@@ -149,11 +150,11 @@ def test_random_fine_scales(seed):
 
 def test_fine_scales_need_their_extension():
     op = Conv2d(**IMAGE, scales=True, shift=0, fine=2)
-    with pytest.raises(vtaops.UnsupportedError, match="no extension 'exact'"):
+    with pytest.raises(vtaops.errors.UnsupportedError, match="no extension 'exact'"):
         vtaops.compile(op, replace(SMALL[0], extensions=("post",)))
-    with pytest.raises(vtaops.ConfigError, match="'exact' refines 'post', so it needs"):
+    with pytest.raises(vtaops.errors.ConfigError, match="'exact' refines 'post', so it needs"):
         replace(SMALL[0], extensions=("exact",))
-    with pytest.raises(vtaops.ShapeError, match="without scales it must be 0"):
+    with pytest.raises(vtaops.errors.ShapeError, match="without scales it must be 0"):
         Conv2d(**IMAGE, shift=0, fine=1)
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from trials.placed import is_right
 from trials.random_cases import FAMILIES, random_arguments, random_conv2d, random_gemm
-from vtaops import Conv2d, ProgramError, ShapeError, compile
+from vtaops import Conv2d, compile
 from vtaops.compiler.driver import emit
-from vtaops.errors import VerificationError
+from vtaops.errors import ProgramError, ShapeError, VerificationError
 from vtaops.lowering import Part, Place, Strides, link, whole
 from vtaops.machine.capabilities import HLS_2020
 from vtaops.ops.reference import evaluate

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from vtaops import HardwareConfig, ShapeError
+from vtaops import HardwareConfig
 from vtaops.base.window import Window
+from vtaops.errors import ShapeError
 from vtaops.lowering.emission.voids import boxes
 from vtaops.machine import views
 from vtaops.machine.layout import Layout, bias_layout, diagonal_layout, flat_layout

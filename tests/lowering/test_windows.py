@@ -8,7 +8,8 @@ import pytest
 
 import vtaops
 from trials.random_cases import random_extensions, random_tiling
-from vtaops import Conv2d, HardwareConfig, ScheduleError, ShapeError, Tiling
+from vtaops import Conv2d, HardwareConfig, Tiling
+from vtaops.errors import ScheduleError, ShapeError
 from vtaops.machine.isa import Depthwise
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim

@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import ProgramError
 from vtaops.cli import app
+from vtaops.errors import ProgramError
 from vtaops.graph import Convolution, Dequantize, Host, Quantize, Requantization, Tensor
 from vtaops.graph.host import HostFunction
 from vtaops.graph.onnx_function import OnnxFunction

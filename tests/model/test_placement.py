@@ -6,7 +6,8 @@ import pytest
 
 from trials.hostile_files import network
 from trials.hostile_names import resealed
-from vtaops import ProgramError, compile_model
+from vtaops import compile_model
+from vtaops.errors import ProgramError
 from vtaops.graph import Dense, Graph, Host, HostFunction, Requantization, Tensor
 from vtaops.model import artefact
 from vtaops.model.placement import placement

@@ -69,7 +69,7 @@ def test_weights_travel_once_and_a_dead_server_costs_one_run():
         assert np.array_equal(model.run(images[1], session=session), expected[1])
         process.kill()
         process.wait()
-        with pytest.raises(vtaops.DeviceError):
+        with pytest.raises(vtaops.errors.DeviceError):
             model.run(images[2], session=session)
         port = int(address.rsplit(":", 1)[1])
         with board(port) as (_, again):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import vtaops
 from trials.onnx_models import Builder, images
-from vtaops import ScheduleError, ShapeError
+from vtaops.errors import ScheduleError, ShapeError
 from vtaops.graph import (
     AveragePool,
     ChannelShuffle,

@@ -8,7 +8,8 @@ import pytest
 
 import vtaops
 from trials.onnx_models import Builder
-from vtaops import HardwareConfig, ProgramError
+from vtaops import HardwareConfig
+from vtaops.errors import ProgramError
 from vtaops.graph import Dense, Graph, Matmul, Requantization, Transpose
 from vtaops.machine.config import Extension
 from vtaops.model.artefact import dumps, loads

@@ -502,13 +502,13 @@ def test_pooling_calls(session):
     ],
 )
 def test_mistakes_are_explained(session, call, message):
-    with pytest.raises(vtaops.ShapeError, match=message):
+    with pytest.raises(vtaops.errors.ShapeError, match=message):
         call(session)
 
 
 def test_what_vta_cannot_run_falls_back_to_the_cpu():
     x = int8(1, 5, 6, 6)
-    unsupported = pytest.raises(vtaops.UnsupportedError, match="count_include_pad=False")
+    unsupported = pytest.raises(vtaops.errors.UnsupportedError, match="count_include_pad=False")
     with Session("fsim", "tiny") as session, unsupported:
         session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
     with Session("fsim", "tiny", fallback="cpu") as session:
@@ -535,13 +535,16 @@ def test_what_vta_cannot_run_falls_back_to_the_cpu():
 
 def test_what_does_not_fit_falls_back_too():
     x = int8(1, 1, 60, 60)
-    with Session("fsim", "tiny") as session, pytest.raises(vtaops.ScheduleError, match="no tile"):
+    with (
+        Session("fsim", "tiny") as session,
+        pytest.raises(vtaops.errors.ScheduleError, match="no tile"),
+    ):
         session.max_pool2d(x, kernel=60)
     with Session("fsim", "tiny", fallback="cpu") as session:
         y = session.max_pool2d(x, kernel=60)
         assert session.placements[0].where == "cpu"
         bad = Tiling(oc=8, ic=8, h=99)
-        with pytest.raises(vtaops.ScheduleError, match="needs 99 elements"):
+        with pytest.raises(vtaops.errors.ScheduleError, match="needs 99 elements"):
             session.relu(x, tiling=bad)
     op = MaxPool2d(channels=1, height=60, width=60, kernel=60)
     assert (y == evaluate(op, [x])).all()
@@ -559,7 +562,7 @@ def test_what_does_not_run_is_not_compiled_again(monkeypatch):
             session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
         assert [p.runs for p in session.placements] == [3]
     assert len(attempts) == 1
-    with pytest.raises(vtaops.DeviceError, match="closed"):
+    with pytest.raises(vtaops.errors.DeviceError, match="closed"):
         session.avg_pool2d(x, 3, padding=1, count_include_pad=False)
 
 
@@ -574,13 +577,15 @@ def test_scales_of_channels_fall_back_where_the_board_has_no_multiplier():
 
 
 def test_a_fallback_on_no_gpu_says_so():
-    with pytest.raises(vtaops.DeviceError, match="fallback is 'gpu'; it must be 'cpu', 'cuda'"):
+    with pytest.raises(
+        vtaops.errors.DeviceError, match="fallback is 'gpu'; it must be 'cpu', 'cuda'"
+    ):
         Session("fsim", fallback="gpu")
     if vtaops.cuda.device_present():
         return
     with (
         Session("fsim", "tiny", fallback="cuda") as session,
-        pytest.raises(vtaops.DeviceError, match="no NVIDIA GPU"),
+        pytest.raises(vtaops.errors.DeviceError, match="no NVIDIA GPU"),
     ):
         session.avg_pool2d(int8(1, 5, 6, 6), 3, padding=1, count_include_pad=False)
 

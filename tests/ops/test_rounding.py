@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vtaops import Conv2d, Conv2dTranspose, DeviceError, Gemm, Session
+from vtaops import Conv2d, Conv2dTranspose, Gemm, Session
 from vtaops.base.errors import ShapeError
+from vtaops.errors import DeviceError
 from vtaops.fallback.host import run as run_on_host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate

@@ -9,8 +9,9 @@ from helpers.checks import check
 
 import vtaops
 from trials.random_cases import random_tiling
-from vtaops import HardwareConfig, MaxPool2d, ShapeError
+from vtaops import HardwareConfig, MaxPool2d
 from vtaops.compiler import driver
+from vtaops.errors import ShapeError
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.ops.maxima import AxisTaps
 from vtaops.ops.reference import evaluate, random_arguments

@@ -11,7 +11,7 @@ from helpers.program_builder import PROGRAMS
 
 import vtaops
 from trials import mutations
-from vtaops import ProgramError
+from vtaops.errors import ProgramError
 from vtaops.machine.isa import Encoding, Load, Store
 from vtaops.machine.layout import Layout
 from vtaops.machine.text import TOKENS, Words, disassemble, parse, tokens_text

@@ -23,8 +23,9 @@ from helpers.program_builder import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vtaops import HardwareConfig, Program, ProgramError
+from vtaops import HardwareConfig, Program
 from vtaops.base.envelope import DIGEST_BYTES
+from vtaops.errors import ProgramError
 from vtaops.machine.config import Memory
 from vtaops.machine.layout import Layout
 from vtaops.program import Buffer, Role

@@ -8,7 +8,8 @@ import pytest
 from helpers.tsim_support import needs_tools
 
 from trials.boards import programmed
-from vtaops import HardwareConfig, ShapeError, UnsupportedError
+from vtaops import HardwareConfig
+from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.machine.capabilities import CHISEL, FULL, HLS_2020, PORTABLE
 from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Load, Store, words_to_array

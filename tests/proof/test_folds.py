@@ -11,7 +11,8 @@ import pytest
 import vtaops
 from trials.mutations import KINDS, mutate
 from trials.random_graphs import random_graph
-from vtaops import ProgramError, VTAError, _proof
+from vtaops import VTAError, _proof
+from vtaops.errors import ProgramError
 from vtaops.graph import (
     Convolution,
     Dense,

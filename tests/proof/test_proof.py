@@ -14,8 +14,8 @@ from trials import random_cases
 from trials.mutations import mutate
 from trials.own_schedules import described_program
 from trials.random_graphs import random_graph
-from vtaops import HardwareConfig, ProgramError, VTAError
-from vtaops.errors import NotEquivalent
+from vtaops import HardwareConfig, VTAError
+from vtaops.errors import NotEquivalent, ProgramError
 from vtaops.graph import Add, Convolution, Graph, MaxPool, Requantization, evaluate
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Load, words_to_array

@@ -67,12 +67,12 @@ def test_every_fourth_sample_judges():
     assert [int(s["x"][0]) for s in judges] == [3, 7]
     assert len(kept) == 7
     assert len(split(samples[:2])[1]) == 1
-    with pytest.raises(vtaops.ModelError, match="at least two"):
+    with pytest.raises(vtaops.errors.ModelError, match="at least two"):
         split(samples[:1])
 
 
 def test_a_device_that_is_none_is_refused():
-    with pytest.raises(vtaops.ConfigError):
+    with pytest.raises(vtaops.errors.ConfigError):
         vtaops.quantize(small_network(), {"x": images(4)}, config="no such device")
 
 

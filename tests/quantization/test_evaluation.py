@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import vtaops
 from trials.onnx_models import images, small_network
-from vtaops import ModelError
 from vtaops.cli import app
+from vtaops.errors import ModelError
 from vtaops.quantization.boxes import Boxes, overlap
 from vtaops.quantization.datasets import load_dataset
 from vtaops.quantization.evaluation import Classes, evaluate

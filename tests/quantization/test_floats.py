@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 import vtaops
 from trials.lost_tasks import CASES
 from trials.onnx_models import Builder, images, small_network
-from vtaops import ModelError
 from vtaops.cli import app
+from vtaops.errors import ModelError
 from vtaops.quantization import run_quantization
 
 

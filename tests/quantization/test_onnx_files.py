@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import vtaops
-from vtaops import ModelError, UnsupportedError
+from vtaops.errors import ModelError, UnsupportedError
 from vtaops.graph.onnx_files import initializers, load
 
 WEIGHTS = np.arange(16, dtype=np.float32).reshape(4, 4)

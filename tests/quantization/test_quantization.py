@@ -1,6 +1,7 @@
 """Quantisation: what the QDQ file says, how close it is to float, every mistake of a user."""
 
 import json
+import time
 from collections import Counter
 
 import numpy as np
@@ -14,8 +15,8 @@ import vtaops
 from trials.onnx_models import Builder, images, small_network
 from trials.random_tflite import reference as tflite_reference
 from trials.tflite_models import float_tflite, small_tflite
-from vtaops import ModelError, UnsupportedError
 from vtaops.cli import app
+from vtaops.errors import ModelError, UnsupportedError
 from vtaops.frontends import import_model
 from vtaops.graph import LookupTable, evaluate, onnx_files
 from vtaops.graph.grid import Grid
@@ -547,3 +548,67 @@ def test_a_batch_norm_of_any_rank_keeps_its_meaning(shape):
     b.output(b.add("BatchNormalization", first, *map(b.constant, parameters)))
     x = b.rng.standard_normal(shape).astype(np.float32)
     assert difference(b.model(), prepare(b.model()), x) < 1e-5
+
+
+def test_functions_of_a_long_chain_are_found_in_time():
+    """Each walk from an end goes on where the last one stopped: it took minutes for 1,000 nodes."""
+    b = Builder(0)
+    x = b.conv(b.input([1, 4, 8, 8]), 4, 4)
+    for index in range(1500):
+        x = b.add("Relu" if index % 500 else "Sigmoid", x)
+    b.output(x)
+    start = time.process_time()
+    found = functions(prepare(b.model()))
+    assert time.process_time() - start < 20
+    assert [len(function.nodes) for function in found] == [1500]
+
+
+def test_a_maximum_with_a_number_is_a_clip():
+    b = Builder(1)
+    x = b.conv(b.input([1, 4, 8, 8]), 4, 8)
+    x = b.add("Max", b.constant(np.float32(-0.4)), b.add("LeakyRelu", x, alpha=0.2))
+    x = b.add("Min", b.conv(x, 8, 8), b.constant(np.full((1, 1), 0.7, np.float32)))
+    b.output(b.conv(x, 8, 4))
+    model, data = b.model(), images(4, (4, 8, 8))
+    quantized = vtaops.quantize(model, {"x": data})
+    assert difference(model, prepare(model), data[:1]) < 1e-5
+    assert {"Max", "Min"}.isdisjoint(node.op_type for node in quantized.graph.node)
+    assert len(vtaops.compile_model(quantized).programs) == 1
+
+
+def test_subgraphs_read_what_is_quantised():
+    b = Builder(2)
+    x = b.conv(b.input([1, 4, 8, 8]), 4, 4, relu=True)
+    total = b.add("ReduceSum", x, keepdims=0)
+    large = b.add("GreaterOrEqual", total, b.constant(np.float32(0)))
+    weight = b.constant(np.ones((1, 4, 1, 1), np.float32) / 2)
+    make = helper.make_node
+    graphs = [
+        helper.make_graph(
+            [make("Mul" if branch else "Add", [x, weight], [f"inner{branch}"])],
+            f"branch{branch}",
+            [],
+            [helper.make_tensor_value_info(f"inner{branch}", TensorProto.FLOAT, [1, 4, 8, 8])],
+        )
+        for branch in (0, 1)
+    ]
+    b.output(b.add("If", large, then_branch=graphs[0], else_branch=graphs[1]))
+    model, data = b.model(), images(4, (4, 8, 8))
+    quantized = vtaops.quantize(model, {"x": data})
+    exact = run(model, data[:1])
+    (name,) = exact
+    found = vtaops.compile_model(quantized).run(data[:1])
+    assert np.abs(found - exact[name]).max() < 0.05 * np.abs(exact[name]).max()
+
+
+def test_a_node_may_have_the_name_of_an_output():
+    b = Builder(3)
+    hidden = b.conv(b.input([1, 4, 8, 8]), 4, 4)
+    result = b.conv(hidden, 4, 4)
+    b.output(result)
+    model = b.model()
+    model.graph.node[0].name = result
+    quantized = vtaops.quantize(model, {"x": images(4, (4, 8, 8))})
+    names = [node.name for node in quantized.graph.node]
+    assert len(names) == len({*names})
+    assert vtaops.compile_model(quantized).run(images(4, (4, 8, 8))[:1]).shape == (1, 4, 8, 8)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.tensors import LearningTensor
-from vtaops import ModelError
+from vtaops.errors import ModelError
 from vtaops.quantization import pictures
 from vtaops.quantization.samples import load_samples
 

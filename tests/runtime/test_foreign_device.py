@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops import DeviceError, Session, UnsupportedError, cli
+from vtaops import Session, cli
+from vtaops.errors import DeviceError, UnsupportedError
 from vtaops.machine.capabilities import HLS_2020, PORTABLE
 from vtaops.runtime import Fsim, open_device
 

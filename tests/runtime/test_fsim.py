@@ -11,7 +11,7 @@ from helpers.fsim_device import LANES, PYNQ, accumulators, load, load_micro_ops,
 
 from trials.random_streams import CONFIGS, REGION
 from trials.reference_isa import launch, place, serialise
-from vtaops import DeviceError
+from vtaops.errors import DeviceError
 from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (

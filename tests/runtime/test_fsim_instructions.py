@@ -9,7 +9,7 @@ import pytest
 from helpers.fsim_device import LANES, PYNQ, accumulators, load, load_micro_ops, refuse
 
 from trials.reference_isa import launch, serialise
-from vtaops import DeviceError
+from vtaops.errors import DeviceError
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
     Alu,

@@ -12,9 +12,8 @@ from helpers.fsim_device import LANES, PYNQ, load, random_program
 
 from trials.random_streams import RandomProgram
 from trials.reference_isa import launch, place, serialise
-from vtaops import ConfigError, DeviceError
 from vtaops.base.errors import NoRoom
-from vtaops.errors import DeviceTimeout
+from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
     Finish,

@@ -14,8 +14,7 @@ import pytest
 from helpers.fsim_device import LANES, PYNQ, load, load_micro_ops, refuse
 
 from trials.reference_isa import launch, launch_words, place, serialise
-from vtaops import DeviceError
-from vtaops.errors import DeadlockError, DeviceTimeout
+from vtaops.errors import DeadlockError, DeviceError, DeviceTimeout
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import (
     Alu,

@@ -12,11 +12,11 @@ from helpers.program_builder import PROGRAMS
 
 import vtaops
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, programmed
-from vtaops import DeviceError, HardwareConfig, Session, UnsupportedError
+from vtaops import HardwareConfig, Session
 from vtaops.base.errors import BufferLost
 from vtaops.board import Fault
 from vtaops.board.virtual import VirtualBoard
-from vtaops.errors import DeviceTimeout
+from vtaops.errors import DeviceError, DeviceTimeout, UnsupportedError
 from vtaops.hardware.registers import HlsRegisters, RegisterMap, RtlRegisters, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, PORTABLE
 from vtaops.machine.config import TARGETS, Memory

@@ -10,8 +10,9 @@ import pytest
 from helpers.uartbone import DeadLine, EndlessLine, FakeBoard, GoneLine, ServedBoard, TerminalBoard
 
 import vtaops
-from vtaops import DeviceError, HardwareConfig
+from vtaops import HardwareConfig
 from vtaops.base.errors import BufferLost, ConfigError, DeviceTimeout
+from vtaops.errors import DeviceError
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.runtime import open_device
 from vtaops.runtime.uartbone import Line

@@ -13,9 +13,9 @@ import vtaops
 from trials.own_operators import RANDOM, random_schedule
 from trials.own_schedules import Convolution, Plan, random_convolution, random_plan
 from trials.random_cases import random_conv2d, random_gemm, random_grouped_conv2d
-from vtaops import HardwareConfig, ScheduleError, ShapeError
+from vtaops import HardwareConfig
 from vtaops import schedule as vta
-from vtaops.errors import VerificationError
+from vtaops.errors import ScheduleError, ShapeError, VerificationError
 from vtaops.lowering import Capacity
 from vtaops.machine.layout import data_layout, kernel_layout
 from vtaops.ops.reference import evaluate, random_arguments

@@ -70,5 +70,8 @@ def test_a_device_that_computes_wrongly_is_refused():
         def read(self, buffer, nbytes):
             return super().read(buffer, nbytes) ^ np.uint8(1)
 
-    with Wrong(CONFIG) as device, pytest.raises(vtaops.DeviceError, match="is not what NumPy"):
+    with (
+        Wrong(CONFIG) as device,
+        pytest.raises(vtaops.errors.DeviceError, match="is not what NumPy"),
+    ):
         calibrate(device)

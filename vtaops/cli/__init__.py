@@ -33,6 +33,7 @@ from vtaops.cli.demo import demo
 from vtaops.cli.evaluate import evaluate
 from vtaops.cli.exploration import sweep
 from vtaops.cli.hardware import hardware_app
+from vtaops.cli.judge import judge
 from vtaops.cli.lists import fetch, list_
 from vtaops.cli.networks import compile, export, plan, prove, quantize
 from vtaops.cli.options import Commands
@@ -83,7 +84,7 @@ def common(
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, asm, verify, prove, tune),
     "Networks": (demo, quantize, evaluate, plan, compile, export),
-    "Reports and lessons": (report_app, sweep, course_app),
+    "Reports and lessons": (report_app, sweep, judge, course_app),
     "Hardware": (hardware_app, flash, board_app, bitstream_app),
     "What there is": (list_, fetch),
 }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from enum import Enum
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -35,16 +34,6 @@ if TYPE_CHECKING:
     from vtaops.explore import Design, Point, Space
 
 
-class EffortChoice(str, Enum):
-    """Effort of the search for tilings."""
-
-    bound = "bound"
-    first = "first"
-    default = "default"
-    fast = "fast"
-    thorough = "thorough"
-
-
 def default_store() -> Path:
     """Return the default file for the results of sweeps."""
     return cache_directory("explore") / "results.db"
@@ -68,13 +57,9 @@ def sweep(
             "PORT_BYTES=8,16, DRAM_LATENCY, BANDWIDTH, CLOCK_MHZ; repeatable."
         ),
     ] = None,
-    effort: Annotated[
-        EffortChoice,
-        Option(
-            help="Tilings per layer: estimated (bound), or 1 (first), 5 (default), 12 (fast), 48 "
-            "(thorough) compiled and timed."
-        ),
-    ] = EffortChoice.fast,
+    estimate: Annotated[
+        bool, Option("--estimate", help="Compile nothing: cycles are an estimate.")
+    ] = False,
     objective: Annotated[
         list[str] | None,
         Option(
@@ -120,7 +105,8 @@ def sweep(
 ) -> None:
     """Find the performance of many designs on a network, and the Pareto-optimal ones.
 
-    Tilings are searched for each design, and none is worse than one with smaller scratchpads.
+    Each layer has its best tiling by an estimate, and no design is worse than one with smaller
+    scratchpads.
     Results are stored: an interrupted sweep continues where it stopped.
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
@@ -147,16 +133,16 @@ def sweep(
         if space is not None:
             found = search(
                 space, network, engine, trials=trials, objectives=tuple(objectives),
-                effort=effort.value, journal=journal,
+                timed=not estimate, journal=journal,
             )  # fmt: skip
             points = list(found.points)
             say(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
         else:
-            points = explore(designs, network, engine, effort.value)
+            points = explore(designs, network, engine, timed=not estimate)
     _tell_failures(points)
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
-    title = f"{network.name}: {len(points)} designs, effort {effort.value}"
+    title = f"{network.name}: {len(points)} designs{', estimated' if estimate else ''}"
     show(rows, as_json, exploration_table(rows, title))
     for path in outputs:
         _write(path, rows, points, title, objectives)

@@ -60,7 +60,6 @@ def compile(
         ),
     ],
     config: options.ConfigOrOwn = None,
-    search: options.Search = "off",
     host: Annotated[
         bool,
         Option(
@@ -96,7 +95,7 @@ def compile(
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
     asked = {"host": host, "prove": not no_prove, "check": not no_check}
-    compiled = compiled_model(model, config, search, shapes=given, **asked)
+    compiled = compiled_model(model, config, shapes=given, **asked)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -165,14 +164,13 @@ def export(
     ],
     force: options.Force = False,
     config: options.ConfigOrOwn = None,
-    search: options.Search = "off",
     as_json: options.AsJson = False,
 ) -> None:
     """Write a network as C99, which needs neither Python nor an operating system.
 
     Example: vtaops export network.vtam -o network
     """
-    bundle = compiled_model(model, config, search).export_c(output, force=force)
+    bundle = compiled_model(model, config).export_c(output, force=force)
     figures = {**vars(bundle), "folder": str(bundle.folder)}
     options.show(
         figures,
@@ -632,7 +630,6 @@ def _source(path: Path) -> Path:
 def compiled_model(
     path: Path,
     config: str | None,
-    search: str = "off",
     *,
     host: bool = False,
     prove: bool = True,
@@ -657,7 +654,6 @@ def compiled_model(
         return compile_model(
             source,
             chosen,
-            search=search,  # type: ignore[arg-type]
             host=host,
             prove=prove,
             check=check,

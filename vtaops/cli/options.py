@@ -145,7 +145,6 @@ Shapes = Annotated[
     list[str] | None,
     Option(help="Shape of an input that the model leaves open, as x=1,3,224,224; may be repeated."),
 ]
-Search = Annotated[str, Option(help="Search for tilings: off, fast or thorough.")]
 Mean = Annotated[
     str | None,
     Option(

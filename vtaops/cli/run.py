@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -28,13 +28,13 @@ from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
 from vtaops.cli import options
-from vtaops.cli.options import Bar, Commands, list_table, parse_tiling, progress_bar, say, show
+from vtaops.cli.options import Commands, list_table, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
     from vtaops.board.measure import Measurement
-    from vtaops.compiler.tuner import Effort, Tuned
+    from vtaops.compiler.search import Measure
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
     from vtaops.runtime import Device
@@ -328,69 +328,54 @@ def tune(
             autocompletion=options.complete_devices,
         ),
     ] = "",
-    effort: Annotated[str, Option(help="fast or thorough.")] = "thorough",
-    fresh: Annotated[bool, Option("--fresh", help="Ignore results of earlier searches.")] = False,
+    count: Annotated[int, Option("--count", help="Tilings to compile and time.")] = 12,
     repeats: Annotated[int, Option(help="Timed launches per candidate.")] = 3,
     timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
     as_json: options.AsJson = False,
 ) -> None:
-    """Search the tiling that takes the fewest cycles, and store it.
+    """Search the tiling that takes the fewest cycles.
 
     Cycles come from the timing model, or from measurements on a device. A candidate that fails
     there, or computes wrong results, is reported; the exit code is 1 if a layer has no other.
+    Give a tiling that was found to vtaops.compile, or to vtaops run op --tiling.
 
     Example: vtaops tune --layer resnet18.C8 --layer resnet18.C10
     """
+    from vtaops.compiler.search import search
     from vtaops.schedule.workloads import find
 
-    hardware, chosen = HardwareConfig.load(config), cast("Effort", effort)
-    ops = {name: find(name).op for name in layer}
-    with progress_bar() as progress:
-        if device:
-            results = _tuned_on(device, ops, hardware, chosen, repeats, timeout)
-        else:
-            results = {
-                n: _searched(n, op, hardware, chosen, fresh, progress) for n, op in ops.items()
-            }
+    hardware = HardwareConfig.load(config)
+    costs = _measure_on(device, hardware, repeats, timeout) if device else None
+    found = {}
+    for name in layer:
+        with progress_bar(name):
+            found[name] = search(find(name).op, hardware, costs, count=count)
+    best = {name: candidates[0] if candidates else None for name, candidates in found.items()}
     rows = [
-        (name, best.cycles, best.source, best.tiling.text, _cost(best.cost))
-        for name, best in results.items()
-        if best
+        (name, one.program.cycles(), one.tiling.text, _cost(one.cost) if device else "")
+        for name, one in best.items()
+        if one
     ]
-    columns = {"layer": "", "cycles": ",", "from": "", "tiling": "", "measured": ""}
-    table = list_table(
-        f"Best tilings on {hardware.name}; cycles by the timing model", columns, rows
-    )
-    show({name: best and asdict(best) for name, best in results.items()}, as_json, table)
-    if None in results.values():
+    columns = {"layer": "", "cycles": ",", "tiling": "", "measured": ""}
+    title = f"Best tilings on {hardware.name}; cycles by the timing model"
+    figures = {
+        name: one
+        and {
+            "tiling": vars(one.tiling),
+            "cycles": one.program.cycles(),
+            "cost": one.cost,
+            "compiled": len(found[name]),
+        }
+        for name, one in best.items()
+    }
+    show(figures, as_json, list_table(title, columns, rows))
+    if None in best.values():
         raise typer.Exit(1)
 
 
-def _searched(
-    name: str, op: Operator, hardware: HardwareConfig, effort: Effort, fresh: bool, progress: Bar
-) -> Tuned:
-    from vtaops.compiler.tuner import COMPILED, keep, recall, search
-
-    task = progress.add_task(name, total=COMPILED.get(effort, 1))
-    best = None if fresh else recall(op, hardware, effort)
-    if best is None:
-        for best in search(op, hardware, effort):
-            progress.update(task, advance=1, description=f"{name}: {best.cycles:,} cycles")
-        assert best is not None
-        keep(op, hardware, effort, best)
-    return best
-
-
-def _tuned_on(
-    device: str,
-    ops: dict[str, Operator],
-    hardware: HardwareConfig,
-    effort: Effort,
-    repeats: int,
-    timeout: float,
-) -> dict[str, Tuned | None]:
+def _measure_on(device: str, hardware: HardwareConfig, repeats: int, timeout: float) -> Measure:
+    """Return the measure of programs on a device."""
     from vtaops.board.measure import measure
-    from vtaops.compiler.tuner import tune_on
     from vtaops.runtime import open_device
 
     if device == "fsim":
@@ -404,11 +389,7 @@ def _tuned_on(
                 say(f"a candidate failed on {device}: {error}", err=True)
                 return None
 
-    def costs(programs: Sequence[Program]) -> list[int | float | None]:
-        return _costs([measured(each) for each in tracked("measure", programs)])
-
-    results = tune_on(costs, list(ops.values()), hardware, effort)
-    return dict(zip(ops, results, strict=True))
+    return lambda programs: _costs([measured(each) for each in tracked("measure", programs)])
 
 
 def _costs(found: Sequence[Measurement | None]) -> list[int | float | None]:
@@ -418,10 +399,8 @@ def _costs(found: Sequence[Measurement | None]) -> list[int | float | None]:
     return [one.seconds if one else None for one in found]
 
 
-def _cost(cost: int | float | None) -> str:
+def _cost(cost: int | float) -> str:
     """Return a measured cost as text: cycles are integers, seconds are not."""
-    if cost is None:
-        return ""
     return f"{cost:,} cycles" if isinstance(cost, int) else f"{1e3 * cost:.3f} ms"
 
 

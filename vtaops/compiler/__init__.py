@@ -1,5 +1,6 @@
 """Compilation of descriptions and schedules to verified programs; search for tilings."""
 
-from vtaops.compiler.driver import compile, emit, timed_tiling
+from vtaops.compiler.driver import compile, emit
+from vtaops.compiler.search import search
 
-__all__ = ["compile", "emit", "timed_tiling"]
+__all__ = ["compile", "emit", "search"]

@@ -14,15 +14,14 @@ from pathlib import Path
 from time import perf_counter
 
 from vtaops import lowering
-from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError, VTAError
+from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
 from vtaops.lowering import Fragment, LoweringOptions, Strides
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
 from vtaops.machine.config import DRAM_BYTES, POST_ROWS, Extension, HardwareConfig
-from vtaops.ops import Conv2d, MaxPool2d, Operator
+from vtaops.ops import MaxPool2d, Operator
 from vtaops.ops.epilogue import ScaleStage
 from vtaops.program import OperatorRecord, Program
-from vtaops.schedule import TIMED, Tiling, check_tiling, default_tiling
-from vtaops.schedule.candidates import TilingList
+from vtaops.schedule import Tiling, check_tiling, default_tiling
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +44,8 @@ def compile(
     config : HardwareConfig, str or Path
         The configuration, its name, or a JSON file.
     tiling : Tiling, optional
-        Blocking and virtual threads; by default `timed_tiling`.
+        Blocking and virtual threads; by default the best by an estimate of its cycles
+        (`vtaops.schedule.default_tiling`). `vtaops.compiler.search` compiles and times more.
     capabilities : Capabilities or str, optional
         Capabilities of the device, or their name: full, fsim, hls-2020, chisel, portable; by
         default those of the configuration's target.
@@ -77,10 +77,7 @@ def compile(
     begin = perf_counter()
     config = HardwareConfig.of(config)
     able = of_target(config, capabilities)
-    if tiling is None:
-        _check_supported(op, config, able)
-        tiling = timed_tiling(op, config, able)
-    fragment = _latest(op, config, config.name, tiling, able)
+    fragment = emit(op, config, tiling, capabilities=able)
     program = judged(linked(fragment, able), able, prove, verify)
     seconds = perf_counter() - begin
     level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
@@ -134,17 +131,6 @@ def emit(
     return lowering.emit(tree, op.buffers(hardware), hardware, options, record)
 
 
-@lru_cache(maxsize=1)
-def _latest(
-    op: Operator, config: HardwareConfig, name: str, tiling: Tiling, able: Capabilities
-) -> Fragment:
-    """Return `emit`; the tiling that was timed last is mostly the one that is chosen.
-
-    `name` is the configuration's, by which those that are equal differ.
-    """
-    return emit(op, config, tiling, capabilities=able)
-
-
 _COMPARED_ROWS = 64
 """Maximum rows and columns of the results for which two algorithms are compared."""
 
@@ -178,50 +164,6 @@ def settled(op: Operator, config: HardwareConfig) -> Operator:
         except ScheduleError:  # no tile fits
             cycles.append(math.inf)
     return replace(op, apart=cycles[1] < cycles[0])
-
-
-NEAR, NEAR_DENSE = 1.01, 1.15
-"""Cycles, relative to the lower bound, with which no other tiling is timed; the second for dense
-convolutions that are not folded. `python -m benchmarks search --effort fast`, 2026-11-28: without
-any timing ResNet-18's layers take 0.01 to 0.2 % more cycles on four configurations, and compile in
-half the time; MobileNet's depthwise layers take up to 1.3 % more, LeNet's folded ones up to 6 %."""
-
-TIMED_INSTRUCTIONS = 1 << 16
-"""Program length after which no more tilings are timed: programs this long differ less."""
-
-
-@lru_cache(maxsize=1024)
-def timed_tiling(op: Operator, config: HardwareConfig, able: Capabilities) -> Tiling:
-    """Return the default tiling of an operator that runs alone.
-
-    For a convolution, the fastest by the timing model among the best estimate of each of a few tile
-    sizes (`vtaops.schedule.worth_timing`), or the first that is `NEAR` the lower bound.
-
-    Raises
-    ------
-    ScheduleError
-        If no tile of the operator fits.
-    """
-    op = settled(op, config)
-    first = default_tiling(op, config)
-    if not isinstance(op, Conv2d) or op.residual or op.bias_tiles or first.taps != "all":
-        return first
-    tilings = TilingList(op, config)
-    near = NEAR if op.groups > 1 or op.fold_columns else NEAR_DENSE
-    enough = near * tilings.least_cycles(config)
-    best, fewest, instructions = first, math.inf, 0
-    for tiling, _ in tilings.worth_timing(TIMED, config):
-        try:
-            program = compile(op, config, tiling, capabilities=able, verify=False)
-            cycles = program.cycles()
-        except VTAError:  # not for this device; if none is, compiling the first says why
-            continue
-        instructions += len(program)
-        if cycles < fewest:
-            best, fewest = tiling, cycles
-        if fewest <= enough or instructions >= TIMED_INSTRUCTIONS:
-            break
-    return best
 
 
 PROVEN = 1 << 17

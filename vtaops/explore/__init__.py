@@ -14,23 +14,21 @@ from vtaops.explore.network import Network
 from vtaops.explore.search import SearchResult, search
 from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
-from vtaops.explore.tilings import EFFORTS, Effort, RankedTilings, TilingQuery
+from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 from vtaops.program.energy import Energy
 
 __all__ = [
-    "EFFORTS",
     "MACHINE_AXES",
     "OBJECTIVES",
     "Design",
-    "Effort",
     "Energy",
     "Engine",
+    "EstimatedTiling",
     "Evaluation",
     "InThisProcess",
     "LayerResult",
     "Network",
     "Point",
-    "RankedTilings",
     "ResultStore",
     "SearchResult",
     "Space",

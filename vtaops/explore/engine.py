@@ -25,7 +25,7 @@ from vtaops.base.optional import optional
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.heap import keep_freed_memory
 from vtaops.explore.store import Record, ResultStore
-from vtaops.explore.tilings import RankedTilings, TilingQuery, rank_tilings
+from vtaops.explore.tilings import EstimatedTiling, TilingQuery, estimate_tilings
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -105,7 +105,7 @@ Task = TilingCandidate | TilingQuery
 
 @dataclass
 class Engine:
-    """Ranks tilings and evaluates candidates.
+    """Estimates tilings and evaluates candidates.
 
     Attributes
     ----------
@@ -135,10 +135,10 @@ class Engine:
         if self._make is not None:
             self._leave_executor(wait=True)
 
-    def tilings(self, queries: Iterable[TilingQuery]) -> dict[str, RankedTilings]:
-        """Return the ranked tilings of each query, by its key."""
-        found = self._resolve("rank tilings", queries, _ranked, _RANKED_TOGETHER)
-        return {key: RankedTilings.of(record) for key, record in found.items()}
+    def tilings(self, queries: Iterable[TilingQuery]) -> dict[str, EstimatedTiling]:
+        """Return the best tiling of each query by the estimate, by its key."""
+        found = self._resolve("estimate tilings", queries, _estimates, _ESTIMATED_TOGETHER)
+        return {key: EstimatedTiling.of(record) for key, record in found.items()}
 
     def evaluations(self, candidates: Iterable[TilingCandidate]) -> dict[str, Evaluation]:
         """Return the evaluation of each candidate, by its key."""
@@ -210,7 +210,7 @@ class Engine:
         self._executor = None
 
 
-_RANKED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
+_ESTIMATED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
 """Minimum (if available) and exclusive maximum number of tasks per part."""
 
 
@@ -227,9 +227,9 @@ def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
         yield part
 
 
-def _ranked(queries: list[TilingQuery]) -> list[Record]:
+def _estimates(queries: list[TilingQuery]) -> list[Record]:
     keep_freed_memory()
-    return [ranked.as_dict() for ranked in rank_tilings(queries)]
+    return [found.as_dict() for found in estimate_tilings(queries)]
 
 
 def _evaluations(candidates: list[TilingCandidate]) -> list[Record]:

@@ -13,7 +13,6 @@ from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
 from vtaops.explore.network import Network
 from vtaops.explore.sweep import Point, sweep
-from vtaops.explore.tilings import Effort
 
 Costs = tuple[float, ...]
 
@@ -84,7 +83,7 @@ class Timed:
 
     Parameters
     ----------
-    network, engine, effort
+    network, engine, timed
         As `sweep`.
     objectives : sequence of str
         Names of `OBJECTIVES`.
@@ -98,12 +97,12 @@ class Timed:
     """
 
     def __init__(
-        self, network: Network, engine: Engine, effort: Effort, objectives: Sequence[str]
+        self, network: Network, engine: Engine, timed: bool, objectives: Sequence[str]
     ) -> None:
         self.points: dict[Design, Point] = {}
         self.beaten: set[Design] = set()
         self._sweep = partial(sweep, network=network, engine=engine)
-        self._effort = effort
+        self._timed = timed
         self.objectives = objectives
         self._reached: list[Costs] = []
 
@@ -111,14 +110,14 @@ class Timed:
         """Time designs; re-evaluate the known ones, since they may inherit results."""
         every = dict.fromkeys((*self.points, *designs))
         if len(every) > len(self.points):
-            self.points = {point.design: point for point in self._sweep(every, effort=self._effort)}
+            self.points = {point.design: point for point in self._sweep(every, timed=self._timed)}
             complete = (point for point in self.points.values() if point.complete)
             self._reached = [costs(point, self.objectives) for point in complete]
 
     def add_unless_beaten(self, designs: Iterable[Design]) -> None:
         """Time the designs whose bound no timed design dominates."""
         new = [design for design in designs if design not in {*self.points, *self.beaten}]
-        guesses = self._sweep(new, effort="bound")
+        guesses = self._sweep(new, timed=False)
         self.beaten |= {guess.design for guess in guesses if guess.complete and self.beat(guess)}
         self.add(guess.design for guess in guesses if guess.design not in self.beaten)
 

@@ -18,7 +18,6 @@ from vtaops.explore.engine import Engine
 from vtaops.explore.front import Timed, check_objectives, costs, front
 from vtaops.explore.network import Network
 from vtaops.explore.sweep import Point
-from vtaops.explore.tilings import Effort
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def search(
     *,
     trials: int,
     objectives: tuple[str, ...] = ("cycles", "sram"),
-    effort: Effort = "fast",
+    timed: bool = True,
     batch: int = 16,
     population: int = 32,
     seed: int = 0,
@@ -60,7 +59,7 @@ def search(
 
     Parameters
     ----------
-    space, network, engine, effort
+    space, network, engine, timed
         As `sweep`.
     trials : int
         Number of proposals, including those in the journal.
@@ -89,16 +88,16 @@ def search(
             raise ConfigError(f"{name} is {value}; it must be at least {least}")
     optuna = optional("optuna", "Optuna", "the search over hardware needs", "explore")
     study = _study(optuna, objectives, population, seed, journal)
-    timed = Timed(network, engine, effort, objectives)
+    known = Timed(network, engine, timed, objectives)
     while (left := trials - len(study.trials)) > 0:
         asked = [study.ask() for _ in range(min(batch, left))]
         proposals = [(trial, _proposed(space, trial)) for trial in asked]
-        timed.add_unless_beaten(design for _, design in proposals if design is not None)
+        known.add_unless_beaten(design for _, design in proposals if design is not None)
         for trial, design in proposals:
-            study.tell(trial, **_outcome(optuna.trial.TrialState, timed, design))
+            study.tell(trial, **_outcome(optuna.trial.TrialState, known, design))
     journalled = [t.params for t in study.trials if t.values and set(t.params) == set(space.axes)]
-    timed.add(space.design(values) for values in journalled)
-    points = tuple(timed.points.values())
+    known.add(space.design(values) for values in journalled)
+    points = tuple(known.points.values())
     states = [trial.state for trial in study.trials]
     return SearchResult(
         points=points,

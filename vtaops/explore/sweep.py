@@ -1,8 +1,8 @@
 """Sweep: evaluate many designs on one network, ranked fairly.
 
-A design is judged by the best known tilings: those of its own ranked and those of every design
-in the sweep that it contains, whose programs fit it and take the same time. So a larger scratchpad
-is never worse, whatever the ranked_tilings' heuristics.
+A design is judged by the best known tilings: its own and those of every design in the sweep that it
+contains, whose programs fit it and take the same time. So a larger scratchpad is never worse,
+whatever the estimate that chooses tilings.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy
 from vtaops.explore.network import Network
-from vtaops.explore.tilings import Effort, RankedTilings, TilingQuery, check_effort
+from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 from vtaops.hardware.synthesis import FpgaResources
 from vtaops.ops import Operator
 from vtaops.program import Statistics
@@ -41,7 +41,7 @@ class LayerResult:
     layer : Workload
         The layer.
     cycles : int
-        Cycles of one run: by the timing model, or (effort ``bound``) estimated.
+        Cycles of one run: by the timing model, or estimated (`sweep` without ``timed``).
     tiling : Tiling
         The tiling.
     design : Design
@@ -191,7 +191,7 @@ _Best = tuple[LayerResult | str, int]
 
 
 def sweep(
-    designs: Iterable[Design], network: Network, engine: Engine, effort: Effort = "fast"
+    designs: Iterable[Design], network: Network, engine: Engine, *, timed: bool = True
 ) -> list[Point]:
     """Evaluate designs on a network.
 
@@ -203,36 +203,33 @@ def sweep(
         The workload.
     engine : Engine
         Computes and stores results.
-    effort : str
-        Search for tilings: ``"bound"`` compiles nothing and estimates; ``"first"`` compiles and
-        times the best by the estimate, ``"default"`` a few, as `vtaops.compile` does for a
-        convolution, ``"fast"`` and ``"thorough"`` dozens.
+    timed : bool
+        Whether to compile and time each layer with its best tiling by the estimate, as
+        `vtaops.compile` does; otherwise nothing is compiled, and cycles are the estimate.
 
     Returns
     -------
     list of Point
         In the order of the designs. Depends only on the arguments, not on the executor or on the
         store's contents.
-
-    Raises
-    ------
-    ScheduleError
-        If the effort is unknown.
     """
-    check_effort(effort)
     chosen = list(dict.fromkeys(designs))
     layers = {design: network.on(design) for design in chosen}
     queries = {
-        (design, layer.op): TilingQuery(layer.op, design, effort)
+        (design, layer.op): TilingQuery(layer.op, design)
         for design in chosen
         for layer in layers[design]
     }
-    lists = engine.tilings(queries.values())
-    candidates = {at: r.candidates(lists[r.key]) for at, r in queries.items()}
-    evaluations = engine.evaluations(
-        candidate for asked in candidates.values() for candidate in asked
-    )
-    own = {at: _best(r, lists[r.key], candidates[at], evaluations) for at, r in queries.items()}
+    estimates = engine.tilings(queries.values())
+    estimated = {at: estimates[query.key] for at, query in queries.items()}
+    candidates = {
+        (design, op): TilingCandidate(op, found.tiling, design)
+        for (design, op), found in estimated.items()
+        if timed and found.tiling
+    }
+    evaluations = engine.evaluations(candidates.values())
+    timings = {at: evaluations[candidate.key] for at, candidate in candidates.items()}
+    own = {at: _best(*at, found, timings.get(at)) for at, found in estimated.items()}
     return [
         _point(design, layers[design], inherited, own)
         for design, inherited in _containing(chosen).items()
@@ -240,23 +237,17 @@ def sweep(
 
 
 def _best(
-    query: TilingQuery,
-    ranked: RankedTilings,
-    candidates: Sequence[TilingCandidate],
-    evaluations: dict[str, Evaluation],
+    design: Design, op: Operator, found: EstimatedTiling, evaluation: Evaluation | None
 ) -> _Best:
-    """Return the best of a ranked, or why there is none, and a lower bound of its cycles."""
-    layer, design, least = Workload("", query.op), query.design, ranked.least
-    if ranked.reason:
-        return ranked.reason, least
-    if not candidates:
-        return LayerResult(layer, ranked.estimate, ranked.tilings[0], design), least
-    found = [(q.tiling, evaluations[q.key]) for q in candidates]
-    legal = [(tiling, evaluation) for tiling, evaluation in found if evaluation.legal]
-    if not legal:
-        return found[0][1].reason, least
-    tiling, evaluation = min(legal, key=lambda pair: pair[1].cycles)
-    return LayerResult(layer, evaluation.cycles, tiling, design, evaluation), least
+    """Return an operator's result on a design, or why there is none, and the lower bound."""
+    if found.tiling is None:
+        return found.reason, found.least
+    if evaluation is None:
+        return LayerResult(Workload("", op), found.estimate, found.tiling, design), found.least
+    if not evaluation.legal:
+        return evaluation.reason, found.least
+    timed = LayerResult(Workload("", op), evaluation.cycles, found.tiling, design, evaluation)
+    return timed, found.least
 
 
 def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:

@@ -1,6 +1,6 @@
-"""RankedTilings: the tilings of an operator that are worth compiling on a design.
+"""EstimatedTiling: the best tiling of an operator on a design, by the estimate.
 
-Defines the efforts of a search. A ranking takes milliseconds and compiles nothing.
+It takes milliseconds and compiles nothing.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 from vtaops.base.errors import ScheduleError, StoreError, VTAError
 from vtaops.compiler.driver import settled
-from vtaops.compiler.tuner import COMPILED
 from vtaops.explore.design import Design
 from vtaops.explore.evaluation import (
-    TilingCandidate,
     array_of,
     is_count,
     key_of,
@@ -24,45 +22,38 @@ from vtaops.explore.evaluation import (
     operator_dict,
 )
 from vtaops.ops import Operator
-from vtaops.schedule import TIMED as TIMED_BY_DEFAULT
 from vtaops.schedule import Tiling
 from vtaops.schedule.candidates import TilingList, depths_of
 
-Effort = Literal["bound", "first", "default", "fast", "thorough"]
-EFFORTS: tuple[str, ...] = get_args(Effort)
-
-TIMED = {"bound": 0, "first": 1, "default": TIMED_BY_DEFAULT, **COMPILED}
-"""Effort -> number of tilings to compile and time; if zero, the estimate is used."""
-
 
 @dataclass(frozen=True)
-class RankedTilings:
-    """Tilings in the order in which they are worth timing: best estimate first.
+class EstimatedTiling:
+    """The tiling with the fewest estimated cycles.
 
     Attributes
     ----------
-    tilings : tuple of Tiling
-        At most as many as `TIMED` says, and at least one if any fits.
+    tiling : Tiling or None
+        The tiling; None if none fits.
     estimate : int
-        Estimated cycles of the first.
+        Its estimated cycles.
     least : int
         Lower bound of any tiling's cycles.
     reason : str
         Why there is none.
     """
 
-    tilings: tuple[Tiling, ...] = ()
+    tiling: Tiling | None = None
     estimate: int = 0
     least: int = 0
     reason: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data; the inverse is `of`."""
-        return {**vars(self), "tilings": [vars(tiling) for tiling in self.tilings]}
+        return {**vars(self), "tiling": self.tiling and vars(self.tiling)}
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> RankedTilings:
-        """Deserialize ranked tilings.
+    def of(cls, data: dict[str, Any]) -> EstimatedTiling:
+        """Deserialize an estimate.
 
         Raises
         ------
@@ -70,17 +61,19 @@ class RankedTilings:
             If `data` is not from `as_dict`.
         """
         try:
-            found = cls(**{**data, "tilings": tuple(Tiling(**t) for t in data["tilings"])})
+            tiling = data["tiling"]
+            found = cls(**{**data, "tiling": None if tiling is None else Tiling(**tiling)})
         except (KeyError, TypeError, ScheduleError) as error:
-            raise StoreError(f"these are not ranked tilings: {str(data)[:200]}") from error
-        if not (is_count(found.estimate) and is_count(found.least) and type(found.reason) is str):
-            raise StoreError(f"these are not ranked tilings: {str(data)[:200]}")
+            raise StoreError(f"this is no estimated tiling: {str(data)[:200]}") from error
+        known = is_count(found.estimate) and is_count(found.least) and type(found.reason) is str
+        if not known or (found.tiling is None and not found.reason):
+            raise StoreError(f"this is no estimated tiling: {str(data)[:200]}")
         return found
 
 
 @dataclass(frozen=True)
 class TilingQuery:
-    """What to rank tilings for.
+    """What to find a tiling for.
 
     Attributes
     ----------
@@ -88,21 +81,17 @@ class TilingQuery:
         The operator.
     design : Design
         The hardware.
-    effort : str
-        One of `EFFORTS`.
     """
 
     kind: ClassVar[str] = "tilings"
 
     op: Operator
     design: Design
-    effort: Effort
 
     @property
     def data(self) -> dict[str, Any]:
-        """Everything that the ranking depends on, as plain data."""
-        op, machine = operator_dict(self.op), self.design.machine
-        return {"operator": op, "design": machine, "effort": self.effort}
+        """Everything that the estimate depends on, as plain data."""
+        return {"operator": operator_dict(self.op), "design": self.design.machine}
 
     @cached_property
     def key(self) -> str:
@@ -114,18 +103,13 @@ class TilingQuery:
         """A key that is equal for queries of one operator on one array."""
         return name_of(self.op), *array_of(self.design.config)
 
-    def candidates(self, ranked: RankedTilings) -> list[TilingCandidate]:
-        """Return the candidates to compile and time."""
-        wanted = TIMED[self.effort]
-        return [TilingCandidate(self.op, tiling, self.design) for tiling in ranked.tilings[:wanted]]
 
-
-def rank_tilings(queries: Sequence[TilingQuery]) -> list[RankedTilings]:
-    """Rank the tilings of operators on designs; an empty list is a valid answer.
+def estimate_tilings(queries: Sequence[TilingQuery]) -> list[EstimatedTiling]:
+    """Find the best tilings of operators on designs, by the estimate.
 
     Consecutive queries of one operator on one array share the enumeration of its tilings.
     """
-    found: list[RankedTilings] = []
+    found: list[EstimatedTiling] = []
     for _, group in groupby(queries, lambda query: query.shares):
         same = list(group)
         sizes = [depths_of(query.design.config) for query in same]
@@ -134,30 +118,16 @@ def rank_tilings(queries: Sequence[TilingQuery]) -> list[RankedTilings]:
             config = same[0].design.config
             listed = TilingList(settled(same[0].op, config), config, largest)
         except VTAError as error:
-            found += [RankedTilings(reason=str(error)) for _ in same]
+            found += [EstimatedTiling(reason=str(error)) for _ in same]
         else:
-            found += [_rank(query, listed) for query in same]
+            found += [_estimated(query.design, listed) for query in same]
     return found
 
 
-def _rank(query: TilingQuery, listed: TilingList) -> RankedTilings:
-    config, timing = query.design.config, query.design.timing
-    uneven = query.effort == "thorough"
+def _estimated(design: Design, listed: TilingList) -> EstimatedTiling:
     try:
-        best = listed.worth_timing(max(1, TIMED[query.effort]), config, timing, uneven=uneven)
-        least = listed.least_cycles(config, timing)
+        tiling, cycles = next(listed.estimated(design.config, design.timing))
+        least = listed.least_cycles(design.config, design.timing)
     except VTAError as error:
-        return RankedTilings(reason=str(error))
-    return RankedTilings(tuple(tiling for tiling, _ in best), best[0][1], least)
-
-
-def check_effort(effort: str) -> None:
-    """Check the name of an effort.
-
-    Raises
-    ------
-    ScheduleError
-        If the name is unknown; the message lists the known names.
-    """
-    if effort not in EFFORTS:
-        raise ScheduleError(f"effort is {effort!r}; it must be one of {', '.join(EFFORTS)}")
+        return EstimatedTiling(reason=str(error))
+    return EstimatedTiling(tiling, cycles, least)

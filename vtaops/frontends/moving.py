@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -112,7 +112,11 @@ def _same(value: Value, target: ResultRange) -> Source:
 def _permute(value: Value, target: ResultRange) -> Source:
     rank = len(shape_of(value))
     axes = tuple(int(axis) % rank for axis in value.attrs.get("perm") or reversed(range(rank)))
-    return moved(ops.Transpose(axes), translate(first(value), target))
+    source = translate(first(value), target)
+    long = [axis for axis in axes if shape_of(first(value))[axis] > 1]
+    if long == sorted(long):  # axes of one element move, and no element does
+        return reshaped(source, shape_of(value))
+    return moved(ops.Transpose(axes), source)
 
 
 def _concat(value: Value, target: ResultRange) -> Source:
@@ -223,15 +227,46 @@ def _repeats(factor: int, value: Value) -> bool:
 
 
 def _pad(value: Value, target: ResultRange) -> Source:
-    widths, rank = pad_widths(value), len(shape_of(value))
-    mode = value.attrs.get("mode", "constant")
+    """Translate a border around an image, constant channels, and borders that are cut off."""
+    widths, mode = pad_widths(value), value.attrs.get("mode", "constant")
     amount = 0.0 if argument(value, 2) is None else number(argument(value, 2))
-    around = rank in (3, 4) and not any(map(any, widths[:2])) and min(map(min, widths)) >= 0
-    if mode == "wrap" or (mode == "constant" and amount != 0) or not around:
-        raise NotTranslated(f"{value.label} is not a pad of zeros around an image")
-    (top, bottom), (left, right) = [(0, 0)] * (4 - rank) + widths[2:]
-    op = ops.Pad((top, left, bottom, right), mode)
-    return reshaped(moved(op, translated_image(value, target)), shape_of(value))
+    if mode == "wrap" or len(widths) not in (3, 4) or any(widths[0]) or amount is None:
+        raise NotTranslated(f"{value.label} is not a pad of an image by a constant")
+    if any(widths[1]) if mode != "constant" else amount and any(map(any, widths[2:])):
+        raise NotTranslated(f"{value.label} pads by other values than zeros")
+    return reshaped(_padded(translate(first(value), target), widths, mode, amount), shape_of(value))
+
+
+def _padded(source: Source, widths: Sequence[tuple[int, int]], mode: Any, amount: float) -> Source:
+    """Return a tensor with borders, as an image."""
+    source = _cropped(source, widths)
+    (before, behind), *space = [(max(0, low), max(0, high)) for low, high in widths[1:]]
+    (top, bottom), (left, right) = [(0, 0)] * (2 - len(space)) + space
+    n, c, *image = source.tensor.shape
+    source = reshaped(source, (n, c, *[1] * (2 - len(image)), *image))
+    if any((top, left, bottom, right)):
+        source = moved(ops.Pad((top, left, bottom, right), mode), source)
+    if before or behind:
+        source = _more_channels(source, before, behind, amount)
+    return source
+
+
+def _cropped(source: Source, widths: Sequence[tuple[int, int]]) -> Source:
+    """Return a tensor without what negative widths cut off."""
+    for axis, (before, behind) in enumerate(widths):
+        stop = source.tensor.shape[axis] + min(0, behind)
+        source = cut(source, axis, max(0, -before), stop)
+    return source
+
+
+def _more_channels(image: Source, before: int, behind: int, amount: float) -> Source:
+    """Return an image with channels of a constant beside its own: a product with ones."""
+    own, grid = image.tensor.shape[1], Grid(image.tensor.scale, image.tensor.zero_point)
+    channels = np.arange(before + own + behind)
+    weight = np.equal.outer(channels, before + np.arange(own)).astype(np.int8)
+    steps = np.clip(np.rint(amount / grid.scale) + grid.zero_point, -128, 127) - grid.zero_point
+    bias = np.where(weight.any(axis=1), 0, steps).astype(np.int32) if steps else None
+    return moved(ops.Convolution(weight[:, :, None, None], bias, _unchanged(grid)), image)
 
 
 MOVING: dict[str, Rule] = {

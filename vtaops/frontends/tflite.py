@@ -56,6 +56,14 @@ def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -
     return _Reader(read_file(path), shapes or {}).network()
 
 
+def open_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
+    """Return the shapes of the inputs of a file; None for dimensions that a caller may choose."""
+    file = read_file(path)
+    inputs = [file.tensors[number] for number in file.inputs]
+    shapes = {tensor.name: tensor.signature or tensor.shape for tensor in inputs}
+    return {n: tuple(d if d >= 0 else None for d in shape) for n, shape in shapes.items()}
+
+
 def tensors_of(path: Path) -> dict[str, tuple[int, bool, str]]:
     """Return the tensors of a file that its graph computes, by their names there.
 

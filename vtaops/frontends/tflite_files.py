@@ -54,6 +54,8 @@ class TfliteTensor:
         The axis along which scales differ.
     data
         Its elements, if they are constant.
+    signature
+        Its shape as a caller may choose it, -1 where any size is allowed; empty if none is.
     """
 
     name: str
@@ -63,6 +65,7 @@ class TfliteTensor:
     zero: Array | None
     axis: int
     data: Array | None
+    signature: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -215,7 +218,12 @@ def _tensor(tensor: Any, number: int, buffers: list[Any]) -> TfliteTensor:
     raw = buffers[buffer].DataAsNumpy() if size else np.zeros(0, np.uint8)
     constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
     data = _elements(raw, tensor, shape, dtype) if constant else None
-    return TfliteTensor(tensor.Name().decode(), shape, dtype, scale, zero, axis, data)
+    name, signature = tensor.Name().decode(), _signature(tensor)
+    return TfliteTensor(name, shape, dtype, scale, zero, axis, data, signature)
+
+
+def _signature(tensor: Any) -> tuple[int, ...]:
+    return () if tensor.ShapeSignatureIsNone() else _numbers(tensor.ShapeSignatureAsNumpy())
 
 
 def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Array:

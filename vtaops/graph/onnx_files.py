@@ -214,10 +214,10 @@ def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
 
 
 def consumers(model: ModelProto) -> dict[str, list[NodeProto]]:
-    """Return the nodes that read each tensor."""
+    """Return the nodes that read each tensor, also within their subgraphs."""
     found: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
-        for name in node.input:
+        for name in read_by(node):
             found.setdefault(name, []).append(node)
     return found
 
@@ -434,6 +434,18 @@ def _sort(model: ModelProto) -> None:
             break
         left = later
     refill(model.graph.node, order)
+
+
+def rename_inner(node: NodeProto, renamed: Mapping[str, str]) -> None:
+    """Rename tensors in the subgraphs of a node."""
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+            for inner in graph.node:
+                for names in (inner.input, inner.output):
+                    names[:] = [renamed.get(name, name) for name in names]
+                rename_inner(inner, renamed)
+            for value in graph.output:
+                value.name = renamed.get(value.name, value.name)
 
 
 def read_by(node: NodeProto) -> Iterator[str]:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from vtaops.base.agreement import Agreement
-from vtaops.base.errors import ModelError, PlacementWarning, ScheduleError, ShapeError
+from vtaops.base.errors import ModelError, PlacementWarning, ShapeError
 from vtaops.base.reasons import HINTS
 from vtaops.base.shapes import Array
-from vtaops.compiler.tuner import COMPILED
 from vtaops.frontends import import_model
 from vtaops.frontends.agreement import Compiled, agreement
 from vtaops.graph import Graph
@@ -22,7 +21,7 @@ from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.model import HostStage, Model, Stage
 from vtaops.model.judge import judged
 from vtaops.model.placement import placement
-from vtaops.network.fragments import Fragments, Search
+from vtaops.network.fragments import Fragments
 from vtaops.network.legalize import LegalGraph, legalize
 from vtaops.network.plan import Plan, plan
 from vtaops.network.products import LoweredProducts, compile_products
@@ -48,7 +47,6 @@ def compile_model(
     source: Any,
     config: HardwareConfig | str | Path = NETWORK_CONFIG,
     *,
-    search: Search = "off",
     capabilities: Capabilities | str | None = None,
     verify: bool = True,
     host: bool = False,
@@ -65,9 +63,6 @@ def compile_model(
     config : HardwareConfig, str or Path
         The configuration, its name, or a JSON file. Default: "pynq_ext", with all extensions that
         networks use. A network for "pynq", the published VTA, needs powers of two as scales.
-    search : "off", "fast" or "thorough"
-        How to find tilings: by estimated cycles (using results of earlier searches if there are
-        any), or by timing about a dozen or about fifty compiled programs per shape.
     capabilities : Capabilities or str, optional
         Capabilities of the device; by default those of the configuration's target.
     verify : bool
@@ -115,14 +110,12 @@ def compile_model(
         If fewer than half of the convolutions and matrix products run on VTA.
     """
     target = target_of(config, capabilities)
-    if search not in ("off", *COMPILED):
-        raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
     imported = as_graph(source, shapes)
     legal = legalize(imported, target)
     graph, decided = legal.graph, plan(legal, target)
     if not host:
         _judge(source, graph, decided)
-    model = compile_plan(graph, decided, Fragments(target, search))
+    model = compile_plan(graph, decided, Fragments(target))
     if check is not False:
         samples = () if check is True else check
         model = model.replaced(

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
 from vtaops.compiler.driver import emit, settled
-from vtaops.compiler.tuner import Effort, recall, tune
 from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.passes.interleave import LAG
 from vtaops.lowering.placement import pack_side_by_side
@@ -36,8 +35,6 @@ from vtaops.schedule.turns import (
     tilings_in_turns,
     tilings_of_classifier,
 )
-
-Search = Literal["off"] | Effort
 
 BREAK_EVEN = 0.99
 """Steps run together if they take less than this fraction of their cycles in sequence."""
@@ -91,17 +88,16 @@ class Fragments:
     ----------
     target : Target
         The hardware.
-    search : "off", "fast" or "thorough"
-        How to find tilings. Known results of searches are always used.
     """
 
     target: Target
-    search: Search = "off"
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:
         """Return the operations of a step, but for the numbers of its results (`finished`)."""
-        return self._emitted(step, self._tiling(step.op), POST_ROWS)
+        config = self.target.config
+        tiling = default_tiling(settled(step.op, config), config)
+        return self._emitted(step, tiling, POST_ROWS)
 
     def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> Together | None:
         """Return tilings of steps that pass tiles to each other; None if that is impossible.
@@ -158,13 +154,6 @@ class Fragments:
                 if strides != Strides.of(extents).over(extents):
                     found[buffer.name] = strides
         return found
-
-    def _tiling(self, op: Operator) -> Tiling:
-        config, able = self.target.config, self.target.capabilities
-        if self.search != "off":
-            return tune(op, config, self.search, capabilities=able).tiling
-        known = recall(op, config, "fast", able)
-        return known.tiling if known else default_tiling(settled(op, config), config)
 
 
 def _common(op: Operator) -> Operator:

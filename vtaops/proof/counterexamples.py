@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.shapes import Array
 from vtaops.machine.views import Plus
+from vtaops.program import Program
 from vtaops.proof.integers import Integers
 from vtaops.proof.tasks import ProofTask
 from vtaops.proof.terms import Terms
@@ -20,28 +21,64 @@ TRIES = 40
 """Number of inputs to try."""
 
 
-def search(task: ProofTask, seed: int) -> tuple[dict[str, Array], str, tuple[int, ...]] | None:
-    """Return arrays by name, the result and its first differing element; None if none is found."""
-    random, fields, program = np.random.default_rng(seed), Integers(seed), task.program
-    with (
-        closing(open_device("fsim", program.config)) as device,
-        ResidentPrograms(device) as residents,
-    ):
-        for number in range(TRIES):
-            drawn = {name: draw(b, number, random) for name, b in task.tensors.items()}
-            given = [argument(drawn[tensor]) for _, tensor, _, argument in task.inputs]
-            made = residents.run(program, given, task.parameters)
-            images = {
-                program.buffers.index(b): b.pack(a)
-                for b, a in zip(program.outputs, made, strict=True)
-            }
+class Difference(NamedTuple):
+    """Arrays by name, for which a program gives another result than the definition."""
+
+    arrays: dict[str, Array]
+    result: str
+    element: tuple[int, ...]
+    found: int
+    wanted: int
+
+
+class Examples:
+    """Inputs of a task with the results of its definition, each computed once.
+
+    Parameters
+    ----------
+    task : ProofTask
+        The task; programs must have the buffers of its program.
+    seed : int
+        Seed of the inputs.
+    """
+
+    def __init__(self, task: ProofTask, seed: int) -> None:
+        self._task, self._seed = task, seed
+        self._known: dict[int, tuple[dict[str, Array], dict[str, Array]]] = {}
+
+    def __getitem__(self, number: int) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return inputs and results, by name."""
+        if number not in self._known:
+            random = np.random.default_rng([self._seed, number])
+            drawn = {name: draw(b, number, random) for name, b in self._task.tensors.items()}
             terms = {name: Terms(np.stack([a, a]).astype(float)) for name, a in drawn.items()}
-            for name, wanted in task.define(fields, terms).items():
-                buffer, unpack = task.outputs[name]
-                differs = np.argwhere(wanted.value[0] != unpack(images[buffer].reshape(-1)))
-                if len(differs):
-                    return drawn, name, tuple(differs[0].tolist())
-    return None
+            wanted = self._task.define(Integers(self._seed), terms)
+            self._known[number] = drawn, {name: t.value[0] for name, t in wanted.items()}
+        return self._known[number]
+
+    def difference(self, program: Program, numbers: Iterable[int]) -> Difference | None:
+        """Run a verified program on fsim with these inputs; return the first difference."""
+        task = self._task
+        with (
+            closing(open_device("fsim", program.config)) as device,
+            ResidentPrograms(device) as residents,
+        ):
+            for number in numbers:
+                drawn, results = self[number]
+                given = [argument(drawn[tensor]) for _, tensor, _, argument in task.inputs]
+                made = residents.run(program, given, task.parameters)
+                images = {
+                    program.buffers.index(b): b.pack(a)
+                    for b, a in zip(program.outputs, made, strict=True)
+                }
+                for name, wanted in results.items():
+                    buffer, unpack = task.outputs[name]
+                    found = unpack(images[buffer].reshape(-1))
+                    differs = np.argwhere(wanted != found)
+                    if len(differs):
+                        at = tuple(differs[0].tolist())
+                        return Difference(drawn, name, at, int(found[at]), int(wanted[at]))
+        return None
 
 
 def draw(buffer: Any, number: int, random: np.random.Generator) -> Array:

@@ -15,7 +15,7 @@ from vtaops.base.proof import Proof
 from vtaops.machine.capabilities import Capabilities
 from vtaops.program import Program
 from vtaops.program.region import Region
-from vtaops.proof.counterexamples import TRIES, search
+from vtaops.proof.counterexamples import TRIES, Examples
 from vtaops.proof.folds import FOLDS, Folds
 from vtaops.proof.machine import TermMachine, held_tiles
 from vtaops.proof.names import NameMachine
@@ -76,14 +76,14 @@ def prove(
     begin = time.process_time()
     if isinstance(subject, Program):
         subject.verify(capabilities)
-        return _joined([_proven(operator_task(subject, against), rounds, seed)], 0, begin)
+        return _joined([proven(operator_task(subject, against), rounds, seed)], 0, begin)
     if against is not None or capabilities is not None:
         raise ProgramError(
             "a Model is proven against its own graph, for its own capabilities; against and "
             "capabilities must be None"
         )
     subject.verify()
-    found = [_proven(launch_task(subject.graph, r), rounds, seed) for r in subject.regions]
+    found = [proven(launch_task(subject.graph, r), rounds, seed) for r in subject.regions]
     hosts = sum(len(stage.nodes) for stage in subject.stages if not isinstance(stage, Region))
     return _joined(found, hosts, begin)
 
@@ -106,7 +106,7 @@ def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
     )
 
 
-def _proven(
+def proven(
     task: ProofTask,
     rounds: int | None,
     seed: int | None,
@@ -114,7 +114,10 @@ def _proven(
     *,
     folds: bool = FOLDS,
 ) -> Proof:
-    """Return the proof of one program; `spent` is the probability of error of earlier attempts."""
+    """Return the proof of one program, which must verify.
+
+    `spent` is the probability of error of earlier attempts. Raises NotEquivalent.
+    """
     begin = time.process_time()
     drawn = secrets.randbits(128) if seed is None else seed
     fields = Fields(drawn, rounds or (1 if task.linear else 2))
@@ -128,9 +131,9 @@ def _proven(
         differs = _differences(task, result, terms, machine)
         if differs.any():
             if fields.folds is not None:  # they hide laws
-                return _proven(task, rounds, seed, error, folds=False)
+                return proven(task, rounds, seed, error, folds=False)
             if rounds is None and task.linear:  # two pairs of fields identify constants
-                return _proven(task, 2, seed, error)
+                return proven(task, 2, seed, error)
             raise _refutation(task, result, differs, machine, drawn)
     return _accepted(task, machine, ", ".join(wanted), error, begin)
 
@@ -189,10 +192,8 @@ def _refutation(
 ) -> NotEquivalent:
     buffer, unpack = task.outputs[result]
     element = tuple(np.argwhere(differs)[0].tolist())
-    writer, shown = (
-        unpack(machine.written_by(buffer))[differs].min(),
-        search(task, seed % (1 << 32)),
-    )
+    writer = unpack(machine.written_by(buffer))[differs].min()
+    shown = Examples(task, seed % (1 << 32)).difference(task.program, range(TRIES))
     return NotEquivalent(task.name, result, element, int(differs.sum()), int(writer), shown, TRIES)
 
 

@@ -7,6 +7,7 @@ itself (ReLU, clip, factors and terms after convolutions) are excluded.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vtaops.base.shapes import Array
@@ -34,40 +35,36 @@ def functions(model: ModelProto) -> list[Function]:
     it is a function, provided that nothing else reads the tensors in between.
     """
     tensors = Connections(model)
-    scalars = {name for name, value in tensors.constants.items() if _is_factor(value)}
+    scalars = {*filter(lambda name: _is_factor(tensors.constants[name]), tensors.constants)}
     arguments = _arguments(model, tensors, scalars)
     found: list[Function] = []
-    taken: set[str] = set()
+    seen: set[str] = set()
     for node in reversed(model.graph.node):
         end = node.output[0] if node.output else ""
-        if end not in arguments or node.name in taken:
-            continue
-        root, inner = end, set[str]()
-        for candidate in arguments[end][1:]:
-            between = _between(candidate, end, tensors.writers, scalars)
-            if _is_closed(between, end, tensors):
-                root, inner = candidate, between
-        nodes = [tensors.writers[name] for name in inner]
-        if _is_curved(nodes, scalars):
-            names = {each.name for each in nodes}
-            ordered = tuple(each.name for each in model.graph.node if each.name in names)
-            found.append(Function(root, end, ordered))
-            taken |= names
+        if end in arguments and end not in seen:
+            root, inner = _farthest(end, arguments, tensors, scalars)
+            seen |= inner  # what lies in between begins at the same root, and computes less
+            names = {tensors.writers[name].name for name in inner}
+            nodes = [each for each in model.graph.node if each.name in names]
+            if _is_curved(nodes, scalars):
+                found.append(Function(root, end, tuple(each.name for each in nodes)))
     return found
 
 
-def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> dict[str, list[str]]:
-    """Return, for each result of an elementwise node, the tensors of which it is a function.
+def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> dict[str, str]:
+    """Return, for each result of an elementwise node, the nearest tensor of which it is a function.
 
-    The nearest is first: the result itself.
+    That tensor may have an argument, too, and so on.
     """
-    found: dict[str, list[str]] = {}
+    found: dict[str, str] = {}
+    depths: dict[str, int] = {}
     for node in model.graph.node:
         if node.op_type in LINEAR | CURVED:
             read = [name for name in dict.fromkeys(node.input) if name and name not in scalars]
-            before = _common([found.get(name, [name]) for name in read])
-            if before and tensors.constants.keys().isdisjoint(read):
-                found[node.output[0]] = [node.output[0], *before]
+            nearest = _common(read, found, depths)
+            if nearest is not None and tensors.constants.keys().isdisjoint(read):
+                found[node.output[0]] = nearest
+                depths[node.output[0]] = depths.get(nearest, 0) + 1
     return found
 
 
@@ -76,13 +73,29 @@ def _is_factor(value: Array) -> bool:
     return value.size == 1 or (value.ndim in (3, 4) and value.size == value.shape[-3])
 
 
-def _common(lists: list[list[str]]) -> list[str]:
-    """Return the tensors that all lists have in common, nearest first."""
-    first, *others = lists or [[]]
-    for index, name in enumerate(first):
-        if all(name in other for other in others):
-            return first[index:]
-    return []
+def _common(read: list[str], arguments: Mapping[str, str], depths: Mapping[str, int]) -> str | None:
+    """Return the nearest tensor of which all tensors are functions."""
+    heads = {*read}
+    while len(heads) > 1:
+        deepest = max(heads, key=lambda name: depths.get(name, 0))
+        if deepest not in arguments:
+            return None
+        heads = heads - {deepest} | {arguments[deepest]}
+    return next(iter(heads), None)
+
+
+def _farthest(
+    end: str, arguments: Mapping[str, str], tensors: Connections, scalars: set[str]
+) -> tuple[str, set[str]]:
+    """Return where a function begins, and the tensors from there to its end, which is included."""
+    root, inner = end, set[str]()
+    while root in arguments:
+        step = _between(arguments[root], root, tensors.writers, scalars)
+        inner |= step
+        if not _is_closed(step - {end}, inner, tensors):
+            return root, inner - step
+        root = arguments[root]
+    return root, inner
 
 
 def _between(root: str, end: str, writers: dict[str, NodeProto], scalars: set[str]) -> set[str]:
@@ -91,18 +104,17 @@ def _between(root: str, end: str, writers: dict[str, NodeProto], scalars: set[st
     stack = [end]
     while stack:
         name = stack.pop()
-        if name and name != root and name not in found | scalars:
+        if name and name != root and name not in found and name not in scalars:
             found.add(name)
             stack.extend(writers[name].input)
     return found
 
 
-def _is_closed(names: set[str], end: str, tensors: Connections) -> bool:
-    """Return whether only the nodes of these tensors read them; `end` may have other readers."""
-    inside = {tensors.writers[name].name for name in names}
+def _is_closed(names: set[str], inner: set[str], tensors: Connections) -> bool:
+    """Return whether only what writes inner tensors reads these, none of which is an output."""
     return all(
-        name not in tensors.outputs and all(r.name in inside for r in tensors.readers[name])
-        for name in names - {end}
+        name not in tensors.outputs and all(r.output[0] in inner for r in tensors.readers[name])
+        for name in names
     )
 
 

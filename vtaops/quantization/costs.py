@@ -25,6 +25,7 @@ from vtaops.graph.onnx_files import (
     make_node,
     producers,
     refill,
+    rename_inner,
     replace_initializer,
     require,
 )
@@ -150,6 +151,7 @@ def _switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) -
     nodes = []
     for node in result.graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
+        rename_inner(node, renamed)
         nodes += [node, *(switches[name] for name in node.output if name in switches)]
     refill(result.graph.node, nodes)
     return result

@@ -24,7 +24,9 @@ from vtaops.graph.onnx_files import (
     NodeProto,
     make_node,
     read_by,
+    read_outside,
     refill,
+    rename_inner,
     require,
 )
 from vtaops.quantization.activations import functions
@@ -180,6 +182,7 @@ class _Insertion:
         self.images: dict[str, str] = {}
         self._taken = {value.name for value in (*model.graph.input, *model.graph.output)}
         self._taken |= self.tensors.constants.keys() | self.tensors.writers.keys()
+        self._node_names = {node.name for node in model.graph.node}
 
     def _is_integer(self, node: NodeProto, floats: Collection[str]) -> bool:
         """Return whether a node computes on integers: it can, and all its tensors have grids."""
@@ -205,7 +208,7 @@ class _Insertion:
             for name in node.output:
                 self._add_pair(name)
         refill(self.model.graph.node, _by_breadth(self.nodes))
-        read = {name for node in self.nodes for name in node.input} | self.tensors.outputs
+        read = {name for node in self.nodes for name in read_by(node)} | self.tensors.outputs
         kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
         refill(self.model.graph.initializer, kept)
         del self.model.graph.value_info[:]
@@ -217,6 +220,9 @@ class _Insertion:
         for index, name in enumerate(node.input):
             if name in self.shown and self._reads_image(node, name):
                 node.input[index] = self.images[name]
+        outer = {name for name in read_outside(node) if name in self.shown}
+        renamed = {name: self.images[name] for name in outer if self._reads_image(node, name)}
+        rename_inner(node, renamed)
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:
         """Return whether a node reads the integers of a tensor: any, if nothing else is left."""
@@ -287,7 +293,8 @@ class _Insertion:
         self.model.graph.initializer.append(tensor)
 
     def _add(self, kind: str, inputs: list[str], result: str, **attributes: int | None) -> None:
-        self.nodes.append(make_node(kind, inputs, [result], name=result, **attributes))
+        name = self._unused(result) if result in self._node_names else result
+        self.nodes.append(make_node(kind, inputs, [result], name=name, **attributes))
 
     def _unused(self, name: str) -> str:
         """Return a name for a tensor that no other has, and take it."""

@@ -22,7 +22,6 @@ from vtaops.graph.onnx_files import (
     input_dtypes,
     input_shapes,
     opened,
-    read,
     require,
 )
 from vtaops.quantization import sources
@@ -339,35 +338,23 @@ def _load(
     """Read model and samples; the data determine the model's dynamic dimensions."""
     if isinstance(calibration, Iterator):
         calibration = list(calibration)
+    files = isinstance(model, str | Path | require("onnx").ModelProto)
+    if shapes is None and files:
+        shapes = first_shapes(calibration, sources.inputs_as_written(model))
     if sources.is_relax(model):
         model, shapes = sources.from_relax(model, shapes), {}
     elif sources.is_torch(model):
         model, shapes = sources.from_torch(model, calibration, shapes), {}
-    elif not isinstance(model, str | Path | require("onnx").ModelProto):
+    elif not files:
         raise ModelError(
             f"{type(model).__name__} is not a model; give a path, an ONNX model, a torch module or "
             "program, or a Relax module"
         )
-    if shapes is None:
-        raw = _inputs_as_written(model)
-        shapes = first_shapes(calibration, raw)
     source = opened(model, shapes)
     to_single(source)
     source = checked(source)
     types, grids = input_dtypes(source), sources.input_grids(source)
     return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
-
-
-def _inputs_as_written(model: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:
-    """Return the inputs' shapes, with None for dynamic dimensions."""
-    onnx = require("onnx")
-    if not isinstance(model, onnx.ModelProto):
-        try:
-            model = read(Path(model))
-        except ModelError:  # `opened` reports the error in the file
-            return {}
-    shapes = input_shapes(model).items()
-    return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}
 
 
 def _float_model(model: ModelProto, scales: Scales) -> ModelProto:

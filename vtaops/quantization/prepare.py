@@ -9,9 +9,8 @@ concatenation move to its parts, where they are free.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from vtaops.graph.onnx_files import (
     make_node,
     producers,
     refill,
+    rename_inner,
     replace_initializer,
     require,
     tensor_shapes,
@@ -45,7 +45,9 @@ AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
 """Operators of a tensor and a constant, as factor and term of the tensor."""
 
 
-_INVENTED = re.compile(r"_(weight|bias|scaled|pooled|part\d+|equalized_\d|factor|unscaled(_.*)?)$")
+_INVENTED = re.compile(
+    r"_(weight|bias|bound|scaled|pooled|part\d+|equalized_\d|factor|unscaled(_.*)?)$"
+)
 """Endings of the names of tensors that the steps of quantisation add."""
 
 
@@ -85,7 +87,10 @@ def _free_names(model: ModelProto) -> None:
     if renamed:
         for tensor in (*model.graph.initializer, *model.graph.value_info):
             tensor.name = renamed.get(tensor.name, tensor.name)
-        _rename(model.graph, renamed)
+        for node in model.graph.node:
+            for names in (node.input, node.output):
+                names[:] = [renamed.get(name, name) for name in names]
+            rename_inner(node, renamed)
 
 
 def _is_taken(name: str, names: Collection[str]) -> bool:
@@ -98,22 +103,14 @@ def _unlike(name: str, names: Collection[str]) -> str:
     return next(new for new in (f"{name}_own{i}" for i in count()) if new not in names)
 
 
-def _rename(graph: Any, renamed: Mapping[str, str]) -> None:
-    """Rename tensors in the nodes of a graph, and of those inside them."""
-    for node in graph.node:
-        for names in (node.input, node.output):
-            names[:] = [renamed.get(name, name) for name in names]
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                _rename(attribute.g, renamed)
-
-
 def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     rewrite = {
         "Sum": _sum,
         "BatchNormalization": _batch_norm,
         "ReduceMean": _reduce_mean,
         "Gemm": _gemm,
+        "Max": _bound,
+        "Min": _bound,
     }
     found = rewrite.get(node.op_type)
     return found(model, node, constants) if found else [node]
@@ -124,6 +121,17 @@ def _sum(_: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     if len(node.input) == 1:
         return [make_node("Identity", node.input, node.output)]
     return additions(node)
+
+
+def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    """Rewrite an extremum of a tensor and a number as a Clip."""
+    bounds = [name for name in node.input if name in constants and constants[name].size == 1]
+    data = [name for name in node.input if name not in bounds]
+    if len(bounds) != 1 or len(data) != 1 or constants[bounds[0]].ndim > _rank(model, data[0]):
+        return [node]
+    bound = _stored(model, constants, f"{node.output[0]}_bound", constants[bounds[0]].reshape(()))
+    ends = [bound] if node.op_type == "Max" else ["", bound]
+    return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
 
 
 def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:

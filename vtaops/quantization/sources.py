@@ -27,7 +27,9 @@ from vtaops.graph.onnx_files import (
     first_line,
     graph_inputs,
     input_dtypes,
+    input_shapes,
     make_node,
+    read,
     refill,
     replace_initializer,
     require,
@@ -49,6 +51,22 @@ def is_relax(source: Any) -> bool:
     nodes = getattr(getattr(source, "graph", None), "nodes", ()) if is_torch(source) else ()
     pairs = any("quantize_per" in str(node.target) for node in nodes)
     return pairs or type(source).__module__.split(".")[0] == "tvm"
+
+
+def inputs_as_written(source: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:
+    """Return the inputs' shapes, with None for open dimensions; none if the file is no model."""
+    from vtaops.frontends import open_shapes
+
+    if not isinstance(source, require("onnx").ModelProto):
+        path = Path(source)
+        try:  # whoever opens the file reports its errors
+            if path.suffix == ".tflite":
+                return open_shapes(path)
+            source = read(path)
+        except (ModelError, UnsupportedError):
+            return {}
+    shapes = input_shapes(source).items()
+    return {name: tuple(size if size > 0 else None for size in shape) for name, shape in shapes}
 
 
 def from_relax(source: Any, shapes: Shapes | None) -> ModelProto:

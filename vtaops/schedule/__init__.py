@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtaops.schedule.blocked import blocked_shape, check_tiling
 from vtaops.schedule.calls import ACC_SCOPE, DMA_COPY, INP_SCOPE, VTHREAD, WGT_SCOPE
-from vtaops.schedule.candidates import TIMED, default_tiling, worth_timing
+from vtaops.schedule.candidates import default_tiling
 from vtaops.schedule.tiling import Tiling
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ vthread = VTHREAD
 dma_copy = DMA_COPY
 
 __all__ = [
-    "TIMED",
     "Tiling",
     "acc_scope",
     "alu",
@@ -50,7 +49,6 @@ __all__ = [
     "tensorize",
     "vthread",
     "wgt_scope",
-    "worth_timing",
 ]
 
 _WITH_TVM = {

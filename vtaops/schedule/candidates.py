@@ -1,4 +1,4 @@
-"""Candidate tilings with a bound on their cycles; selects those worth compiling and timing.
+"""Candidate tilings with an estimate of their cycles; the first is the default.
 
 The bound models bytes, array cycles and double buffering, but not token waits or latencies; it
 takes milliseconds for a hundred thousand tilings.
@@ -37,9 +37,6 @@ TRAFFIC_SLACK = 1.2
 _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
 _PER_STORE = 4
-
-TIMED = 5
-"""Number of tile sizes to time for a convolution's default tiling, and first in every search."""
 
 _ALIKE = 0.004  # estimates this close are considered equal
 _AHEAD = 4  # more tiles of an operand than this make no difference
@@ -100,18 +97,14 @@ def depths_of(config: HardwareConfig) -> dict[str, int]:
     return {memory: getattr(config, memory).depth for memory in _MEMORIES}
 
 
-def candidates(
-    shape: BlockedShape, depths: Depths, taps: Taps = "all", uneven: bool = False
-) -> tuple[Candidates, Grid]:
+def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple[Candidates, Grid]:
     """Return a grid of tilings with the kernel cut as `taps` says, and which of them fit.
 
-    Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible; with `uneven`,
-    tiles of output channels and rows have any size: a small last tile leaves a short last store.
-    A thread holds one tile of each operand, two or three alternating ones, or as many as one output
-    tile reads.
+    Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible. A thread holds one
+    tile of each operand, two or three alternating ones, or as many as one output tile reads.
     """
     found, (inp_tiles, wgt_tiles, acc_tiles, keep_wgt) = each_with(
-        sizes_that_fit(shape, depths, uneven=uneven),
+        sizes_that_fit(shape, depths),
         [1, 2, 3, _ALL], [1, 2, 3, _ALL], [1, 2], [0, 1],
     )  # fmt: skip
     steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
@@ -305,21 +298,6 @@ def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: b
     return shape.outputs * shape.products * (0.5 if least else summed // 2 / summed)
 
 
-def worth_timing(
-    op: Operator, config: HardwareConfig, count: int, *, uneven: bool = False
-) -> list[Tiling]:
-    """Return the tilings that a search of `count` programs compiles; see `TilingList`.
-
-    Raises
-    ------
-    ScheduleError
-        If even the smallest tile (one block, one pixel) does not fit.
-    """
-    return [
-        tiling for tiling, _ in TilingList(op, config).worth_timing(count, config, uneven=uneven)
-    ]
-
-
 class TilingList:
     """All tilings of an operator, for designs that differ only in scratchpads and DRAM.
 
@@ -344,11 +322,7 @@ class TilingList:
         self._listed: dict[object, _Listed] = {}
 
     def estimated(
-        self,
-        config: HardwareConfig,
-        timing: TimingParameters | None = None,
-        *,
-        uneven: bool = False,
+        self, config: HardwareConfig, timing: TimingParameters | None = None
     ) -> Iterator[tuple[Tiling, int]]:
         """Yield the tilings with little DRAM traffic and their estimated cycles, the fewest first.
 
@@ -360,7 +334,7 @@ class TilingList:
         ScheduleError
             If even the smallest tile (one block, one pixel) does not fit.
         """
-        listed, fit = self._fitting(config, candidates, uneven)
+        listed, fit = self._fitting(config, candidates)
         traffic = listed.inp + listed.wgt
         least = TRAFFIC_SLACK * (at(traffic, fit, fit.shape).min() + listed.out) - listed.out
         lean = fit & (traffic <= least)
@@ -377,42 +351,28 @@ class TilingList:
             for row, estimate in enumerate(cycles[order].tolist()):
                 yield chosen.tiling(row, config), int(estimate)
 
-    def worth_timing(
-        self,
-        count: int,
-        config: HardwareConfig,
-        timing: TimingParameters | None = None,
-        *,
-        uneven: bool = False,
-    ) -> list[tuple[Tiling, int]]:
-        """Return `count` tilings that are worth compiling, each with its estimated cycles.
+    def of_each_size(self, config: HardwareConfig, count: int) -> list[Tiling]:
+        """Return the best tiling of each of the `count` best tile sizes.
 
-        First the best of each of the `TIMED` best tile sizes, then the others in the order of the
-        estimate: the number of tiles held at once matters least, and many tilings differ only in
-        it.
+        The number of tiles held at once matters least, and many tilings differ only in it.
 
         Raises
         ------
         ScheduleError
             If even the smallest tile (one block, one pixel) does not fit.
         """
-        best: dict[tuple[object, ...], tuple[Tiling, int]] = {}
-        others: list[tuple[Tiling, int]] = []
-        for tiling, cycles in self.estimated(config, timing, uneven=uneven):
-            sizes = tiling.oc, tiling.ic, tiling.h, tiling.w, tiling.keep
-            if sizes in best or len(best) == TIMED:
-                others.append((tiling, cycles))
-            else:
-                best[sizes] = tiling, cycles
-            if len(best) == min(TIMED, count) and len(best) + len(others) >= count:
+        found: dict[tuple[object, ...], Tiling] = {}
+        for tiling, _ in self.estimated(config):
+            found.setdefault((tiling.oc, tiling.ic, tiling.h, tiling.w, tiling.keep), tiling)
+            if len(found) == count:
                 break
-        return [*best.values(), *others][:count]
+        return [*found.values()]
 
     def least_cycles(self, config: HardwareConfig, timing: TimingParameters | None = None) -> int:
         """Return a lower bound of the cycles of any tiling.
 
         The maximum of tile products and passes, reads at the port's width, writes, and both at the
-        DRAM's bandwidth. Valid for uneven tilings, too.
+        DRAM's bandwidth. Valid for tiles that do not divide evenly, too.
 
         Raises
         ------
@@ -431,14 +391,14 @@ class TilingList:
         return int(max(bounds))
 
     def _fitting(
-        self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Grid]], *how: bool
+        self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Grid]]
     ) -> tuple[_Listed, Grid]:
         """Return the operator in as few parts as fit, and for each tiling whether it fits."""
         depths = depths_of(config)
         for taps, shape in self._shapes.items():
-            key = find, taps, *how
+            key = find, taps
             if key not in self._listed:
-                found, fit = find(shape, self._depths, taps, *how)
+                found, fit = find(shape, self._depths, taps)
                 traffic = dram_traffic(shape, self._config, found)
                 self._listed[key] = _Listed(shape, found, fit, *traffic)
             listed = self._listed[key]
@@ -492,9 +452,6 @@ class _Listed:
 @lru_cache(maxsize=1024)
 def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     """Return the tiling with the smallest bound on cycles; see `TilingList.estimated`.
-
-    The default for operators in networks, whose neighbours hide their start and end, and for
-    programs that are slow to compile; `vtaops.compile` times a few more for a convolution.
 
     Raises
     ------

@@ -18,9 +18,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
 from vtaops.base.forks import ForkLock
-from vtaops.base.progress import report_progress
 from vtaops.compiler.driver import check_arguments, compile
-from vtaops.compiler.tuner import COMPILED, Effort, Tuned, tune
 from vtaops.fallback import Host
 from vtaops.machine.capabilities import Capabilities, find, of_target
 from vtaops.machine.config import HardwareConfig
@@ -75,9 +73,6 @@ class Session(OperatorMethods, Closing):
         Time limit of one launch, in seconds.
     check_overflow : bool
         Whether an overflow of an int32 accumulator is an error (``"fsim"`` only; slower).
-    search : "off", "fast" or "thorough"
-        Search for tilings: by an estimate of cycles, or by timing a dozen or some fifty compiled
-        programs (seconds for each new shape; results are kept on disk).
     fallback : "cpu", "cuda" or None
         Where to run operators that VTA or the device does not support, or that do not fit the
         scratchpads: as a kernel for this CPU or GPU, with equal results; None: raise an error.
@@ -91,8 +86,6 @@ class Session(OperatorMethods, Closing):
     ------
     ConfigError
         If the configuration does not exist.
-    ScheduleError
-        If `search` is unknown.
     DeviceError
         If the device does not exist or cannot be opened.
 
@@ -110,7 +103,6 @@ class Session(OperatorMethods, Closing):
         *,
         timeout: float = DEFAULT_TIMEOUT,
         check_overflow: bool = False,
-        search: Effort | Literal["off"] = "off",
         fallback: Host | None = None,
         capabilities: Capabilities | str | None = None,
     ) -> None:
@@ -121,13 +113,10 @@ class Session(OperatorMethods, Closing):
         check_device(device)
         if not isinstance(timeout, int | float):
             raise DeviceError(f"timeout is {timeout!r}; it must be a number of seconds")
-        if search not in ("off", *COMPILED):
-            raise ScheduleError(f"search is {search!r}; it must be off, fast or thorough")
         self.device = device
         self._capabilities = capabilities_of(device) if capabilities is None else find(capabilities)
         if fallback not in (None, *get_args(Host)):
             raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu', 'cuda' or None")
-        self._search = search
         self._fallback = fallback
         self._placements: dict[Operator, Placement] = {}
         self._reasons: dict[Operator, str] = {}
@@ -203,19 +192,7 @@ class Session(OperatorMethods, Closing):
         return f"instruction {found[0]} {found[1]}" if found else ""
 
     def _compile(self, op: Operator, tiling: Tiling | None) -> Program:
-        if tiling is None and self._search != "off":
-            tiling = self._tuned(op, self._search)
         return compile(op, self.device.config, tiling, capabilities=self._capabilities)
-
-    def _tuned(self, op: Operator, effort: Effort) -> Tiling:
-        def progress(best: Tuned) -> None:
-            report_progress(
-                f"search {op.summary}", best.compiled, COMPILED[effort], f"{best.cycles:,} cycles"
-            )
-
-        return tune(
-            op, self.config, effort, capabilities=self._capabilities, progress=progress
-        ).tiling
 
     def _require_open(self) -> None:
         if self._closed:

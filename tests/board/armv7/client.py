@@ -5,7 +5,8 @@ import sys
 import numpy as np
 
 from trials.boards import ARRAYS, OP, bit_file
-from vtaops import DeviceError, Session
+from vtaops import Session
+from vtaops.errors import DeviceError
 from vtaops.runtime.remote import RemoteDevice
 
 with RemoteDevice(sys.argv[1], "pynq", timeout=60) as device:

@@ -16,10 +16,10 @@ from trials.all_sides import run_case
 from trials.boards import bit_file
 from trials.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run_random
 from trials.reference_isa import place
-from vtaops import ConfigError, DeviceError, Session
+from vtaops import Session
 from vtaops.base.errors import BufferLost
 from vtaops.board.virtual import VirtualBoard
-from vtaops.errors import DeviceTimeout
+from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.hardware import build
 from vtaops.hardware.registers import RegisterMap, RtlRegisters
 from vtaops.hardware.rtl import FAULTS, axi_sources, sources

@@ -15,7 +15,8 @@ from helpers.tsim_support import needs_tools, needs_yosys
 
 from trials.random_streams import CONFIGS
 from trials.tilings import random_hardware
-from vtaops import ConfigError, DeviceError, HardwareConfig
+from vtaops import HardwareConfig
+from vtaops.errors import ConfigError, DeviceError
 from vtaops.hardware import build, synthesis
 from vtaops.hardware.performance import COUNTERS
 from vtaops.hardware.rtl import FAULTS, rtl_design, sources, systemverilog_package

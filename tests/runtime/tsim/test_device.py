@@ -23,7 +23,8 @@ from trials.random_streams import (
     run_random,
 )
 from trials.reference_isa import launch, place
-from vtaops import HardwareConfig, ShapeError, UnsupportedError, cli
+from vtaops import HardwareConfig, cli
+from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import Extension

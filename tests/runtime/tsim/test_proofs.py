@@ -7,7 +7,7 @@ import pytest
 from helpers.tsim_support import needs_yosys
 
 from trials.proofs import BLOCKS, prove
-from vtaops import DeviceError
+from vtaops.errors import DeviceError
 
 pytestmark = needs_yosys
 

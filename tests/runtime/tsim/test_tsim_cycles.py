@@ -170,11 +170,18 @@ def test_the_timing_model_shares_the_bandwidth_as_the_dram_does(bandwidth):
             assert device.performance().cycles == expected
 
 
-@pytest.mark.parametrize("seed", [0, 7, 9, 11, 12, 13, 16])
+@pytest.mark.parametrize("seed", [0, 7, 9, 11, 12, 13, 280])
 def test_random_operators_take_as_long_as_the_timing_model_says_on_slow_memory(seed):
     """A slice of `trials/timing_cases.py`: cases on `tiny`."""
     case = compare(seed)
     assert case["config"] == "tiny"
+    assert case["model"] == case["rtl"]
+
+
+@pytest.mark.parametrize("seed", [164, 212, 284, 572])
+def test_short_queues_take_as_long_as_the_timing_model_says(seed):
+    """One read at a time, queues of four, a port for weights: on one model of the RTL."""
+    case = compare(f"queues {seed}")
     assert case["model"] == case["rtl"]
 
 

@@ -15,8 +15,7 @@ from trials.random_streams import (
     CONFIGS,
 )
 from trials.reference_isa import launch, launch_words, place
-from vtaops import ConfigError, DeviceError, UnsupportedError
-from vtaops.errors import DeadlockError, DeviceTimeout
+from vtaops.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout, UnsupportedError
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Encoding, Finish, Gemm, Load, Store
 from vtaops.runtime import Device, Fsim, open_device

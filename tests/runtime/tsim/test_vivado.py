@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from vtaops import ConfigError, HardwareConfig, cli
+from vtaops import HardwareConfig, cli
 from vtaops.board.catalogue import Catalogue
+from vtaops.errors import ConfigError
 from vtaops.hardware import vivado
 from vtaops.hardware.rtl import axi_sources, sources
 from vtaops.machine.config import TARGETS, Extension

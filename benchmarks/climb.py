@@ -1,0 +1,542 @@
+"""Hill climbing over instruction streams, with the proof as judge.
+
+    python -m benchmarks climb --task tiny/gemm --minutes 10 --into records
+
+Starts from the best program that is known for a task: the compiler's, those of a few tilings, and
+the record in the folder. A step changes the order of instructions (one, or a window of them),
+splits or joins loads, stores and loops, swaps loops and micro-ops, moves tiles to other places of a
+scratchpad, or loads micro-ops later; one to three such edits at once. Tokens are found anew for
+each candidate, as the compiler finds them. What is not slower is judged (`vtaops.explore.judge`),
+and accepted only if it is proven; now and then something slower is accepted, too.
+
+Prints a row for each task: cycles of the compiler, of the best tiling, of the best stream, and how
+many candidates were timed and judged.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from benchmarks.options import Json, write_json
+from vtaops.base.errors import VTAError
+from vtaops.compiler.driver import settled
+from vtaops.explore.judge import Judge, task_names
+from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
+from vtaops.lowering.operation import Operation
+from vtaops.machine.accesses import OFF
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Alu, Encoding, Finish, Gemm, Load, LoopInstruction, Pool, Post, Store
+from vtaops.ops import Operator
+from vtaops.program import MICRO_OPS, Program, assemble
+from vtaops.schedule.candidates import TilingList
+
+UNLOADED = Operation(Load(memory=Memory.UOP), relocation=MICRO_OPS)
+"""Where the micro-ops are loaded that are used from here on and were not loaded before."""
+TILINGS = 24
+"""Tilings that are timed before the climbing."""
+NO_TOKENS = dict.fromkeys(FLAGS, 0)
+Stream = list[Operation]
+
+
+def operations_of(program: Program) -> Stream:
+    """Return the operations of a program, without tokens and with their own micro-ops."""
+    table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
+    memory = np.zeros((program.config.uop.depth, 3), np.int64)
+    found: Stream = []
+    relocations = program.relocations.tolist()
+    for instruction, relocation in zip(program.decode(), relocations, strict=True):
+        i = replace(instruction, **NO_TOKENS)
+        if isinstance(i, Finish) or (isinstance(i, Load | Store) and i.is_nop):
+            continue
+        if isinstance(i, Load) and i.memory == Memory.UOP:
+            memory[i.sram_base : i.sram_base + i.x_size] = table[i.dram_base :][: i.x_size]
+            found.append(UNLOADED)
+        elif isinstance(i, LoopInstruction):
+            rows = memory[i.uop_begin : i.uop_end].copy()
+            found.append(Operation(replace(i, uop_begin=0, uop_end=len(rows)), rows))
+        else:
+            found.append(Operation(i, relocation=relocation))
+    return found
+
+
+def program_of(stream: Stream, like: Program) -> Program | None:
+    """Return the program of operations, for the buffers of another; None if it does not fit."""
+    placed = _placed(stream, like.config.uop.depth)
+    if placed is None:
+        return None
+    operations, firsts, table = placed
+    ordered, places, flags = insert_tokens(operations)
+    moved = np.array([*firsts, 0])[places]
+    added = {"uop_begin": moved, "uop_end": moved, **dict(zip(FLAGS, flags.T, strict=True))}
+    encoding = Encoding.of(like.config)
+    try:
+        return Program(
+            config=like.config,
+            instructions=encoding.encode_all([o.instruction for o in ordered], added),
+            relocations=np.array([o.relocation for o in ordered], np.int32),
+            micro_ops=encoding.encode_micro_ops(np.concatenate([np.zeros((0, 3), int), *table])),
+            buffers=like.buffers,
+        )
+    except VTAError:
+        return None
+
+
+def _placed(stream: Stream, depth: int) -> tuple[Stream, list[int], list[Any]] | None:
+    """Place micro-ops: each marker loads what is new up to the next one."""
+    places: dict[bytes, int] = {}
+    table: list[Any] = []
+    operations: Stream = []
+    firsts: list[int] = []
+    size = loaded = 0
+    marker, post = -1, OFF
+    for number, operation in enumerate(stream):
+        if operation is UNLOADED:
+            marker, loaded = _closed(operations, marker, loaded, size), size
+            marker = len(operations)
+            operations.append(operation)
+            firsts.append(0)
+            continue
+        i, rows, first = operation.instruction, operation.micro_ops, 0
+        post = i if isinstance(i, Post) else post
+        if rows is not None:
+            key = rows.tobytes()
+            if key not in places:
+                if marker < 0:
+                    return None
+                places[key] = size
+                size += len(rows)
+                table.append(rows)
+            first = places[key]
+            if operation.post != post:
+                operation = stream[number] = _fresh(operation.elsewhere(post=post))
+        operations.append(operation)
+        firsts.append(first)
+    _closed(operations, marker, loaded, size)
+    kept = [n for n, o in enumerate(operations) if o is not UNLOADED]
+    return (
+        None if size > depth else ([operations[n] for n in kept], [firsts[n] for n in kept], table)
+    )
+
+
+def _closed(operations: Stream, marker: int, loaded: int, size: int) -> int:
+    if marker >= 0 and size > loaded:
+        count = size - loaded
+        load = Load(memory=Memory.UOP, sram_base=loaded, dram_base=loaded, y_size=1, x_size=count,
+                    x_stride=count)  # fmt: skip
+        operations[marker] = Operation(load, relocation=MICRO_OPS)
+    return marker
+
+
+# ----------------------------------------------------------------------------------- edits
+
+Edit = Callable[[Stream, random.Random], Stream | None]
+"""Returns a changed copy, or None if it found nothing to change."""
+
+
+def _near(rng: random.Random) -> int:
+    return rng.choice((-1, 1)) * min(60, 1 + int(rng.expovariate(0.25)))
+
+
+def shifted(stream: Stream, rng: random.Random) -> Stream | None:
+    """Move an instruction, or a window, to another place."""
+    width = rng.choice((1, 1, 1, 2, 3, rng.randint(1, 12)))
+    at = rng.randrange(len(stream))
+    window, rest = stream[at : at + width], stream[:at] + stream[at + width :]
+    to = min(max(0, at + _near(rng)), len(rest))
+    return rest[:to] + window + rest[to:]
+
+
+def swapped(stream: Stream, rng: random.Random) -> Stream | None:
+    """Swap two instructions."""
+    first, second = rng.randrange(len(stream)), rng.randrange(len(stream))
+    found = [*stream]
+    found[first], found[second] = found[second], found[first]
+    return found
+
+
+def transfers_split(stream: Stream, rng: random.Random) -> Stream | None:
+    """Split a LOAD or STORE: rows, or elements of one row."""
+    at = _any(stream, rng, (Load, Store))
+    if at is None:
+        return None
+    i = stream[at].instruction
+    if i.y_size > 1:
+        k = rng.randint(1, i.y_size - 1)
+        first = replace(i, y_size=k, y_pad_bottom=0)
+        places = {"dram_base": i.dram_base + k * i.x_stride,
+                  "sram_base": i.sram_base + (i.y_pad_top + k) * i.sram_row}  # fmt: skip
+        second = replace(i, y_size=i.y_size - k, y_pad_top=0, **places)
+    elif i.x_size > 1 and i.sram_row == i.x_size and not (i.y_pad_top or i.y_pad_bottom):
+        k = rng.randint(1, i.x_size - 1)
+        first = replace(i, x_size=k, x_stride=k)
+        second = replace(i, x_size=i.x_size - k, x_stride=i.x_size - k,
+                         dram_base=i.dram_base + k, sram_base=i.sram_base + k)  # fmt: skip
+    else:
+        return None
+    parts = [stream[at].elsewhere(instruction=part) for part in (first, second)]
+    return stream[:at] + [_fresh(part) for part in parts] + stream[at + 1 :]
+
+
+def _fresh(operation: Operation) -> Operation:
+    vars(operation).pop("scratchpads", None)
+    return operation
+
+
+def _any(stream: Stream, rng: random.Random, kinds: Any) -> int | None:
+    found = [
+        n for n, o in enumerate(stream) if o is not UNLOADED and isinstance(o.instruction, kinds)
+    ]
+    return rng.choice(found) if found else None
+
+
+def transfers_joined(stream: Stream, rng: random.Random) -> Stream | None:
+    """Join a LOAD or STORE with a later one that goes on where it ends."""
+    at = _any(stream, rng, (Load, Store))
+    if at is None:
+        return None
+    one = stream[at]
+    for other in range(at + 1, min(len(stream), at + 40)):
+        two = stream[other]
+        if two is UNLOADED or type(two.instruction) is not type(one.instruction):
+            continue
+        joined = _joined(one, two)
+        if joined is not None:
+            found = [*stream]
+            keep, drop = (at, other) if rng.random() < 0.5 else (other, at)
+            found[keep] = joined
+            del found[drop]
+            return found
+    return None
+
+
+def _joined(one: Operation, two: Operation) -> Operation | None:
+    a, b = one.instruction, two.instruction
+    if (one.relocation, a.memory) != (two.relocation, b.memory) or getattr(a, "forward", 0):
+        return None
+    pads = a.y_pad_top, a.y_pad_bottom, a.x_pad_left, a.x_pad_right, b.y_pad_top, b.y_pad_bottom
+    if any((*pads, b.x_pad_left, b.x_pad_right)) or a.sram_base + a.sram_size != b.sram_base:
+        return None
+    if a.y_size == b.y_size == 1 and a.dram_base + a.x_size == b.dram_base:
+        size = a.x_size + b.x_size
+        return _fresh(one.elsewhere(instruction=replace(a, x_size=size, x_stride=size)))
+    if a.x_size != b.x_size:
+        return None
+    stride = a.x_stride if a.y_size > 1 else b.dram_base - a.dram_base
+    fits = b.dram_base == a.dram_base + a.y_size * stride and stride >= a.x_size
+    if not fits or (b.y_size > 1 and b.x_stride != stride):
+        return None
+    joined = replace(a, y_size=a.y_size + b.y_size, x_stride=stride)
+    return _fresh(one.elsewhere(instruction=joined))
+
+
+def _rows_behind(operation: Operation, side: str, count: int) -> Any:
+    i = operation.instruction
+    wgt = getattr(i, f"wgt_factor_{side}", 0)
+    steps = getattr(i, f"dst_factor_{side}"), getattr(i, f"src_factor_{side}"), wgt
+    return operation.micro_ops + count * np.array(steps)
+
+
+def loops_split(stream: Stream, rng: random.Random) -> Stream | None:
+    """Split a loop, or the micro-ops of an instruction."""
+    at = _any(stream, rng, LoopInstruction)
+    if at is None:
+        return None
+    one = stream[at]
+    i, side = one.instruction, rng.choice(("out", "in", "rows"))
+    if side == "rows":
+        if len(one.micro_ops) < 2:
+            return None
+        k = rng.randint(1, len(one.micro_ops) - 1)
+        halves = one.micro_ops[:k], one.micro_ops[k:]
+        parts = [(replace(i, uop_end=len(rows)), rows.copy()) for rows in halves]
+    else:
+        count = getattr(i, f"iter_{side}")
+        if count < 2:
+            return None
+        k = rng.choice((1, count // 2, count - 1, rng.randint(1, count - 1)))
+        name = f"iter_{side}"
+        parts = [(replace(i, **{name: k}), one.micro_ops),
+                 (replace(i, **{name: count - k}), _rows_behind(one, side, k))]  # fmt: skip
+    made = [_fresh(one.elsewhere(instruction=part, micro_ops=rows)) for part, rows in parts]
+    return stream[:at] + made + stream[at + 1 :]
+
+
+def loops_joined(stream: Stream, rng: random.Random) -> Stream | None:
+    """Join an instruction with a later one: as micro-ops of one, or as steps of a loop."""
+    at = _any(stream, rng, LoopInstruction)
+    if at is None:
+        return None
+    one = stream[at]
+    for other in range(at + 1, min(len(stream), at + 30)):
+        two = stream[other]
+        if two is UNLOADED or type(two.instruction) is not type(one.instruction):
+            continue
+        joined = _loops_together(one, two, rng)
+        if joined is not None:
+            found = [*stream]
+            keep, drop = (at, other) if rng.random() < 0.5 else (other, at)
+            found[keep] = joined
+            del found[drop]
+            return found
+    return None
+
+
+def _loops_together(one: Operation, two: Operation, rng: random.Random) -> Operation | None:
+    a, b = one.instruction, two.instruction
+    if replace(a, uop_end=0) == replace(b, uop_end=0) and rng.random() < 0.5:
+        rows = np.concatenate([one.micro_ops, two.micro_ops])
+        return _fresh(one.elsewhere(instruction=replace(a, uop_end=len(rows)), micro_ops=rows))
+    for side in ("out", "in"):
+        name = f"iter_{side}"
+        count = getattr(a, name)
+        if count == 1 and one.micro_ops.shape == two.micro_ops.shape:
+            steps = (two.micro_ops - one.micro_ops)[0]
+            if (steps >= 0).all() and (two.micro_ops == one.micro_ops + steps).all():
+                factors = {f"dst_factor_{side}": int(steps[0]), f"src_factor_{side}": int(steps[1])}
+                if isinstance(a, Gemm):
+                    factors[f"wgt_factor_{side}"] = int(steps[2])
+                if replace(a, **factors) == replace(b, **factors):
+                    joined = replace(a, **factors, **{name: 2})
+                    return _fresh(one.elsewhere(instruction=joined))
+        if replace(a, **{name: 0}) != replace(b, **{name: 0}):
+            continue
+        if np.array_equal(two.micro_ops, _rows_behind(one, side, count)):
+            joined = replace(a, **{name: count + getattr(b, name)})
+            return _fresh(one.elsewhere(instruction=joined))
+    return None
+
+
+def loops_swapped(stream: Stream, rng: random.Random) -> Stream | None:
+    """Swap the loops of an instruction, or two of its micro-ops, or reverse these."""
+    at = _any(stream, rng, LoopInstruction)
+    if at is None:
+        return None
+    one, found = stream[at], [*stream]
+    i, rows = one.instruction, one.micro_ops
+    if len(rows) > 1 and rng.random() < 0.5:
+        order = [*range(len(rows))]
+        if rng.random() < 0.5:
+            order.reverse()
+        else:
+            a, b = rng.sample(order, 2)
+            order[a], order[b] = b, a
+        found[at] = _fresh(one.elsewhere(micro_ops=rows[order].copy()))
+        return found
+    names = [f.removesuffix("_out") for f in type(i).__dataclass_fields__ if f.endswith("_out")]
+    values = {f"{n}_out": getattr(i, f"{n}_in") for n in names}
+    values |= {f"{n}_in": getattr(i, f"{n}_out") for n in names}
+    found[at] = _fresh(one.elsewhere(instruction=replace(i, **values)))
+    return found
+
+
+def loops_unrolled(stream: Stream, rng: random.Random) -> Stream | None:
+    """Turn a loop into micro-ops."""
+    at = _any(stream, rng, LoopInstruction)
+    if at is None:
+        return None
+    one, side = stream[at], rng.choice(("out", "in"))
+    count = getattr(one.instruction, f"iter_{side}")
+    if not 1 < count * len(one.micro_ops) <= 64:
+        return None
+    rows = np.concatenate([_rows_behind(one, side, k) for k in range(count)])
+    changed = replace(one.instruction, **{f"iter_{side}": 1}, uop_end=len(rows))
+    unrolled = _fresh(one.elsewhere(instruction=changed, micro_ops=rows))
+    return [*stream[:at], unrolled, *stream[at + 1 :]]
+
+
+def renamed(stream: Stream, rng: random.Random) -> Stream | None:
+    """Move what a LOAD fills, or what a reset begins, to another place of its scratchpad."""
+    at = _any(stream, rng, (Load, Gemm, Alu, Pool))
+    if at is None:
+        return None
+    one = stream[at]
+    writes = [a for a in one.scratchpads if a.writes]
+    if not writes:
+        return None
+    memory, region = writes[0].memory, writes[0].elements
+    low, high = int(region.min()), int(region.max()) + 1
+    delta = rng.choice((-1, 1)) * rng.choice((high - low, rng.randint(1, 64), 2 * (high - low)))
+    if low + delta < 0:
+        return None
+    found = [*stream]
+    for place in range(at, len(stream)):
+        operation = stream[place]
+        if operation is UNLOADED:
+            continue
+        inside = [a for a in operation.scratchpads if a.memory == memory]
+        own = [((a.elements >= low) & (a.elements < high)) for a in inside]
+        if not any(part.any() for part in own):
+            continue
+        if place > at and isinstance(operation.instruction, Load):
+            return found  # filled anew
+        moved = _moved(operation, memory, delta, inside, own)
+        if moved is None:
+            return None
+        found[place] = moved
+    return found
+
+
+def _moved(
+    operation: Operation, memory: int, delta: int, inside: Any, own: Any
+) -> Operation | None:
+    i = operation.instruction
+    if not all(part.all() for part in own):
+        return None
+    if isinstance(i, Load | Store):
+        if i.sram_base + delta < 0 or getattr(i, "forward", 0):
+            return None
+        return _fresh(operation.elsewhere(instruction=replace(i, sram_base=i.sram_base + delta)))
+    if not isinstance(i, LoopInstruction):
+        return None
+    columns = {Memory.ACC: [0, 1] if isinstance(i, Alu) else [0], Memory.INP: [1], Memory.WGT: [2]}
+    rows = operation.micro_ops.copy()
+    rows[:, columns.get(Memory(memory), [])] += delta
+    return _fresh(operation.elsewhere(micro_ops=rows)) if rows.min() >= 0 else None
+
+
+def markers(stream: Stream, rng: random.Random) -> Stream | None:
+    """Load micro-ops in more parts, or in fewer."""
+    known = [n for n, o in enumerate(stream) if o is UNLOADED]
+    if len(known) > 1 and rng.random() < 0.4:
+        at = rng.choice(known[1:])
+        return stream[:at] + stream[at + 1 :]
+    at = rng.randrange(len(stream))
+    return [*stream[:at], UNLOADED, *stream[at:]]
+
+
+def dropped(stream: Stream, rng: random.Random) -> Stream | None:
+    """Leave an instruction out."""
+    at = rng.randrange(len(stream))
+    return stream[:at] + stream[at + 1 :]
+
+
+EDITS: Sequence[tuple[Edit, int]] = (
+    (shifted, 10), (swapped, 1), (transfers_split, 3), (transfers_joined, 3), (loops_split, 3),
+    (loops_joined, 3), (loops_swapped, 3), (loops_unrolled, 1), (renamed, 3), (markers, 2),
+    (dropped, 1),
+)  # fmt: skip
+
+
+def changed(stream: Stream, rng: random.Random) -> Stream | None:
+    """Apply one to three edits."""
+    edits, weights = zip(*EDITS, strict=True)
+    for edit in rng.choices(edits, weights, k=rng.choice((1, 1, 1, 2, 2, 3))):
+        found = edit(stream, rng)
+        if not found:
+            return None
+        stream = found
+    return stream
+
+
+# -------------------------------------------------------------------------------- climbing
+
+
+def best_tiling(judge: Judge) -> tuple[int, Program]:
+    """Return the fewest cycles of the best tilings by the estimate, and their program."""
+    task = judge.task
+    best = task.cycles, task.compiled
+    if isinstance(task.definition, Operator):
+        own = settled(task.definition, task.config)
+        listed = TilingList(own, task.config)
+        for tiling, _ in listed.worth_timing(TILINGS, task.config, uneven=True):
+            verdict = judge(tiling)
+            if verdict.accepted and verdict.cycles < best[0]:
+                best = verdict.cycles, _program(judge, tiling)
+    return best
+
+
+def _program(judge: Judge, tiling: Any) -> Program:
+    from vtaops.explore.judge.answers import program_of as answered
+
+    return answered(judge.task, tiling)
+
+
+def climb(judge: Judge, start: Program, seconds: float, seed: int, tell: Any) -> dict[str, int]:
+    """Climb from a program; `tell` is called with each new best one."""
+    rng = random.Random(seed)
+    current = operations_of(start)
+    begun = program_of(current, start)
+    best = start.cycles()
+    now = begun.cycles() if begun is not None and judge(begun).accepted else None
+    counts = {"timed": 0, "judged": 0, "proven": 0}
+    if now is None:
+        return counts
+    if now < best:
+        best = now
+        tell(begun, best)
+    end = time.monotonic() + seconds
+    kept, kept_cycles = current, now
+    while time.monotonic() < end:
+        if rng.random() < 0.0005:
+            current, now = kept, kept_cycles
+        stream = changed(current, rng)
+        program = program_of(stream, start) if stream else None
+        if program is None:
+            continue
+        counts["timed"] += 1
+        try:
+            cycles = program.cycles()
+        except VTAError:
+            continue
+        worse = rng.expovariate(1) * 0.002 * best if rng.random() < 0.02 else 0
+        if cycles > now + worse:
+            continue
+        counts["judged"] += 1
+        if not judge(program).accepted:
+            continue
+        counts["proven"] += 1
+        current, now = stream, cycles
+        if cycles < kept_cycles:
+            kept, kept_cycles = stream, cycles
+        if cycles < best:
+            best = cycles
+            tell(program, cycles)
+    return counts
+
+
+def main(
+    tasks: Annotated[list[str] | None, typer.Option("--task")] = None,
+    minutes: Annotated[float, typer.Option(help="Of each task.")] = 1,
+    seed: Annotated[int, typer.Option()] = 0,
+    into: Annotated[Path | None, typer.Option(help="Folder of streams, which go on.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Climb on tasks, print a table in Markdown, write the file."""
+    rows = []
+    print("| task | compiler | tiling | stream | timed | judged | proven |")
+    print("|---|" + "--:|" * 6)
+    for name in tasks or task_names():
+        judge = Judge(name)
+        judge(judge.task.compiled)
+        tiled, start = best_tiling(judge)
+        place = None if into is None else into / f"{name.replace('/', '_')}.txt"
+        best = tiled
+        if place is not None and place.exists():
+            known = judge(place.read_text())
+            if known.accepted and known.cycles < best:
+                best = known.cycles
+                start = assemble(place.read_text(), judge.task.config, judge.task.buffers)
+        reached = [best]
+
+        def tell(program: Program, cycles: int, reached: Any = reached, place: Any = place) -> None:
+            reached.append(cycles)
+            if place is not None:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(program.disassemble())
+
+        counts = climb(judge, start, 60 * minutes, seed, tell)
+        row = {"task": name, "compiler": judge.task.cycles, "tiling": tiled, "stream": reached[-1]}
+        rows.append(row | counts)
+        print("| " + " | ".join(f"{v:,}" if isinstance(v, int) else v for v in rows[-1].values()),
+              "|", flush=True)  # fmt: skip
+        assert math.isfinite(reached[-1])
+    write_json(json_file, rows)

@@ -1,0 +1,105 @@
+"""The command ``vtaops judge``.
+
+Contains only argument parsing and printing; see `vtaops.cli`.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from typer import Argument, Option
+
+from vtaops.base.errors import ArgumentError
+from vtaops.base.files import write_file
+from vtaops.base.progress import tracked
+from vtaops.cli.options import AsJson, list_table, progress_bar, show, written
+
+if TYPE_CHECKING:
+    from vtaops.explore.judge import KernelTask
+
+
+def judge(
+    task: Annotated[str, Argument(help="A task of the list, such as tiny/first.")] = "",
+    answer: Annotated[
+        Path | None,
+        Argument(help="A stream as text, a tiling (.json), or a schedule (.py); none: the task."),
+    ] = None,
+    *,
+    list_: Annotated[
+        bool, Option("--list", help="List the tasks, or those whose names begin so.")
+    ] = False,
+    start: Annotated[
+        Path | None,
+        Option(help="Write the compiler's stream here, to begin with.", callback=written(".txt")),
+    ] = None,
+    rtl: Annotated[bool, Option("--rtl", help="Run what is accepted on the RTL, too.")] = False,
+    save: Annotated[
+        Path | None,
+        Option(
+            help="Where to write the inputs on which a wrong answer is wrong: .npz.",
+            callback=written(".npz"),
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Judge an answer to a task: proven equal for every input, and how many cycles it takes.
+
+    Nothing of an answer is executed here. Exit code 1 if it is not accepted.
+
+    Example: vtaops judge tiny/first --start first.txt && vtaops judge tiny/first first.txt
+    """
+    from vtaops.explore.judge import Judge, find_task, read_answer
+
+    if not (list_ or task):
+        raise ArgumentError("give a task, or --list")
+    if list_:
+        _show_tasks(task, as_json)
+        return
+    found = find_task(task)
+    if start is not None:
+        write_file(start, found.compiled.disassemble().encode())
+    if answer is None:
+        _show_task(found, as_json)
+        return
+    with progress_bar(f"judge {answer.name}"):
+        verdict = Judge(found)(read_answer(answer), rtl=rtl)
+    if save is not None:
+        _save(save, dict(verdict.counterexample))
+    show(verdict.as_dict(), as_json, str(verdict))
+    raise typer.Exit(not verdict.accepted)
+
+
+def _show_tasks(start: str, as_json: bool) -> None:
+    from vtaops.explore.judge import find_task, task_names
+
+    names = [name for name in task_names() if name.startswith(start)]
+    rows = [_row(find_task(name)) for name in tracked("compile", names)]
+    columns = {"task": "", "computes": "", "compiler": ",", "bound": ",", "ratio": ".2f"}
+    show(rows, as_json, list_table("tasks", columns, (row.values() for row in rows)))
+
+
+def _show_task(task: KernelTask, as_json: bool) -> None:
+    facts = _row(task) | {"definition": repr(task.definition)}
+    text = task.compiled.disassemble()
+    buffers = text[text.index("buffers\n") : text.index("\ninstructions\n")]
+    show(facts, as_json, *(f"{key}: {value}" for key, value in facts.items()), buffers)
+
+
+def _row(task: KernelTask) -> dict[str, Any]:
+    return {
+        "task": task.name,
+        "computes": task.about,
+        "compiler": task.cycles,
+        "bound": task.bound,
+        "ratio": round(task.cycles / task.bound, 3),
+    }
+
+
+def _save(path: Path, arrays: dict[str, Any]) -> None:
+    data = io.BytesIO()
+    np.savez_compressed(data, allow_pickle=False, **arrays)
+    write_file(path, data.getvalue())

@@ -1,0 +1,305 @@
+"""Tasks of the judge: what to compute, on which hardware, in which DRAM; all of it data.
+
+A task is an operator, or a small graph of integers whose weights belong to it. The buffers of the
+compiled program are its DRAM layout, and the compiler's cycles are what an answer competes with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+import vtaops.ops as ops
+from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
+from vtaops.compiler.driver import compile, settled
+from vtaops.graph import (
+    Add,
+    Convolution,
+    Dense,
+    Graph,
+    Requantization,
+    Tensor,
+)
+from vtaops.machine.config import HardwareConfig
+from vtaops.network import compile_model
+from vtaops.ops import AvgPool2d, BatchMatmul, Conv2d, Conv2dTranspose, Gemm, MaxPool2d, Operator
+from vtaops.program import Buffer, Program, Role
+from vtaops.program.region import Region
+from vtaops.program.timing.parameters import TimingParameters
+from vtaops.proof.tasks import ProofTask, launch_task, operator_task
+from vtaops.schedule import Tiling, blocked_shape
+from vtaops.schedule.candidates import TilingList, computed_cycles
+from vtaops.schedule.workloads import find
+
+
+@dataclass(frozen=True, eq=False)
+class KernelTask:
+    """Something to compute with as few cycles as possible.
+
+    Attributes
+    ----------
+    name : str
+        For example ``"pynq/resnet18.C2"``.
+    config : HardwareConfig
+        The hardware.
+    definition : Operator or Graph
+        What to compute. The weights of a graph are part of the task, those of an operator are
+        arguments.
+    """
+
+    name: str
+    config: HardwareConfig
+    definition: Operator | Graph
+
+    @cached_property
+    def region(self) -> Region | None:
+        """The compiled launch of a graph; None for an operator.
+
+        Raises
+        ------
+        UnsupportedError
+            If the graph is not one launch.
+        """
+        if isinstance(self.definition, Operator):
+            return None
+        model = compile_model(self.definition, self.config, prove=False, check=False)
+        if len(model.regions) != 1 or len(model.stages) != 1:
+            raise UnsupportedError(f"{self.name} is {len(model.stages)} stages; a task is one")
+        return model.regions[0]
+
+    @cached_property
+    def compiled(self) -> Program:
+        """The compiler's answer, without records."""
+        if self.region is not None:
+            program = self.region.program
+        else:
+            program = compile(self.definition, self.config, prove=False)  # type: ignore[arg-type]
+        return replace(program, metadata={}, operators=())
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The DRAM that every answer gets."""
+        return self.compiled.buffers
+
+    @cached_property
+    def cycles(self) -> int:
+        """The cycles of the compiler's program."""
+        return self.compiled.cycles()
+
+    def tiled(self, tiling: Tiling) -> Program:
+        """Return the program of a tiling.
+
+        Raises
+        ------
+        ScheduleError
+            If the task is a graph, or the tiling does not fit.
+        """
+        if not isinstance(self.definition, Operator):
+            raise ScheduleError(
+                f"{self.name} is a graph of several operators; a tiling answers a task of one "
+                "operator. Answer with a stream or a schedule"
+            )
+        return compile(self.definition, self.config, tiling, prove=False, verify=False)
+
+    def obligation(self, program: Program) -> ProofTask:
+        """Return what is to be proven of a program with the buffers of this task."""
+        if self.region is None:
+            return operator_task(program, self.definition)
+        assert isinstance(self.definition, Graph)
+        return launch_task(self.definition, replace(self.region, program=program))
+
+    @cached_property
+    def bound(self) -> int:
+        """A lower bound on the cycles.
+
+        Of an operator, that of any tiling (`TilingList.least_cycles`). Of a graph, the products
+        and passes of its operators one after the other, or the arguments once over the port,
+        whichever is more; results within the launch may stay on the chip.
+        """
+        if self.region is None:
+            assert isinstance(self.definition, Operator)
+            own = settled(self.definition, self.config)
+            return TilingList(own, self.config).least_cycles(self.config)
+        port = TimingParameters().port_width(self.config)
+        read, written = (
+            sum(b.nbytes for b in self.buffers if b.role in roles) / port
+            for roles in ({Role.INPUT, Role.PARAMETER, Role.CONSTANT}, {Role.OUTPUT})
+        )
+        return int(max(read, written, sum(map(self._computed, self._operators()))))
+
+    def _operators(self) -> Iterator[Operator]:
+        assert self.region is not None
+        for record in self.region.program.operators:
+            yield getattr(ops, record.kind)(**record.parameters)
+
+    def _computed(self, op: Operator) -> Any:
+        own = settled(op, self.config)
+        return computed_cycles(blocked_shape(own, self.config), self.config, 1, least=True)
+
+    @property
+    def about(self) -> str:
+        """The definition in a line."""
+        if isinstance(self.definition, Operator):
+            return self.definition.summary
+        return " > ".join(node.op.kind for node in self.definition.nodes)
+
+
+# ----------------------------------------------------------------------------------- graphs
+
+
+class _Net:
+    """Grows a graph with seeded weights."""
+
+    def __init__(self, *shape: int) -> None:
+        self.rng, self.graph = np.random.default_rng(61), Graph("task")
+        self.x = self.graph.input("data", shape)
+
+    def convolve(
+        self,
+        channels: int,
+        kernel: int,
+        *others: Tensor,
+        groups: int = 1,
+        stride: int = 1,
+        free: bool = False,
+    ) -> Tensor:
+        """Apply a convolution; with another tensor, add that before the clip."""
+        inputs = self.x.shape[1] // groups
+        weight = self.rng.integers(-64, 65, (channels, inputs, kernel, kernel)).astype(np.int8)
+        bias = self.rng.integers(-4000, 4001, channels).astype(np.int32)
+        shift = 6 + (inputs * kernel * kernel).bit_length() // 2
+        scaling = Requantization(1, shift, 0, (0, 127))
+        if free:
+            multiplier = self.rng.integers(1 << 15, 1 << 16, channels)
+            scaling = Requantization(multiplier, shift + 16, 0, (0, 127))
+        factor = 1 << shift if others else None
+        sides = (stride, stride), (kernel // 2,) * 4, (1, 1)
+        op = Convolution(weight, bias, scaling, *sides, groups, factor)
+        self.x = self.graph.add(op, self.x, *others)
+        return self.x
+
+    def finished(self) -> Graph:
+        self.graph.output(self.x)
+        return self.graph
+
+
+def _pair() -> Graph:
+    net = _Net(1, 32, 14, 14)
+    net.convolve(32, 1, free=True)
+    net.convolve(32, 3, groups=32, free=True)
+    return net.finished()
+
+
+def _basic_block() -> Graph:
+    net = _Net(1, 32, 14, 14)
+    data = net.x
+    net.convolve(32, 3)
+    net.convolve(32, 3, data)
+    return net.finished()
+
+
+def _bottleneck() -> Graph:
+    net = _Net(1, 64, 14, 14)
+    data = net.x
+    net.convolve(16, 1, free=True)
+    net.convolve(16, 3, free=True)
+    net.convolve(64, 1, data, free=True)
+    return net.finished()
+
+
+def _inverted_residual() -> Graph:
+    net = _Net(1, 16, 14, 14)
+    data = net.x
+    net.convolve(96, 1, free=True)
+    net.convolve(96, 3, groups=96, free=True)
+    net.convolve(16, 1, data, free=True)
+    return net.finished()
+
+
+def _residual_sum() -> Graph:
+    graph = Graph("task")
+    first, second = (graph.input(name, (1, 64, 14, 14)) for name in ("first", "second"))
+    graph.output(graph.add(Add((1, 1), Requantization(1, 1, 0, (0, 127))), first, second))
+    return graph
+
+
+def _attention_head() -> Graph:
+    """Return a head over learned keys and values: queries, scores of the keys, sums of values."""
+    net = _Net(32, 64)
+    for outputs, inputs in ((32, 64), (48, 32), (64, 48)):
+        weight = net.rng.integers(-64, 65, (outputs, inputs)).astype(np.int8)
+        net.x = net.graph.add(Dense(weight, None, Requantization(1, 10, 0, (0, 127))), net.x)
+    return net.finished()
+
+
+# ------------------------------------------------------------------------------------- list
+
+_SMALL = {"in_channels": 32, "out_channels": 32, "height": 14, "width": 14, "shift": 8}
+RELU = (0, 127)
+
+
+def _layer(name: str) -> Operator:
+    return find(name).op
+
+
+def _conv(kernel: int = 3, padding: int = 1, **more: Any) -> Callable[[], Operator]:
+    return lambda: Conv2d(kernel=kernel, padding=padding, **{**_SMALL, "clip": RELU, **more})
+
+
+_DEFINITIONS: dict[str, Callable[[], Operator | Graph]] = {
+    "tiny/first": lambda: Gemm(m=1, n=8, k=8, shift=4),
+    "tiny/gemm": lambda: Gemm(m=8, n=32, k=32, shift=6, clip=RELU),
+    "tiny/conv2d": _conv(in_channels=16, out_channels=16, height=8, width=8),
+    "tiny/max_pool": lambda: MaxPool2d(channels=16, height=8, width=8, kernel=2, strides=2),
+    "pynq/gemm": lambda: Gemm(m=32, n=128, k=256, shift=8, clip=RELU),
+    "pynq/batch_matmul": lambda: BatchMatmul(batch=4, m=16, n=32, k=32, shift=6),
+    **{f"pynq/resnet18.C{n}": partial(_layer, f"resnet18.C{n}") for n in range(2, 12)},
+    "pynq/strided": _conv(strides=2),
+    "pynq/dilated": _conv(dilation=2, padding=2),
+    "pynq/grouped": _conv(groups=2),
+    "pynq/transposed": lambda: Conv2dTranspose(
+        in_channels=32, out_channels=32, height=7, width=7, kernel=4, strides=2, padding=1, shift=8
+    ),
+    "pynq/depthwise": _conv(groups=32),
+    "pynq/max_pool": lambda: MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2,
+                                       padding=1),
+    "pynq/avg_pool": lambda: AvgPool2d(channels=32, height=14, width=14, kernel=2, strides=2),
+    "pynq/residual_sum": _residual_sum,
+    "pynq/basic_block": _basic_block,
+    "pynq_ext/attention_scores": lambda: BatchMatmul(batch=4, m=32, n=32, k=64, shift=9),
+    "pynq_ext/conv2d": _conv(),
+    "pynq_ext/depthwise": _conv(groups=32),
+    "pynq_ext/max_pool": lambda: MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2,
+                                           padding=1),
+    "pynq_ext/scales": _conv(bias=True, scales=True, shift=0),
+    "pynq_ext/fused_pair": _pair,
+    "pynq_ext/bottleneck": _bottleneck,
+    "pynq_ext/inverted_residual": _inverted_residual,
+    "pynq_ext/attention_head": _attention_head,
+    "pynq_512/gemm": lambda: Gemm(m=32, n=128, k=256, shift=8, clip=RELU),
+    "pynq_512/conv2d": _conv(),
+}  # fmt: skip
+
+
+def task_names() -> list[str]:
+    """Return the names of all tasks."""
+    return [*_DEFINITIONS]
+
+
+def find_task(name: str) -> KernelTask:
+    """Return a task by its name; the part before the slash is its configuration.
+
+    Raises
+    ------
+    ShapeError
+        If there is none of that name; the message lists similar ones.
+    """
+    if name not in _DEFINITIONS:
+        near = ", ".join(get_close_matches(name, _DEFINITIONS, 3, 0.3)) or ", ".join(_DEFINITIONS)
+        raise ShapeError(f"no task {name!r}; there are {near}: see vtaops judge --list")
+    return KernelTask(name, HardwareConfig.load(name.partition("/")[0]), _DEFINITIONS[name]())

@@ -1,0 +1,233 @@
+"""Verdicts: what an answer is worth, decided by proof.
+
+The questions are asked in order, and the first *no* ends them: is it a program for this task
+(*parsed*), is it safe on every device (*verified*), does it compute the task for every input
+(*proven*), and in how many cycles, which the timing model knows exactly.
+
+An answer is proven if its form is that of a program that was proven before
+(`vtaops.proof.congruence`): most candidates of a search differ in order and places only. Otherwise
+it runs on a few inputs, which refute most wrong ones, and then `vtaops.proof` decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from vtaops.base.errors import ProgramError, VTAError
+from vtaops.base.shapes import Array
+from vtaops.explore.judge.answers import Answer, Schedule, kind_of, program_of
+from vtaops.explore.judge.tasks import KernelTask, find_task
+from vtaops.program import Program
+from vtaops.proof.congruence import Forms
+from vtaops.proof.counterexamples import Examples
+from vtaops.proof.prover import proven
+from vtaops.runtime import LoadedProgram
+from vtaops.runtime.tsim import Tsim
+from vtaops.schedule import Tiling
+
+Stage = Literal["parsed", "verified", "proven"]
+SAMPLES = range(3)
+"""The inputs that an answer runs on before it is proven."""
+LIMITS = {"instructions": (16, 1 << 10), "executions": (16, 1 << 20), "bytes moved": (16, 1 << 20)}
+"""An answer may have so many times what the compiler's has, and so many more."""
+KEPT = 1 << 16
+"""Verdicts that a judge keeps."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of one answer.
+
+    Attributes
+    ----------
+    task, kind : str
+        The task, and what the answer is: a tiling, a schedule, a stream or a program.
+    accepted : bool
+        Whether it computes the task, for every input.
+    failed : "parsed", "verified", "proven" or ""
+        The first question whose answer is no.
+    reason : str
+        Why; if accepted, how it was proven.
+    cycles : int
+        Cycles of an accepted answer.
+    compiler, bound : int
+        Cycles of the compiler's program, and the lower bound of the task.
+    rtl : int
+        Cycles of the RTL, if that was asked for; otherwise 0.
+    counterexample : mapping of str to ndarray
+        Inputs on which a wrong answer was seen to be wrong; empty if none were found.
+    error : Exception or None
+        What was raised.
+    """
+
+    task: str
+    kind: str
+    accepted: bool
+    failed: Stage | Literal[""]
+    reason: str
+    cycles: int = 0
+    compiler: int = 0
+    bound: int = 0
+    rtl: int = 0
+    counterexample: Mapping[str, Array] = field(default_factory=dict, repr=False, compare=False)
+    error: Exception | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def gain(self) -> float:
+        """By how much it is faster than the compiler's program: 0.03 is 3 %; 0 if refused."""
+        return self.compiler / self.cycles - 1 if self.accepted else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data, ready for JSON, without arrays."""
+        hidden = "counterexample", "error"
+        return {key: value for key, value in vars(self).items() if key not in hidden}
+
+    def __str__(self) -> str:
+        """Return a line or two."""
+        if not self.accepted:
+            return f"{self.task}: not {self.failed}: {self.reason}"
+        rtl = f", {self.rtl:,} on the RTL" if self.rtl else ""
+        return (
+            f"{self.task}: accepted ({self.reason})\n{self.cycles:,} cycles{rtl}; the compiler's "
+            f"program has {self.compiler:,} ({self.gain:+.1%}), the bound is {self.bound:,}"
+        )
+
+
+class Judge:
+    """Judges answers to one task; equal answers get equal verdicts, from a cache.
+
+    Parameters
+    ----------
+    task : KernelTask or str
+        The task, or its name.
+
+    Examples
+    --------
+    >>> from vtaops.explore.judge import Judge
+    >>> judge = Judge("tiny/gemm")
+    >>> judge(judge.task.compiled.disassemble()).accepted
+    True
+    """
+
+    def __init__(self, task: KernelTask | str) -> None:
+        self.task = find_task(task) if isinstance(task, str) else task
+        self._forms = Forms(secrets.token_bytes(64))  # whoever answers must not know it
+        self._proven: set[bytes] = set()
+        self._verdicts: dict[bytes, Verdict] = {}
+
+    def __call__(self, answer: Answer, *, rtl: bool = False) -> Verdict:
+        """Return the verdict on an answer; never raises for what an answer holds.
+
+        Parameters
+        ----------
+        answer : Tiling, Schedule, Program or str
+            The answer; str is the text of an instruction stream.
+        rtl : bool
+            Whether to run an accepted answer on the RTL, too.
+        """
+        key = _digest(answer, rtl)
+        if key not in self._verdicts:
+            while len(self._verdicts) >= KEPT:
+                del self._verdicts[next(iter(self._verdicts))]
+            self._verdicts[key] = self._judged(answer, rtl)
+        return self._verdicts[key]
+
+    def _judged(self, answer: Answer, rtl: bool) -> Verdict:
+        stage: Stage = "parsed"
+        try:
+            program = program_of(self.task, answer)
+            self._check_size(program)
+            stage = "verified"
+            program.verify()
+            stage = "proven"
+            how = self._prove(program)
+            cycles = program.cycles()
+            found = self._on_rtl(program) if rtl else 0
+        except _Different as different:
+            return self._verdict(answer, stage, str(different), counterexample=different.arrays)
+        except VTAError as error:
+            shown = getattr(error, "counterexample", None) or {}
+            return self._verdict(answer, stage, str(error), counterexample=shown, error=error)
+        return self._verdict(answer, "", how, cycles=cycles, rtl=found)
+
+    def _verdict(self, answer: Answer, failed: Any, reason: str, **more: Any) -> Verdict:
+        task = self.task
+        more |= {"compiler": task.cycles, "bound": task.bound}
+        return Verdict(task.name, kind_of(answer), not failed, failed, reason, **more)
+
+    def _check_size(self, program: Program) -> None:
+        for (name, size), most in zip(_sizes(program), self._most, strict=True):
+            if size > most:
+                raise ProgramError(f"it has {size:,} {name}; up to {most:,} are judged")
+
+    @cached_property
+    def _most(self) -> list[int]:
+        sizes = dict(_sizes(self.task.compiled))
+        return [factor * sizes[name] + more for name, (factor, more) in LIMITS.items()]
+
+    @cached_property
+    def _examples(self) -> Examples:
+        return Examples(self.task.obligation(self.task.compiled), 0)
+
+    def _prove(self, program: Program) -> str:
+        """Return how a verified program is proven; raises VTAError if it is not."""
+        form = self._forms.of(program)
+        if form in self._proven:
+            return "it does to the same tiles what a proven program does"
+        different = self._examples.difference(program, SAMPLES)
+        if different is not None:
+            raise _Different(different)
+        proof = proven(self.task.obligation(program), None, None)
+        proof.require()
+        self._proven.add(form)
+        return "proven for every input"
+
+    def _on_rtl(self, program: Program) -> int:
+        """Run a program on the RTL with the first inputs; return its cycles."""
+        task = self.task.obligation(program)
+        given = [argument(self._examples[0][0][tensor]) for _, tensor, _, argument in task.inputs]
+        with (
+            closing(Tsim(program.config)) as device,
+            LoadedProgram(program, device, task.parameters) as loaded,
+        ):
+            loaded.run(*given)
+            return int(device.performance().cycles)
+
+
+class _Different(VTAError):
+    """An answer that gives another result on some inputs."""
+
+    def __init__(self, found: Any) -> None:
+        place = "".join(f"[{index}]" for index in found.element)
+        super().__init__(
+            f"{found.result}{place} is {found.found} and should be {found.wanted}, for the inputs "
+            "in the counterexample"
+        )
+        self.arrays = found.arrays
+
+
+def _sizes(program: Program) -> Iterator[tuple[str, int]]:
+    """Yield the sizes of a program in the order of `LIMITS`; counting needs few instructions."""
+    yield "instructions", len(program)
+    counts = program.stats().as_dict()
+    yield "executions", counts["gemm_counter"] + counts["alu_counter"]
+    yield "bytes moved", sum(count for name, count in counts.items() if name.endswith("nbytes"))
+
+
+def _digest(answer: Answer, rtl: bool) -> bytes:
+    digest = hashlib.sha256(f"{kind_of(answer)} {rtl} ".encode())
+    if isinstance(answer, Program):
+        for part in (answer.instructions, answer.relocations, answer.micro_ops):
+            digest.update(f"{part.shape}".encode() + part.tobytes())
+        digest.update(repr((answer.config.fingerprint, *map(vars, answer.buffers))).encode())
+    elif isinstance(answer, Tiling | Schedule):
+        digest.update(repr(answer).encode())
+    else:
+        digest.update(answer.encode(errors="surrogatepass"))
+    return digest.digest()
