@@ -42,7 +42,15 @@ WITH_TVM = {
     "vtaops.ops.declarations",
     *(
         f"vtaops.schedule.{name}"
-        for name in ("arguments", "checks", "flatten", "intrinsics", "operators", "steps")
+        for name in (
+            "arguments",
+            "checks",
+            "explained",
+            "flatten",
+            "intrinsics",
+            "operators",
+            "steps",
+        )
     ),
     "vtaops.lowering.tree.tir",
     "vtaops.compiler.schedules",

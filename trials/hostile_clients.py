@@ -64,7 +64,7 @@ OPERATIONS = {
     "read": ["buffer", "offset", "nbytes"],
     "fill": ["buffer", "sha256", "nbytes"],
     "keep": ["buffer", "sha256", "nbytes"],
-    "launch": ["address", "count", "timeout"],
+    "launch": ["address", "count", "timeout", "pinned", "since"],
     "stats": [],
     "performance": [],
     "reset_stats": [],

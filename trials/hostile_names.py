@@ -53,7 +53,8 @@ from vtaops import HardwareConfig, cli
 from vtaops.base.data import data_directory
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.board.catalogue import Entry
-from vtaops.cli.evaluate import _page
+from vtaops.cli.evaluate import worst_page
+from vtaops.cli.start_page import Findings, page
 from vtaops.hardware.registers import RegisterMap
 from vtaops.hardware.vivado import write_design
 from vtaops.machine.config import ISA_VERSION
@@ -61,6 +62,7 @@ from vtaops.model import Model, artefact
 from vtaops.model.export.bundle import bundle_files
 from vtaops.program import file_format
 from vtaops.program.timing.interactive import interactive
+from vtaops.quantization.costs import Cost
 from vtaops.quantization.datasets import Case
 from vtaops.quantization.evaluation import Accuracy, JudgedSample
 from vtaops.report.exploration import exploration_page
@@ -300,7 +302,15 @@ def _evaluation_page(name: str) -> str:
     case = Case(f"{name}/{name}", dict, None, None)
     worst = JudgedSample(case, {}, {"label": name, "answer": name}, 1.0)
     with patch("vtaops.cli.evaluate._picture", lambda _: ""):
-        return _page(name, Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst]))
+        return worst_page(name, Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst]))
+
+
+def _start_page(name: str) -> str:
+    made = named(name)
+    found = Findings(Path(name), name, {"inputs": name}, commands=[f"vtaops run {name}"])
+    found.model, found.report = made, made.report()
+    found.costs = [Cost(name, name, 1.0, 1.0, name)]
+    return page(found)
 
 
 PAGES: dict[str, Callable[[str], str]] = {
@@ -310,6 +320,7 @@ PAGES: dict[str, Callable[[str], str]] = {
     "timeline": _timeline_page,
     "exploration": _exploration_page,
     "evaluation": _evaluation_page,
+    "start": _start_page,
 }
 """All HTML that has names."""
 

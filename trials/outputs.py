@@ -58,6 +58,7 @@ FOLDERS = {
     "demo --no-open --output": "--force",
     "export network.vtam --output": "--force",
     "hardware write --output": "--force",
+    "start float.onnx --data x.npz --no-open --output": "--force",
     "course check --new": "",
 }
 """Each option that names a folder to write, and the option that lets it replace files."""
@@ -76,7 +77,7 @@ ROOT_ONLY = ("read-only file", "file of another user", "folder of another user",
 
 READ = {
     *("x.npy", "float.onnx", "network.onnx", "network.vtam", "program.vta", "program.asm"),
-    *("store.db", "x.bit"),
+    *("store.db", "x.bit", "x.npz"),
 }
 """Files that commands read."""
 
@@ -120,6 +121,8 @@ def _make_input(name: str) -> None:
         onnx.save(b.model(), name)
     elif name == "x.npy":
         np.save(name, np.ones((2, 3, 8, 8), np.float32))
+    elif name == "x.npz":
+        np.savez(name, x=np.ones((2, 3, 8, 8), np.float32))
     elif name == "photos":
         for number in range(2):
             Path(name, str(number)).mkdir(parents=True)

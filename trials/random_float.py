@@ -42,7 +42,11 @@ def network(seed: int) -> tuple[Any, np.ndarray[Any, Any]]:
         x = b.gemm(x, channels, 10)
     b.output(x)
     images = rng.standard_normal((6 * batch, 3, SIZE, SIZE)) * 2.0 ** rng.integers(-3, 4)
-    return b.model(), images.astype(np.float32)
+    model = b.model()
+    if seed % 2:  # as exporters of TensorFlow do
+        for node in model.graph.node:
+            node.name = node.output[0]
+    return model, images.astype(np.float32)
 
 
 def _conv(b: Any, rng: Any, x: str, channels: int) -> str:

@@ -49,6 +49,7 @@ from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.model.artefact import dumps, loads
 from vtaops.network.functions import functions_as_tables
+from vtaops.runtime import Fsim
 
 LARGEST = 4096
 """Scalars of an image: larger ones are not grown further."""
@@ -588,22 +589,25 @@ def random_inputs(graph: Graph, seed: int) -> list[np.ndarray]:
     ]
 
 
-def check(graph: Graph, seed: int, config: str | HardwareConfig) -> Model:
+def check(graph: Graph, seed: int, config: str | HardwareConfig, *, pinned: bool = False) -> Model:
     """Compile a network, compare what its file computes with the executor, and return it.
 
     Where plain hardware multiplies with the nearest factors, which the plan tells, the graph is
-    that of the model.
+    that of the model. With `pinned`, weights stay on the chip between three runs.
     """
-    arrays = random_inputs(graph, seed)
-    model = vtaops.compile_model(graph, config)
-    found = loads(dumps(model)).run(*arrays)
+    model = vtaops.compile_model(graph, config, pin_weights=pinned)
     near = any("but for a step or two" in row.reason for row in model.plan)
-    expected = evaluate(model.graph if near else graph, *arrays)
-    found = found if isinstance(found, tuple) else (found,)
-    assert len(found) == len(expected)
-    for tensor, a, b in zip(graph.outputs, found, expected, strict=True):
-        assert a.dtype == b.dtype
-        assert np.array_equal(a, b), tensor.name
+    meant, read = model.graph if near else graph, loads(dumps(model))
+    with Fsim(model.config) as device, vtaops.Session(device) as session:
+        for run in range(3 if pinned else 1):
+            arrays = random_inputs(graph, seed + run)
+            found = read.run(*arrays, session=session)
+            found = found if isinstance(found, tuple) else (found,)
+            expected = evaluate(meant, *arrays)
+            assert len(found) == len(expected)
+            for tensor, a, b in zip(graph.outputs, found, expected, strict=True):
+                assert a.dtype == b.dtype
+                assert np.array_equal(a, b), (tensor.name, run)
     if model.config.has(Extension.TABLE):
         graph = functions_as_tables(graph)  # what a table holds is no operator of its own
     parts = (row.name.split(":part")[0] for row in model.plan)
@@ -620,18 +624,20 @@ def trial(case: str) -> Result:
     """Compile, verify, run and compare one network: ``free pynq/7``.
 
     With free scales the configuration has all extensions that its geometry allows; wide networks
-    have gates, PReLUs and moved pixels, too.
+    have gates, PReLUs and moved pixels, too; of pinned ones weights stay on the chip.
     """
     row, seed = case.split("/")
     kind, name = row.split()
     config = HardwareConfig.load(name)
-    if kind == "free":
+    free = kind in ("free", "pinned")
+    if free:
         config = replace(config, extensions=tuple(Extension))
-    graph = random_graph(int(seed), free=kind == "free", wide=kind == "wide")
+    graph = random_graph(int(seed), free=free, wide=kind == "wide")
     counts = {"networks": 1, "operators": len(graph.nodes)}
-    model = check(graph, int(seed), config)
+    model = check(graph, int(seed), config, pinned=kind == "pinned")
     on_vta = sum(step.where == "vta" for step in model.plan)
-    return result(row, **counts, on_vta=on_vta)
+    loads = sum(program.pinned for program in model.programs)
+    return result(row, **counts, on_vta=on_vta, pinned_loads=loads)
 
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18")
@@ -639,7 +645,7 @@ CAMPAIGN = Campaign(
     lambda count: [
         f"{kind} {config}/{seed}"
         for seed in range(count)
-        for kind in ("plain", "free", "wide")
+        for kind in ("plain", "free", "wide", "pinned")
         for config in CONFIGS
     ],
     trial,

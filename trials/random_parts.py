@@ -4,7 +4,8 @@ Each network is a chain of parts, each of which once ended `vtaops.quantize` in 
 wrote a file that did not load, or lost its values: biases that several products share or that are
 rows, outputs of rank 0 and 1, ranks 1 to 5, channels whose weights are almost 0 beside a large
 bias, attention under masks of any depth, RMS norms of large tokens, pictures NHWC, constants of
-float16 and float64, shapes of no elements, and names that a quantiser would invent itself.
+float16 and float64, shapes of no elements, names that a quantiser would invent itself, padded and
+cut channels, slopes of each channel, sizes of other than whole factors, and subgraphs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import warnings
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, helper
 
 import vtaops
+from trials.campaign import Campaign, Result, result
 from trials.onnx_models import Builder
 from vtaops.graph.probe import Probe
 
@@ -48,6 +51,8 @@ class _Named(Builder):
         name = f"{taken}{ends[int(self.rng.integers(len(ends)))]}"
         if name not in known:
             self.nodes[-1].output[0] = name
+        if self.rng.integers(2):
+            self.nodes[0].name = self.nodes[-1].output[0]
         return self.nodes[-1].output[0]
 
 
@@ -128,7 +133,74 @@ def _halves(b: Any, rng: Any, x: str, data: Any) -> str:
     return str(b.add("Mul", x, b.add("Cast", factor, to=1)))
 
 
-IMAGES = (_shared, _dead, _pyramid, _halves, _shared, _dead)
+def _wider(b: Any, rng: Any, x: str, data: Any) -> str:
+    """More channels, of a number, beside a branch that is added, as in BlazeFace."""
+    more = int(rng.integers(1, 9))
+    number = b.constant(np.float32(rng.choice([0.0, 0.0, 0.5])))
+    padded = b.add("Pad", x, b.constant(np.array([0, 0, 0, 0, 0, more, 0, 0])), number)
+    y = b.add("Add", b.conv(x, FEATURES, FEATURES + more), padded)
+    return str(b.conv(b.add("Relu", y), FEATURES + more, FEATURES, kernel=1))
+
+
+def _bounded(b: Any, rng: Any, x: str, data: Any) -> str:
+    """An extremum with a number behind a leaky activation, as Keras writes it."""
+    kind, bound = [("Max", -0.2), ("Min", 0.8)][int(rng.integers(2))]
+    value = b.constant(np.full([(), (1,), (1, 1, 1, 1)][int(rng.integers(3))], bound, np.float32))
+    y = b.add("LeakyRelu", b.conv(x, FEATURES, FEATURES), alpha=0.2)
+    return str(
+        b.conv(b.add(kind, *((y, value) if rng.integers(2) else (value, y))), FEATURES, FEATURES)
+    )
+
+
+def _each_slope(b: Any, rng: Any, x: str, data: Any) -> str:
+    """A PReLU, some of whose slopes are below 0."""
+    slopes = b.constant(rng.uniform(-1.5, 1.5, (FEATURES, 1, 1)).astype(np.float32))
+    return str(b.conv(b.add("PRelu", b.conv(x, FEATURES, FEATURES), slopes), FEATURES, FEATURES))
+
+
+def _slices(b: Any, rng: Any, x: str, data: Any) -> str:
+    """Channels cut within blocks, computed on, and joined in another order."""
+    at = int(rng.integers(1, FEATURES))
+    ends = [(0, at), (at, FEATURES)]
+    parts = [b.add("Slice", x, *(b.constant(np.array([v])) for v in (*span, 1))) for span in ends]
+    left = b.conv(parts[0], at, at, relu=True)
+    return str(b.conv(b.add("Concat", parts[1], left, axis=1), FEATURES, FEATURES))
+
+
+def _other_size(b: Any, rng: Any, x: str, data: Any) -> str:
+    """Images resized by other than whole factors, and back."""
+    size = int(rng.integers(5, 15))
+    mode = str(rng.choice(["nearest", "linear"]))
+    for shape in (size, SIDE):
+        sizes = b.constant(np.array([_batch(b), FEATURES, shape, shape]))
+        x = b.conv(b.add("Resize", x, "", "", sizes, mode=mode), FEATURES, FEATURES)
+    return str(x)
+
+
+def _batch(b: Any) -> int:
+    return int(b.inputs[0].type.tensor_type.shape.dim[0].dim_value)
+
+
+def _either(b: Any, rng: Any, x: str, data: Any) -> str:
+    """One of two branches, which read a tensor from outside; numbers decide."""
+    y = b.conv(x, FEATURES, FEATURES)
+    total = b.add("ReduceSum", y, keepdims=0)
+    large = b.add("GreaterOrEqual", total, b.constant(np.float32(0)))
+    factor, shape = b.constant(np.float32(0.5)), [_batch(b), FEATURES, SIDE, SIDE]
+    graphs = []
+    for kind in ("Mul", "Add"):
+        name = f"{kind}{len(b.nodes)}_inside"
+        node = helper.make_node(kind, [y, factor], [name])
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        graphs.append(helper.make_graph([node], kind, [], [value]))
+    chosen = b.add("If", large, then_branch=graphs[0], else_branch=graphs[1])
+    return str(b.conv(chosen, FEATURES, FEATURES))
+
+
+IMAGES = (
+    *(_shared, _dead, _pyramid, _halves, _wider, _bounded, _each_slope, _slices, _other_size),
+    _either,
+)
 
 
 # ------------------------------------------------------------------------------- tokens
@@ -247,8 +319,10 @@ def _end(b: Any, rng: Any, x: str) -> None:
 # ------------------------------------------------------------------------------- judge
 
 
-def check(seed: int, scales: str = "pow2", **options: Any) -> dict[str, Any]:
-    """Quantise a network and hold the file against float.
+def check(
+    seed: int, scales: str = "pow2", config: str | None = None, **options: Any
+) -> dict[str, Any]:
+    """Quantise a network and hold the file against float; compile and run it for a configuration.
 
     Returns
     -------
@@ -274,7 +348,42 @@ def check(seed: int, scales: str = "pow2", **options: Any) -> dict[str, Any]:
     figures = {
         name: _decibels([(one[name], two[name]) for one, two in pairs]) for name in pairs[0][0]
     }
+    if config is not None:
+        said += _compiled(file, samples[0], config)
     return {"dB": figures, "refused": "", "error": "; ".join(said)}
+
+
+def _compiled(file: Any, sample: dict[str, Any], config: str) -> list[str]:
+    """Compile and run a file; return what is wrong with the model."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            model = vtaops.compile_model(file, config)
+        except vtaops.VTAError as error:
+            stays_float = all(node.op_type != "QuantizeLinear" for node in file.graph.node)
+            return [] if stays_float else [f"compile: {error}"]
+    found, expected = (
+        values if isinstance(values, tuple) else (values,)
+        for values in (model.run(**sample), model.reference(**sample))
+    )
+    same = all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
+    return [] if same else ["the device differs from the reference"]
+
+
+def trial(case: str) -> Result:
+    """Quantise, compile, run and compare one network: ``free/7``."""
+    scales, seed = case.split("/")
+    config = {"free": "pynq_ext", "pow2": "pynq"}[scales]
+    found = check(int(seed), scales, config, equalization=int(seed) % 2 == 1)
+    error = found["error"] or found["refused"]
+    return result(scales, error, networks=1, right=not error)
+
+
+CAMPAIGN = Campaign(
+    lambda count: [f"{scales}/{seed}" for seed in range(count) for scales in ("free", "pow2")],
+    trial,
+    count=200,
+)
 
 
 def _decibels(pairs: Any) -> float:

@@ -78,6 +78,14 @@ BLOCK_PORT_A = re.compile("(DOP?|DIP?|ADDR|EN|WE|REGCE|RSTRAM|RSTREG)A")
 DSP_P, DSP_M, DSP_COMBINATIONAL, DSP_CASCADE, DSP_C = 0.434, 2.305, 4.0, 1.65, 1.82
 DSP_SETUP = {"B": 0.45, "D": 1.626}
 DSP_A, DSP_A_TO_AD, DSP_A_TO_M = 0.362, 1.756, 1.93
+DSP_INSIDE = {1: 1e3 / 464.25, 0: 1e3 / 257.47}
+"""Periods by MREG of a DSP block whose inputs and product are registered: FMAX and
+FMAX_MULT_NOMREG of grade -1, AMD DS187, table "DSP48E1 Switching Characteristics"."""
+
+UNCERTAINTY, SKEW = 0.111, 0.148
+CROSSING_UNCERTAINTY, CROSSING_SKEW = 0.189, 0.342
+"""What a period loses to jitter and to the difference of two clock paths: the largest of the setup
+paths in the reports of `PUBLISHED`, within a clock, and between two clocks of one PLL."""
 
 Arc = tuple[int, float, bool]  # from a net, delay of the cell, whether the net is one of the fabric
 
@@ -107,6 +115,10 @@ class Timing:
         self, module: dict[str, Any], launch: int | None = None, capture: int | None = None
     ) -> None:
         self.launch, self.capture = launch, capture
+        self.lost = UNCERTAINTY + SKEW
+        if launch != capture:
+            self.lost = CROSSING_UNCERTAINTY + CROSSING_SKEW
+        self.inside: dict[str, float] = {}
         self.loads: defaultdict[int, int] = defaultdict(int)
         self.starts: dict[int, float] = {}
         self.ends: list[End] = []
@@ -225,6 +237,8 @@ class Timing:
                 self.arcs[net] += [(n, DSP_CASCADE, False) for n in pins.get("PCIN", ())]
                 if not _number(cell, "CREG"):
                     self.arcs[net] += [(n, DSP_C, True) for n in pins.get("C", ())]
+        if p and self.launches and self.captures and cell["parameters"]["USE_MULT"] != "NONE":
+            self.inside[name] = DSP_INSIDE[m]
         adder = cell["parameters"].get("USE_DPORT") == "TRUE" and _number(cell, "ADREG")
         a = DSP_A if _number(cell, "AREG") else DSP_A_TO_AD if adder else DSP_A_TO_M
         d = DSP_SETUP["B"] if _number(cell, "DREG") else DSP_SETUP["D"]
@@ -263,7 +277,7 @@ class Timing:
     def period(self, end: End) -> float:
         """Return the clock period that an input of a register needs, in ns."""
         self._arrive(end.net)
-        return self.arrival[end.net] + self._wire(end.net, True) + end.setup
+        return self.arrival[end.net] + self._wire(end.net, True) + end.setup + self.lost
 
     def path(self, net: int) -> Iterator[int]:
         """Yield the nets of the longest path to a net, backwards."""
@@ -286,7 +300,14 @@ class Timing:
             row = {"ns": round(ns, 2), "from": key[0], "to": key[1], "levels": len(nets) - 1,
                    "loads": [self.loads[net] for net in reversed(nets)], "ends": 0}  # fmt: skip
             rows.setdefault(key, row)["ends"] += 1
-        return list(rows.values())
+        return sorted([*rows.values(), *self._inside()], key=lambda row: -row["ns"])
+
+    def _inside(self) -> Iterator[dict[str, Any]]:
+        """Yield what the DSP blocks need between their own registers: the longest, once."""
+        if self.inside:
+            cell, ns = max(self.inside.items(), key=lambda item: item[1])
+            yield {"ns": round(ns + self.lost, 2), "from": cell, "to": f"{cell}.P", "levels": 0,
+                   "loads": [], "ends": len(self.inside)}  # fmt: skip
 
 
 def _number(cell: dict[str, Any], parameter: str) -> int:

@@ -41,6 +41,8 @@ module gemm_core
     localparam int SUM_WIDTH = PRODUCT + LEVELS + (HAS_PAIRS != 0 ? 1 : 0);
     localparam int FACTOR = PRODUCT + WGT_WIDTH + 1;
     localparam logic [PRODUCT-1:0] BIAS = PRODUCT'(1) << (PRODUCT - 1);
+    // A DSP block has one adder, between the registers M and P: what M holds has no bias yet.
+    localparam logic [PRODUCT-1:0] EARLY_BIAS = HAS_PAIRS != 0 ? '0 : BIAS;
     localparam int COLUMN_PAIRS = (BLOCK_OUT + 1) / 2;
     localparam int PAIRS = BATCH * COLUMN_PAIRS;
     // Number of inputs, summed over all pairs of outputs, whose products use DSP blocks.
@@ -77,8 +79,15 @@ module gemm_core
             automatic logic signed [INP_WIDTH-1:0] a = x[k*INP_WIDTH +: INP_WIDTH];
             automatic factor_t both = factors[k*2*PRODUCT +: FACTOR];
             multiply_packed[k*2*PRODUCT +: 2*PRODUCT] =
-                (2*PRODUCT)'(both) * (2*PRODUCT)'(a) + (2*PRODUCT)'(BIAS);
+                (2*PRODUCT)'(both) * (2*PRODUCT)'(a) + (2*PRODUCT)'(EARLY_BIAS);
         end
+    endfunction
+
+    function automatic products_t add_bias(input products_t multiplied);
+        /* verilator no_inline_task */
+        for (int k = 0; k < BLOCK_IN; k++)
+            add_bias[k*2*PRODUCT +: 2*PRODUCT] =
+                multiplied[k*2*PRODUCT +: 2*PRODUCT] + (2*PRODUCT)'(BIAS);
     endfunction
 
     function automatic products_t multiply_singly(input inp_row_t x, input wgt_row_t w0,
@@ -223,14 +232,15 @@ module gemm_core
         localparam int X = COLUMNS * INP_GROUPS / COLUMN_PAIRS * BATCH + ROW;  // its inputs
         localparam int DSP_LANES = (i + 1) * DSP_COLUMNS / PAIRS - i * DSP_COLUMNS / PAIRS;
 
+        // The lanes below DSP_LANES use DSP blocks; masked products are not built.
+        localparam products_t IN_DSP = DSP_LANES >= BLOCK_IN
+            ? '1 : (products_t'(1) << (DSP_LANES * 2 * PRODUCT)) - 1'b1;
+
         products_t multiplied, products;
         if (ALL_PACKED) begin : g_packed
             always_ff @(posedge stage_clk) if (takes[FACTORS+1])
                 multiplied <= multiply_packed(g_row[X].x, g_columns[COLUMNS].g_packed.factors);
         end else begin : g_mixed
-            // The lanes below DSP_LANES use DSP blocks; masked products are not built.
-            localparam products_t IN_DSP = DSP_LANES >= BLOCK_IN
-                ? '1 : (products_t'(1) << (DSP_LANES * 2 * PRODUCT)) - 1'b1;
             products_t in_dsp, in_luts;
             if (PACKED_MULTIPLIERS != 0) begin : g_packed
                 assign in_dsp = multiply_packed(g_row[X].x, g_columns[COLUMNS].g_packed.factors);
@@ -245,7 +255,9 @@ module gemm_core
         end
 
         if (HAS_PAIRS != 0) begin : g_product
-            always_ff @(posedge array_clk) if (takes[PRODUCTS]) products <= multiplied;
+            localparam products_t BIASED = PACKED_MULTIPLIERS != 0 ? IN_DSP : '0;
+            always_ff @(posedge array_clk) if (takes[PRODUCTS])
+                products <= (add_bias(multiplied) & BIASED) | (multiplied & ~BIASED);
         end else begin : g_same
             assign products = multiplied;
         end

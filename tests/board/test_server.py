@@ -29,6 +29,7 @@ from vtaops.board import Fault
 from vtaops.board.__main__ import main
 from vtaops.board.server import BlobCache, BoardServer, Limits
 from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
+from vtaops.graph import Convolution, Graph, Pad, Requantization
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import random_arguments
 from vtaops.runtime import LoadedProgram
@@ -49,6 +50,18 @@ from vtaops.runtime.wire import (
 
 SECRET = b"a secret of more than sixteen bytes"
 SOON = 0.3  # seconds; timeouts that must happen
+AGAIN = {"pinned": 0, "since": -1}
+
+
+def small_network() -> Graph:
+    graph = Graph("small")
+    x = graph.input("x", (1, 16, 4, 4))
+    for _ in range(2):
+        weight, bias = np.ones((16, 16, 3, 3), np.int8), np.zeros(16, np.int32)
+        x = graph.add(Convolution(weight, bias, Requantization(shift=5)), x)
+        x = graph.add(Pad((1, 1, 1, 1)), x)
+    graph.output(x)
+    return graph
 
 
 @pytest.fixture
@@ -79,6 +92,24 @@ def test_a_session_gives_the_results_and_counters_of_the_simulator(design):
         assert session.stats == reference.stats
         session.reset_stats()
         assert session.stats == vtaops.Statistics()
+
+
+def test_weights_stay_on_the_board_until_another_client_runs(server):
+    model = vtaops.compile_model(small_network(), CONFIG, pin_weights=True)
+    (program,), x = model.programs, np.ones(model.graph.inputs[0].shape, np.int8)
+    assert program.pinned
+    first = Session(server.address, CONFIG)
+    with first, Session(server.address, CONFIG) as second:
+        expected = model.run(x)
+        loaded = []
+        for other in (False, False, True, False):
+            if other:
+                second.run(OP, *ARRAYS)
+            first.reset_stats()
+            assert np.array_equal(model.run(x, session=first), expected)
+            loaded.append(first.stats.wgt_load_nbytes)
+    whole, steady = (p.stats().wgt_load_nbytes for p in (program, program.steady))
+    assert loaded == [whole, steady, whole, steady]
 
 
 @needs_tools
@@ -346,11 +377,11 @@ def test_another_configuration_is_refused_at_connect(server):
 
 
 def test_another_version_of_the_protocol_is_refused(server, monkeypatch):
-    monkeypatch.setattr("vtaops.runtime.remote.PROTOCOL_VERSION", 2)
-    with pytest.raises(DeviceError, match="the board speaks protocol 1 "):
+    monkeypatch.setattr("vtaops.runtime.remote.PROTOCOL_VERSION", 3)
+    with pytest.raises(DeviceError, match="the board speaks protocol 2 "):
         RemoteDevice(server.address)
-    monkeypatch.setattr("vtaops.board.server.PROTOCOL_VERSION", 3)
-    with pytest.raises(DeviceError, match="the board speaks protocol 3 "):
+    monkeypatch.setattr("vtaops.board.server.PROTOCOL_VERSION", 4)
+    with pytest.raises(DeviceError, match="the board speaks protocol 4 "):
         RemoteDevice(server.address)
     host, port = parse_address(server.address)
     with socket.create_connection((host, port), 5) as stream:
@@ -358,7 +389,7 @@ def test_another_version_of_the_protocol_is_refused(server, monkeypatch):
         connection.receive(deadline=time.monotonic() + 5)
         connection.send({"op": "login", "protocol": 1}, deadline=time.monotonic() + 5)
         answer, _ = connection.receive(deadline=time.monotonic() + 5)
-        assert answer["error"]["message"] == "this board speaks protocol 3"
+        assert answer["error"]["message"] == "this board speaks protocol 4"
 
 
 def test_a_fingerprint_that_this_vtaops_does_not_compute_is_refused(server):
@@ -423,10 +454,18 @@ BAD_REQUESTS = [
     ({"op": "stats"}, b"x", "takes no payload"),
     ({"op": "fill", "buffer": 1, "sha256": "../../x", "nbytes": 1}, b"", None),
     ({"op": "keep", "buffer": 1, "sha256": "0" * 64, "nbytes": 4}, b"", "another hash"),
-    ({"op": "launch", "address": 0, "count": 1, "timeout": 1.0}, b"", "one buffer"),
-    ({"op": "launch", "address": 0, "count": 1, "timeout": 1e9}, b"", "at most"),
-    ({"op": "launch", "address": -(1 << 70), "count": 1, "timeout": 1.0}, b"", "an integer in 0"),
-    ({"op": "launch", "address": 0, "count": 1 << 70, "timeout": 1.0}, b"", "an integer in 0"),
+    ({"op": "launch", "address": 0, "count": 1, "timeout": 1.0, **AGAIN}, b"", "one buffer"),
+    ({"op": "launch", "address": 0, "count": 1, "timeout": 1e9, **AGAIN}, b"", "at most"),
+    (
+        {"op": "launch", "address": -(1 << 70), "count": 1, "timeout": 1.0, **AGAIN},
+        b"",
+        "an integer in 0",
+    ),
+    (
+        {"op": "launch", "address": 0, "count": 1 << 70, "timeout": 1.0, **AGAIN},
+        b"",
+        "an integer in 0",
+    ),
     ({"op": "upload", "offset": 5, "total": 10}, b"x", "do not follow"),
     ({"op": "upload", "offset": 0, "total": 1 << 40}, b"x", "do not follow"),
 ]

@@ -569,11 +569,12 @@ class Operations:
         _check_hash(blob, sha256)
         self._server.cache.put(sha256, blob)
 
-    def launch(self, address: int, count: int, timeout: float) -> None:
+    def launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> _Answer:
         limit = self._server.limits.launch_seconds
         if not 0 < timeout <= limit:
             raise DeviceError(f"timeout is {timeout} s; it must be positive and at most {limit}")
-        self._device.launch(address, count, timeout)
+        number = self._device.relaunch(address, count, timeout, pinned=pinned, since=since)
+        return {"number": number}
 
     def stats(self) -> _Answer:
         return dict(self._device.stats().as_dict())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import re
 import sys
 import warnings
 from typing import Annotated, Any, NoReturn
@@ -39,6 +40,7 @@ from vtaops.cli.networks import compile, export, plan, prove, quantize
 from vtaops.cli.options import Commands
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import asm, disasm, run_app, tune, verify
+from vtaops.cli.start import start
 from vtaops.cli.ulx3s import build_board
 
 
@@ -83,7 +85,7 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, asm, verify, prove, tune),
-    "Networks": (demo, quantize, evaluate, plan, compile, export),
+    "Networks": (demo, start, quantize, evaluate, plan, compile, export),
     "Reports and lessons": (report_app, sweep, judge, course_app),
     "Hardware": (hardware_app, flash, board_app, bitstream_app),
     "What there is": (list_, fetch),
@@ -143,8 +145,14 @@ SIGPIPE_CODE = 141
 """Exit code of a program whose reader is gone, such as `head`."""
 
 
+LONGEST_WORD = 200
+"""Most characters of a word in a message; whoever gave a longer one knows it."""
+
+
 def _fail(message: str) -> NoReturn:
-    typer.secho(terminal_text(f"error: {message}"), err=True, fg="red")
+    ends = LONGEST_WORD // 2
+    short = re.sub(rf"(\S{{{ends}}})\S+(\S{{{ends}}})", r"\1…\2", message)
+    typer.secho(terminal_text(f"error: {short}"), err=True, fg="red")
     sys.exit(1)
 
 

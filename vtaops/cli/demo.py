@@ -5,11 +5,6 @@ Owns the order of the steps and their messages; see `vtaops.cli`.
 
 from __future__ import annotations
 
-import sys
-import time
-import webbrowser
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +12,7 @@ import numpy as np
 from typer import Option
 
 from vtaops.base.data import data_directory
-from vtaops.cli.options import Config, Force, claim, progress_bar, say, write_arrays
+from vtaops.cli.options import Config, Force, NoOpen, claim, open_page, say, step, write_arrays
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.quantization.pictures import Preparation
 from vtaops.report.files import write_bytes, write_text
@@ -30,9 +25,7 @@ def demo(
     ] = Path("vtaops-demo"),
     config: Config = NETWORK_CONFIG,
     force: Force = False,
-    no_open: Annotated[
-        bool, Option("--no-open", help="Do not open the page in a browser.")
-    ] = False,
+    no_open: NoOpen = False,
 ) -> None:
     """Quantise, compile, prove and run a small trained network; draw where its cycles go.
 
@@ -57,15 +50,15 @@ def demo(
     write_arrays(image, np.save, images[:1])
 
     scales, default = QuantizationTarget(config).scales, config == NETWORK_CONFIG
-    stated = "" if default else f" --scales {scales}"
-    with _step(f"vtaops quantize {network} --calibration {inputs} -o {quantized}{stated}"):
+    stated = [] if default else ["--scales", scales]
+    with step("quantize", network, "--calibration", inputs, "-o", quantized, *stated):
         model = quantize(network, {"image": calibration}, scales=scales)
         write_bytes(quantized, model.SerializeToString())
-    stated = "" if default else f" --config {config}"
-    with _step(f"vtaops compile {quantized} -o {compiled}{stated}"):
+    stated = [] if default else ["--config", config]
+    with step("compile", quantized, "-o", compiled, *stated):
         model = compile_model(quantized, config)
         model.save(compiled)
-    with _step(f"vtaops run {compiled} --input {image}"):
+    with step("run", compiled, "--input", image):
         scores = np.concatenate([model.run(single[None]) for single in images])
     page = output / "glyphs.html"
     write_text(page, network_page(model))
@@ -80,15 +73,4 @@ def demo(
         f"{clock} MHz, without the host's part\n"
         f"{page} shows what every unit does in each cycle"
     )
-    if sys.stdout.isatty() and not no_open:
-        webbrowser.open(page.resolve().as_uri())
-
-
-@contextmanager
-def _step(command: str) -> Iterator[None]:
-    """Print a command, run it, print the seconds."""
-    say(f"$ {command}")
-    begin = time.perf_counter()
-    with progress_bar(command.split()[1]):
-        yield
-    say(f"  {time.perf_counter() - begin:.1f} s")
+    open_page(page, no_open)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from typer import Option
 
-from vtaops.base.errors import ArgumentError
+from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import NETWORK, read_file
 from vtaops.base.shapes import Array
 from vtaops.cli import options
@@ -24,6 +24,7 @@ from vtaops.report.files import write_text
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
+    from vtaops.quantization.datasets import Dataset
     from vtaops.quantization.evaluation import Accuracy, JudgedSample, Runs, Task
     from vtaops.quantization.samples import Sample
 
@@ -39,7 +40,8 @@ def evaluate(
         ),
     ],
     against: Annotated[
-        Path | None, Option(help="The float model, an ONNX file with the same inputs and outputs.")
+        Path | None,
+        Option(help="The float model, .onnx or .tflite, with the same inputs and outputs."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -57,6 +59,7 @@ def evaluate(
         bool, Option("--centers", help="Boxes are center, width and height, not corners.")
     ] = False,
     score: Annotated[float, Option(help="Score from which a box counts.")] = 0.5,
+    samples: options.Samples = None,
     as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Tell how often a quantised model is right, and how often it answers as the float model.
@@ -65,43 +68,56 @@ def evaluate(
 
     Example: vtaops evaluate model.vtam --data photos --against model.onnx -o worst.html
     """
-    from vtaops.quantization.boxes import Boxes
     from vtaops.quantization.datasets import load_dataset
-    from vtaops.quantization.evaluation import Classes
     from vtaops.quantization.evaluation import evaluate as judged
 
     network = compiled_model(model, config, prove=False)
     shapes = {tensor.name: tensor.shape for tensor in network.graph.inputs}
     found = load_dataset(data, shapes, options.read_preparation(mean, std))
-    if data.suffix == ".json":
-        (shape,) = shapes.values()
-        across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
-        task: Task = Boxes((across[1], across[0]), corners=not centers, least=score)
-    else:
-        task = Classes(int(np.size(found.cases[0].label)))
+    found = found.drawn(samples or len(found.cases))
+    task = task_of(network, found, data, corners=not centers, least=score)
     with options.progress_bar(f"evaluate {model.name}"):
-        evaluation = judged(_runs(network), _exact(against, network), found, task)
+        evaluation = judged(runs(network), exact_runs(against, network), found, task)
     if output is not None:
-        write_text(output, _page(model.name, evaluation))
+        write_text(output, worst_page(model.name, evaluation))
     options.show(evaluation.as_dict(), as_json, _table(evaluation.worst), str(evaluation))
 
 
-def _runs(model: Model) -> Runs:
+def task_of(
+    model: Model, data: Dataset, source: Path, *, corners: bool = True, least: float = 0.5
+) -> Task:
+    """Return what the outputs of a model mean, as its data tell."""
+    from vtaops.quantization.boxes import Boxes
+    from vtaops.quantization.evaluation import Classes
+
+    if source.suffix != ".json":
+        return Classes(int(np.size(data.cases[0].label)))
+    (shape,) = (tensor.shape for tensor in model.graph.inputs)
+    across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
+    return Boxes((across[1], across[0]), corners=corners, least=least)
+
+
+def runs(model: Model) -> Runs:
     """Return a function that runs a model on real numbers."""
     inputs, outputs = model.graph.inputs, model.graph.outputs
 
     def run(sample: Sample) -> Sequence[Array]:
-        made = model.run({tensor.name: _rounded(tensor, sample[tensor.name]) for tensor in inputs})
+        made = model.run({tensor.name: rounded(tensor, sample[tensor.name]) for tensor in inputs})
         arrays = made if isinstance(made, tuple) else (made,)
         return [_real(tensor, array) for tensor, array in zip(outputs, arrays, strict=True)]
 
     return run
 
 
-def _rounded(tensor: Tensor, array: Array) -> Array:
+def rounded(tensor: Tensor, array: Array) -> Array:
     """Return real numbers as the integers of an input, if it has any."""
-    if tensor.dtype not in ("int8", "uint8") or array.dtype.kind != "f":
+    if array.dtype.kind != "f" or tensor.dtype == "float32":
         return array
+    if tensor.dtype not in ("int8", "uint8"):
+        whole = array.astype(tensor.dtype)
+        if not np.array_equal(whole, array):
+            raise ModelError(f"{tensor.name} takes {tensor.dtype}; the data are not whole numbers")
+        return whole
     ends = np.iinfo(tensor.dtype)
     steps = np.rint(array / tensor.scale) + tensor.zero_point
     return np.asarray(np.clip(steps, ends.min, ends.max)).astype(tensor.dtype)
@@ -114,18 +130,21 @@ def _real(tensor: Tensor, array: Array) -> Array:
     return np.asarray(steps * np.float32(tensor.scale))
 
 
-def _exact(path: Path | None, model: Model) -> Runs | None:
+def exact_runs(path: Path | None, model: Model) -> Runs | None:
     """Return a function that runs the float model, whose inputs are those of a model in order."""
     if path is None:
         return None
     from vtaops.graph.onnx_files import input_shapes, opened, read
     from vtaops.graph.probe import Probe
+    from vtaops.quantization.sources import from_relax, is_relax
 
-    names, inputs = [*input_shapes(read(path))], model.graph.inputs
+    source = from_relax(path, None) if is_relax(path) else path
+    names = [*input_shapes(read(path) if source is path else source)]
+    inputs = model.graph.inputs
     if len(names) != len(inputs):
         raise ArgumentError(f"{path} has {len(names)} inputs, {model.name} {len(inputs)}")
     shapes = {name: tensor.shape for name, tensor in zip(names, inputs, strict=True)}
-    probe = Probe(opened(path, shapes), exact=False)
+    probe = Probe(opened(source, shapes), exact=False)
 
     def run(sample: Sample) -> Sequence[Array]:
         arrays = (sample[tensor.name] for tensor in inputs)
@@ -143,9 +162,9 @@ def _table(worst: Sequence[JudgedSample]) -> Any:
     return options.list_table(f"The worst {len(rows)} samples", columns, rows)
 
 
-def _page(name: str, evaluation: Accuracy) -> str:
+def worst_page(name: str, evaluation: Accuracy) -> str:
     """Return a page with the figures and the pictures of the worst samples beside each other."""
-    cards = "".join(map(_card, evaluation.worst))
+    cards = "".join(map(sample_card, evaluation.worst))
     return (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{html.escape(name)}</title><style>body{{font:14px sans-serif;margin:2em}}"
@@ -156,7 +175,8 @@ def _page(name: str, evaluation: Accuracy) -> str:
     )
 
 
-def _card(result: JudgedSample) -> str:
+def sample_card(result: JudgedSample) -> str:
+    """Return a figure of HTML: the picture of a sample, its answers and its noise."""
     texts = dict(result.texts)
     if result.sqnr_db is not None:
         texts["SQNR"] = f"{result.sqnr_db:.1f} dB"

@@ -82,6 +82,12 @@ def compile(
             "LiteRT.",
         ),
     ] = False,
+    pin_weights: Annotated[
+        bool,
+        Option(
+            "--pin-weights", help="Weights that fit stay on the chip: later runs do not load them."
+        ),
+    ] = False,
     shapes: options.Shapes = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -95,7 +101,7 @@ def compile(
         raise UnsupportedError(f"{model} is already compiled")
     given = options.read_shapes(shapes)
     asked = {"host": host, "prove": not no_prove, "check": not no_check}
-    compiled = compiled_model(model, config, shapes=given, **asked)
+    compiled = compiled_model(model, config, shapes=given, pin_weights=pin_weights, **asked)
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -406,7 +412,7 @@ def _show_results(
 
 
 def quantize(
-    model: Annotated[Path, Argument(help="A float ONNX model.")],
+    model: Annotated[Path, Argument(help="A float model: .onnx or .tflite.")],
     *,
     calibration: Annotated[
         Path,
@@ -488,7 +494,7 @@ def quantize(
         Option("--json", help="Print the quality as JSON; see vtaops report profile --quality."),
     ] = False,
 ) -> None:
-    """Quantise a float ONNX model to int8 with calibration data, and report the loss.
+    """Quantise a float model to int8 with calibration data, and report the loss.
 
     Example: vtaops quantize model.onnx --calibration images.npz -o model.q.onnx
 
@@ -634,6 +640,7 @@ def compiled_model(
     host: bool = False,
     prove: bool = True,
     check: bool = True,
+    pin_weights: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
@@ -657,6 +664,7 @@ def compiled_model(
             host=host,
             prove=prove,
             check=check,
+            pin_weights=pin_weights,
             shapes=shapes,
         )
 

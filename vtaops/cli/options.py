@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
+import time
+import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -160,6 +164,11 @@ Std = Annotated[
 Latency = Annotated[int, Option(help="Latency of the DRAM in cycles.")]
 Bandwidth = Annotated[float, Option(help="Bytes per cycle, both directions; 0: that of the port.")]
 Seed = Annotated[int, Option(help="Seed of all random numbers.", min=0)]
+Samples = Annotated[
+    int | None,
+    Option(help="Most samples to evaluate, evenly drawn from the data. Default: all.", min=1),
+]
+NoOpen = Annotated[bool, Option("--no-open", help="Do not open the page in a browser.")]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
 AsJson = Annotated[bool, Option("--json", help="Print the report as JSON.")]
 AsCsv = Annotated[bool, Option("--csv", help="Print the report as CSV.")]
@@ -421,6 +430,23 @@ def progress_bar(work: str = "") -> Iterator[Bar]:
         if work:
             bar.add_task(work, total=None)
         yield bar
+
+
+@contextmanager
+def step(*words: object) -> Iterator[str]:
+    """Print a command, yield it, and print the seconds that the context took."""
+    command = shlex.join(["vtaops", *map(str, words)])
+    say(f"$ {command}")
+    begin = time.perf_counter()
+    with progress_bar(str(words[0])):
+        yield command
+    say(f"  {time.perf_counter() - begin:.1f} s")
+
+
+def open_page(path: Path, no_open: bool) -> None:
+    """Open a page in a browser, if somebody sits at the terminal."""
+    if sys.stdout.isatty() and not no_open:
+        webbrowser.open(path.resolve().as_uri())
 
 
 @contextmanager

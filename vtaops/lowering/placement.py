@@ -38,7 +38,12 @@ def pack_side_by_side(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     return placed
 
 
-def ping_pong(fragments: Sequence[Fragment], groups: Collection[range]) -> list[Fragment]:
+def ping_pong(
+    fragments: Sequence[Fragment],
+    groups: Collection[range],
+    staying: Collection[int] = (),
+    reserved: int = 0,
+) -> list[Fragment]:
     """Move sequential fragments so that neighbours use different places, as far as possible.
 
     With the extension `forward` this applies to all memories: the first results of a fragment need
@@ -51,16 +56,23 @@ def ping_pong(fragments: Sequence[Fragment], groups: Collection[range]) -> list[
         In order.
     groups : collection of range
         Interleaved fragments: they stay side by side.
+    staying : collection of int
+        Numbers of the fragments whose weights stay: these have other places.
+    reserved : int
+        Elements of these at the end of the weight memory.
     """
     config = fragments[0].config
     first = leaders(groups)
     runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: first.get(k, k))]
-    sizes = [_used(fragment) for fragment in fragments]
+    sizes = [*map(_used, fragments)]
+    for number in staying:
+        sizes[number][Memory.WGT] = 0
     places = {}
-    all_memories = (Memory.INP, Memory.ACC) if config.has(Extension.FORWARD) else ()
-    for memory in (Memory.WGT, Memory.TABLE, *all_memories):
+    moved = [Memory.WGT, Memory.TABLE, *[Memory.INP, Memory.ACC] * config.has(Extension.FORWARD)]
+    for memory in moved:
         most = [max(sizes[k][memory] for k in run) for run in runs]
-        places[memory] = _alternating(most, memory, _depth(memory, config))
+        depth = _depth(memory, config) - reserved * (memory is Memory.WGT)
+        places[memory] = _alternating(most, memory, depth)
     return [
         _shifted(fragments[k], {memory: of_runs[number] for memory, of_runs in places.items()})
         for number, run in enumerate(runs)

@@ -33,6 +33,7 @@ from vtaops.runtime import ResidentPrograms, open_device
 if TYPE_CHECKING:
     from vtaops.model.export.bundle import Bundle
     from vtaops.model.export.stages import Run
+    from vtaops.program.timing import TimingParameters
 
 
 class RunsPrograms(Protocol):
@@ -231,9 +232,27 @@ class Model:
         """Return the predicted counters of a run, without running: the sum over all launches."""
         return sum((program.stats() for program in self.programs), Statistics())
 
-    def cycles(self) -> int:
-        """Return the predicted cycles of all launches of a run, by the timing model."""
-        return sum(program.cycles() for program in self.programs)
+    def cycles(self, timing: TimingParameters | None = None) -> int:
+        """Return the predicted cycles of all launches of a run, by the timing model.
+
+        Parameters
+        ----------
+        timing : TimingParameters, optional
+            The machine; by default that of ``tsim``.
+        """
+        return sum(program.cycles(timing) for program in self.programs)
+
+    def steady_cycles(self, timing: TimingParameters | None = None) -> int:
+        """Return the predicted cycles of a run whose weights are still on the chip.
+
+        Equal to `cycles` unless the model was compiled with ``pin_weights=True``.
+
+        Parameters
+        ----------
+        timing : TimingParameters, optional
+            The machine; by default that of ``tsim``.
+        """
+        return sum(program.steady.cycles(timing) for program in self.programs)
 
     def verify(self) -> None:
         """Prove that every program is safe and deterministic on every device of its kind.

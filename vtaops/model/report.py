@@ -6,6 +6,7 @@ finishes next, so the cycles of all layers add up to the total. Imports no TVM.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -67,6 +68,8 @@ class ModelReport:
         In the order of the graph.
     cycles : int
         Cycles of all launches.
+    steady_cycles : int
+        Cycles of a run whose weights are still on the chip; equal to `cycles` if none stay.
     launches : int
         Number of VTA regions.
     arena_nbytes, weights_nbytes, instructions_nbytes : int
@@ -87,6 +90,7 @@ class ModelReport:
     clock_mhz: int
     layers: tuple[Layer, ...]
     cycles: int
+    steady_cycles: int
     launches: int
     arena_nbytes: int
     weights_nbytes: int
@@ -157,6 +161,7 @@ def report(
         clock_mhz=config.board.clock_mhz,
         layers=layers,
         cycles=cycles,
+        steady_cycles=cycles + sum(map(_saved, programs)),
         launches=len(programs),
         arena_nbytes=max((program.arena_nbytes for program in programs), default=0),
         weights_nbytes=sum(a.nbytes for r in regions for a in r.parameters.values()),
@@ -165,6 +170,11 @@ def report(
         tried=tuple(filter(None, map(_tried, programs))),
         batch=max(1, *extents.pop()) if len(extents) == 1 else 1,
     )
+
+
+def _saved(program: Program) -> int:
+    """Return by how many cycles a run differs whose weights are still on the chip."""
+    return program.steady.cycles() - program.cycles() if program.pinned else 0
 
 
 def _tried(program: Program) -> str:
@@ -206,6 +216,18 @@ def layer_cycles(timeline: Timeline) -> list[tuple[OperatorRecord, int]]:
     for number, start, end in timeline.layer_spans():
         cycles[number] += end - start
     return list(zip(operators, cycles, strict=True))
+
+
+def compute_time(programs: Sequence[Program], name: str) -> Counter[str]:
+    """Return what the compute unit does in the cycles of a layer, by kind of work or of waiting."""
+    found: Counter[str] = Counter()
+    for timeline in (program.timeline() for program in programs):
+        records = timeline.program.operators
+        spans = [span for n, *span in timeline.layer_spans() if records[n].name == name]
+        for segment in timeline.segments["compute"] if spans else ():
+            ends = (min(segment.end, end) - max(segment.start, start) for start, end in spans)
+            found[segment.kind] += sum(cycles for cycles in ends if cycles > 0)
+    return found
 
 
 def layers_by_cycle(program: Program) -> Callable[[int], tuple[int, str]]:

@@ -81,9 +81,11 @@ def summary(report: ModelReport) -> str:
         return f"nothing runs on VTA: {len(report.layers)} operators on the host\n{report.file}"
     on_vta = sum(layer.where == "vta" for layer in report.layers)
     batch = f", in batches of {report.batch}" if report.batch > 1 else ""
+    steady = f"\n{report.steady_cycles:,} cycles once its weights are on the chip"
     return (
         f"{report.cycles:,} cycles: {report.milliseconds:,.2f} ms, "
-        f"{report.frames_per_second:,.1f} frames/s at {report.clock_mhz} MHz without the host\n"
+        f"{report.frames_per_second:,.1f} frames/s at {report.clock_mhz} MHz without the host"
+        f"{steady if report.steady_cycles != report.cycles else ''}\n"
         f"{on_vta} of {len(report.layers)} operators on VTA{batch}\n"
         f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
         f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "

@@ -6,6 +6,7 @@ import gc
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def compile_model(
     prove: bool = True,
     check: bool | Sequence[Mapping[str, Array]] = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    pin_weights: bool = False,
 ) -> Model:
     """Compile a network for a hardware configuration.
 
@@ -80,6 +82,11 @@ def compile_model(
         on two that are drawn over the range of each input.
     shapes : mapping of str to sequence of int, optional
         Shapes of inputs whose dimensions the model file leaves open.
+    pin_weights : bool
+        Whether weights stay in the scratchpad between runs, as many as fit and save cycles. The
+        first run, and one after a run of another program, takes longer: it loads them all before
+        it computes. The simulators and Pynq boards keep them, also over a network; a ULX3S and
+        exported C load them in every run.
 
     Returns
     -------
@@ -115,7 +122,7 @@ def compile_model(
     graph, decided = legal.graph, plan(legal, target)
     if not host:
         _judge(source, graph, decided)
-    model = compile_plan(graph, decided, Fragments(target))
+    model = compile_plan(graph, decided, Fragments(target, pin_weights))
     if check is not False:
         samples = () if check is True else check
         model = model.replaced(
@@ -146,6 +153,8 @@ def compared_with_file(
 def compile_plan(graph: Graph, decided: Plan, fragments: Fragments) -> Model:
     """Return the unverified model of a graph for the hardware of its plan."""
     target = fragments.target
+    if sum(partition.lowered is not None for partition in decided.partitions) > 1:
+        fragments = replace(fragments, pin_weights=False)  # each launch overwrites the other's
     stages: list[Stage] = []
     for partition in decided.partitions:
         if partition.lowered is None:

@@ -10,12 +10,14 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph import Tensor
 from vtaops.lowering import Fragment, Part, Place, link
+from vtaops.lowering.operation import Operation
+from vtaops.lowering.pinned import candidates, staying, weights_of
 from vtaops.lowering.placement import ping_pong
 from vtaops.network.fragments import Fragments, find_groups, finished
 from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
 from vtaops.network.target import Target
-from vtaops.program import Buffer, Role
+from vtaops.program import Buffer, Program, Role
 from vtaops.program.memory import Lifetime, place
 from vtaops.program.region import Argument, Region
 
@@ -31,11 +33,18 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     }
     told = enumerate(tracked("compile layer", region.steps, lambda step: step.node))
     found = [shared.get(number) or fragments.of(step) for number, step in told]
-    pairs = zip(region.steps, ping_pong(found, groups), strict=True)
-    parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in pairs]
     metadata = {"network": region.graph.name, "capabilities": fragments.target.capabilities.name}
     lags = {numbers: turns.lag for numbers, turns in groups.items()}
-    program = link(parts, buffers.all, metadata, interleave=lags)
+
+    def linked(numbers: Sequence[int]) -> Program:
+        placed, loads = _placed(found, groups, numbers)
+        steps = zip(region.steps, placed, strict=True)
+        parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in steps]
+        return link(parts, buffers.all, metadata, interleave=lags, pinned=loads)
+
+    depth = fragments.target.config.wgt.depth * fragments.pin_weights
+    choices = map(linked, [(), *candidates(found, depth)])
+    program = min(choices, key=lambda p: p.steady.cycles()) if fragments.pin_weights else linked(())
     return Region(
         nodes=region.names,
         program=program,
@@ -43,6 +52,24 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
         inputs=tuple(_input(tensor, region) for tensor in region.inputs),
         outputs=tuple(_output(tensor, region) for tensor in region.outputs),
     )
+
+
+def _placed(
+    fragments: Sequence[Fragment], groups: Collection[range], numbers: Sequence[int]
+) -> tuple[list[Fragment], dict[int, Operation]]:
+    """Place fragments one after the other, the weights of some for good; return their loads."""
+    weights = {number: w for number in numbers if (w := weights_of(fragments[number]))}
+    reserved = sum(w.size for w in weights.values())
+    placed = ping_pong(fragments, groups, weights, reserved)
+    base = placed[0].config.wgt.depth - reserved
+    loads = {}
+    for number, its in weights.items():
+        moved = staying(placed[number], its, base)
+        if moved is None:
+            return _placed(fragments, groups, [n for n in numbers if n != number])
+        placed[number], loads[number] = moved
+        base += its.size
+    return placed, loads
 
 
 def _input(tensor: Tensor, region: LoweredRegion) -> Argument:
@@ -61,8 +88,9 @@ def _input(tensor: Tensor, region: LoweredRegion) -> Argument:
 
 def _output(tensor: Tensor, region: LoweredRegion) -> Argument:
     place, storage = region.places[tensor.name], region.storages[tensor.name]
+    image = storage.parts if storage.split else ()
     name = place.memory.name
-    return Argument(tensor.name, name, tensor.shape, lanes=place.lanes, axes=storage.order)
+    return Argument(tensor.name, name, tensor.shape, image, lanes=place.lanes, axes=storage.order)
 
 
 class _Buffers:
@@ -115,6 +143,7 @@ class _Buffers:
     def _parameter(self, step: MappedOperator, buffer: Buffer) -> int:
         """Return the buffer shared by parameters of equal images."""
         image = buffer.pack(step.weights[buffer.name])
+        buffer = replace(buffer, role=Role.PARAMETER)  # also data, where it is a constant
         key = replace(buffer, name=""), hashlib.sha256(image.tobytes()).digest()
         if key not in self._shared:
             name, count = f"{step.node}:{buffer.name}", 1

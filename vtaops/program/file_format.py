@@ -60,6 +60,8 @@ _HEADER_KEYS = {
     "micro_ops": int,
     "operators": list,
 }
+_OPTIONAL_HEADER_KEYS = {"pinned": int}
+"""Optional keys of the header: for weights that stay."""
 _OPERATOR_KEYS = {
     "kind": str,
     "macs": int,
@@ -150,6 +152,7 @@ def _header(program: Program) -> dict[str, Any]:
         "metadata": dict(program.metadata),
         "micro_ops": len(program.micro_ops),
         "operators": [operator.as_dict() for operator in program.operators],
+        **({"pinned": program.pinned} if program.pinned else {}),
     }
 
 
@@ -182,7 +185,7 @@ def _encode_header(header: dict[str, Any]) -> bytes:
 def _decode_header(text: bytes) -> dict[str, Any]:
     with raising(ProgramError, "the header is not JSON", ValueError, RecursionError):
         header = json.loads(text.decode("ascii"))
-    return _typed(header, _HEADER_KEYS, "the header")
+    return _typed(header, _with(_HEADER_KEYS, _OPTIONAL_HEADER_KEYS, header), "the header")
 
 
 def _typed(value: Any, keys: Mapping[str, type], owner: str) -> dict[str, Any]:
@@ -202,8 +205,10 @@ def _typed(value: Any, keys: Mapping[str, type], owner: str) -> dict[str, Any]:
     return value
 
 
-def _keys(value: Any) -> set[str]:
-    return set(value) if isinstance(value, dict) else set()
+def _with(keys: Mapping[str, type], optional: Mapping[str, type], value: Any) -> dict[str, type]:
+    """Return the keys that a value must have: also the optional ones that it has."""
+    own = set(value) if isinstance(value, dict) else set()
+    return {**keys, **{key: kind for key, kind in optional.items() if key in own}}
 
 
 def _kind(kind: type) -> str:
@@ -231,6 +236,7 @@ def _program(header: dict[str, Any], sections: memoryview) -> Program:
         buffers=_buffers(header["buffers"]),
         metadata=header["metadata"],
         operators=tuple(map(_operator, header["operators"])),
+        pinned=header.get("pinned", 0),
     )
 
 
@@ -272,8 +278,7 @@ def _buffers(entries: list[Any]) -> tuple[Buffer, ...]:
 
 
 def _buffer(entry: Any, owner: str) -> Buffer:
-    optional = {key: kind for key, kind in _OPTIONAL_BUFFER_KEYS.items() if key in _keys(entry)}
-    fields = _typed(entry, {**_BUFFER_KEYS, **optional}, owner)
+    fields = _typed(entry, _with(_BUFFER_KEYS, _OPTIONAL_BUFFER_KEYS, entry), owner)
     _check_values(fields, owner)
     shape, text = tuple(fields["shape"]), fields["layout"]
     try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -263,6 +263,9 @@ class Program:
         JSON-like description for display: capabilities, network.
     operators : tuple of OperatorRecord
         The operators that it computes, with the instructions of each.
+    pinned : int
+        Leading LOADs whose elements no other instruction writes: a run that follows another one on
+        the same device, with the same parameters, may start behind them.
 
     Raises
     ------
@@ -278,9 +281,14 @@ class Program:
     buffers: tuple[Buffer, ...]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     operators: tuple[OperatorRecord, ...] = ()
+    pinned: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.instructions)
+        if not 0 <= self.pinned <= count:
+            raise ProgramError(
+                f"{self.pinned} loads are pinned; the program has {count} instructions"
+            )
         for name, dtype, shape in (
             ("instructions", np.uint64, (count, 2)),
             ("relocations", np.int32, (count,)),
@@ -366,6 +374,21 @@ class Program:
         own = self.instructions.nbytes + len(self.micro_ops) * MICRO_OP_BYTES
         alone = sum(buffer.nbytes for buffer in self.buffers if buffer.offset is None)
         return own + alone + self.arena_nbytes
+
+    @cached_property
+    def steady(self) -> Program:
+        """What a run executes whose weights are still on the chip, to count and to time it."""
+        if not self.pinned:
+            return self
+        n = self.pinned
+        operators = tuple(
+            replace(o, spans=tuple((max(0, a - n), b - n) for a, b in o.spans if b > n))
+            for o in self.operators
+        )
+        words, relocations = self.instructions[n:], self.relocations[n:]
+        return replace(
+            self, instructions=words, relocations=relocations, operators=operators, pinned=0
+        )
 
     # -------------------------------------- operations on programs; each in a separate file
 

@@ -46,6 +46,11 @@ class Dataset:
     cases: Sequence[Case]
     classes: Mapping[int, str]
 
+    def drawn(self, most: int) -> Dataset:
+        """Return at most so many of the samples, evenly spaced."""
+        places = np.linspace(0, len(self.cases) - 1, min(most, len(self.cases)))
+        return replace(self, cases=[self.cases[place] for place in np.rint(places).astype(int)])
+
 
 def load_dataset(
     source: str | Path, shapes: Shapes, preparation: Preparation | None = None

@@ -72,6 +72,20 @@ def as_launch(address: object, count: object, timeout: object) -> tuple[int, int
     )
 
 
+def as_pinned(pinned: object, since: object, count: int) -> tuple[int, int]:
+    """Return the further arguments of `vtaops.runtime.device.HoldingDevice.relaunch`.
+
+    Raises
+    ------
+    DeviceError
+        If one is out of range; the message names it.
+    """
+    return (
+        as_integer("the number of pinned loads", pinned, 0, count),
+        as_integer("the number of the launch before", since, -1, (1 << 63) - 1),
+    )
+
+
 def as_extent(buffer: DeviceBuffer, nbytes: object, offset: object = 0) -> tuple[int, int]:
     """Return the size and offset of a buffer access in bytes.
 

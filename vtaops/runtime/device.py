@@ -189,6 +189,36 @@ class CachingDevice(Device, Protocol):
 
 
 @runtime_checkable
+class HoldingDevice(Device, Protocol):
+    """A device that knows whether its scratchpads still hold what a launch left in them."""
+
+    def relaunch(
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
+    ) -> int:
+        """Run a program, without its pinned loads if no other ran in between.
+
+        Parameters
+        ----------
+        insn_address, count, timeout
+            As `Device.launch`.
+        pinned : int
+            Leading instructions that are left out if the last launch was number `since`.
+        since : int
+            What the last call for this program returned; -1 before the first.
+
+        Returns
+        -------
+        int
+            The number of this launch.
+
+        Raises
+        ------
+        DeviceError
+            As `Device.launch`.
+        """
+
+
+@runtime_checkable
 class CountingDevice(Device, Protocol):
     """A device whose logic can count cycles."""
 

@@ -20,7 +20,14 @@ from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.program.program import NO_BUFFER, Program, Role
 from vtaops.runtime.arguments import as_bytes
-from vtaops.runtime.device import CachingDevice, Closing, Device, DeviceBuffer, capabilities_of
+from vtaops.runtime.device import (
+    CachingDevice,
+    Closing,
+    Device,
+    DeviceBuffer,
+    HoldingDevice,
+    capabilities_of,
+)
 from vtaops.runtime.instruction_check import check_instructions
 
 DEFAULT_TIMEOUT = 60.0
@@ -121,11 +128,28 @@ class LoadedProgram(Closing):
         self._buffers: dict[str, DeviceBuffer] = {}  # buffers outside the arena
         self._closed = False
         self._turn = ForkLock()
+        self._pinned = program.pinned if self._keeps() else 0
+        self._last_launch = -1
         # The device may cache data that are the same in most runs.
         self._write_constant = device.write
         if isinstance(device, CachingDevice):
             self._write_constant = device.write_cached
         self._place()
+
+    def _keeps(self) -> bool:
+        """Whether what pinned loads read is the same in all runs."""
+        read = set(self.program.relocations[: self.program.pinned].tolist())
+        arguments = {buffer.name for buffer in self._inputs}
+        return all(self.program.buffers[index].name not in arguments for index in read)
+
+    def _launch(self, timeout: float) -> None:
+        address, count, device = self._instructions.address, len(self.program), self.device
+        if self._pinned and isinstance(device, HoldingDevice):
+            self._last_launch = device.relaunch(
+                address, count, timeout, pinned=self._pinned, since=self._last_launch
+            )
+        else:
+            device.launch(address, count, timeout)
 
     def _alloc(self, nbytes: int) -> DeviceBuffer:
         buffer = self.device.alloc(max(nbytes, 1))
@@ -142,7 +166,7 @@ class LoadedProgram(Closing):
     def _fill(self) -> None:
         program = self.program
         arena = self._alloc(program.arena_nbytes) if program.arena_nbytes else None
-        self._buffers = {}
+        self._buffers, self._last_launch = {}, -1
         addresses = []
         for buffer in program.buffers:
             if buffer.offset is None:
@@ -234,7 +258,7 @@ class LoadedProgram(Closing):
         with self._turn:
             if not self._allocated:
                 raise DeviceError("the program is not in the memory of the device; call run first")
-            self.device.launch(self._instructions.address, len(self.program), timeout)
+            self._launch(timeout)
 
     def _run(self, images: list[Array], timeout: float) -> list[npt.NDArray[np.uint8]]:
         if not self._allocated:
@@ -244,7 +268,7 @@ class LoadedProgram(Closing):
                 constant = buffer.role is Role.PARAMETER
                 write = self._write_constant if constant else self.device.write
                 write(self._buffers[buffer.name], image)
-            self.device.launch(self._instructions.address, len(self.program), timeout)
+            self._launch(timeout)
             return [self.device.read(self._buffers[b.name], b.nbytes) for b in self.program.outputs]
         except DeviceError:
             self._free()

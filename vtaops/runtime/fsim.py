@@ -16,12 +16,20 @@ import numpy.typing as npt
 
 import vtaops._fsim as _fsim
 from vtaops.base.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
+from vtaops.base.forks import ForkLock
 from vtaops.machine.capabilities import FSIM, Capabilities, Feature, find
-from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, HardwareConfig
+from vtaops.machine.config import (
+    INSTRUCTION_BYTES,
+    POST_ROWS,
+    TABLES,
+    WINDOW_TILES,
+    Extension,
+    HardwareConfig,
+)
 from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp
 from vtaops.machine.text import disassemble
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes
+from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes, as_pinned
 from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
 
 _ERRORS = {
@@ -95,6 +103,8 @@ class Fsim(ConfiguredDevice):
                 f"check_overflow=True"
             )
         self._seed = seed
+        self._launches = 0
+        self._turn = ForkLock()
         self.capabilities = find(capabilities)
         self._encoding = Encoding.of(self._config)
         with _translate_errors(self._encoding):
@@ -175,8 +185,27 @@ class Fsim(ConfiguredDevice):
             If an instruction is invalid or accesses memory out of bounds (the message names it), if
             FINISH is missing or does not complete last, or if tokens remain at the end.
         """
+        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
+
+    def relaunch(
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
+    ) -> int:
+        """Run a program again; see `vtaops.runtime.device.HoldingDevice`.
+
+        With a seed every launch begins with random scratchpads, so nothing is left out.
+        """
         address, count, seconds = as_launch(insn_address, count, timeout)
-        self._call(self._native.launch, address, count, min(seconds, _LONGEST_TIMEOUT))
+        pinned, since = as_pinned(pinned, since, count)
+        with self._turn:
+            left_out = pinned if since == self._launches and self._seed is None else 0
+            self._launches += 1
+            self._call(
+                self._native.launch,
+                address + left_out * INSTRUCTION_BYTES,
+                count - left_out,
+                min(seconds, _LONGEST_TIMEOUT),
+            )
+            return self._launches
 
     def interrupt(self) -> None:
         """Stop a launch in another thread, which then raises a `DeviceError`."""

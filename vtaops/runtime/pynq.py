@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,13 @@ from vtaops.base.errors import (
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
-from vtaops.machine.config import DRAM_BYTES, PAGE_BYTES, HardwareConfig, Memory
+from vtaops.machine.config import (
+    DRAM_BYTES,
+    INSTRUCTION_BYTES,
+    PAGE_BYTES,
+    HardwareConfig,
+    Memory,
+)
 from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
@@ -85,6 +91,24 @@ def pynq_package() -> PynqInterface:
 
 
 DEFAULT_CLOCK_MHZ = 100.0
+
+
+class Launched(NamedTuple):
+    """What a run on the board did.
+
+    Attributes
+    ----------
+    number : int
+        The number of this launch.
+    left_out : int
+        Leading instructions that it did not execute.
+    performance : TsimPerformance or None
+        The logic's counters for this run; None if the logic has none.
+    """
+
+    number: int
+    left_out: int
+    performance: TsimPerformance | None
 
 
 class Accelerator:
@@ -149,6 +173,7 @@ class Accelerator:
         self._stuck = False
         self._counted: TsimPerformance | None = None  # the counters after the last run
         self._clearing: Any = None  # instructions that only clear the done flag
+        self._launches = 0  # also counts bitstreams: each leaves other things in the scratchpads
 
     @property
     def programmed(self) -> bool:
@@ -192,21 +217,22 @@ class Accelerator:
             If the register pages cannot be mapped (usually for lack of root rights).
         """
         with self._lock, _translate_errors("cannot map the registers"):
+            self._launches += 1
             base = self.config.board.register_base
             self._registers = control_registers(self.register_map, self.interface.MMIO, base)
             self._counted = self._registers.performance()
 
-    def launch(self, insn_address: int, count: int, timeout: float) -> TsimPerformance | None:
-        """Run instructions until FINISH; see `vtaops.runtime.Device.launch`.
-
-        Returns
-        -------
-        TsimPerformance or None
-            The logic's counters for this run; None if the logic has none.
-        """
+    def launch(
+        self, insn_address: int, count: int, timeout: float, pinned: int = 0, since: int = -1
+    ) -> Launched:
+        """Run instructions until FINISH; see `vtaops.runtime.device.HoldingDevice.relaunch`."""
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
             registers = self._ready()
+            left_out = pinned if since == self._launches else 0
+            self._launches += 1
+            insn_address += left_out * INSTRUCTION_BYTES
+            count -= left_out
             with _translate_errors("cannot reach the registers"):
                 if registers.finish_is_sticky and registers.finished():
                     self._clear_finish(registers)
@@ -223,7 +249,8 @@ class Accelerator:
                     f"the board did not reach FINISH within {timeout} s; the logic is programmed "
                     f"again before the next run"
                 )
-            return self._counted - before if self._counted and before else None
+            counted = self._counted - before if self._counted and before else None
+            return Launched(self._launches, left_out, counted)
 
     def registers(self) -> dict[str, int]:
         """Return the readable control registers by name; empty without a bitstream.
@@ -431,11 +458,18 @@ class PynqDevice(BoardDevice):
         DeviceTimeout
             If FINISH does not complete in time.
         """
+        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
+
+    def relaunch(
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
+    ) -> int:
+        """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
         insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
+        pinned, since = arguments.as_pinned(pinned, since, count)
         with self._lock:
             self._check_open()
             words = self._instructions(insn_address, count)
-            statistics = self._counted(words)
+            self._counted(words)
             with _translate_errors("cannot flush the cache"):
                 for block in self._blocks:
                     if block.dirty:
@@ -443,10 +477,11 @@ class PynqDevice(BoardDevice):
                         block.dirty = False
             for block in self._blocks:
                 block.stale = True
-            performance = self._accelerator.launch(insn_address, count, timeout)
-            self._statistics += statistics
-            if performance is not None:
-                self._performance += performance
+            launched = self._accelerator.launch(insn_address, count, timeout, pinned, since)
+            self._statistics += self._counted(words[launched.left_out :])
+            if launched.performance is not None:
+                self._performance += launched.performance
+            return launched.number
 
     def performance(self) -> TsimPerformance:
         """Return cycles by cause, counted by the logic since `reset_stats`.

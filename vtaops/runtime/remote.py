@@ -189,14 +189,25 @@ class RemoteDevice(ConfiguredDevice):
     # -------------------------------------------------------------------------- runs
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
+        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
+
+    def relaunch(
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
+    ) -> int:
+        """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
         insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
-        self._request(
+        pinned, since = arguments.as_pinned(pinned, since, count)
+        answer, _ = self._request(
             "launch",
             seconds=timeout + self._timeout,
             address=insn_address,
             count=count,
             timeout=timeout,
+            pinned=pinned,
+            since=since,
         )
+        (number,) = _integers(answer, "number")
+        return number
 
     def stats(self) -> Statistics:
         return self._counted(Statistics, "stats")
@@ -270,7 +281,7 @@ class RemoteDevice(ConfiguredDevice):
         deadline = time.monotonic() + self._timeout
         try:
             stream = socket.create_connection((self._host, self._port), self._timeout)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter of names such as "."
             raise DeviceError(
                 f"cannot reach a board at {self.address} within {self._timeout} s ({error}); is "
                 f"'python3 -m vtaops.board serve' running there?"

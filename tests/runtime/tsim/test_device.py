@@ -47,16 +47,18 @@ def test_random_serial_programs_equal_the_reference(name, port_bytes):
             run_random(program, program.stream(), device)
 
 
-@pytest.mark.parametrize("dsp_multipliers", [None, 21])
-def test_other_multipliers_compute_the_same(dsp_multipliers):
-    """One product to a DSP block, and some products from LUTs."""
-    parameters = RtlParameters(packed_multipliers=False, dsp_multipliers=dsp_multipliers)
+@pytest.mark.parametrize("extensions", [(), ("pairs",)])
+@pytest.mark.parametrize(("packed", "dsp_multipliers"), [(False, None), (False, 21), (True, 21)])
+def test_other_multipliers_compute_the_same(extensions, packed, dsp_multipliers):
+    """One product to a DSP block, and some products from LUTs, at once and at twice the clock."""
+    config = replace(CONFIGS["tiny"], extensions=extensions)
+    parameters = RtlParameters(packed_multipliers=packed, dsp_multipliers=dsp_multipliers)
     for seed in range(200, 206):
-        program = RandomProgram(CONFIGS["tiny"], seed)
+        program = RandomProgram(config, seed)
         program.random_instructions(60)
-        with Tsim(CONFIGS["tiny"], parameters=parameters) as device:
+        with Tsim(config, parameters=parameters) as device:
             cycles = run_random(program, program.stream(), device)
-        with Tsim(CONFIGS["tiny"], port_bytes=parameters.port_bytes) as device:
+        with Tsim(config, port_bytes=parameters.port_bytes) as device:
             assert run_random(program, program.stream(), device) == cycles
 
 

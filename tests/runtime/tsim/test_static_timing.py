@@ -9,11 +9,16 @@ from trials.static_timing import (
     CARRY_IN_OUT,
     CARRY_IN_SUM,
     CARRY_OUT,
+    CROSSING_SKEW,
+    CROSSING_UNCERTAINTY,
+    DSP_INSIDE,
     DSP_M,
     FF_OUT,
     FF_SETUP,
     LUT,
     PUBLISHED,
+    SKEW,
+    UNCERTAINTY,
     Timing,
     clock_net,
     net_delay,
@@ -22,6 +27,7 @@ from trials.static_timing import (
 
 IN, OUT = "input", "output"
 ONE = f"{1:032b}"
+LOST = UNCERTAINTY + SKEW
 WAYS = {
     "FDRE": {"C": IN, "CE": IN, "R": IN, "D": IN, "Q": OUT},
     "LUT2": {"I0": IN, "I1": IN, "O": OUT},
@@ -34,7 +40,7 @@ WAYS = {
         "DOADO": OUT,
         "DOBDO": OUT,
     },
-    "DSP48E1": {"A": IN, "P": OUT},
+    "DSP48E1": {"CLK": IN, "A": IN, "P": OUT},
 }
 
 
@@ -61,11 +67,11 @@ def test_a_path_through_a_look_up_table():
     )  # fmt: skip
     rows = Timing(module).longest(0.0)
     through, enable = rows
-    expected = FF_OUT + net_delay(2) + LUT + net_delay(1) + FF_SETUP["D"]
+    expected = FF_OUT + net_delay(2) + LUT + net_delay(1) + FF_SETUP["D"] + LOST
     assert through["ns"] == pytest.approx(expected, abs=0.01)
     assert (through["from"], through["to"], through["levels"]) == ("start", "word.D", 1)
     assert through["loads"] == [2, 1]
-    assert enable["ns"] == pytest.approx(FF_OUT + net_delay(2) + FF_SETUP["CE"], abs=0.01)
+    assert enable["ns"] == pytest.approx(LOST + FF_OUT + net_delay(2) + FF_SETUP["CE"], abs=0.01)
     assert enable["to"] == "word.CE"
 
 
@@ -80,7 +86,7 @@ def test_carries_take_no_fabric():
     )  # fmt: skip
     sums, carry = Timing(module).longest(0.0)[0], CARRY_IN_OUT
     expected = FF_OUT + net_delay(1) + CARRY_OUT + max(CARRY_IN_SUM, carry) + net_delay(1)
-    assert sums["ns"] == pytest.approx(expected + FF_SETUP["D"], abs=0.01)
+    assert sums["ns"] == pytest.approx(expected + FF_SETUP["D"] + LOST, abs=0.01)
 
 
 def test_memories_and_multipliers_begin_late():
@@ -94,7 +100,20 @@ def test_memories_and_multipliers_begin_late():
     assert starts[31] == DSP_M
     longest = Timing(module).longest(100.0)
     assert len(longest) == 1
-    assert longest[0]["ns"] == pytest.approx(BLOCK_OUT + net_delay(1) + FF_SETUP["D"], abs=0.01)
+    assert longest[0]["ns"] == pytest.approx(
+        BLOCK_OUT + net_delay(1) + FF_SETUP["D"] + LOST, abs=0.01
+    )
+
+
+@pytest.mark.parametrize("m", [0, 1])
+def test_a_product_takes_a_period_of_its_block(m):
+    """Shorter than any path from outside, it is listed nevertheless."""
+    registers = {"AREG": ONE, "PREG": ONE, "MREG": f"{m:b}", "USE_MULT": "MULTIPLY"}
+    module = netlist(a=("DSP48E1", registers, {"CLK": [2], "A": [10], "P": [31]}))
+    (row,) = Timing(module, 2, 2).longest(0.0)
+    assert (row["from"], row["to"]) == ("a", "a.P")
+    assert row["ns"] == pytest.approx(DSP_INSIDE[m] + LOST, abs=0.01)
+    assert Timing(module, 3, 3).longest(0.0) == []
 
 
 def test_published_paths_are_met_within_a_seventh():
@@ -118,6 +137,10 @@ def test_paths_from_one_clock_to_the_other():
         (2, 2): [], (2, 3): [("start", "word.D")], (3, 2): [("word", "word.D")],
         (3, 3): [("word", "word.D")],
     }  # fmt: skip
+    crossing, within = (Timing(module, one, 3).longest(0)[0]["ns"] for one in (2, 3))
+    other_loads = net_delay(2) - net_delay(1)  # of the register that the path leaves
+    lost = CROSSING_UNCERTAINTY + CROSSING_SKEW - LOST
+    assert crossing - within == pytest.approx(lost - other_loads, abs=0.02)
 
 
 def test_a_clock_is_found_behind_its_buffers():
@@ -154,7 +177,7 @@ def test_each_port_of_a_block_memory_has_its_clock(mode, pin):
         c=("RAMB36E1", {"RAM_MODE": mode}, {**clocks, "ENBWREN": [20]}),
     )  # fmt: skip
     (row,) = Timing(module, launch=2, capture=2).longest(0.0)
-    assert row["ns"] == pytest.approx(BLOCK_OUT + net_delay(1) + FF_SETUP["D"], abs=0.01)
+    assert row["ns"] == pytest.approx(BLOCK_OUT + net_delay(1) + FF_SETUP["D"] + LOST, abs=0.01)
     assert Timing(module, launch=3, capture=2).longest(0.0) == []
     (row,) = Timing(module, launch=2, capture=3).longest(0.0)
     assert (row["from"], row["to"]) == ("word", "c.ENBWREN")

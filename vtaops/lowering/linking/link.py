@@ -73,6 +73,7 @@ def link(
     metadata: Mapping[str, Any] | None = None,
     *,
     interleave: Mapping[range, int] | None = None,
+    pinned: Mapping[int, Operation] | None = None,
 ) -> Program:
     """Link fragments to a program that runs them one after the other.
 
@@ -88,6 +89,8 @@ def link(
     interleave : mapping of range to int
         Ranges of consecutive parts to interleave, and the lag of each
         (`vtaops.lowering.passes.interleave.interleaved`).
+    pinned : mapping of int to Operation
+        For parts whose weights stay, the LOAD of these (`vtaops.lowering.pinned`).
 
     Returns
     -------
@@ -100,7 +103,16 @@ def link(
         If a fragment's buffer has no place, or an unsuitable one.
     """
     operations = [o for number, part in enumerate(parts) for o in bind(part, number, buffers)]
-    return assemble(operations, parts, buffers, metadata, interleave=interleave)
+    once = [
+        o
+        for number, load in (pinned or {}).items()
+        for o in bind(_only(load, parts[number]), number, buffers)
+    ]
+    return assemble(operations, parts, buffers, metadata, interleave=interleave, pinned=once)
+
+
+def _only(operation: Operation, part: Part) -> Part:
+    return replace(part, fragment=replace(part.fragment, operations=(operation,)))
 
 
 def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
@@ -142,6 +154,7 @@ def assemble(
     metadata: Mapping[str, Any] | None = None,
     *,
     interleave: Mapping[range, int] | None = None,
+    pinned: Sequence[Operation] = (),
 ) -> Program:
     """Assemble bound operations to a program, without modifying them.
 
@@ -151,6 +164,9 @@ def assemble(
         From `bind`, in the order of the program.
     parts, buffers, metadata, interleave
         As `link`.
+    pinned : sequence of Operation
+        LOADs of weights that stay. They need no tokens: what reads the weights also waits for later
+        loads, and the load unit is in order.
     """
     if not parts:
         raise ProgramError("a program has at least one operator; no part is given")
@@ -165,7 +181,10 @@ def assemble(
     placed, firsts, micro_ops = place_micro_ops(own, config, depth)
     ordered, places, flags = insert_tokens(placed)
     moved = np.array([*firsts, 0])[places]
-    added = {"uop_begin": moved, "uop_end": moved, **dict(zip(FLAGS, flags.T, strict=True))}
+    columns = np.column_stack([moved, moved, flags])
+    columns = np.vstack([np.zeros((len(pinned), columns.shape[1]), columns.dtype), columns])
+    added = dict(zip(("uop_begin", "uop_end", *FLAGS), columns.T, strict=True))
+    ordered = [*pinned, *ordered]
     return Program(
         config=config,
         instructions=Encoding.of(config).encode_all([o.instruction for o in ordered], added),
@@ -174,6 +193,7 @@ def assemble(
         buffers=tuple(buffers),
         metadata=metadata or {},
         operators=_records(ordered, parts),
+        pinned=len(pinned),
     )
 
 

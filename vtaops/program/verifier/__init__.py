@@ -11,7 +11,8 @@ takes its tokens before it starts and sends them after it has completed. Nothing
 units run at any speed; the stream is dispatched in program order into one command queue a unit, of
 any depth; token queues hold at least the tokens that the capabilities of the device state; SRAM,
 OUTPUT and SCRATCH buffers hold anything at the start, but for SCRATCH buffers with a fill, which
-hold it when the program is loaded, and afterwards what earlier runs left; the store unit reads
+hold it when the program is loaded, and afterwards what earlier runs left; SRAM keeps what it holds
+until something is written over it or another program runs; the store unit reads
 either the accumulators or an output memory of its own that only the ALU and accumulating GEMMs
 write.
 
@@ -47,6 +48,12 @@ Proof sketch.
 5. *Fill.* What is read of a filled buffer before it is written is never written: not earlier in
    this run (then it would not be read unwritten), not later, and in no other run, which executes
    the same instructions. So it holds the fill.
+6. *Pinned.* A run may leave out the first `Program.pinned` instructions if the run before it,
+   on the same device, was one of the same program with the same PARAMETER buffers. They are LOADs
+   without tokens, so 1 to 3 hold without them, and a clock orders no access by them alone: if one
+   orders k behind a pinned LOAD, k is in the load unit or waits for a later LOAD, which a
+   run without them executes too. Only the load unit writes their memories, and no other LOAD
+   writes their elements; so these hold at the end of the run before what the LOADs would bring.
 
 Imports no TVM: a board installs it.
 """

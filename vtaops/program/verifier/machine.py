@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.machine import isa
 from vtaops.machine.config import DRAM_BYTES, POST_ROWS, WINDOW_TILES, Extension, Memory
@@ -15,8 +16,15 @@ from vtaops.program.verifier.rules import CheckedInstruction, Rule, reject
 from vtaops.program.verifier.tokens import Clock
 
 
+def _flags(depths: dict[int, int]) -> dict[int, npt.NDArray[np.bool_]]:
+    return {memory: np.zeros(depth, np.bool_) for memory, depth in depths.items()}
+
+
 class Machine:
     """The memories of a device, as far as the rules need them; executes abstractly."""
+
+    _LASTING = (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE)
+    """What the load unit alone writes."""
 
     def __init__(self, program: Program) -> None:
         config = program.config
@@ -34,6 +42,7 @@ class Machine:
         self.sram: dict[int, History] = {Memory.ACC: self.acc, Memory.ACC_8BIT: self.acc}
         for m in (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE):
             self.sram[m] = History(m.name, self.depths[m], Unit.LOAD, (Unit.COMPUTE,))
+        self.pinned = _flags(self.depths)
         self.post = isa.Post()
         self.output_is_current = np.zeros(config.acc.depth, np.bool_)
         self.micro_ops = isa.Encoding.of(config).decode_micro_ops(program.micro_ops)
@@ -49,6 +58,8 @@ class Machine:
     def execute(self, step: CheckedInstruction, clock: Clock) -> None:
         """Check all accesses of one instruction and record them."""
         i = step.instruction
+        if step.index < self.program.pinned:
+            self._check_pinned(step)
         if isinstance(i, isa.Load) and i.x_size:
             self._load(step, clock, i)
         elif isinstance(i, isa.Store) and i.x_size:
@@ -74,8 +85,32 @@ class Machine:
 
     # ------------------------------------------------------------ LOAD and STORE
 
+    def _check_pinned(self, step: CheckedInstruction) -> None:
+        """Check that the elements of an instruction are the same for all runs."""
+        i = step.instruction
+        lasting = isinstance(i, isa.Load) and i.x_size and i.memory in self._LASTING
+        if not lasting or i.pop_prev or i.pop_next or i.push_prev or i.push_next:
+            step.reject(
+                Rule.PINNED,
+                "a pinned instruction is a LOAD to INP, WGT, POST or TABLE without tokens",
+            )
+        buffers = self.program.buffers
+        role = buffers[step.relocation].role if step.relocation >= 0 else None
+        if role not in (Role.PARAMETER, Role.CONSTANT):
+            step.reject(Rule.PINNED, "a pinned LOAD reads a PARAMETER or CONSTANT buffer")
+
+    def _keep(self, step: CheckedInstruction, pinned: npt.NDArray[np.bool_]) -> None:
+        """Note what a pinned LOAD writes; reject another one that writes it."""
+        if step.index < self.program.pinned:
+            pinned[:] = True
+        elif pinned.any():
+            element = int(pinned.argmax())
+            step.reject(Rule.PINNED, f"element {element} of what it writes is pinned")
+
     def _load(self, step: CheckedInstruction, clock: Clock, i: isa.Load) -> None:
         sram = self._sram_range(step, i)
+        if self.program.pinned:
+            self._keep(step, self.pinned[i.memory][sram])
         if i.forward:
             if step.relocation != NO_BUFFER:
                 step.reject(Rule.RELOCATION, "it reads no DRAM, so it must not name a buffer")

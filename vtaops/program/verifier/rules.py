@@ -58,6 +58,9 @@ class Rule(Enum):
     """Conflicting accesses of different units are ordered by tokens."""
     CAPABILITY = "capability"
     """The device has every feature that the program uses."""
+    PINNED = "pinned"
+    """A pinned LOAD takes no token and sends none, fills a memory that only the load unit writes,
+    from a PARAMETER or CONSTANT buffer, and no later instruction writes its elements."""
     COMPLETION = "completion"
     """FINISH happens after every other instruction."""
 

@@ -120,6 +120,7 @@ class Tsim(ConfiguredDevice):
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = PageAllocator(DRAM_BYTES, "the DRAM of tsim")
         self._performance = TsimPerformance()
+        self._launches = 0
 
     # ------------------------------------------------------------------ Device protocol
 
@@ -175,7 +176,14 @@ class Tsim(ConfiguredDevice):
             If the hardware reports a fault, an instruction accesses unallocated DRAM, FINISH is
             missing or does not complete last, or tokens remain at the end.
         """
+        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
+
+    def relaunch(
+        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
+    ) -> int:
+        """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
         insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
+        pinned, since = arguments.as_pinned(pinned, since, count)
         if insn_address % INSTRUCTION_BYTES:
             raise errors.DeviceError(
                 f"the instruction address is {insn_address:#x}; it must be a multiple of "
@@ -183,6 +191,10 @@ class Tsim(ConfiguredDevice):
             )
         with self._turn:
             self._interrupted.clear()
+            if since == self._launches:
+                insn_address += pinned * INSTRUCTION_BYTES
+                count -= pinned
+            self._launches += 1
             with self._lock:
                 model = self._open()
                 model.reset()
@@ -210,6 +222,7 @@ class Tsim(ConfiguredDevice):
                         f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
                     )
                 _raise_failure(model, result)
+            return self._launches
 
     def interrupt(self) -> None:
         """Stop a launch in another thread, which then raises a `DeviceError`."""

@@ -1,0 +1,140 @@
+"""Weights that stay on the chip between the runs of a program.
+
+A fragment loads its weights tile by tile, into places that it uses again. `staying` gives every
+tile a place of its own instead: one LOAD at the begin of the program fills them all, and later runs
+leave it out (`Program.pinned`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vtaops.lowering.operation import Elements, Fragment, Operation
+from vtaops.machine.config import Memory
+from vtaops.machine.isa import Encoding, Gemm, Load
+from vtaops.program import NO_BUFFER
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a fragment as it loads them.
+
+    Attributes
+    ----------
+    relocation : int
+        Their buffer.
+    first, size : int
+        The tiles of it that are loaded.
+    loaded : int
+        Tiles that one run loads; more than `size` if some are loaded again.
+    """
+
+    relocation: int
+    first: int
+    size: int
+    loaded: int
+
+
+def weights_of(fragment: Fragment) -> Weights | None:
+    """Return what a fragment loads of its weights; None if it loads none, or padding too."""
+    found = [o for o in fragment.operations if _weight_load(o)]
+    places = {o.relocation for o in found}
+    loads = [load for o in found if (load := _weight_load(o))]
+    if len(places) != 1 or NO_BUFFER in places or any(map(_is_padded, loads)):
+        return None
+    tiles = np.concatenate([*map(_tiles, loads)])
+    first = int(tiles.min())
+    return Weights(places.pop(), first, int(tiles.max()) + 1 - first, tiles.size)
+
+
+def staying(fragment: Fragment, weights: Weights, base: int) -> tuple[Fragment, Operation] | None:
+    """Return a fragment that finds its weights from element `base` on, and the LOAD of these.
+
+    None if an instruction reads tiles at distances that no loop has.
+    """
+    holds = np.full(
+        extent(fragment), -1, np.int64
+    )  # the final place of the tile that each element holds
+    operations: list[Operation] = []
+    for operation in fragment.operations:
+        if load := _weight_load(operation):
+            begin = load.sram_base
+            holds[begin : begin + load.sram_size] = _tiles(load) - weights.first + base
+        elif operation.of(Memory.WGT):
+            moved = _moved(operation, holds, Encoding.of(fragment.config))
+            if moved is None:
+                return None
+            operations.append(moved)
+        else:
+            operations.append(operation)
+    size = weights.size
+    load = Load(
+        memory=Memory.WGT, sram_base=base, dram_base=weights.first, y_size=1, x_size=size,
+        x_stride=size,
+    )  # fmt: skip
+    once = Operation(load, relocation=weights.relocation)
+    return replace(fragment, operations=tuple(operations)), once
+
+
+def _weight_load(operation: Operation) -> Load | None:
+    i = operation.instruction
+    return i if isinstance(i, Load) and i.memory == Memory.WGT and not i.is_nop else None
+
+
+def _is_padded(load: Load) -> bool:
+    return load.sram_size != load.y_size * load.x_size
+
+
+def _tiles(load: Load) -> Elements:
+    """Return the tiles of its buffer that a LOAD without padding moves, in their order."""
+    rows = load.dram_base + np.arange(load.y_size) * load.x_stride
+    return np.add.outer(rows, np.arange(load.x_size)).ravel()
+
+
+def _moved(operation: Operation, holds: Elements, encoding: Encoding) -> Operation | None:
+    """Return an operation that reads each weight tile in its final place."""
+    i, rows = operation.instruction, operation.rows
+    assert isinstance(i, Gemm)
+    assert rows is not None
+    wanted = holds[operation.steps("wgt")]
+    factors = [int(f) for f in (np.diff(wanted[:2, 0, 0]).sum(), np.diff(wanted[0, :2, 0]).sum())]
+    loops = np.add.outer(np.arange(i.iter_out) * factors[0], np.arange(i.iter_in) * factors[1])
+    names = ("wgt_factor_out", "wgt_factor_in")
+    widths = {slot.name: slot.width for slot in encoding.slots[type(i)]}
+    fits = all(0 <= f < 1 << widths[n] for f, n in zip(factors, names, strict=True))
+    if not fits or (wanted < 0).any() or (wanted != np.add.outer(loops, wanted[0, 0])).any():
+        return None
+    by_out, by_in = factors
+    moved = replace(i, uop_begin=0, uop_end=len(rows), wgt_factor_out=by_out, wgt_factor_in=by_in)
+    placed = np.column_stack([rows[:, :2], wanted[0, 0]])
+    return replace(operation, instruction=moved, micro_ops=placed)
+
+
+def extent(fragment: Fragment) -> int:
+    """Return the elements of the weight memory that a fragment uses, counted from the first."""
+    return max((a.end for o in fragment.operations for a in o.of(Memory.WGT)), default=0)
+
+
+def candidates(fragments: Sequence[Fragment], depth: int) -> Iterator[list[int]]:
+    """Yield sets of fragments whose weights may stay, by number: the ones that load most first.
+
+    The others share what is left of the `depth` elements: room for two of the largest, or for one.
+    """
+    extents = [*map(extent, fragments)]
+    found = {number: w for number, f in enumerate(fragments) if (w := weights_of(f))}
+    order = sorted(found, key=lambda n: (found[n].loaded / found[n].size, found[n].size))[::-1]
+
+    def room(chosen: list[int], copies: int) -> int:
+        rest = {*range(len(fragments))} - {*chosen}
+        most = max((extents[number] for number in rest), default=0)
+        return sum(found[number].size for number in chosen) + copies * most
+
+    for copies in (2, 1):
+        count = len(order)
+        while count and room(order[:count], copies) > depth:
+            count -= 1
+        if count:
+            yield sorted(order[:count])
