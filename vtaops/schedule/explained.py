@@ -21,8 +21,8 @@ from vtaops.schedule.intrinsics import lanes
 from vtaops.schedule.steps import mismatch
 
 LINK = "docs/tutorials/matrix_multiply.md shows each step"
-LONGEST = 900
-"""Most characters of an explanation."""
+LINES, LONGEST = 8, 900
+"""Most lines and characters of an explanation."""
 
 
 class ExplainedSchedule(tvm.s_tir.Schedule):  # type: ignore[misc]
@@ -64,8 +64,8 @@ def _explained(name: str, primitive: Callable[..., Any]) -> Callable[..., Any]:
         except VTAError:
             raise
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            told = "\n".join(_explanation(s, name, error, [*args, *named.values()]))
-            raise ScheduleError(f"{told[:LONGEST]}\n{LINK}") from None
+            told = [*_explanation(s, name, error, [*args, *named.values()])][:LINES]
+            raise ScheduleError("\n".join(told)[:LONGEST] + f"\n{LINK}") from None
 
     return call
 
