@@ -445,8 +445,8 @@ class FileBoard:
 # ------------------------------------------------------------------------------ networks
 
 
-WITHOUT_C = ("FloatOperator", "GraphOperator", "Host", "RescaledAdd")
-"""Operators without a step of their own."""
+WITHOUT_C = ("FloatOperator", "GraphOperator", "Host", "RescaledAdd", "RowNorm")
+"""Operators without a step of their own; the compiler makes a norm of rows only where VTA runs it."""
 
 
 def _moved_and_pooled(graph: Graph, x: Tensor, free: Callable, weights: Callable) -> list[Tensor]:
