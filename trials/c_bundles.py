@@ -446,7 +446,7 @@ class FileBoard:
 
 
 WITHOUT_C = ("FloatOperator", "GraphOperator", "Host", "RescaledAdd", "RowNorm")
-"""Operators without a step of their own; the compiler makes a norm of rows only where VTA runs it."""
+"""Operators without a step of their own; norms of rows are made only where VTA runs them."""
 
 
 def _moved_and_pooled(graph: Graph, x: Tensor, free: Callable, weights: Callable) -> list[Tensor]:
