@@ -31,7 +31,8 @@ ALLOWED = {
     "network": "base graph machine program frontends ops schedule lowering model compiler",
     "quantization": "base graph frontends network",
     "session": "base machine program hardware ops fallback runtime schedule compiler",
-    "explore": "base graph machine program hardware ops runtime schedule proof compiler network",
+    "explore": "base graph machine program hardware ops runtime schedule lowering proof compiler "
+    "network",
 }
 """What a room may import, from the ground up; the command line imports everything."""
 
