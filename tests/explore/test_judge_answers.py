@@ -2,9 +2,25 @@
 
 import pytest
 
+from trials import judged_answers
 from trials.judged_answers import RIGHT, STRATEGIES, cases, judged, trial
 from vtaops.explore.judge import Judge
 from vtaops.program.confined import is_confined
+
+TASKS = (
+    "tiny/gemm",
+    "tiny/conv2d",
+    "pynq/strided",
+    "pynq/max_pool",
+    "pynq/residual_sum",
+    "pynq_ext/depthwise",
+    "pynq_ext/attention_head",
+)
+
+
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch):
+    monkeypatch.setattr(judged_answers, "TASKS", TASKS)
 
 
 def test_there_are_twenty_strategies_and_three_kinds():
@@ -33,8 +49,6 @@ def test_right_answers_are_accepted(kind):
 def test_a_judge_that_believed_samples_would_be_found(monkeypatch):
     """With the proof replaced by a nod, hostile answers pass, and the trial says so."""
     monkeypatch.setattr(Judge, "_prove", lambda self, program: "it looks right")
-    from trials import judged_answers
-
     judged_answers.judge.cache_clear()
     try:
         assert trial("right_on_samples/0")["failed"]
