@@ -30,111 +30,27 @@ from benchmarks.options import Json, write_json
 from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import settled
 from vtaops.explore.judge import Judge, task_names
-from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
+from vtaops.explore.judge.answers import program_of as program_of_answer
+from vtaops.explore.judge.streams import (
+    UNLOADED,
+    Stream,
+    changed,
+    dropped,
+    operations_of,
+    program_of,
+    rows_behind,
+    split,
+    unloaded,
+)
 from vtaops.lowering.operation import Operation
-from vtaops.machine.accesses import OFF
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Alu, Encoding, Finish, Gemm, Load, LoopInstruction, Pool, Post, Store
+from vtaops.machine.isa import Alu, Gemm, Load, LoopInstruction, Pool, Store
 from vtaops.ops import Operator
-from vtaops.program import MICRO_OPS, Program, assemble
+from vtaops.program import Program, assemble
 from vtaops.schedule.candidates import TilingList
 
-UNLOADED = Operation(Load(memory=Memory.UOP), relocation=MICRO_OPS)
-"""Where the micro-ops are loaded that are used from here on and were not loaded before."""
 TILINGS = 24
 """Tilings that are timed before the climbing."""
-NO_TOKENS = dict.fromkeys(FLAGS, 0)
-Stream = list[Operation]
-
-
-def operations_of(program: Program) -> Stream:
-    """Return the operations of a program, without tokens and with their own micro-ops."""
-    table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
-    memory = np.zeros((program.config.uop.depth, 3), np.int64)
-    found: Stream = []
-    relocations = program.relocations.tolist()
-    for instruction, relocation in zip(program.decode(), relocations, strict=True):
-        i = replace(instruction, **NO_TOKENS)
-        if isinstance(i, Finish) or (isinstance(i, Load | Store) and i.is_nop):
-            continue
-        if isinstance(i, Load) and i.memory == Memory.UOP:
-            memory[i.sram_base : i.sram_base + i.x_size] = table[i.dram_base :][: i.x_size]
-            found.append(UNLOADED)
-        elif isinstance(i, LoopInstruction):
-            rows = memory[i.uop_begin : i.uop_end].copy()
-            found.append(Operation(replace(i, uop_begin=0, uop_end=len(rows)), rows))
-        else:
-            found.append(Operation(i, relocation=relocation))
-    return found
-
-
-def program_of(stream: Stream, like: Program) -> Program | None:
-    """Return the program of operations, for the buffers of another; None if it does not fit."""
-    placed = _placed(stream, like.config.uop.depth)
-    if placed is None:
-        return None
-    operations, firsts, table = placed
-    ordered, places, flags = insert_tokens(operations)
-    moved = np.array([*firsts, 0])[places]
-    added = {"uop_begin": moved, "uop_end": moved, **dict(zip(FLAGS, flags.T, strict=True))}
-    encoding = Encoding.of(like.config)
-    try:
-        return Program(
-            config=like.config,
-            instructions=encoding.encode_all([o.instruction for o in ordered], added),
-            relocations=np.array([o.relocation for o in ordered], np.int32),
-            micro_ops=encoding.encode_micro_ops(np.concatenate([np.zeros((0, 3), int), *table])),
-            buffers=like.buffers,
-        )
-    except VTAError:
-        return None
-
-
-def _placed(stream: Stream, depth: int) -> tuple[Stream, list[int], list[Any]] | None:
-    """Place micro-ops: each marker loads what is new up to the next one."""
-    places: dict[bytes, int] = {}
-    table: list[Any] = []
-    operations: Stream = []
-    firsts: list[int] = []
-    size = loaded = 0
-    marker, post = -1, OFF
-    for number, operation in enumerate(stream):
-        if operation is UNLOADED:
-            marker, loaded = _closed(operations, marker, loaded, size), size
-            marker = len(operations)
-            operations.append(operation)
-            firsts.append(0)
-            continue
-        i, rows, first = operation.instruction, operation.micro_ops, 0
-        post = i if isinstance(i, Post) else post
-        if rows is not None:
-            key = rows.tobytes()
-            if key not in places:
-                if marker < 0:
-                    return None
-                places[key] = size
-                size += len(rows)
-                table.append(rows)
-            first = places[key]
-            if operation.post != post:
-                operation = stream[number] = _fresh(operation.elsewhere(post=post))
-        operations.append(operation)
-        firsts.append(first)
-    _closed(operations, marker, loaded, size)
-    kept = [n for n, o in enumerate(operations) if o is not UNLOADED]
-    return (
-        None if size > depth else ([operations[n] for n in kept], [firsts[n] for n in kept], table)
-    )
-
-
-def _closed(operations: Stream, marker: int, loaded: int, size: int) -> int:
-    if marker >= 0 and size > loaded:
-        count = size - loaded
-        load = Load(memory=Memory.UOP, sram_base=loaded, dram_base=loaded, y_size=1, x_size=count,
-                    x_stride=count)  # fmt: skip
-        operations[marker] = Operation(load, relocation=MICRO_OPS)
-    return marker
-
 
 # ----------------------------------------------------------------------------------- edits
 
@@ -163,32 +79,41 @@ def swapped(stream: Stream, rng: random.Random) -> Stream | None:
     return found
 
 
-def transfers_split(stream: Stream, rng: random.Random) -> Stream | None:
-    """Split a LOAD or STORE: rows, or elements of one row."""
-    at = _any(stream, rng, (Load, Store))
+def split_anywhere(stream: Stream, rng: random.Random) -> Stream | None:
+    """Split a LOAD, a STORE or a loop."""
+    at = _any(stream, rng, (Load, Store, LoopInstruction))
     if at is None:
         return None
     i = stream[at].instruction
-    if i.y_size > 1:
-        k = rng.randint(1, i.y_size - 1)
-        first = replace(i, y_size=k, y_pad_bottom=0)
-        places = {"dram_base": i.dram_base + k * i.x_stride,
-                  "sram_base": i.sram_base + (i.y_pad_top + k) * i.sram_row}  # fmt: skip
-        second = replace(i, y_size=i.y_size - k, y_pad_top=0, **places)
-    elif i.x_size > 1 and i.sram_row == i.x_size and not (i.y_pad_top or i.y_pad_bottom):
-        k = rng.randint(1, i.x_size - 1)
-        first = replace(i, x_size=k, x_stride=k)
-        second = replace(i, x_size=i.x_size - k, x_stride=i.x_size - k,
-                         dram_base=i.dram_base + k, sram_base=i.sram_base + k)  # fmt: skip
+    if isinstance(i, LoopInstruction):
+        count = i.iter_out if i.iter_out > 1 else i.iter_in
+    else:
+        count = i.y_size if i.y_size > 1 else i.x_size
+    by = rng.choice((1, count // 2, count - 1, rng.randint(1, max(1, count - 1))))
+    return split(stream, at, by)
+
+
+def rows_split(stream: Stream, rng: random.Random) -> Stream | None:
+    """Split the micro-ops of an instruction, or its inner loop."""
+    at = _any(stream, rng, LoopInstruction)
+    if at is None:
+        return None
+    one, i = stream[at], stream[at].instruction
+    if i.iter_in > 1 and rng.random() < 0.5:
+        k = rng.randint(1, i.iter_in - 1)
+        second = rows_behind(one, "in", k)
+        parts = [
+            (replace(i, iter_in=k), one.micro_ops),
+            (replace(i, iter_in=i.iter_in - k), second),
+        ]
+    elif len(one.micro_ops) > 1:
+        k = rng.randint(1, len(one.micro_ops) - 1)
+        halves = one.micro_ops[:k], one.micro_ops[k:]
+        parts = [(replace(i, uop_end=len(rows)), rows.copy()) for rows in halves]
     else:
         return None
-    parts = [stream[at].elsewhere(instruction=part) for part in (first, second)]
-    return stream[:at] + [_fresh(part) for part in parts] + stream[at + 1 :]
-
-
-def _fresh(operation: Operation) -> Operation:
-    vars(operation).pop("scratchpads", None)
-    return operation
+    made = [changed(one, instruction=part, micro_ops=rows) for part, rows in parts]
+    return [*stream[:at], *made, *stream[at + 1 :]]
 
 
 def _any(stream: Stream, rng: random.Random, kinds: Any) -> int | None:
@@ -227,7 +152,7 @@ def _joined(one: Operation, two: Operation) -> Operation | None:
         return None
     if a.y_size == b.y_size == 1 and a.dram_base + a.x_size == b.dram_base:
         size = a.x_size + b.x_size
-        return _fresh(one.elsewhere(instruction=replace(a, x_size=size, x_stride=size)))
+        return changed(one, instruction=replace(a, x_size=size, x_stride=size))
     if a.x_size != b.x_size:
         return None
     stride = a.x_stride if a.y_size > 1 else b.dram_base - a.dram_base
@@ -235,39 +160,7 @@ def _joined(one: Operation, two: Operation) -> Operation | None:
     if not fits or (b.y_size > 1 and b.x_stride != stride):
         return None
     joined = replace(a, y_size=a.y_size + b.y_size, x_stride=stride)
-    return _fresh(one.elsewhere(instruction=joined))
-
-
-def _rows_behind(operation: Operation, side: str, count: int) -> Any:
-    i = operation.instruction
-    wgt = getattr(i, f"wgt_factor_{side}", 0)
-    steps = getattr(i, f"dst_factor_{side}"), getattr(i, f"src_factor_{side}"), wgt
-    return operation.micro_ops + count * np.array(steps)
-
-
-def loops_split(stream: Stream, rng: random.Random) -> Stream | None:
-    """Split a loop, or the micro-ops of an instruction."""
-    at = _any(stream, rng, LoopInstruction)
-    if at is None:
-        return None
-    one = stream[at]
-    i, side = one.instruction, rng.choice(("out", "in", "rows"))
-    if side == "rows":
-        if len(one.micro_ops) < 2:
-            return None
-        k = rng.randint(1, len(one.micro_ops) - 1)
-        halves = one.micro_ops[:k], one.micro_ops[k:]
-        parts = [(replace(i, uop_end=len(rows)), rows.copy()) for rows in halves]
-    else:
-        count = getattr(i, f"iter_{side}")
-        if count < 2:
-            return None
-        k = rng.choice((1, count // 2, count - 1, rng.randint(1, count - 1)))
-        name = f"iter_{side}"
-        parts = [(replace(i, **{name: k}), one.micro_ops),
-                 (replace(i, **{name: count - k}), _rows_behind(one, side, k))]  # fmt: skip
-    made = [_fresh(one.elsewhere(instruction=part, micro_ops=rows)) for part, rows in parts]
-    return stream[:at] + made + stream[at + 1 :]
+    return changed(one, instruction=joined)
 
 
 def loops_joined(stream: Stream, rng: random.Random) -> Stream | None:
@@ -294,7 +187,7 @@ def _loops_together(one: Operation, two: Operation, rng: random.Random) -> Opera
     a, b = one.instruction, two.instruction
     if replace(a, uop_end=0) == replace(b, uop_end=0) and rng.random() < 0.5:
         rows = np.concatenate([one.micro_ops, two.micro_ops])
-        return _fresh(one.elsewhere(instruction=replace(a, uop_end=len(rows)), micro_ops=rows))
+        return changed(one, instruction=replace(a, uop_end=len(rows)), micro_ops=rows)
     for side in ("out", "in"):
         name = f"iter_{side}"
         count = getattr(a, name)
@@ -306,12 +199,12 @@ def _loops_together(one: Operation, two: Operation, rng: random.Random) -> Opera
                     factors[f"wgt_factor_{side}"] = int(steps[2])
                 if replace(a, **factors) == replace(b, **factors):
                     joined = replace(a, **factors, **{name: 2})
-                    return _fresh(one.elsewhere(instruction=joined))
+                    return changed(one, instruction=joined)
         if replace(a, **{name: 0}) != replace(b, **{name: 0}):
             continue
-        if np.array_equal(two.micro_ops, _rows_behind(one, side, count)):
+        if np.array_equal(two.micro_ops, rows_behind(one, side, count)):
             joined = replace(a, **{name: count + getattr(b, name)})
-            return _fresh(one.elsewhere(instruction=joined))
+            return changed(one, instruction=joined)
     return None
 
 
@@ -329,12 +222,12 @@ def loops_swapped(stream: Stream, rng: random.Random) -> Stream | None:
         else:
             a, b = rng.sample(order, 2)
             order[a], order[b] = b, a
-        found[at] = _fresh(one.elsewhere(micro_ops=rows[order].copy()))
+        found[at] = changed(one, micro_ops=rows[order].copy())
         return found
     names = [f.removesuffix("_out") for f in type(i).__dataclass_fields__ if f.endswith("_out")]
     values = {f"{n}_out": getattr(i, f"{n}_in") for n in names}
     values |= {f"{n}_in": getattr(i, f"{n}_out") for n in names}
-    found[at] = _fresh(one.elsewhere(instruction=replace(i, **values)))
+    found[at] = changed(one, instruction=replace(i, **values))
     return found
 
 
@@ -347,9 +240,9 @@ def loops_unrolled(stream: Stream, rng: random.Random) -> Stream | None:
     count = getattr(one.instruction, f"iter_{side}")
     if not 1 < count * len(one.micro_ops) <= 64:
         return None
-    rows = np.concatenate([_rows_behind(one, side, k) for k in range(count)])
-    changed = replace(one.instruction, **{f"iter_{side}": 1}, uop_end=len(rows))
-    unrolled = _fresh(one.elsewhere(instruction=changed, micro_ops=rows))
+    rows = np.concatenate([rows_behind(one, side, k) for k in range(count)])
+    unrolled = replace(one.instruction, **{f"iter_{side}": 1}, uop_end=len(rows))
+    unrolled = changed(one, instruction=unrolled, micro_ops=rows)
     return [*stream[:at], unrolled, *stream[at + 1 :]]
 
 
@@ -394,39 +287,35 @@ def _moved(
     if isinstance(i, Load | Store):
         if i.sram_base + delta < 0 or getattr(i, "forward", 0):
             return None
-        return _fresh(operation.elsewhere(instruction=replace(i, sram_base=i.sram_base + delta)))
+        return changed(operation, instruction=replace(i, sram_base=i.sram_base + delta))
     if not isinstance(i, LoopInstruction):
         return None
     columns = {Memory.ACC: [0, 1] if isinstance(i, Alu) else [0], Memory.INP: [1], Memory.WGT: [2]}
     rows = operation.micro_ops.copy()
     rows[:, columns.get(Memory(memory), [])] += delta
-    return _fresh(operation.elsewhere(micro_ops=rows)) if rows.min() >= 0 else None
+    return changed(operation, micro_ops=rows) if rows.min() >= 0 else None
 
 
 def markers(stream: Stream, rng: random.Random) -> Stream | None:
     """Load micro-ops in more parts, or in fewer."""
-    known = [n for n, o in enumerate(stream) if o is UNLOADED]
-    if len(known) > 1 and rng.random() < 0.4:
-        at = rng.choice(known[1:])
-        return stream[:at] + stream[at + 1 :]
-    at = rng.randrange(len(stream))
-    return [*stream[:at], UNLOADED, *stream[at:]]
+    known = [n for n, o in enumerate(stream) if o is UNLOADED][1:]
+    at = rng.choice(known) if known and rng.random() < 0.4 else rng.randrange(len(stream))
+    return unloaded(stream, at, 0)
 
 
-def dropped(stream: Stream, rng: random.Random) -> Stream | None:
+def left_out(stream: Stream, rng: random.Random) -> Stream | None:
     """Leave an instruction out."""
-    at = rng.randrange(len(stream))
-    return stream[:at] + stream[at + 1 :]
+    return dropped(stream, rng.randrange(len(stream)), 0)
 
 
 EDITS: Sequence[tuple[Edit, int]] = (
-    (shifted, 10), (swapped, 1), (transfers_split, 3), (transfers_joined, 3), (loops_split, 3),
+    (shifted, 10), (swapped, 1), (split_anywhere, 5), (transfers_joined, 3), (rows_split, 2),
     (loops_joined, 3), (loops_swapped, 3), (loops_unrolled, 1), (renamed, 3), (markers, 2),
-    (dropped, 1),
+    (left_out, 1),
 )  # fmt: skip
 
 
-def changed(stream: Stream, rng: random.Random) -> Stream | None:
+def varied(stream: Stream, rng: random.Random) -> Stream | None:
     """Apply one to three edits."""
     edits, weights = zip(*EDITS, strict=True)
     for edit in rng.choices(edits, weights, k=rng.choice((1, 1, 1, 2, 2, 3))):
@@ -447,17 +336,11 @@ def best_tiling(judge: Judge) -> tuple[int, Program]:
     if isinstance(task.definition, Operator):
         own = settled(task.definition, task.config)
         listed = TilingList(own, task.config)
-        for tiling, _ in listed.worth_timing(TILINGS, task.config, uneven=True):
+        for tiling in listed.of_each_size(task.config, TILINGS):
             verdict = judge(tiling)
             if verdict.accepted and verdict.cycles < best[0]:
-                best = verdict.cycles, _program(judge, tiling)
+                best = verdict.cycles, program_of_answer(judge.task, tiling)
     return best
-
-
-def _program(judge: Judge, tiling: Any) -> Program:
-    from vtaops.explore.judge.answers import program_of as answered
-
-    return answered(judge.task, tiling)
 
 
 def climb(judge: Judge, start: Program, seconds: float, seed: int, tell: Any) -> dict[str, int]:
@@ -478,7 +361,7 @@ def climb(judge: Judge, start: Program, seconds: float, seed: int, tell: Any) ->
     while time.monotonic() < end:
         if rng.random() < 0.0005:
             current, now = kept, kept_cycles
-        stream = changed(current, rng)
+        stream = varied(current, rng)
         program = program_of(stream, start) if stream else None
         if program is None:
             continue

@@ -3,8 +3,8 @@
     python -m benchmarks energy --json benchmarks/results/energy.json
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
-programs (`vtaops.program.accesses`, which a test compares with the RTL); the energies are those of
-`vtaops.program.energy`. Networks take minutes; what is in the state file already is not computed
+programs (`vtaops.explore.accesses`, which a test compares with the RTL); the energies are those of
+`vtaops.explore.energy`. Networks take minutes; what is in the state file already is not computed
 again.
 """
 
@@ -23,9 +23,9 @@ import vtaops
 from benchmarks.options import Json, State, read_json, write_json
 from trials import networks
 from vtaops import HardwareConfig, Program, compile_model
+from vtaops.explore.accesses import count_accesses
+from vtaops.explore.energy import energy_of, memory_energies
 from vtaops.machine.config import Extension
-from vtaops.program.accesses import count_accesses
-from vtaops.program.energy import energy_of, memory_energies
 from vtaops.schedule import default_tiling
 from vtaops.schedule.workloads import WORKLOADS
 

@@ -9,7 +9,7 @@ inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A wh
 XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`, behind a board's DRAM
 (`DRAMS`), at a clock that is assumed; the host's instructions on an emulated ARM at one a cycle;
 and what the driver of a virtual board does to registers and caches, at assumed costs
-(`trials.host_cost`). Energy is an estimate from published numbers (`vtaops.program.energy`), beside
+(`trials.host_cost`). Energy is an estimate from published numbers (`vtaops.explore.energy`), beside
 what boards of published runs take; the area is that of the model (`vtaops.explore.area`). Peers are
 rows of the results that MLCommons publishes.
 """

@@ -14,6 +14,7 @@ TOOLS = {
     "figures": "the exact figures of the documents, compared with what commands measured",
     "measured": "the tables of the documents, made from benchmarks/results",
     "pictures": "the pictures of the documents, by the commands above them",
+    "records": "the records of the judge, and their table",
     "supported": "the list of what is supported, measured",
 }
 

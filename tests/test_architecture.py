@@ -31,7 +31,8 @@ ALLOWED = {
     "network": "base graph machine program frontends ops schedule lowering model compiler",
     "quantization": "base graph frontends network",
     "session": "base machine program hardware ops fallback runtime schedule compiler",
-    "explore": "base graph machine program hardware ops runtime schedule proof compiler network",
+    "explore": "base graph machine program hardware ops runtime schedule lowering proof compiler "
+    "network",
 }
 """What a room may import, from the ground up; the command line imports everything."""
 
@@ -42,7 +43,15 @@ WITH_TVM = {
     "vtaops.ops.declarations",
     *(
         f"vtaops.schedule.{name}"
-        for name in ("arguments", "checks", "flatten", "intrinsics", "operators", "steps")
+        for name in (
+            "arguments",
+            "checks",
+            "explained",
+            "flatten",
+            "intrinsics",
+            "operators",
+            "steps",
+        )
     ),
     "vtaops.lowering.tree.tir",
     "vtaops.compiler.schedules",

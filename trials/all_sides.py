@@ -36,7 +36,7 @@ from trials.random_streams import ConcurrentProgram, RandomProgram
 from trials.reference_isa import launch, place
 from vtaops import Conv2d, HardwareConfig, MaxPool2d, Program
 from vtaops.base.errors import VTAError
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.graph import evaluate as evaluate_graph
 from vtaops.lowering.tables import with_table
 from vtaops.machine.config import Extension
@@ -187,7 +187,7 @@ def run_layer(name: str) -> dict[str, Any]:
     if ways:
         program = linked(ops, ways[0].tilings, LARGE, together=True, close=True)
     elif name == "table":
-        program = chained([with_table(emit(ops[0], LARGE))], None)
+        program = chained([with_table(emit_operator(ops[0], LARGE))], None)
         program.verify()
     else:
         program = vtaops.compile(ops[0], LARGE)
@@ -285,7 +285,7 @@ def _compiled(op: Operator, rng: random.Random, seed: int) -> tuple[Program, Ima
 def _operator_with_table(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
     op, config = random_scaled(rng), machine(seed)
     tiling = random_tiling(rng, op, config) if rng.random() < 0.7 else None
-    program = chained([with_table(emit(op, config, tiling))], None)
+    program = chained([with_table(emit_operator(op, config, tiling))], None)
     program.verify()
     generator = np.random.default_rng(seed)
     arrays = random_arguments(op, generator)

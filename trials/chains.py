@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from vtaops import AvgPool2d, Conv2d, Gemm, HardwareConfig
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.lowering.passes.interleave import LAG
 from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.config import Extension
@@ -53,7 +53,7 @@ def linked(ops, tilings, config, *, together, close=False):
     """Return the program of operators in scratchpads side by side."""
     parts = zip(ops, tilings, parameter_rows(tilings, config), strict=True)
     fragments = pack_side_by_side(
-        [emit(op, config, tiling, rows=rows) for op, tiling, rows in parts]
+        [emit_operator(op, config, tiling, rows=rows) for op, tiling, rows in parts]
     )
     assert fragments is not None
     program = chained(fragments, (0 if close else LAG) if together else None)

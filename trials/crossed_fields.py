@@ -2,20 +2,26 @@
 
 The fields are those of the dataclasses, and their values follow from their annotations, so a new
 field or operator joins by itself: one of an unknown type, or without a base, is an error here.
+``operator 7`` and ``node 7`` are cases by number; each runs on one configuration, with a further
+round on the next one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
+from itertools import product
 from typing import Any, get_args
 
 import numpy as np
 
 import vtaops
-from vtaops import ops
+from trials.campaign import Campaign, Result, result
+from vtaops import HardwareConfig, ops
 from vtaops.base.errors import ShapeError, VTAError
-from vtaops.graph import Graph, Requantization, Tensor
+from vtaops.graph import Add, Graph, Requantization, Requantize, Tensor
 from vtaops.graph import operators as graph_operators
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import Rounding
@@ -23,8 +29,8 @@ from vtaops.ops.elementwise import Function
 from vtaops.ops.epilogue import Rounding as ShiftRounding
 from vtaops.ops.reference import evaluate, random_arguments
 
-LARGEST = 1 << 20
-"""Elements of a result that is tried."""
+LARGEST = 1 << 17
+"""Elements of a node's result, or of an operator's arrays, that are tried."""
 
 # ---------------------------------------------------------------- operators of the accelerator
 
@@ -55,6 +61,7 @@ BASES: dict[str, tuple[dict[str, Any], ...]] = {
     "BatchMatmul": (
         {"batch": 2, "m": 3, "n": 5, "k": 7},
         {"batch": 2, "m": 3, "n": 5, "k": 7, **_SCALE},
+        {"batch": 2, "m": 3, "n": 5, "k": 7, **_SCALE, "data_zero_point": -128},
     ),
     "Conv2d": (
         _FILTERS,
@@ -108,9 +115,11 @@ def operator_cases() -> Iterator[Case]:
 
 
 def judge_operator(case: Case, config: str, seed: int = 0) -> str:
-    """Return ``refused``, or ``right``, or what is wrong with an operator on a configuration."""
+    """Return ``refused``, ``too large``, ``right``, or what is wrong with an operator."""
     try:
         op = case.make()
+        if sum(math.prod(b.shape) for b in op.buffers(HardwareConfig.load(config))) > LARGEST:
+            return "too large"
         program = vtaops.compile(op, config, capabilities="fsim")
     except VTAError:
         return "refused"
@@ -180,12 +189,19 @@ NODES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...]]] = {
     "ChannelShuffle": ({"groups": 2}, (_IMAGES,)),
     "Reshape": ({"shape": (2, 120)}, (_IMAGES,)),
     "Transpose": ({"axes": (0, 1, 3, 2)}, (_IMAGES,)),
-    "FixedSoftmax": ({"multiplier": 1 << 30, "shift": 4}, ((3, 6),)),
+    "FixedSoftmax": ({}, ((3, 6),)),
+    "Constant": ({"value": _arrays(_IMAGES, np.int8)}, ()),
+    "Expand": ({"shape": _IMAGES}, ((1, 6, 1, 4),)),
+    "FromUint8": ({}, (_IMAGES,)),
+    "ToUint8": ({}, (_IMAGES,)),
 }
-"""Fields and inputs of the operators on int8 with which each other field is crossed."""
+"""Fields and inputs of the operators on integers with which each other field is crossed."""
+
+_HALVED = Requantize(Requantization(1, 1))
+"""What the accelerator computes of tensors of operators that may run on the host alone."""
 
 _OUTSIDE = frozenset({"FloatOperator", "GraphOperator", "Host", "Quantize", "Dequantize"})
-"""Not on int8 alone; nor are the classes of float operators."""
+"""Not on integers alone; nor are the classes of float operators."""
 
 _WEIGHTS = (_arrays((4, 6, 2, 2), np.int8), _arrays((6, 1, 2, 2), np.int8))
 NODE_VALUES: dict[str, tuple[Any, ...]] = {
@@ -199,13 +215,26 @@ NODE_VALUES: dict[str, tuple[Any, ...]] = {
     "Any": (None, 1, 3, -7, 64, 200, np.arange(6) + 1, np.arange(6) - 3),
     "str": ("table", "gelu"),
     "ExtremumFunction": ("maximum", "minimum", "mean"),
-    "Shape": ((2, 120), (2, 6, 20, 1), (2, 6, 4, 5), (0, 1, 2, 3), (0, 1, 3, 2), (3, 2, 1, 0)),
+    "Literal['constant', 'edge', 'reflect']": ("constant", "edge", "reflect", "wrap"),
+    "Array": (
+        *(_arrays(shape, np.int8) for shape in (_IMAGES, (1, 6, 1, 1), (2, 1, 5, 4), (4,), ())),
+        *(_arrays(_IMAGES, dtype) for dtype in (np.uint8, np.int32, np.float32, np.float64)),
+    ),
+    "Shape": (
+        _IMAGES,
+        (2, 120),
+        (2, 6, 20, 1),
+        (2, 6, 4, 5),
+        (0, 1, 2, 3),
+        (0, 1, 3, 2),
+        (3, 2, 1, 0),
+    ),
 }
 """Values to try of each annotation; those of requantizations stand apart."""
 
 
 def nodes() -> list[str]:
-    """Return the operators that are to be crossed: those on int8."""
+    """Return the operators that are to be crossed: those on integers."""
     found = []
     for name in graph_operators.__all__:
         cls = getattr(graph_operators, name)
@@ -220,33 +249,47 @@ def node_cases() -> Iterator[Case]:
     for name in nodes():
         cls: Any = getattr(graph_operators, name)
         base, shapes = NODES[name]
+        changes: list[dict[str, Any]] = [{}]  # for operators without fields
         for f in fields(cls):
             if str(f.type) == "Requantization":
                 values = [s for several in _scalings(6).values() for s in several]
             else:
                 values = [*NODE_VALUES[str(f.type)]]
-            for value in values:
-                for zero in (0, -5):
-                    stated = {**base, f.name: value}
-                    yield Case(
-                        f"{name}({stated}) of zero point {zero}",
-                        lambda cls=cls, s=stated, z=zero, shapes=shapes: _graph(
-                            cls(**s), shapes, z
-                        ),
-                    )
+            changes += [{f.name: value} for value in values]
+        for stated, zero in product([{**base, **change} for change in changes], (0, -5)):
+            yield Case(
+                f"{name}({stated}) of zero point {zero}",
+                lambda cls=cls, s=stated, z=zero, shapes=shapes: _graph(cls(**s), shapes, z),
+            )
 
 
 def _graph(op: GraphOperator, shapes: tuple[tuple[int, ...], ...], zero: int) -> Graph:
     graph = Graph("crossed")
+    dtype = "int8" if "int8" in op.takes else op.takes[0]
+    zeros = {"zero_point": zero} if dtype == "int8" else {}
     inputs: list[Tensor] = [
-        graph.input(f"x{number}", shape, zero_point=zero) for number, shape in enumerate(shapes)
+        graph.input(f"x{number}", shape, dtype, **zeros) for number, shape in enumerate(shapes)
     ]
+    if type(op).__name__ in ("Constant", "Expand", "FromUint8", "ToUint8"):
+        return _beside_the_accelerator(graph, op, inputs, zero)
     if getattr(op, "residual_factor", None) is not None:
         (result,) = replace(op, residual_factor=None).results(inputs)  # type: ignore[type-var]
         inputs.append(graph.input("residual", result.shape, zero_point=7))
     graph.output(graph.add(op, *inputs))
     if graph.outputs[0].elements > LARGEST:
         raise ShapeError(f"a result of {graph.outputs[0].elements} elements is not tried")
+    return graph
+
+
+def _beside_the_accelerator(
+    graph: Graph, op: GraphOperator, inputs: list[Tensor], zero: int
+) -> Graph:
+    """Add an operator whose inputs and result are those of operators of the accelerator."""
+    result = graph.add(op, *(graph.add(_HALVED, x) if x.dtype == "int8" else x for x in inputs))
+    if not inputs:
+        image = graph.input("x", _IMAGES, zero_point=zero)
+        result = graph.add(Add((1, 1), Requantization(1, 1)), image, result)
+    graph.output(graph.add(_HALVED, result) if result.dtype == "int8" else result)
     return graph
 
 
@@ -259,7 +302,7 @@ def judge_node(case: Case, config: str, seed: int = 0) -> str:
     model = vtaops.compile_model(graph, config)
     rng = np.random.default_rng(seed)
     for array in (rng.integers(-128, 128, 1 << 10), rng.choice([-128, 127], 1 << 10)):
-        arrays = [np.resize(array, t.shape).astype(np.int8) for t in graph.inputs]
+        arrays = [np.resize(array, t.shape).astype(t.dtype) for t in graph.inputs]
         found, wanted = model.run(*arrays), model.reference(*arrays)
         if not np.array_equal(found, wanted):
             return f"wrong: {int((found != wanted).sum())} of {found.size}"
@@ -272,3 +315,37 @@ def judge_node(case: Case, config: str, seed: int = 0) -> str:
 def roundings_crossed() -> bool:
     """Whether requantizations of every rounding are tried."""
     return {*_scalings(1)} == {*get_args(Rounding)}
+
+
+# --------------------------------------------------------------------------------- campaign
+
+CONFIGS = ("pynq", "tiny", "pynq_ext")
+
+
+@cache
+def crossed(kind: str) -> list[Case]:
+    """Return all cases of a kind: ``operator`` or ``node``."""
+    return [*(operator_cases() if kind == "operator" else node_cases())]
+
+
+def cases(rounds: int) -> list[str]:
+    """Return the names of the cases, each on so many configurations."""
+    return [
+        f"{kind} {number} {CONFIGS[(number + turn) % len(CONFIGS)]}"
+        for turn in range(rounds)
+        for kind in ("node", "operator")
+        for number in range(len(crossed(kind)))
+    ]
+
+
+def trial(case: str) -> Result:
+    """Judge one case: ``node 7 pynq``."""
+    kind, number, config = case.split()
+    subject = crossed(kind)[int(number)]
+    verdict = (judge_operator if kind == "operator" else judge_node)(subject, config)
+    sound = verdict in ("right", "refused", "too large")
+    faults = "" if sound else f"{subject.text}: {verdict}"
+    return result(f"{kind}s", faults, cases=1, **{verdict if sound else "wrong": 1})
+
+
+CAMPAIGN = Campaign(cases, trial, count=1)

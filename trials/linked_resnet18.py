@@ -17,7 +17,7 @@ import numpy.typing as npt
 from examples import resnet18
 from trials.campaign import Campaign, Result, result
 from vtaops import HardwareConfig, Program, Tiling
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.lowering import Fragment, Part, link, whole
 from vtaops.machine.capabilities import of_target
 from vtaops.ops import Operator
@@ -92,7 +92,7 @@ class Linker:
         self.fragments: dict[Operator, Fragment] = {}
         for step in steps:
             if step.op not in self.fragments:
-                self.fragments[step.op] = emit(step.op, config)
+                self.fragments[step.op] = emit_operator(step.op, config)
         self.buffers: list[Buffer] = []
         self._made: dict[int, int] = {}  # address of an array's data -> buffer
         self._last_use = {_address(a): n for n, step in enumerate(steps) for a in step.arrays}

@@ -23,7 +23,7 @@ from trials.linked_resnet18 import linked_resnet18
 from trials.random_cases import with_needs
 from trials.random_graphs import random_graph
 from vtaops.base.errors import VTAError
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
 from vtaops.lowering import Part, Place, Strides, link
 from vtaops.lowering.placement import pack_side_by_side
@@ -480,7 +480,10 @@ def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Prog
     ]
     tilings = next(tilings_hand_in_hand(ops, config, limit=1e9)).tilings
     found = pack_side_by_side(
-        [emit(op, config, tiling, rows=16) for op, tiling in zip(ops, tilings, strict=True)]
+        [
+            emit_operator(op, config, tiling, rows=16)
+            for op, tiling in zip(ops, tilings, strict=True)
+        ]
     )
     assert found is not None
     first, second = found
@@ -512,9 +515,9 @@ def _bordered_image() -> Program:
     loaded = vtaops.Conv2d(
         in_channels=16, out_channels=8, height=7, width=6, kernel=3, shift=9, clip=(-128, 127)
     )
-    last = emit(loaded, "tiny")
+    last = emit_operator(loaded, "tiny")
     strides = {"res": Strides.of((1, 2, 7, 6), top=1, left=1)}
-    first = emit(stored, "tiny", strides=strides)
+    first = emit_operator(stored, "tiny", strides=strides)
     image = replace(last.buffers[0], name="image", role=Role.SCRATCH, fill=-3)
     buffers = (
         first.buffers[0],

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops import HardwareConfig
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.errors import ShapeError
 from vtaops.lowering import Part, Place, Strides, extents_of, link
 from vtaops.ops import Operator
@@ -83,7 +83,7 @@ def placed(
             with suppress(ShapeError):
                 larger[buffer.name] = Larger.around(buffer, rng, config)
     strides = {name: found.strides for name, found in larger.items()}
-    fragment = emit(op, config, tiling, strides=strides)
+    fragment = emit_operator(op, config, tiling, strides=strides)
     places = [
         Place(number, larger[buffer.name].offset if buffer.name in larger else 0)
         for number, buffer in enumerate(fragment.buffers)

@@ -259,7 +259,9 @@ def random_scaled(rng: random.Random) -> Operator:
     ending["multiplier"] = rng.choice([1, 65535, rng.randint(1, 65535)])
     ending["shift"] = rng.choice([0, 47, rng.randint(0, 47), rng.randint(16, 30)])
     if kind == "batch":
-        return replace(random_batch_matmul(rng), **ending)
+        zeros = [rng.choice([0, 0, -128, 127, rng.randint(-128, 127)]) for _ in "ab"]
+        own = {"coarse": 0, "data_zero_point": zeros[0], "other_zero_point": zeros[1]}
+        return replace(random_batch_matmul(rng), **ending, **(own if any(zeros) else {}))
     limit = (1 << 31) - 1
     ending["constant"] = rng.choice([0, limit, -limit, rng.randint(-9999, 9999)])
     if kind == "average":

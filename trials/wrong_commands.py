@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -38,7 +39,7 @@ PORTION = 25
 """Lines of a case."""
 
 LONGEST = 600
-"""Most characters of a message."""
+"""Most characters of a message, without the frame around it."""
 
 SECONDS = 20
 """After which a line counts as one that works: it is interrupted."""
@@ -326,7 +327,8 @@ def fault(mistake: str, words: Sequence[str]) -> str:
         return f"exit {code}: {message[:300]}"
     if not message.strip() and not out.strip():
         return f"exit {code} without a word"
-    return f"{len(message)} characters: {message[:700]}" if len(message) > LONGEST else ""
+    plain = " ".join(re.sub(r"[─│╭╮╰╯]", " ", message).split())
+    return f"{len(plain)} characters: {plain[:700]}" if len(plain) > LONGEST else ""
 
 
 # ------------------------------------------------------------------------------- the campaign

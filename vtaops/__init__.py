@@ -32,12 +32,20 @@ _MODULES = {
 }
 """The modules among them."""
 
+UPSTREAM = ("build", "build_config", "get_env", "lower", "reconfig_runtime", "Environment", "top")
+"""Names of upstream's package that users look for here."""
+
 __all__ = sorted({*_EXPORTS, "__version__"} - {*_MODULES})
 
 
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
-        raise AttributeError(f"module 'vtaops' has no attribute {name!r}")
+        from vtaops.base.names import suggestion
+
+        hint = suggestion(name, _EXPORTS)
+        if name in UPSTREAM:
+            hint = "; upstream's VTA has it, and docs/migration.md says what takes its place"
+        raise AttributeError(f"module 'vtaops' has no attribute {name!r}{hint}")
     if name in _MODULES:
         return import_module(_MODULES[name])
     found = getattr(import_module(_EXPORTS[name]), name)

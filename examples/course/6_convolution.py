@@ -11,7 +11,6 @@
 # *Then:* let TVM's MetaSchedule find the tile (`vtaops.compiler.metaschedule`).
 
 # %%
-import tvm
 from tvm import te
 
 import vtaops
@@ -42,7 +41,7 @@ def declared():
     )
     shr = te.compute(total.shape, lambda *i: total(*i) >> 8, name="shr")
     res = te.compute(total.shape, lambda *i: shr(*i).astype("int8"), name="res")
-    return tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([data, kernel, res])}))
+    return vta.Schedule([data, kernel, res])
 
 
 # %%

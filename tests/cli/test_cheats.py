@@ -7,84 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from trials.cheats import ALL, COURSE, FILES, UNSOLVED, VERDICT, exercise_of, verdict_is_no
 from vtaops.cli import app
 from vtaops.program.confined import is_confined
 
-COURSE = Path(__file__).parents[2] / "examples" / "course"
 SOLUTIONS = COURSE.parent / "course_solutions"
-UNSOLVED = (COURSE / "1_tokens.py").read_text()
-VERDICT = json.dumps({"solved": True, "confined": True, "findings": [], "output": ""})
-
-CHEATS = {
-    "prints a verdict and exits": f"print({VERDICT!r}, flush=True); os._exit(0)",
-    "prints to the judge's output": f"""
-for path in (f"/proc/{{os.getppid()}}/fd/1", "/dev/tty", "/dev/pts/0"):
-    try: open(path, "w").write({VERDICT!r})
-    except OSError: pass
-os._exit(0)""",
-    "writes to every descriptor": f"""
-for fd in range(64):
-    try: os.write(fd, {VERDICT.encode()!r})
-    except OSError: pass
-os._exit(0)""",
-    "exits with success": "sys.exit(0)",
-    "exits when Python ends": "import atexit; atexit.register(os._exit, 0)",
-    "replaces prove": """
-import vtaops.proof, vtaops.proof.prover
-class Proof: claims, unproven = ("all",), ()
-vtaops.proof.prove = vtaops.proof.prover.prove = lambda *_, **__: Proof""",
-    "replaces the verifier": """
-import vtaops.program.verifier as v
-v.verify = vtaops.Program.verify = vtaops.Program.prove = lambda *_, **__: None""",
-    "replaces the judge": """
-import vtaops.cli.check as c, vtaops.cli.course as d
-c.judged = d.judged = lambda *_: ([c.Finding("right", "yes")], "")""",
-    "makes every error pass": """
-import vtaops.base.errors as e
-e.VTAError.__new__ = lambda *_: None""",
-    "replaces the kind of the program": """
-class Program(vtaops.Program):
-    def __len__(self): return 0
-    def cycles(self): return 0
-    def save(self, path): open(path, "wb").write(b"solved")
-import vtaops.program; vtaops.program.Program = vtaops.Program = Program""",
-    "leaves a forged error": """
-import tempfile
-open(tempfile.gettempdir() + "/error.json", "w").write(
-    '{"error": "", "text": "", "solved": true, "findings": []}')
-os._exit(0)""",
-    "leaves JSON that is no object": """
-import tempfile
-open(tempfile.gettempdir() + "/error.json", "w").write("[" * 100_000); os._exit(0)""",
-    "leaves a link to a device": """
-import tempfile
-os.symlink("/dev/zero", tempfile.gettempdir() + "/program.vta"); os._exit(0)""",
-    "leaves a pipe": """
-import tempfile
-os.mkfifo(tempfile.gettempdir() + "/program.vta"); os._exit(0)""",
-    "leaves a giant file": """
-import tempfile
-with open(tempfile.gettempdir() + "/program.vta", "wb") as f: f.truncate(1 << 40)""",
-    "replaces files of vtaops": """
-import vtaops.proof.prover
-for path in (vtaops.proof.prover.__file__, vtaops.__file__):
-    open(path, "a").write("")
-""",
-    "asks for something simpler in the judge's process": """
-real = vtaops.Gemm
-vtaops.Gemm = lambda **_: real(m=1, n=1, k=1)""",
-    "sets the environment": """
-os.environ.update(PYTHONSTARTUP="x", VTAOPS_SOLVED="1", PYTHONPATH=os.getcwd())""",
-    "takes all memory": "x = bytearray(64 << 30)",
-    "never ends": "while True: pass",
-    "raises": "raise BaseException('solved')",
-    "raises nothing that has a text": """
-class E(Exception):
-    def __str__(self): return ""
-raise E""",
-    "is no Python": "def (",
-    "asks for nothing": "TASK = LIMITS = {}",
-}
 
 
 def checked(path, *more):
@@ -94,14 +21,18 @@ def checked(path, *more):
     return found.exit_code, json.loads(found.output)
 
 
-@pytest.mark.parametrize("cheat", CHEATS)
+KILLING = {cheat for cheat in ALL if "signal" in cheat or "judge" in cheat or "kills" in cheat}
+"""Those that may end this process; the campaign runs the command in one of its own."""
+
+
+@pytest.mark.parametrize("cheat", [*FILES, *[c for c in ALL if c not in {*FILES, *KILLING}][::3]])
 def test_no_cheat_solves_an_exercise(tmp_path, cheat):
-    before = "\n".join(("import os, sys, vtaops", CHEATS[cheat], ""))
-    (tmp_path / "x.py").write_text(before + UNSOLVED)
-    code, verdict = checked(tmp_path / "x.py")
-    assert (code, verdict["solved"]) == (1, False)
-    assert verdict["findings"][-1]["advice"]
-    assert verdict["confined"] == is_confined()
+    """A sample; `trials/cheats.py` runs all."""
+    path = tmp_path / ("x.ipynb" if cheat.startswith("notebook") else "x.py")
+    path.write_bytes(exercise_of(cheat))
+    found = CliRunner().invoke(app, ["course", "check", str(path), "--json", "--timeout", "3"])
+    assert verdict_is_no(found.exit_code, found.output)
+    assert json.loads(found.output)["confined"] == is_confined()
 
 
 def test_a_cheat_in_the_program_is_judged_as_one_outside(tmp_path):

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
-from vtaops import ModelError, UnsupportedError, cli
-from vtaops.errors import ArgumentError
+from vtaops import cli
+from vtaops.errors import ArgumentError, ModelError, UnsupportedError
 
 
 def start(*words):
@@ -84,6 +84,10 @@ def test_a_quantised_network_needs_no_data(own, tmp_path):
     page = (tmp_path / "made" / "q.html").read_text()
     assert "quantised already" in page
     assert "Not measured: there are no data" in page
+    np.savez(tmp_path / "x.npz", x=images(2))
+    done = start(tmp_path / "q.onnx", "--data", tmp_path / "x.npz", "-o", tmp_path / "more")
+    assert done.exit_code == 0, done.output
+    assert "so nothing was compared" in (tmp_path / "more" / "q.html").read_text()
 
 
 def refused_network(kind):

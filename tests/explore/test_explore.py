@@ -35,11 +35,11 @@ from vtaops.explore import (
     share,
     sweep,
 )
+from vtaops.explore.accesses import count_accesses
 from vtaops.explore.area import area_by_block
+from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.explore.tables import evaluation_rows
 from vtaops.machine.config import Extension
-from vtaops.program.accesses import count_accesses
-from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.report.files import table_bytes
 from vtaops.schedule import default_tiling
 from vtaops.schedule.candidates import TilingList
@@ -246,7 +246,7 @@ _KILLED = """
 import os, signal, sys
 from vtaops.explore import *
 from vtaops.explore import engine as module
-from vtaops.program.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
+from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 import test_explore as test
 count = [0]
 whole = module._evaluations

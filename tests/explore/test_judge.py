@@ -133,7 +133,9 @@ def test_the_weights_of_a_graph_are_those_of_the_task():
     assert judge(other.compiled).accepted
     name = next(iter(region.parameters))
     assert name in {buffer.name for buffer in judge.task.buffers}
-    with pytest.raises(vtaops.ScheduleError, match="a tiling answers a task of one operator"):
+    with pytest.raises(
+        vtaops.errors.ScheduleError, match="a tiling answers a task of one operator"
+    ):
         judge.task.tiled(vtaops.Tiling(oc=16, ic=16, h=1))
 
 

@@ -8,7 +8,7 @@ import pytest
 from trials.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
 from trials.random_cases import random_tiling
 from vtaops import Tiling
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.isa import Post, Store
 from vtaops.schedule import blocked_shape
@@ -75,5 +75,5 @@ def test_classifiers_without_room_do_not_take_turns():
 
 def test_without_room_there_is_no_group():
     ops = chain(64, 56, inputs=64)[:2]
-    whole = [emit(op, PYNQ, Tiling(oc=64, ic=16, h=14, w=28, acc_tiles=1)) for op in ops]
+    whole = [emit_operator(op, PYNQ, Tiling(oc=64, ic=16, h=14, w=28, acc_tiles=1)) for op in ops]
     assert pack_side_by_side(whole) is None

@@ -9,7 +9,7 @@ import pytest
 from trials.placed import is_right
 from trials.random_cases import FAMILIES, random_arguments, random_conv2d, random_gemm
 from vtaops import Conv2d, compile
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.errors import ProgramError, ShapeError, VerificationError
 from vtaops.lowering import Part, Place, Strides, link, whole
 from vtaops.machine.capabilities import HLS_2020
@@ -42,7 +42,7 @@ def renamed(buffer, name, role=None, **fields):
 
 def chain():
     """Two convolutions: the output of one is the input of the other."""
-    a, b = emit(FIRST, "pynq"), emit(SECOND, "pynq")
+    a, b = emit_operator(FIRST, "pynq"), emit_operator(SECOND, "pynq")
     buffers = (
         renamed(a.buffers[0], "data"),
         renamed(a.buffers[1], "kernel 1"),
@@ -101,7 +101,7 @@ def test_one_fragment_serves_equal_operators():
         shift=10,
         clip=SIGNED,
     )
-    fragment = emit(op, "pynq")
+    fragment = emit_operator(op, "pynq")
     data, kernel, out = fragment.buffers
     slots = [renamed(out, f"slot {i}", Role.SCRATCH, offset=1600 * i) for i in range(2)]
     kernels = [renamed(kernel, f"kernel {i}") for i in range(4)]
@@ -128,9 +128,9 @@ def test_several_outputs():
 
 def test_parts_of_a_concatenation_are_stored_side_by_side():
     """Two convolutions store into channel blocks of one buffer; a third loads a slice of it."""
-    a, b = emit(FIRST, "pynq"), emit(replace(FIRST, out_channels=16), "pynq")
+    a, b = emit_operator(FIRST, "pynq"), emit_operator(replace(FIRST, out_channels=16), "pynq")
     slice_op = replace(SECOND, in_channels=32)
-    c = emit(slice_op, "pynq")
+    c = emit_operator(slice_op, "pynq")
     joined = renamed(a.buffers[2], "joined", Role.SCRATCH, shape=(1, 48, 9, 7), offset=0)
     block = joined.nbytes // 3
     buffers = (
@@ -166,13 +166,13 @@ def test_an_operator_steps_by_the_images_that_its_own_are_parts_of(config, seed)
 def framed(fill):
     """A convolution that stores into a bordered image, and two that load it with its border."""
     framed = 1, 2, 12, 10  # two rows above, one below, one column on the left, two on the right
-    first = emit(FIRST, "pynq", strides={"res": Strides.of(framed, top=2, left=1)})
+    first = emit_operator(FIRST, "pynq", strides={"res": Strides.of(framed, top=2, left=1)})
     inner = Strides.of(framed, top=1)  # the second consumer needs less of the border
     wide = Conv2d(
         in_channels=32, out_channels=16, height=12, width=10, kernel=3, shift=11, clip=SIGNED
     )
     less = replace(wide, height=11, width=9)
-    consumers = emit(wide, "pynq"), emit(less, "pynq", strides={"data": inner})
+    consumers = emit_operator(wide, "pynq"), emit_operator(less, "pynq", strides={"data": inner})
     image = renamed(consumers[0].buffers[0], "image", Role.SCRATCH, fill=fill)
     buffers = (
         first.buffers[0],
@@ -222,7 +222,7 @@ def test_a_slot_is_not_read_after_others_used_it():
     """Three in a row share one slot: the second overwrites what it reads."""
     parts, buffers = chain()
     out = renamed(buffers[4], "out", Role.SCRATCH, offset=0)
-    again = emit(SECOND, "pynq")
+    again = emit_operator(SECOND, "pynq")
     final = renamed(again.buffers[2], "final")
     parts = (*parts, Part(again, (2, 3, 5), "again"))
     link(parts, (*buffers, final)).verify()
@@ -252,12 +252,12 @@ def test_other_misuse_is_refused():
     with pytest.raises(ProgramError, match="no part is given"):
         link((), buffers)
     with pytest.raises(ProgramError, match="different configurations: pynq, tiny"):
-        link((parts[0], whole(emit(FIRST, "tiny"))), buffers)
+        link((parts[0], whole(emit_operator(FIRST, "tiny"))), buffers)
     strides = Strides(40, 20, 5)
     with pytest.raises(ShapeError, match="strides for 'image'; the operator has data, kernel"):
-        emit(FIRST, "pynq", strides={"image": strides})
+        emit_operator(FIRST, "pynq", strides={"image": strides})
     folded = replace(FIRST, in_channels=3, fold_columns=True)
     with pytest.raises(ShapeError, match="data is a view, Patches"):
-        emit(folded, "pynq", strides={"data": strides})
+        emit_operator(folded, "pynq", strides={"data": strides})
     with pytest.raises(ShapeError, match="kernel has layout OIHW"):
-        emit(FIRST, "pynq", strides={"kernel": strides})
+        emit_operator(FIRST, "pynq", strides={"kernel": strides})

@@ -9,7 +9,7 @@ import pytest
 
 from trials.random_cases import random_tiling
 from vtaops import Conv2d, HardwareConfig
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.lowering import Part, link
 from vtaops.lowering.placement import ping_pong
 from vtaops.machine.isa import Load, Memory
@@ -37,7 +37,8 @@ def conv(inputs, outputs, size, kernel, shift):
 def linked(ops, config, tilings=None, *, shifted):
     """Return the program of operators of which each reads what the one before it stores."""
     fragments = [
-        emit(op, config, t) for op, t in zip(ops, tilings or [None] * len(ops), strict=True)
+        emit_operator(op, config, t)
+        for op, t in zip(ops, tilings or [None] * len(ops), strict=True)
     ]
     if shifted:
         fragments = ping_pong(fragments, [])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trials.random_cases import random_scaled
-from vtaops.compiler.driver import emit
+from vtaops.compiler.driver import emit_operator
 from vtaops.lowering.operation import Operation
 from vtaops.machine.config import POST_ROWS
 from vtaops.machine.isa import Instruction
@@ -43,7 +43,7 @@ def test_zero_point_and_bounds_are_put_into_shared_operations(seed: int) -> None
         common = fragments.of(MappedOperator("step", other, {}))
         shared.add(id(common))
         found = finished(common, other)
-        own = emit(other, config, default_tiling(other, config), rows=POST_ROWS)
+        own = emit_operator(other, config, default_tiling(other, config), rows=POST_ROWS)
         assert instructions(found.operations) == instructions(own.operations)
         assert found.record == own.record
         assert found.buffers == own.buffers

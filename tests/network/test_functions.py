@@ -123,4 +123,4 @@ def test_tables_on_our_rtl(name):
 def test_what_is_not_post_processed_has_no_table():
     pool = vtaops.MaxPool2d(channels=8, height=4, width=4, kernel=2)
     with pytest.raises(ScheduleError, match="maps what is post-processed"):
-        with_table(vtaops.compiler.driver.emit(pool, TINY))
+        with_table(vtaops.compiler.driver.emit_operator(pool, TINY))

@@ -343,7 +343,7 @@ def test_elementwise_refuses_constants_and_channels_that_have_no_place():
 
 def test_a_chain_without_enough_rows_of_parameters_runs_in_sequence(monkeypatch):
     """Estimates of chains do not count the rows of POST that their tiles need."""
-    emit, refused = fragments.emit, []
+    emit, refused = fragments.emit_operator, []
 
     def full(op, *given, rows, **named):
         if rows < POST_ROWS:
@@ -351,7 +351,7 @@ def test_a_chain_without_enough_rows_of_parameters_runs_in_sequence(monkeypatch)
             raise ScheduleError("too many rows")
         return emit(op, *given, rows=rows, **named)
 
-    monkeypatch.setattr(fragments, "emit", full)
+    monkeypatch.setattr(fragments, "emit_operator", full)
     b, data = Builder(), images(shape=(32, 28, 28))
     wide = b.conv(b.input([1, 32, 28, 28]), 32, 192, 1, relu=True)
     b.output(b.conv(b.conv(wide, 192, 192, group=192, relu=True), 192, 32, 1))

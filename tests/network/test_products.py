@@ -10,7 +10,8 @@ import vtaops
 from trials.onnx_models import Builder
 from vtaops import HardwareConfig
 from vtaops.errors import ProgramError
-from vtaops.graph import Dense, Graph, Matmul, Requantization, Transpose
+from vtaops.graph import Dense, Graph, Matmul, Requantization, Reshape, Transpose
+from vtaops.graph import operators as ops
 from vtaops.machine.config import Extension
 from vtaops.model.artefact import dumps, loads
 from vtaops.network import plan_model
@@ -47,6 +48,10 @@ EXTENDED = {
 }
 
 
+ROWS = replace(EXTENDED["pynq"], log_batch=1)
+"""Hardware whose results are not stored like weights, so that the host passes operands."""
+
+
 def random_product(rng, extended):
     """Return the graph of a product with any zero points, its operands random in shape."""
     leading = tuple(rng.randint(1, 3) for _ in range(rng.choice([0, 1, 2, 3])))
@@ -72,7 +77,7 @@ def test_zero_points(seed, config, extended):
     rng = random.Random(f"{seed} {config} {extended}")
     graph = random_product(rng, extended)
     model = vtaops.compile_model(graph, EXTENDED[config] if extended else config)
-    assert [row.where for row in model.plan] == ["host", "vta"]
+    assert model.plan[1].where == "vta"
     a, b = (int8(*tensor.shape) for tensor in graph.inputs)
     assert equal(model, a, b)
     for value in (-128, 127):
@@ -95,7 +100,7 @@ def test_digits_take_the_fewest_cycles(zeros, inner, columns, coarse):
     a = graph.input("a", (8, inner), zero_point=zeros[0])
     b = graph.input("b", (inner, 8), zero_point=zeros[1])
     graph.output(graph.add(Matmul(Requantization(40000, 30)), a, b))
-    model = vtaops.compile_model(graph, EXTENDED["pynq"])
+    model = vtaops.compile_model(graph, ROWS)
     shapes = {buffer.name.split(":")[1]: buffer.shape for buffer in model.programs[0].buffers}
     assert shapes["data"][-1] == shapes["other"][-1] == columns
     assert shapes.get("data_coarse", (0,))[-1] == coarse
@@ -106,7 +111,7 @@ def test_a_file_whose_digits_are_too_few_is_refused(tmp_path):
     graph = Graph("product")
     a, b = graph.input("a", (8, 64), zero_point=5), graph.input("b", (64, 8), zero_point=9)
     graph.output(graph.add(Matmul(Requantization(1, 9)), a, b))
-    model = vtaops.compile_model(graph)
+    model = vtaops.compile_model(graph, ROWS)
     (region,) = model.stages
     sums = replace(region.inputs[0].sums, factor=100)
     inputs = (replace(region.inputs[0], sums=sums), *region.inputs[1:])
@@ -131,17 +136,78 @@ def attention(heads=3, tokens=13, width=16):
 
 
 def test_products_between_layers_on_vta():
-    """Their operands pass the host, products that can run together share a launch."""
+    """Where results are not stored like weights, operands pass the host, in few launches."""
     graph = attention()
-    model = vtaops.compile_model(graph)
+    model = vtaops.compile_model(graph, ROWS)
     assert equal(model, int8(39, 16))
     kinds = [
         tuple(dict.fromkeys(n.op.kind for n in graph.nodes if n.name in stage.nodes))
         for stage in model.stages
     ]
-    assert kinds == [("dense",), ("transpose",), ("matmul",), ("matmul",), ("dense",)]
-    assert [len(stage.nodes) for stage in model.stages] == [3, 1, 1, 2, 1]
+    assert kinds == [("dense", "transpose"), ("matmul",), ("matmul",), ("dense",)]
+    assert [len(stage.nodes) for stage in model.stages] == [4, 1, 2, 1]
     assert model.report().launches == 4
+
+
+def split(graph, x, heads, *, last=False):
+    """Return (1, tokens, width) as heads (1, heads, tokens, each), with tokens `last`, turned."""
+    _, tokens, width = x.shape
+    parts = graph.add(Reshape((1, tokens, heads, width // heads)), x)
+    return graph.add(Transpose((0, 2, 3, 1) if last else (0, 2, 1, 3)), parts)
+
+
+def layer_of_heads(heads, tokens, each, zeros, turns):
+    """Return the products of attention between dense layers, the keys turned at once or twice."""
+    graph = Graph("heads")
+    width = heads * each
+    x = graph.input("x", (1, tokens, width))
+    q, k, v = (
+        graph.add(Dense(int8(width, width), None, Requantization(1, 8, z)), x) for z in zeros
+    )
+    keys = split(graph, k, heads, last=not turns)
+    if turns:
+        keys = graph.add(Transpose((0, 1, 3, 2)), keys)
+    scores = graph.add(Matmul(Requantization(1, 7, -128)), split(graph, q, heads), keys)
+    mixed = graph.add(Matmul(Requantization(1, 9)), scores, split(graph, v, heads))
+    joined = graph.add(Transpose((0, 2, 1, 3)), mixed)
+    rows = graph.add(Reshape((1, tokens, width)), joined)
+    graph.output(graph.add(Dense(int8(8, width), None, Requantization(1, 8)), rows))
+    return graph
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize(
+    ("heads", "tokens", "each", "zeros"),
+    [
+        (3, 13, 16, (0, 0, 0)),
+        (1, 32, 32, (3, -5, 7)),
+        (4, 17, 8, (0, 0, 0)),
+        (2, 20, 24, (1, 2, -3)),
+    ],
+)
+@pytest.mark.parametrize("config", ["pynq_ext", "pynq_512"])
+def test_heads_stay_on_the_device(config, heads, tokens, each, zeros, turns):
+    model = vtaops.compile_model(layer_of_heads(heads, tokens, each, zeros, turns), config)
+    report = model.report()
+    assert (report.launches, {row.where for row in model.plan}) == (1, {"vta"})
+    assert model.prove().complete
+    assert equal(model, int8(1, tokens, heads * each))
+
+
+def test_heads_that_pass_the_host(tmp_path):
+    """A result in heads, and operands in heads, with an operator of the host between them."""
+    graph = Graph("heads")
+    x = graph.input("x", (1, 20, 24))
+    q, k, v = (graph.add(Dense(int8(24, 24), None, Requantization(1, 8)), x) for _ in range(3))
+    scores = graph.add(
+        Matmul(Requantization(1, 8)), split(graph, q, 3), split(graph, k, 3, last=True)
+    )
+    softmax = graph.add(ops.FixedSoftmax(), scores)
+    graph.output(graph.add(Matmul(Requantization(1, 8)), softmax, split(graph, v, 3)))
+    model = vtaops.compile_model(graph)
+    assert model.report().launches == 2
+    model.save(tmp_path / "heads.vtam")
+    assert equal(vtaops.load_model(tmp_path / "heads.vtam"), int8(1, 20, 24))
 
 
 def test_a_file_keeps_them(tmp_path):

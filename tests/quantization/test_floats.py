@@ -11,7 +11,7 @@ import vtaops
 from trials.lost_tasks import CASES
 from trials.onnx_models import Builder, images, small_network
 from vtaops.cli import app
-from vtaops.errors import ModelError
+from vtaops.errors import ModelError, PlacementWarning
 from vtaops.quantization import run_quantization
 
 
@@ -119,11 +119,11 @@ def test_the_costs_of_tensors_come_from_the_outputs():
     assert worst[0].tensor == y
     assert "equalization" in worst[0].advice
     alone = run_quantization(b.model(), data, equalization=False, float_nodes=[last])
-    default = run_quantization(b.model(), data)  # which equalises, as the output keeps too little
-    plain, one, even = (each.quality().outputs[0].sqnr_db for each in (done, alone, default))
+    with pytest.warns(PlacementWarning, match="stay float, on the host"):
+        default = run_quantization(b.model(), data)
+    plain, one, kept = (each.quality().outputs[0].sqnr_db for each in (done, alone, default))
     assert one > plain + 3
-    assert default.equalized
-    assert plain < 15 < even
+    assert plain < 15 < kept
     assert len(done.costs(2)) == 2
 
 

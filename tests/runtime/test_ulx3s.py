@@ -1,5 +1,6 @@
 """The device of a ULX3S against a board in Python; and against the system itself at its pins."""
 
+import contextlib
 import importlib.util
 import os
 import resource
@@ -125,6 +126,26 @@ def test_no_fault_of_the_line_gives_a_wrong_result(fault, direction):
             setattr(board, direction, kept)
             found, expected = product(session, rng)
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("rate", [0.0005, 0.005, 0.05, 1.0])
+def test_noise_in_both_directions_gives_no_wrong_result(rate):
+    """Bytes are changed, lost and added at random, in bursts; then the line is quiet again."""
+    board, rng = FakeBoard(CONFIG), np.random.default_rng(int(1 / rate))
+    kept = board.to_board, board.from_board
+    faults = [*FAULTS.values()]
+
+    def noise(_, byte):
+        good = rng.random() > rate
+        return bytes([byte]) if good else faults[int(rng.integers(len(faults)))](byte, rng)
+
+    with opened(board) as device, vtaops.Session(device) as session:
+        for _ in range(6):
+            board.to_board = board.from_board = noise
+            with contextlib.suppress(DeviceError):
+                np.testing.assert_array_equal(*product(session, rng))
+            board.to_board, board.from_board = kept
+            np.testing.assert_array_equal(*product(session, rng))
 
 
 def test_a_reset_between_two_runs_is_noticed_and_the_program_placed_anew():

@@ -186,7 +186,7 @@ def adder(value=lambda x: x + 1, dtype="int32", result="int8", pixel=None, rows=
     x_buf = te.compute(shape, lambda i, b, v: pixel(x, i, b, v), name="x_buf")
     y = te.compute(shape, lambda *i: value(x_buf(*i)), name="y")
     res = te.compute(shape, lambda *i: y(*i).astype(result), name="res")
-    return tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, res])}))
+    return vta.Schedule([x, res])
 
 
 def placed(*arguments, scopes=("x_buf", "y"), **options):
@@ -259,7 +259,7 @@ def copied(*scopes, dtype="int8", pads=None):
     x = te.placeholder(shape, dtype, name="x")
     last = te.compute(shape, lambda *i: x(*i), name="x_buf") if scopes else x
     res = te.compute(shape, lambda *i: last(*i).astype("int8"), name="res")
-    s = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, res])}))
+    s = vta.Schedule([x, res])
     for name in scopes:
         s.set_scope(s.get_sblock("x_buf"), 0, name)
     return s
@@ -272,7 +272,7 @@ def subtraction():
     z_buf = te.compute(shape, lambda *i: z(*i), name="z_buf")
     y = te.compute(shape, lambda *i: x_buf(*i) - z_buf(*i), name="y")
     res = te.compute(shape, lambda *i: y(*i).astype("int8"), name="res")
-    s = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, z, res])}))
+    s = vta.Schedule([x, z, res])
     for block in ("x_buf", "z_buf", "y"):
         s.set_scope(s.get_sblock(block), 0, vta.acc_scope)
     return s
@@ -312,7 +312,7 @@ def dynamic():
     shape = (n, TINY.batch, TINY.block_out)
     x = te.placeholder(shape, "int32", name="x")
     res = te.compute(shape, lambda *i: x(*i).astype("int8"), name="res")
-    return tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, res])}))
+    return vta.Schedule([x, res])
 
 
 def two_functions():
@@ -418,7 +418,7 @@ WRONG = {
     ),
     "an unknown shape": (dynamic, "shapes must be known when a program is built"),
     "two functions": (two_functions, r"it must have one, main"),
-    "no schedule": (lambda: "conv2d", "give a Schedule or an IRModule"),
+    "no schedule": (lambda: "conv2d", "give a Schedule, such as"),
 }
 
 
@@ -435,7 +435,7 @@ def neighbours():
     shape = (4, *TINY.acc.shape)
     y = te.compute(shape, lambda i, *v: tirx.max(x_buf(2 * i, *v), x_buf(2 * i + 1, *v)), name="y")
     res = te.compute(shape, lambda *i: y(*i).astype("int8"), name="res")
-    s = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([x, res])}))
+    s = vta.Schedule([x, res])
     for block in ("x_buf", "y"):
         s.set_scope(s.get_sblock(block), 0, vta.acc_scope)
     vta.tensorize(s, "y", vta.alu(TINY, "max"))

@@ -101,6 +101,8 @@ def write_file(path: str | Path, content: bytes) -> None:
                 file.write(content)
             return
         target = Path(os.path.realpath(path))
+        if target.is_symlink():  # of a circle of links
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
         if mode is not None and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -25,9 +25,11 @@ SPELLINGS = {"kernel_size": "kernel", "stride": "strides"}
 
 def suggestion(name: object, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` with the closest known name, or an empty string."""
-    names = {known_name.lower(): known_name for known_name in known}
-    close = get_close_matches(str(name).lower(), names, n=1)
-    return f" (did you mean {names[close[0]]!r}?)" if close else ""
+    listed = [*known]
+    names = {known_name.lower(): known_name for known_name in listed}
+    close = get_close_matches(str(name), listed, n=1)
+    close += [names[found] for found in get_close_matches(str(name).lower(), names, n=1)]
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def checked_call(

@@ -190,6 +190,7 @@ def _source(exercise: Path) -> str:
             cells = [c["source"] for c in json.loads(text)["cells"] if c["cell_type"] == "code"]
             lines = "\n".join("".join(cell) for cell in cells).splitlines()
             text = "\n".join(line for line in lines if not line.startswith(("!", "%")))
+            text.encode()  # fails on half a surrogate pair, which JSON allows
         return text
 
 
@@ -232,7 +233,8 @@ def _operator(node: ast.expr) -> Operator:
 
 
 def _literal(name: str, node: ast.expr) -> Any:
-    with errors.raising(errors.ProgramError, f"{name} is not made of constants", ValueError):
+    wrong = ValueError, TypeError, RecursionError, MemoryError
+    with errors.raising(errors.ProgramError, f"{name} is not made of constants", *wrong):
         return ast.literal_eval(node)
 
 

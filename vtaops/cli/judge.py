@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from typer import Argument, Option
 
-from vtaops.base.errors import ArgumentError
+from vtaops.base.errors import ArgumentError, VTAError
 from vtaops.base.files import write_file
 from vtaops.base.progress import tracked
 from vtaops.cli.options import AsJson, list_table, progress_bar, show, written
@@ -36,6 +36,9 @@ def judge(
         Path | None,
         Option(help="Write the compiler's stream here, to begin with.", callback=written(".txt")),
     ] = None,
+    records: Annotated[
+        bool, Option("--records", help="Prove every record again, or those of the task.")
+    ] = False,
     rtl: Annotated[bool, Option("--rtl", help="Run what is accepted on the RTL, too.")] = False,
     save: Annotated[
         Path | None,
@@ -54,10 +57,10 @@ def judge(
     """
     from vtaops.explore.judge import Judge, find_task, read_answer
 
-    if not (list_ or task):
-        raise ArgumentError("give a task, or --list")
-    if list_:
-        _show_tasks(task, as_json)
+    if not (list_ or records or task):
+        raise ArgumentError("give a task, --list or --records")
+    if list_ or records:
+        (_show_tasks if list_ else _prove_records)(task, as_json)
         return
     found = find_task(task)
     if start is not None:
@@ -80,6 +83,20 @@ def _show_tasks(start: str, as_json: bool) -> None:
     rows = [_row(find_task(name)) for name in tracked("compile", names)]
     columns = {"task": "", "computes": "", "compiler": ",", "bound": ",", "ratio": ".2f"}
     show(rows, as_json, list_table("tasks", columns, (row.values() for row in rows)))
+
+
+def _prove_records(start: str, as_json: bool) -> None:
+    from vtaops.explore.judge.records import read_records, rechecked
+
+    rows, failed = [record for record in read_records() if record.task.startswith(start)], []
+    for record in tracked("prove record", rows):
+        try:
+            rechecked(record)
+        except VTAError as error:
+            failed.append(str(error))
+    text = [f"{len(rows) - len(failed)} of {len(rows)} records hold", *failed]
+    show({"records": len(rows), "failed": failed}, as_json, *text)
+    raise typer.Exit(bool(failed))
 
 
 def _show_task(task: KernelTask, as_json: bool) -> None:

@@ -244,7 +244,15 @@ def disasm(
 def asm(
     file: Annotated[Path, Argument(help="A program as text, as `vtaops disasm` prints it.")],
     *,
-    output: Annotated[Path, Option("--output", "-o", help="Where to write the program: .vta.")],
+    output: Annotated[
+        Path,
+        Option(
+            "--output",
+            "-o",
+            help="Where to write the program: .vta.",
+            callback=options.written(".vta"),
+        ),
+    ],
     config: Annotated[
         str, Option(help="Configuration of a text whose first line names none.")
     ] = "",

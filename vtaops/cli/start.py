@@ -402,7 +402,6 @@ class _TimedLaunches:
         self.seconds = 0.0
 
     def run(self, program: Program, arrays: Any, parameters: Any = None) -> tuple[Any, ...]:
-        """Run a program."""
         begin = time.perf_counter()
         made = self._residents.run(program, arrays, parameters)
         self.seconds += time.perf_counter() - begin

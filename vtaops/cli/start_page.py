@@ -6,9 +6,8 @@ quoted. See `start`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,8 +74,9 @@ class Findings:
         """The shares of samples that can be told: without labels only of scores for classes."""
         if self.accuracy is None or self.random:
             return {}
-        shape = self.model.graph.outputs[0].shape
-        scores = len(shape) <= 2 and int(np.prod(shape[1:], dtype=int)) > 1
+        first, *others = self.model.graph.outputs
+        classes = int(np.prod(first.shape[1:], dtype=int))
+        scores = not others and len(first.shape) <= 2 and classes > 1
         known = dict(self.accuracy.shares)
         return known if "accuracy" in known or scores else {}
 
@@ -89,13 +89,15 @@ class Findings:
             f"{report.cycles:,} cycles: {report.milliseconds:.2f} ms at {report.clock_mhz} MHz; "
             f"the host's part takes {1e3 * self.host_seconds:.2f} ms on this computer: "
             f"{_rate(self.frames_per_second)} frames/s",
-            f"most cycles: {self.slowest.name[:80]}, {self.slowest.share:.0%}",
+            f"most cycles: {_short(self.slowest.name)}, {self.slowest.share:.0%}",
         ]
         told = [f"{_ANSWERS[name]} {share:.1%}" for name, share in self.answers.items()]
         told += [f"{name} {db:.1f} dB" for name, db in self._noises()]
         if self.accuracy is not None and told:
             lines.append(f"on {self.accuracy.samples} samples: {', '.join(told)}")
-        lines += [f"costs most accuracy: {c.tensor}, {c.gain_db:.1f} dB" for c in self.costs[:1]]
+        lines += [
+            f"costs most accuracy: {_short(c.tensor)}, {c.gain_db:.1f} dB" for c in self.costs[:1]
+        ]
         return "\n".join(lines)
 
     def _noises(self) -> Iterable[tuple[str, float]]:
@@ -113,7 +115,8 @@ _ANSWERS = {
 """What the shares of an evaluation say."""
 
 _STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;color:#1c2733;max-width:1080px;margin:0 auto;padding:1em}
+body{font:15px/1.5 system-ui,sans-serif;color:#1c2733;max-width:1080px;margin:0 auto;padding:1em;
+overflow-wrap:anywhere}
 h1{font-size:1.6em;margin:.4em 0 0;overflow-wrap:anywhere}h2{font-size:1.2em;margin:2em 0 .5em}
 p{max-width:46em}.note,small{color:#5f6b7a}.warn{background:#fff4de;padding:.6em .8em}
 .key{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:.7em;margin:1em 0}
@@ -121,6 +124,7 @@ p{max-width:46em}.note,small{color:#5f6b7a}.warn{background:#fff4de;padding:.6em
 .key b{display:block;font-size:1.35em}
 table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3em .7em .3em 0;
 vertical-align:top;border-bottom:1px solid #e3e8ee;overflow-wrap:anywhere}
+td:first-child,th:first-child{min-width:5.5em}.wide{white-space:nowrap}
 th{font-weight:600;color:#5f6b7a}.n{text-align:right;white-space:nowrap;overflow-wrap:normal}
 .bar{width:22%}.bar i{display:block;height:.8em;margin-top:.35em;background:#4c9be8;min-width:1px}
 pre{background:#f2f5f8;padding:.8em;white-space:pre-wrap;overflow-wrap:anywhere;border-radius:6px}
@@ -173,8 +177,11 @@ def _places(found: Findings) -> str:
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in found.report.layers:
         if row.where != "vta":
-            reasons.setdefault((row.reason, row.code), []).append(row.operator)
-    rows = [(_counted(kinds), reason, HINTS[code]) for (reason, code), kinds in reasons.items()]
+            reasons.setdefault((row.operator, row.code), []).append(row.reason)
+    rows = [
+        (_times(kind, len(texts)), _first(texts), HINTS[code])
+        for (kind, code), texts in reasons.items()
+    ]
     table = _table(("on the host", "why", "what helps"), rows) if rows else ""
     return (
         f"<h2>What runs where</h2><p>{_text(found.on_vta)}, in {_launches(found.report)} of the "
@@ -228,17 +235,18 @@ def _answers(found: Findings) -> str:
         )
     rows = [(_ANSWERS[name], f"{share:.1%}") for name, share in found.answers.items()]
     rows += [(f"SQNR of {name}", f"{db:.1f} dB") for name, db in found._noises()]
-    cards = "".join(map(sample_card, accuracy.worst))
+    shown = [one if found.answers else replace(one, texts={}) for one in accuracy.worst]
+    cards = "".join(map(sample_card, shown))
     labels = "" if "accuracy" in accuracy.shares else " There are no labels."
     wrong = accuracy.float_wrong
     itself = f" The float model itself is wrong on {wrong}." if wrong else ""
-    if found.random:
-        rows, cards = [], ""
+    head = f"<h2>Accuracy</h2><p>{accuracy.samples} samples.{labels}{itself}"
+    if not rows:
+        why = "The inputs are random" if found.random else "There is no float model either"
+        return f"{head} {why}, so nothing was compared.</p>"
     return (
-        f"<h2>Accuracy</h2><p>{accuracy.samples} samples.{labels}{itself}</p>"
-        f"{_table((), rows, numbers=(1,))}"
+        f"{head}</p>{_table((), rows, numbers=(1,))}"
         f"<details open><summary>The worst {len(accuracy.worst)} samples</summary>{cards}</details>"
-        * bool(rows)
     )
 
 
@@ -262,7 +270,7 @@ def _cycles(found: Findings) -> str:
         f"<h2>Time of a frame</h2>{_table((), rows, numbers=(1, 2))}"
         f"<p class='note'>Cycles by the timing model, without the time to start a launch. The "
         f"processor of a board is slower than this computer.</p>"
-        f"<p>Most cycles go to <b>{_text(layer.name)}</b> ({_text(layer.operator)}): "
+        f"<p>Most cycles go to <b>{_text(_short(layer.name))}</b> ({_text(layer.operator)}): "
         f"{layer.cycles:,}, {layer.share:.0%} of all, with {layer.utilization:.0%} of the array in "
         f"use. What its compute unit does: {_text(why)}.</p>"
     )
@@ -273,7 +281,7 @@ def _layers(found: Findings) -> str:
     most = max(1, found.slowest.cycles)
     head = "layer", "operator", "cycles", "", "array", "SQNR dB"
     rows = "".join(
-        f"<tr><td>{_text(layer.name)}</td><td class='wide'>{_text(layer.operator)}</td>"
+        f"<tr><td>{_text(_short(layer.name))}</td><td class='wide'>{_text(layer.operator)}</td>"
         f"<td class='n'>{layer.cycles:,}</td>"
         f"<td class='bar'><i style='width:{100 * layer.cycles / most:.1f}%'></i></td>"
         f"<td class='n'>{layer.utilization:.0%}</td>"
@@ -321,10 +329,19 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence
     return f"<table>{''.join(lines)}</table>"
 
 
-def _counted(kinds: Sequence[str]) -> str:
-    """Return kinds with their numbers: 3 Softmax, Reshape."""
-    found = Counter(kinds).items()
-    return ", ".join(f"{count} {kind}" if count > 1 else kind for kind, count in found)
+def _short(name: str) -> str:
+    """Return a name of a line: some exporters join those of all that they fused."""
+    return name if len(name) <= 60 else f"{name[:28]}…{name[-28:]}"
+
+
+def _times(kind: str, count: int) -> str:
+    return f"{count} {kind}" if count > 1 else kind
+
+
+def _first(reasons: Sequence[str]) -> str:
+    """Return the first of the reasons for one kind of operator."""
+    others = len({*reasons}) - 1
+    return reasons[0] + f"; {others} like it" * (others > 0)
 
 
 def _rate(value: float) -> str:

@@ -1,6 +1,7 @@
 """compile: translate an operator description to a verified Program.
 
-`emit` stops halfway, for programs of several operators: `vtaops.lowering.link` joins its results.
+`emit_operator` stops halfway, for programs of several operators: `vtaops.lowering.link` joins its
+results.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def compile(
     begin = perf_counter()
     config = HardwareConfig.of(config)
     able = of_target(config, capabilities)
-    fragment = emit(op, config, tiling, capabilities=able)
+    fragment = emit_operator(op, config, tiling, capabilities=able)
     program = judged(linked(fragment, able), able, prove, verify)
     seconds = perf_counter() - begin
     level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
@@ -85,7 +86,7 @@ def compile(
     return program
 
 
-def emit(
+def emit_operator(
     op: Operator,
     config: HardwareConfig | str | Path = "pynq",
     tiling: Tiling | None = None,

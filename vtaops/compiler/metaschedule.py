@@ -241,7 +241,6 @@ class _Known(ms.runner.PyRunnerFuture):  # type: ignore[misc]
         return True
 
     def result(self) -> Any:
-        """Return the result."""
         return ms.runner.RunnerResult([self.seconds], None)
 
 

@@ -93,7 +93,8 @@ def compile_schedule(
     except VTAError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
-        raise ScheduleError(f"TVM cannot lower the schedule: {str(error).strip()}") from error
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ScheduleError(f"TVM cannot lower the schedule: {reason[0][:300]}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
     tree = parse(flat["main"], hardware)
     fragment = lowering.emit(tree, given, hardware, options, OperatorRecord(kind="schedule"))
@@ -104,7 +105,10 @@ def compile_schedule(
 def _module(schedule: tvm.s_tir.Schedule | tvm.IRModule) -> tvm.IRModule:
     module = schedule.mod if isinstance(schedule, tvm.s_tir.Schedule) else schedule
     if not isinstance(module, tvm.IRModule):
-        raise ScheduleError(f"the schedule is {schedule!r}; give a Schedule or an IRModule")
+        raise ScheduleError(
+            f"the schedule is a {type(schedule).__name__}; give a Schedule, such as "
+            "vtaops.schedule.Schedule([a, b, c]), or an IRModule"
+        )
     names = [str(variable.name_hint) for variable in module.get_global_vars()]
     if names != ["main"]:
         raise ScheduleError(f"the module has the functions {names}; it must have one, main")

@@ -7,6 +7,7 @@ returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps 
 
 from vtaops.explore.area import area, share
 from vtaops.explore.design import MACHINE_AXES, Design, Space
+from vtaops.explore.energy import Energy
 from vtaops.explore.engine import Engine, InThisProcess, dask_executor, process_pool
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy, evaluate, model_version
 from vtaops.explore.front import OBJECTIVES, front
@@ -15,7 +16,6 @@ from vtaops.explore.search import SearchResult, search
 from vtaops.explore.store import ResultStore
 from vtaops.explore.sweep import LayerResult, Point, sweep
 from vtaops.explore.tilings import EstimatedTiling, TilingQuery
-from vtaops.program.energy import Energy
 
 __all__ = [
     "MACHINE_AXES",

@@ -21,13 +21,13 @@ from typing import Any, ClassVar, TypeVar
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError
 from vtaops.compiler.driver import compile, settled
+from vtaops.explore.accesses import Accesses, count_accesses
 from vtaops.explore.design import Design
+from vtaops.explore.energy import Energy, energy_of
 from vtaops.machine.capabilities import of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program import Program, Statistics
-from vtaops.program.accesses import Accesses, count_accesses
-from vtaops.program.energy import Energy, energy_of
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, blocked_shape, check_tiling
 
@@ -36,7 +36,15 @@ _PACKAGE = Path(__file__).parent.parent
 
 _DECISIVE = (
     "base/shapes.py",
-    *("machine", "ops", "schedule", "lowering", "program", "compiler/driver.py"),
+    *(
+        "machine",
+        "ops",
+        "schedule",
+        "lowering",
+        "program",
+        "compiler/driver.py",
+        "explore/accesses.py",
+    ),
 )
 """Rooms and files that an evaluation depends on."""
 
@@ -183,7 +191,7 @@ class Evaluation:
         Number of instructions.
     counters : dict
         Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes;
-        and reads and writes of each memory (`vtaops.program.accesses.Accesses`).
+        and reads and writes of each memory (`vtaops.explore.accesses.Accesses`).
     program : str
         SHA-256 of the program's instructions and micro-ops.
     """

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
+from vtaops.explore.energy import Energy
 from vtaops.explore.engine import Engine
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy
 from vtaops.explore.network import Network
@@ -22,7 +23,6 @@ from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 from vtaops.hardware.synthesis import FpgaResources
 from vtaops.ops import Operator
 from vtaops.program import Statistics
-from vtaops.program.energy import Energy
 from vtaops.schedule import Tiling
 from vtaops.schedule.workloads import Workload
 

@@ -192,8 +192,7 @@ class Stated:
     values
         Its values, of the dtype of the graph's tensor.
     before
-        The numbers before rounding, in steps from the zero point; None if the file does not have
-        them.
+        The numbers before rounding, as floats; None if the file does not have them.
     offset
         128 for uint8 of the file, which is int8 in the graph.
     channels
@@ -297,7 +296,6 @@ class _OnnxFile:
         return grid == (tensor.scale, tensor.zero_point)
 
     def run(self, arrays: Sequence[Array]) -> None:
-        """Run the file."""
         sample = dict(zip(self._inputs, arrays, strict=True))
         self._values = {**sample, **self._probe.run(sample)}
 
@@ -315,7 +313,7 @@ class _OnnxFile:
         before = self._values.get(self._before.get(name, ""))
         if before is None or before.dtype.kind != "f":
             return Stated(name, values, offset=offset)
-        return Stated(name, values, before.astype(np.float64) / tensor.scale, offset)
+        return Stated(name, values, before, offset)
 
 
 # ---------------------------------------------------------------------------------- comparison
@@ -443,24 +441,23 @@ def _differences(
         if far.any():
             raise _at_first(node, stated, ours, far)
         return 0, 0
-    differs = theirs != ours
+    differs = np.asarray(theirs != ours)
     if not differs.any():
         return 0, 0
-    steps = np.abs(theirs.astype(np.int64) - ours)
-    close = steps <= 1 + error
-    halves = np.zeros_like(close)
+    mine = ours[differs].astype(np.int64)
+    close = np.abs(theirs[differs] - mine) <= 1 + error
+    count = 0
     if stated.before is not None:
         scaling = getattr(node.op, "requantization", Requantization())
         low, high = (end - tensor.zero_point for end in scaling.clip)
-        mine = ours.astype(np.int64) - tensor.zero_point
-        distance = np.abs(np.clip(stated.before, low, high) - mine)
+        exact = stated.before[differs].astype(np.float64) / tensor.scale
+        distance = np.abs(np.clip(exact, low, high) - (mine - tensor.zero_point))
         close &= distance <= 0.5 + error + 256 * FLOAT_ERROR
-        halves = differs & close & (distance == 0.5)
-    far = differs & ~close
-    if far.any():
-        raise _at_first(node, stated, ours, far)
-    count = int(np.count_nonzero(halves))
-    return count, int(np.count_nonzero(differs)) - count
+        count = int(np.count_nonzero(close & (distance == 0.5)))
+    if not close.all():
+        differs[differs] = ~close
+        raise _at_first(node, stated, ours, differs)
+    return count, len(close) - count
 
 
 def _far_apart(theirs: Array, ours: Array) -> Array:

@@ -62,7 +62,6 @@ class _Reader:
             self._values.setdefault(name, self.builder.constant(array, name))
 
     def network(self) -> OnnxNetwork:
-        """Return the network."""
         for node in self._graph.node:
             self.read(node)
         return self.builder.network([self._values[value.name] for value in self._graph.output])
@@ -111,7 +110,6 @@ class _Reader:
         return name in self._read_names
 
     def add(self, operator: FileOperator) -> list[Value]:
-        """Add an operator as it is."""
         return self.builder.add_many(
             operator.op,
             operator.args,

@@ -51,7 +51,6 @@ class _Reader:
         self._values: dict[Any, Value | list[Value]] = {}
 
     def network(self, function: Any) -> OnnxNetwork:
-        """Return the network of a function."""
         if not isinstance(function.body, relax.SeqExpr):
             raise UnsupportedError("a Relax function whose body is not a sequence of bindings")
         for parameter in function.params:
@@ -89,7 +88,6 @@ class _Reader:
         raise UnsupportedError(f"an expression {type(expression).__name__} inside another one")
 
     def tensor(self, expression: Any) -> Value:
-        """Return the tensor of an expression."""
         (value,) = self.tensors(expression)
         return value
 

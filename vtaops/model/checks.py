@@ -157,13 +157,27 @@ def _check_sums(sums: RowSums, columns: int) -> None:
         raise ProgramError(f"{sums.digits} digits cannot hold the row sums of a matrix")
 
 
+def _in_parts(argument: Argument, held: tuple[int, ...]) -> bool:
+    """Return whether a result is an image, its channels perhaps in two parts, in some order."""
+    image, axes = argument.image or held, argument.axes
+    joined = (image[0], image[1] * image[2], *image[3:]) if argument.image else image
+    return (
+        min(image) >= 1
+        and len(image) >= len(held)
+        and joined == held
+        and (not axes or sorted(axes) == [*range(len(image))])
+    )
+
+
 def _check_output(argument: Argument, tensor: Tensor, buffer: Buffer) -> None:
     lanes, shape, axes = argument.lanes, buffer.shape, argument.axes
-    plain = Argument(argument.tensor, argument.buffer, argument.shape, lanes=lanes, axes=axes)
+    plain = Argument(
+        argument.tensor, argument.buffer, argument.shape, argument.image, lanes, axes=axes
+    )
     if (
         argument != plain
         or len(shape) < 2
-        or (axes and sorted(axes) != [*range(len(shape))])
+        or not _in_parts(argument, (shape[0], len(lanes), *shape[2:]))
         or not all(0 <= lane < shape[1] for lane in lanes)
         or shape[0] * len(lanes) * math.prod(shape[2:]) != tensor.elements
         or np.dtype(tensor.dtype) != np.dtype(buffer.dtype)

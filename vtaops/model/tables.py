@@ -87,7 +87,7 @@ def summary(report: ModelReport) -> str:
         f"{report.frames_per_second:,.1f} frames/s at {report.clock_mhz} MHz without the host"
         f"{steady if report.steady_cycles != report.cycles else ''}\n"
         f"{on_vta} of {len(report.layers)} operators on VTA{batch}\n"
-        f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of images, "
+        f"DRAM: {report.arena_nbytes / 1e3:,.0f} kB of activations, "
         f"{report.weights_nbytes / 1e3:,.0f} kB of weights, "
         f"{report.instructions_nbytes / 1e3:,.0f} kB of instructions and micro-ops"
         f"\n{evidence(report)}\n{report.file}"

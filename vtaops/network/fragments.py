@@ -14,7 +14,7 @@ from typing import Any
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
-from vtaops.compiler.driver import emit, settled
+from vtaops.compiler.driver import emit_operator, settled
 from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.passes.interleave import LAG
 from vtaops.lowering.placement import pack_side_by_side
@@ -136,7 +136,7 @@ class Fragments:
         op = _common(step.op)
         key = op, tiling, rows, tabulated, tuple(strides.items())
         if key not in self._known:
-            fragment = emit(
+            fragment = emit_operator(
                 op,
                 self.target.config,
                 tiling,

@@ -33,6 +33,7 @@ from vtaops.network.lower_sums import (
     lower_requantize,
     lower_transposed_convolution,
 )
+from vtaops.network.matrices import lower_product
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
@@ -77,6 +78,7 @@ def lower_region(graph: Graph, nodes: Sequence[Node], target: Target) -> Lowered
     region = LoweredRegion(graph, nodes, target)
     for node in region.nodes:
         try:
+            _check_inputs(node, region)
             _LOWERINGS[type(node.op)](node.op, node, region)
         except NotOnVta as error:
             error.node = node.name
@@ -85,17 +87,38 @@ def lower_region(graph: Graph, nodes: Sequence[Node], target: Target) -> Lowered
     return region
 
 
+def _check_inputs(node: Node, region: LoweredRegion) -> None:
+    """Refuse inputs of the host that lie as heads, which only products of two tensors read."""
+    for tensor in node.inputs:
+        storage = region.storages[tensor.name]
+        if tensor in region.inputs and storage.split:
+            text = f"{tensor.name} is stored as {storage}, which the host does not make"
+            raise NotOnVta("layout", text)
+
+
 def reason_for_host(node: Node, graph: Graph, target: Target) -> Reason | None:
     """Return why a node runs on the host; None if VTA can execute it."""
     try:
         _check(node, graph, target)
-        if isinstance(node.op, ops.Matmul):
+        if is_apart(node, graph, target):
             lower_matmul(node, target)
         else:
             _LOWERINGS[type(node.op)](node.op, node, LoweredRegion(graph, [node], target))
     except NotOnVta as error:
         return error.reason if isinstance(node.op, ops.Host) else _named(error.reason, node.op.kind)
     return None
+
+
+def is_apart(node: Node, graph: Graph, target: Target) -> bool:
+    """Return whether a product of two tensors needs a launch with operands of the host."""
+    if not isinstance(node.op, ops.Matmul):
+        return False
+    try:
+        if target.stores_weights:
+            lower_product(node.op, node, LoweredRegion(graph, [node], target))
+    except NotOnVta:
+        return True
+    return not target.stores_weights
 
 
 def _named(reason: Reason, kind: str) -> Reason:
@@ -488,6 +511,7 @@ _LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], N
     ops.Extremum: lower_extremum,
     ops.LeakyRelu: lower_leaky_relu,
     ops.LookupTable: lower_lookup_table,
+    ops.Matmul: lower_product,
     ops.MaxPool: lower_max_pool,
     ops.Multiply: lower_multiply,
     ops.Pad: lower_pad,

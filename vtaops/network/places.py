@@ -21,6 +21,7 @@ from vtaops.lowering import Strides, extents_of
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import data_layout
 from vtaops.network.storage import Image
+from vtaops.network.target import NotOnVta
 from vtaops.ops import Operator
 from vtaops.program import Buffer, Role
 
@@ -52,6 +53,10 @@ class StoredImage:
     folded : Buffer or None
         For an input whose only reader takes the columns of its window as channels: the buffer as
         described by that operator.
+    fixed : bool
+        Whether all pixels lie side by side from the first on, as matrices need them.
+    zeros : bool
+        Whether lanes of no channel hold 0.
     """
 
     name: str
@@ -61,11 +66,23 @@ class StoredImage:
     role: str = "scratch"
     filled: bool = False
     folded: Buffer | None = None
+    fixed: bool = False
+    zeros: bool = False
 
     def widen(self, sides: Sides) -> None:
-        """Widen the border to at least `sides`."""
+        """Widen the border to at least `sides`; raises NotOnVta if that moves fixed pixels."""
         top, left, bottom, right = (max(pair) for pair in zip(self.border, sides, strict=True))
         self.border = (top, left, bottom, right)
+        if self.fixed:
+            self.fix()
+
+    def fix(self) -> None:
+        """Require that pixels lie side by side from the first on; raises NotOnVta if not."""
+        self.fixed = True
+        top, left, _, right = self.border
+        if top or left or right:
+            text = f"{self.name} has a border of {self.border}; matrices have none but below"
+            raise NotOnVta("layout", text)
 
     def buffer(self, config: HardwareConfig) -> Buffer:
         """Return its buffer in the program, the place of which is not known yet."""

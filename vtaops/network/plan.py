@@ -13,7 +13,7 @@ from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
 from vtaops.model import NodePlacement
 from vtaops.network.legalize import LegalGraph
-from vtaops.network.lower import lower_region, reason_for_host
+from vtaops.network.lower import is_apart, lower_region, reason_for_host
 from vtaops.network.products import LoweredProducts, lower_products
 from vtaops.network.region import LoweredRegion, is_free
 from vtaops.network.storage import joins_pixels, storages
@@ -85,7 +85,7 @@ def _lowered(
 ) -> tuple[list[Partition], dict[str, Reason]]:
     """Return the partitions, and the nodes that fit only alone, or no tile of which fits."""
     partitions, refused = [], {}
-    for where, nodes in _partitions(graph, reasons):
+    for where, nodes in _partitions(graph, reasons, target):
         if where == "host":
             partitions.append(Partition(nodes))
             continue
@@ -134,7 +134,9 @@ def _reason_of_neighbours(
 ) -> Reason | None:
     """Return why a node that VTA can execute follows its neighbours to the host."""
     makers = filter(None, map(graph.maker, node.inputs))
-    beside = is_free(node.op) and all(reasons[maker.name] for maker in makers)
+    known = storages(graph).get(node.outputs[0].name)
+    split = known is not None and known.split
+    beside = is_free(node.op) and not split and all(reasons[maker.name] for maker in makers)
     readers = [] if beside or not _flattens(node, graph) else graph.consumers(node.outputs[0])
     if any(reasons[reader.name] for reader in readers):
         text = "this reshape copies data, and its consumer runs on the host"
@@ -154,10 +156,10 @@ def _flattens(node: Node, graph: Graph) -> bool:
 
 
 def _partitions(
-    graph: Graph, reasons: Mapping[str, Reason | None]
+    graph: Graph, reasons: Mapping[str, Reason | None], target: Target
 ) -> Iterator[tuple[str, tuple[Node, ...]]]:
     """Yield all nodes that can run in one place, then all that can run in the next one."""
-    places = {node: _place(node, reasons[node.name]) for node in graph.nodes}
+    places = {node: _place(node, graph, reasons[node.name], target) for node in graph.nodes}
     available = {tensor.name for tensor in graph.inputs}
     waiting = list(graph.nodes)
     for where in cycle(("host", "vta", "products")):
@@ -170,10 +172,10 @@ def _partitions(
             return
 
 
-def _place(node: Node, reason: Reason | None) -> str:
+def _place(node: Node, graph: Graph, reason: Reason | None, target: Target) -> str:
     if reason is not None:
         return "host"
-    return "products" if isinstance(node.op, ops.Matmul) else "vta"
+    return "products" if is_apart(node, graph, target) else "vta"
 
 
 def _results(nodes: Iterable[Node]) -> set[str]:

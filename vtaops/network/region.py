@@ -8,7 +8,7 @@ not pad.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -27,7 +27,7 @@ from vtaops.network.places import (
     Use,
     packed_lanes,
 )
-from vtaops.network.storage import Image, joins_pixels, storages
+from vtaops.network.storage import Image, Storage, joins_pixels, storages
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Elementwise, Operator
 
@@ -69,7 +69,6 @@ class LoweredRegion:
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], target: Target) -> None:
         self.graph, self.target = graph, target
-        self.storages = storages(graph)
         self.names = tuple(node.name for node in nodes)
         self.nodes = list(nodes)
         self.block = target.config.block_in
@@ -79,6 +78,7 @@ class LoweredRegion:
         self._made = [tensor for node in nodes for tensor in node.outputs]
         names = {tensor.name for tensor in self._made}
         self.inputs = unique(t for n in nodes for t in n.inputs if t.name not in names)
+        self.storages = storages(graph) | self._heads_apart(storages(graph))
         self._slots: dict[str, TensorPlace] = {}
         self._tables: dict[str, Array] = {}
         """Tables that operators apply to their results, by name of the result."""
@@ -87,6 +87,14 @@ class LoweredRegion:
         for tensor in self.inputs:
             self.places[tensor.name] = self.new(tensor, role="input")
         self._join_concatenations()
+
+    def _heads_apart(self, known: Mapping[str, Storage]) -> dict[str, Storage]:
+        """Return inputs that are stored as heads, with an image for each, if products read them."""
+        products = [isinstance(node.op, ops.Matmul) for node in self.nodes]
+        readers = zip(self.nodes, products, strict=True)
+        others = {t.name for node, product in readers if not product for t in node.inputs}
+        held = {t.name: known[t.name] for t in self.inputs if t.name in known}
+        return {name: s.apart for name, s in held.items() if s.split and name not in others}
 
     @cached_property
     def outputs(self) -> list[Tensor]:
@@ -131,8 +139,15 @@ class LoweredRegion:
         if role != "input":  # the host pads inputs
             c = self.filled(c)
         memory = StoredImage(name, (n, c, h, w), tensor.zero_point, role=role)
+        memory.zeros = role == "input"
         self.memories[name] = memory
         return memory
+
+    def own(self, name: str, image: Image, lanes: Lanes, tensor: Tensor) -> TensorPlace:
+        """Return a place of its own for a tensor, in an image of any size and order."""
+        while name in self.memories:
+            name += "'"
+        return TensorPlace(self._memory(name, image, tensor), lanes)
 
     def result(self, node: Node, lanes: Lanes | None = None) -> TensorPlace:
         """Return the place of a node's result: its part of a concatenation, or a new image.
@@ -210,7 +225,9 @@ class LoweredRegion:
             parts[node.name] = []
             for position, tensor in enumerate(node.inputs):
                 maker, name = makers.get(tensor.name), tensor.name
-                stored = maker is not None and (maker in joins or not is_free(maker.op))
+                stored = maker is not None and (
+                    maker in joins or not (is_free(maker.op) or isinstance(maker.op, ops.Matmul))
+                )
                 if not stored or name in taken:
                     name = _copy_name(node, position)
                 taken.add(name)
@@ -299,14 +316,23 @@ class LoweredRegion:
         self._tables[node.outputs[0].name] = table
 
     def copy(
-        self, node: str, source: TensorPlace, target: TensorPlace, sides: Sides = NO_SIDES
+        self,
+        node: str,
+        source: TensorPlace,
+        target: TensorPlace,
+        sides: Sides = NO_SIDES,
+        *,
+        zeros: bool = False,
     ) -> None:
-        """Copy a tensor, to other lanes if necessary, without touching `sides` of the target."""
+        """Copy a tensor, to other lanes if necessary, without touching `sides` of the target.
+
+        With `zeros`, lanes of no channel become 0.
+        """
         lanes, wanted = self.lanes(source), self.lanes(target)
         inputs, outputs = self.width(source), self.width(target)
         data = Use(source)
         uses = {"data": data, "res": Use(target, sides)}
-        if lanes == wanted and not any(sides):
+        if lanes == wanted and not any(sides) and not zeros:
             copy = Elementwise(function="identity", shape=self.shape(source), clip=None)
             self.append(node, copy, uses)
             return

@@ -88,8 +88,9 @@ def _input(tensor: Tensor, region: LoweredRegion) -> Argument:
 
 def _output(tensor: Tensor, region: LoweredRegion) -> Argument:
     place, storage = region.places[tensor.name], region.storages[tensor.name]
+    image = storage.parts if storage.split else ()
     name = place.memory.name
-    return Argument(tensor.name, name, tensor.shape, lanes=place.lanes, axes=storage.order)
+    return Argument(tensor.name, name, tensor.shape, image, lanes=place.lanes, axes=storage.order)
 
 
 class _Buffers:
@@ -142,6 +143,7 @@ class _Buffers:
     def _parameter(self, step: MappedOperator, buffer: Buffer) -> int:
         """Return the buffer shared by parameters of equal images."""
         image = buffer.pack(step.weights[buffer.name])
+        buffer = replace(buffer, role=Role.PARAMETER)  # also data, where it is a constant
         key = replace(buffer, name=""), hashlib.sha256(image.tobytes()).digest()
         if key not in self._shared:
             name, count = f"{step.node}:{buffer.name}", 1

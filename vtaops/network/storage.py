@@ -1,8 +1,9 @@
 """The storage of every tensor of a graph: which image holds it, and in which order.
 
-An image (N, C, H, W) holds a tensor in the order of its own axes, or with channels last. Most
-operators say how their tensors are stored: convolutions and pools store (N, C, H, W) as it is, and
-matrix products read the channels of the last axis. A reshape or a transposition between two of
+An image (N, C, H, W) holds a tensor in the order of its own axes, with channels last, or with some
+of them outside of the pixels, as heads of attention are. Most operators say how their tensors are
+stored: convolutions and pools store (N, C, H, W) as it is, and matrix products read the channels of
+the last axis. A reshape or a transposition between two of
 them is a free view where both agree about the image: (1, C, L) between convolutions of height 1 is
 (1, C, 1, L), and (1, H, W, C) between a transposition and a matrix product is (1, C, H, W).
 Other tensors take the storage that their readers prefer.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from functools import cache
 from itertools import accumulate, filterfalse
 from operator import mul
@@ -56,25 +58,54 @@ class Storage:
     ----------
     image : (int, int, int, int)
         (N, C, H, W).
-    last : bool
-        Whether the scalars of the tensor, in C order, are those of (N, H, W, C).
+    outer : int
+        The scalars of the tensor, in C order, are those of (N, outer, H, W, C / outer): C if its
+        order is that of the image, 1 if channels are last.
     """
 
     image: Image
-    last: bool = False
+    outer: int
 
     @staticmethod
-    def of(image: Image, *, last: bool = False) -> Storage:
-        """Return a storage; of one pixel or one channel, both orders are the same."""
-        return Storage(image, last and min(image[1], image[2] * image[3]) > 1)
+    def of(image: Image, *, last: bool = False, outer: int | None = None) -> Storage:
+        """Return a storage; of one pixel or one channel, all orders are the same."""
+        channels = image[1]
+        outer = (1 if last else channels) if outer is None else outer
+        return Storage(image, outer if min(channels, image[2] * image[3]) > 1 else channels)
 
     def __str__(self) -> str:
         n, c, h, w = self.image
+        if self.split:
+            return f"{n} x {self.outer} x {h} x {w} x {c // self.outer}"
         return f"{n} x {h} x {w} x {c}" if self.last else f"{n} x {c} x {h} x {w}"
 
     @property
+    def last(self) -> bool:
+        """Whether the scalars of the tensor, in C order, are those of (N, H, W, C)."""
+        return self.outer == 1 < self.image[1]
+
+    @property
+    def split(self) -> bool:
+        """Whether some of the channels are outside of the pixels, and some inside."""
+        return 1 < self.outer < self.image[1]
+
+    @property
+    def apart(self) -> Storage:
+        """The storage with the channels that are outside of the pixels as images."""
+        n, c, h, w = self.image
+        return Storage.of((n * self.outer, c // self.outer, h, w), last=True)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The axes of the image, the channels in two parts if they are split."""
+        n, c, h, w = self.image
+        return (n, self.outer, c // self.outer, h, w) if self.split else self.image
+
+    @property
     def order(self) -> tuple[int, ...]:
-        """The order of the image's axes in the tensor; empty if it is that of the image."""
+        """The order of the image's `parts` in the tensor; empty if it is that of the image."""
+        if self.split:
+            return 0, 1, 3, 4, 2
         return (0, 2, 3, 1) if self.last else ()
 
     @property
@@ -86,23 +117,27 @@ class Storage:
         """Return whether the last axis of the tensor, of this extent, are the channels."""
         return self.image[1] == channels and (self.last or min(self.pixels, channels) == 1)
 
-    def channel_axes(self, shape: Shape) -> range | None:
+    def channel_axes(self, shape: Shape) -> tuple[int, ...] | None:
         """Return the axes of the tensor, whose shape this is, that are the channels together.
 
         Axes of one element beside them belong to them. None if there are none.
         """
-        n, channels = self.image[:2]
-        before = n * self.pixels if self.last else n
-        reached = [1, *accumulate(shape, mul)]
-        ends = before, before * channels
-        if not {*ends} <= {*reached}:
-            return None
-        return range(reached.index(before), len(reached) - 1 - reached[::-1].index(ends[1]))
+        outside = self.image[0] * self.outer
+        reached, axes = [1, *accumulate(shape, mul)], set[int]()
+        groups = [] if self.last else [(self.image[0], outside)]
+        if self.last or self.split:
+            groups.append((outside * self.pixels, self.image[0] * self.image[1] * self.pixels))
+        for ends in groups:
+            if not {*ends} <= {*reached}:
+                return None
+            behind = len(reached) - 1 - reached[::-1].index(ends[1])
+            axes |= {*range(reached.index(ends[0]), behind)}
+        return tuple(sorted(axes))
 
     def pixel_axis(self, axis: int, shape: Shape) -> int | None:
         """Return the axis of the image (2 or 3) that an axis of the tensor is; None if neither."""
         n, c, h, w = self.image
-        base, tail = (n, c) if self.last else (n * c, 1)
+        base, tail = n * self.outer, c // self.outer
         around = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
         return {(base, h, w * tail): 2, (base * h, w, tail): 3}.get(around)
 
@@ -118,6 +153,40 @@ class Storage:
         """
         n, _, h, w = self.image
         return Storage.of((n, channels, h, w), last=self.last or last)
+
+
+class Held(Enum):
+    """How an image holds matrices: what their rows and columns are."""
+
+    ROWS_ARE_PIXELS = auto()
+    COLUMNS_ARE_PIXELS = auto()
+    ROWS_ARE_IMAGES = auto()
+
+
+def held_matrices(storage: Storage, shape: tuple[int, int, int]) -> Held | None:
+    """Return how an image holds matrices, (number, rows, columns); None if it holds none.
+
+    Different matrices are images, or channels; rows or columns that are not pixels are channels.
+    """
+    (count, rows, columns), (n, channels, *_) = shape, storage.image
+    if storage.pixels == 1 and (n, channels) == (count * rows, columns):
+        return Held.ROWS_ARE_IMAGES if rows > 1 else Held.ROWS_ARE_PIXELS
+    groups, one = count // n, min(channels, storage.pixels) == 1
+    if n not in (1, count):
+        return None
+    if (storage.pixels, channels) == (rows, groups * columns) and (one or storage.outer == groups):
+        return Held.ROWS_ARE_PIXELS
+    if (storage.pixels, channels) == (columns, groups * rows) and storage.outer == channels:
+        return Held.COLUMNS_ARE_PIXELS
+    return None
+
+
+def _matrices(node: Node, operand: int) -> tuple[int, int, int]:
+    """Return the number, rows and columns of an operand's matrices, or of the result's (2)."""
+    tensor = (*node.inputs, *node.outputs)[operand]
+    count = math.prod(node.inputs[1].shape[:-2])
+    rows = tensor.shape[-2] if operand == 1 else math.prod(tensor.shape[:-1]) // count
+    return count, rows, tensor.shape[-1]
 
 
 class Wish:
@@ -164,14 +233,24 @@ DEPTH = 50
 """Maximum number of readers behind readers that are asked."""
 
 
-def natural(shape: Shape) -> Storage | None:
+Rows = Callable[[Shape], Storage]
+"""The storage of a tensor whose last axis are the channels."""
+
+
+def natural(shape: Shape, rows: Rows) -> Storage | None:
     """Return the storage of a tensor of which nothing else is known; None if there is none.
 
-    Images are stored as they are, and other tensors as rows: images of one pixel.
+    Images are stored as they are, and other tensors as rows.
     """
     if len(shape) == 4:
-        return Storage.of((shape[0], shape[1], shape[2], shape[3]))
-    return as_rows(shape) if len(shape) > 1 else None
+        return as_image(shape)
+    return rows(shape) if len(shape) > 1 else None
+
+
+def as_image(shape: Shape) -> Storage:
+    """Return the storage of an image as it is."""
+    n, c, h, w = shape
+    return Storage.of((n, c, h, w))
 
 
 def as_rows(shape: Shape) -> Storage:
@@ -179,29 +258,39 @@ def as_rows(shape: Shape) -> Storage:
     return Storage.of((math.prod(shape[:-1]), shape[-1], 1, 1))
 
 
+def as_tokens(shape: Shape) -> Storage:
+    """Return the storage of a tensor as rows that are pixels, as products of two tensors need."""
+    batch = 1 if len(shape) < 3 else shape[0]
+    pixels = math.prod(shape[:-1]) // batch
+    return Storage.of((batch, shape[-1], pixels, 1), last=True)
+
+
 def _transposed(shape: Shape, axes: Shape, storage: Storage) -> Storage | None:
     """Return the storage after a transposition that moves channels, or swaps them and pixels."""
-    group = storage.channel_axes(shape) or range(0)
+    group = storage.channel_axes(shape) or ()
     moved = [axis for axis in axes if shape[axis] > 1]
     if moved == sorted(moved):
         return storage
-    channels = [*filter(group.__contains__, moved)]
-    others = [*filterfalse(group.__contains__, moved)]
-    first = moved.index([*channels, *moved][0])
-    if others != sorted(others) or moved[first : first + len(channels)] != channels:
+    others, batch = [*filterfalse(group.__contains__, moved)], storage.image[0]
+    before = _others_before(moved, group, shape)
+    if others != sorted(others) or not {*before.values()} <= {batch, batch * storage.pixels}:
         return None
-    batch, pixels = storage.image[0], storage.pixels
-    before = math.prod(shape[axis] for axis in moved[:first])
-    if before == batch:
-        return Storage.of(storage.image)
-    return Storage.of(storage.image, last=True) if before == batch * pixels else None
+    outside = (shape[axis] for axis, count in before.items() if count == batch)
+    return Storage.of(storage.image, outer=math.prod(outside))
+
+
+def _others_before(axes: Sequence[int], channels: Sequence[int], shape: Shape) -> dict[int, int]:
+    """Return the elements of the axes before each axis of channels that are none themselves."""
+    sizes = (1 if axis in channels else shape[axis] for axis in axes)
+    found = zip(axes, accumulate(sizes, mul), strict=True)
+    return {axis: count for axis, count in found if axis in channels}
 
 
 _KNOWN: WeakKeyDictionary[Graph, tuple[int, dict[str, Storage]]] = WeakKeyDictionary()
 """Storages with the number of tensors that a graph had, which only grows."""
 
 
-def storages(graph: Graph) -> Mapping[str, Storage]:
+def storages(graph: Graph) -> dict[str, Storage]:
     """Return the storage of each tensor by name, without those that no image holds."""
     size, found = _KNOWN.get(graph, (-1, {}))
     if size != len(graph.tensors):
@@ -211,32 +300,50 @@ def storages(graph: Graph) -> Mapping[str, Storage]:
 
 
 def _decided(graph: Graph) -> dict[str, Storage]:
-    wishes = _wishes(graph)
-    found = {t.name: best for t in graph.inputs if (best := _best(t, wishes))}
+    rows = as_tokens if any(isinstance(n.op, ops.Matmul) for n in graph.nodes) else as_rows
+    wishes = _wishes(graph, rows)
+    found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
     for node in graph.nodes:
-        result = _of_result(node, found, wishes)
+        result = _of_result(node, found, wishes, rows)
         for tensor in node.outputs:
-            if storage := result or _best(tensor, wishes):
+            if storage := result or _best(tensor, wishes, rows):
                 found[tensor.name] = storage
     return found
 
 
 def _of_result(
-    node: Node, found: Mapping[str, Storage], wishes: Mapping[str, Wish]
+    node: Node, found: Mapping[str, Storage], wishes: Mapping[str, Wish], rows: Rows
 ) -> Storage | None:
     """Return the storage of a result; None if its readers decide."""
+    if isinstance(node.op, ops.Matmul):
+        return _of_product(node, wishes)
     given = [found[tensor.name] for tensor in node.inputs if tensor.name in found]
     result = made(node, given) if len(given) == len(node.inputs) else None
     if result is None or not isinstance(node.op, _VIEWS):
         return result
-    wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape)
+    wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape, rows)
     return result if result == own or (wish and wish.takes(result)) else None
 
 
-def _best(tensor: Tensor, wishes: Mapping[str, Wish]) -> Storage | None:
+def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage:
+    """Return the storage of a product of two tensors: what readers prefer, or a matrix an image."""
+    count, rows, columns = _matrices(node, 2)
+    wish, apart = wishes.get(node.outputs[0].name), Storage.of((count, columns, rows, 1), last=True)
+    if wish is None:
+        return apart
+    heads = Storage.of((1, count * columns, rows, 1), outer=count)
+    makes = held_matrices(wish.best or apart, (count, rows, columns)) is Held.ROWS_ARE_PIXELS
+    best = wish.best if wish.best and makes else apart
+    return next(filter(wish.takes, (best, apart, heads)), apart)
+
+
+def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | None:
     """Return the storage that readers prefer, or the natural one."""
     wish = wishes.get(tensor.name)
-    return (wish.best if wish else None) or natural(tensor.shape)
+    best = wish.best if wish else None
+    if best and best.split:
+        best = best.apart
+    return best or natural(tensor.shape, rows)
 
 
 # ------------------------------------------------------------- what operators read and make
@@ -259,7 +366,7 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     """
     op, result = node.op, node.outputs[0].shape
     if _reads_images(node):
-        return natural(result) if storage == natural(shape) else None
+        return as_image(result) if storage == as_image(shape) else None
     if isinstance(op, POINTWISE):
         return storage if _has_channels(op, shape, storage) else None
     if isinstance(op, ops.Dense):
@@ -271,21 +378,21 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     return storage if isinstance(op, ops.Reshape) else None
 
 
-def backward(node: Node, shape: Shape, wanted: Storage | None) -> Storage | None:
+def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> Storage | None:
     """Return the storage that a node prefers for an input of this shape.
 
     `wanted` is that which the readers of its result prefer, if any.
     """
     op, result = node.op, node.outputs[0].shape
     if _reads_images(node):
-        return natural(shape)
+        return as_image(shape)
     if isinstance(op, POINTWISE):
         return wanted if _has_channels(op, shape, wanted) else _by_axis_1(shape)
     if isinstance(op, ops.Dense):
         outputs, inputs = op.weight.shape
         if wanted is not None and wanted.ends_in(outputs):
             return wanted.with_channels(inputs, last=True)
-        return as_rows(shape)
+        return rows(shape)
     if wanted is None:
         return None
     if isinstance(op, ops.Transpose):
@@ -338,25 +445,29 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
     """Return the storage of a tensor of another shape, which differs on an axis of images."""
     axes = storage.channel_axes(shape)
     if axes is not None and axis in axes:
-        last = math.prod(shape[axes.stop :]) == 1
-        return storage.with_channels(math.prod(other[at] for at in axes), last=last)
+        last = math.prod(shape[axes[-1] + 1 :]) == 1
+        resized = storage.with_channels(math.prod(other[at] for at in axes), last=last)
+        return None if storage.split else resized
     at, image = storage.pixel_axis(axis, shape), [*storage.image]
     if at is None:
         return None
     image[at] = other[axis]
-    return Storage.of((image[0], image[1], image[2], image[3]), last=storage.last)
+    return Storage.of((image[0], image[1], image[2], image[3]), outer=storage.outer)
 
 
 # ------------------------------------------------------------------- what readers want
 
 
-def _wishes(graph: Graph) -> dict[str, Wish]:
+def _wishes(graph: Graph, rows: Rows) -> dict[str, Wish]:
     """Return what the readers of each tensor want; nothing if none of them is VTA's."""
     wishes: dict[str, Wish] = {}
     for node in reversed(graph.nodes):
         beyond = wishes.get(node.outputs[0].name)
-        for tensor in node.inputs:
-            wish = _wish(node, tensor.shape, beyond)
+        for number, tensor in enumerate(node.inputs):
+            if isinstance(node.op, ops.Matmul):
+                wish: Wish | None = _wish_of_product(node, number, graph)
+            else:
+                wish = _wish(node, tensor.shape, beyond, rows)
             known = wishes.get(tensor.name)
             if wish is not None:
                 wish = wish.beside(known) if known else wish
@@ -364,10 +475,10 @@ def _wishes(graph: Graph) -> dict[str, Wish]:
     return wishes
 
 
-def _wish(node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
+def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | None:
     """Return what a node wants of an input of a shape, if `beyond` wants its result."""
     if _reads_images(node):
-        return _exactly(natural(shape))
+        return _exactly(as_image(shape))
     moves = isinstance(node.op, _VIEWS)
     if not isinstance(node.op, POINTWISE | ops.Dense | _VIEWS) or (moves and beyond is None):
         return None
@@ -379,8 +490,26 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None) -> Wish | None:
         result = forward(node, shape, storage)
         return result is not None and (beyond is None or beyond.takes(result))
 
-    best = backward(node, shape, beyond.best if beyond else None)
+    best = backward(node, shape, beyond.best if beyond else None, rows)
     return Wish(best, takes, beyond, direct=direct)
+
+
+def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
+    """Return what a product of two tensors wants of an operand.
+
+    Pixels are what the maker of the operand, before views, has as pixels: all but the last axis.
+    """
+    shape, swapped = _matrices(node, operand), False
+    maker = graph.maker(node.inputs[operand])
+    while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape):
+        if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
+            swapped = not swapped
+        maker = graph.maker(maker.inputs[0])
+    count, rows, columns = shape
+    pixels, channels = (columns, rows) if swapped else (rows, columns)
+    outer = count * channels if swapped else count
+    best = Storage.of((1, count * channels, pixels, 1), outer=outer)
+    return Wish(best, lambda storage: held_matrices(storage, shape) is not None)
 
 
 def _exactly(wanted: Storage | None) -> Wish:

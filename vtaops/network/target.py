@@ -32,6 +32,12 @@ class Target:
         return not self.scales and self.capabilities.has(Feature.MUL)
 
     @property
+    def stores_weights(self) -> bool:
+        """Whether the bytes of stored results are those of weights: rows of a tile are pixels."""
+        square = self.config.block_in == self.config.block_out
+        return self.scales and square and self.config.batch == 1
+
+    @property
     def tables(self) -> bool:
         """Whether it supports lookup tables for results."""
         return self.config.has(Extension.TABLE)

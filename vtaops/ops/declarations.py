@@ -369,10 +369,47 @@ def _(op: ops.BatchMatmul, given: Given, shape: Shape, config: HardwareConfig) -
         )
 
     total = product("", "res_gem")
+    if op.zero_terms:
+        return declare_epilogue(op, total, given, _declare_zero_terms(op, given, shape, config))
     if not op.coarse:
         return declare_epilogue(op, total, given)
     first = product("_coarse", "res_coarse")
     return declare_epilogue(op, first, given, {"product": total})
+
+
+def _declare_zero_terms(
+    op: ops.BatchMatmul, given: Given, shape: Shape, config: HardwareConfig
+) -> dict[str, te.Tensor]:
+    """Declare the terms of zero points: products of an operand with constants."""
+    columns = {"ko": given["data"].shape[2], "ki": config.block_in}
+    found = {}
+    for name, value in op.zero_terms.items():
+        constant = given[name]
+        if name == "column":
+            total = declare_sum(
+                "res_column_sum",
+                shape,
+                columns,
+                lambda b, mo, no, mi, ni, ko, ki, c=constant: (
+                    c[0, ko, mi, ki],
+                    given["other"][b, no, ko, ni, ki],
+                ),
+            )
+        else:
+            total = declare_sum(
+                "res_row_sum",
+                shape,
+                columns,
+                lambda b, mo, no, mi, ni, ko, ki, c=constant: (
+                    given["data"][b, mo, ko, mi, ki],
+                    c[0, ko, ni, ki],
+                ),
+            )
+        factor = value // ops.matmul.one_of(value)
+        found[name] = te.compute(
+            shape, lambda *i, t=total, f=factor: t(*i) * f, name=f"res_{name}_term"
+        )
+    return found
 
 
 @compute.register

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy.typing as npt
@@ -15,10 +16,12 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, present, vectors
-from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, check_epilogue
+from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, UniformScale, check_epilogue
 from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
 
+LONGEST_SUM = 1 << 14
+"""Greatest k of a product with zero points: a constant and all sums fit int32."""
 COARSE_BITS = 7
 """Products of the coarse columns are multiplied by ``2**COARSE_BITS``."""
 
@@ -124,6 +127,8 @@ class Gemm(SumOfProducts):
 class BatchMatmul(UniformlyScaled):
     """``out[b] = int8(clip((data[b] @ other[b].T) >> shift))``; both operands are data.
 
+    With zero points, `data` less its zero point is multiplied by `other` less its own.
+
     Parameters
     ----------
     batch, m, n, k : int
@@ -141,11 +146,18 @@ class BatchMatmul(UniformlyScaled):
     multiplier, shift, zero_point : int
         A fixed-point scale instead: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, as
         for `Elementwise`; multiplier 0: none.
+    data_zero_point, other_zero_point : int
+        int8; with a multiplier, and without coarse columns.
 
     Raises
     ------
     ShapeError
         If a parameter is out of range.
+
+    Notes
+    -----
+    The contribution of a zero point is a number for each row of the other operand: the product of
+    that operand with a constant tile, which is added to all sums of the row.
     """
 
     batch: int
@@ -158,12 +170,26 @@ class BatchMatmul(UniformlyScaled):
     rounding: Rounding = "truncate"
     multiplier: int = 0
     zero_point: int = 0
+    data_zero_point: int = 0
+    other_zero_point: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, batch=self.batch, m=self.m, n=self.n, k=self.k)
         require_at_least(0, coarse=self.coarse)
+        for name in ("data_zero_point", "other_zero_point"):
+            self._check_zero_point(name)
         check_epilogue(0 if self.scaling else self.shift, self.clip, self.rounding)
+
+    def _check_zero_point(self, name: str) -> None:
+        value = getattr(self, name)
+        if not -128 <= value <= 127:
+            raise ShapeError(f"{name} is {value}; it must lie in -128..127")
+        if value and (self.coarse or not self.multiplier or self.k > LONGEST_SUM):
+            raise ShapeError(
+                f"{name} is {value}; it needs a multiplier, no coarse columns, and k of at most "
+                f"{LONGEST_SUM}"
+            )
 
     @classmethod
     def of(
@@ -210,7 +236,22 @@ class BatchMatmul(UniformlyScaled):
     def stages(self) -> Sequence[Stage]:
         wide = AluStage("res_wide", AluOp.SHR, -COARSE_BITS)
         begin = [wide, AluStage("res_total", AluOp.ADD, None, "product")] if self.coarse else []
-        return [*begin, *super().stages]
+        terms = [AluStage(f"res_{name}", AluOp.ADD, None, name) for name in self.zero_terms]
+        return [*begin, *terms, *super().stages]
+
+    @property
+    def zero_terms(self) -> dict[str, int]:
+        """What each operand is multiplied by for the zero point of the other one, by name.
+
+        ``"column"`` is a number for each row of `other`, ``"row"`` one for each row of `data`.
+        """
+        terms = {"column": -self.data_zero_point, "row": -self.other_zero_point}
+        return {name: value for name, value in terms.items() if value}
+
+    @property
+    def scaling(self) -> UniformScale:
+        constant = self.k * self.data_zero_point * self.other_zero_point
+        return replace(super().scaling, constant=constant)
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         rows = Layout(f"BMC{config.batch}m{config.block_in}c")
@@ -223,7 +264,24 @@ class BatchMatmul(UniformlyScaled):
             for name, extent, layout in (("data", m, rows), ("other", n, weights))
         ]
         result = Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows)
-        return (*operands, *self.scaling.buffers(config), result)
+        return (*operands, *self._zero_buffers(config), *self.scaling.buffers(config), result)
+
+    def _zero_buffers(self, config: HardwareConfig) -> list[Buffer]:
+        """Return the constants that the terms of zero points multiply; behind k they are 0."""
+        shapes = {
+            "column": ((config.batch, self.k), matrix_layout(config)),
+            "row": ((config.block_out, self.k), weight_layout(config)),
+        }
+        return [
+            Buffer(name, Role.CONSTANT, shape, "int8", layout, (one_of(value),) * prod(shape))
+            for name, value in self.zero_terms.items()
+            for shape, layout in [shapes[name]]
+        ]
+
+
+def one_of(value: int) -> int:
+    """Return a number as int8, or half of 128: the term is then doubled."""
+    return value if value < 128 else value // 2
 
 
 def _pair(

@@ -73,7 +73,8 @@ def _(op: ops.Conv2d, given: Given) -> Float:
 
 @_sums.register
 def _(op: ops.BatchMatmul, given: Given) -> Float:
-    acc: Float = given["data"] @ given["other"].transpose(0, 2, 1)
+    data, other = given["data"] - op.data_zero_point, given["other"] - op.other_zero_point
+    acc: Float = data @ other.transpose(0, 2, 1) - op.scaling.constant  # which follows the sums
     if op.coarse:
         acc += 128 * (given["data_coarse"] @ given["other_coarse"].transpose(0, 2, 1))
     return acc

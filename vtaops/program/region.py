@@ -111,7 +111,9 @@ class Argument:
     shape : tuple of int
         Shape of the tensor.
     image : tuple of int
-        For inputs: the image (N, C, H, W) that holds it; for operands of products, matrices.
+        For inputs: the image (N, C, H, W) that holds it; for operands of products, matrices. For
+        results whose channels are in two parts, of which the first is outside of the pixels: the
+        buffer's axes with both, (N, outer, inner, H, W).
     axes : tuple of int
         For inputs: the order of the image's axes in the buffer; for results: that of the buffer's
         axes in the tensor. Empty: as they are.
@@ -152,6 +154,8 @@ class Argument:
         """Convert the contents of a buffer to a result."""
         if self.lanes != tuple(range(array.shape[1])):
             array = array[:, list(self.lanes)]
+        if self.image:
+            array = array.reshape(self.image)
         if self.axes:
             array = np.transpose(array, self.axes)
         return array.reshape(self.shape)

@@ -17,7 +17,7 @@ from vtaops.program import Program
 from vtaops.proof.prover import CHECKER, prove
 from vtaops.proof.tasks import CompiledNetwork
 
-_COMPARED = ("program", "weights", "definition")
+COMPARED = ("program", "weights", "definition")
 
 
 def certified(program: Program, proof: Proof) -> Program:
@@ -64,6 +64,6 @@ def _require_same(said: Any, part: Mapping[str, Any], proof: Proof) -> None:
     """Refuse a certificate that a proof does not repeat in this part."""
     if not part:
         raise ProgramError(f"a certificate cannot be proven again: {'; '.join(proof.unproven)}")
-    for name in _COMPARED:
+    for name in COMPARED:
         if not isinstance(said, Mapping) or said.get(name) != part[name]:
             raise ProgramError(f"the certificate is not for this {name}: it was changed since")

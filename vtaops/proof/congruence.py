@@ -74,7 +74,6 @@ class Forms:
         return digest.digest()
 
     def _values(self, names: NameMachine) -> Words:
-        """Return the value of each name."""
         values = np.zeros((PLANES, names.count), np.uint64)
         groups: dict[int, dict[Any, list[TileStep]]] = defaultdict(lambda: defaultdict(list))
         for step, level in zip(names.steps, names.levels.tolist(), strict=False):

@@ -548,15 +548,19 @@ class TermMachine:
         return made.reshape(len(x), -1, batch, outputs)  # type: ignore[no-any-return]
 
     def _ranges(self, sources: Ints, weights: Floats, place: Ints) -> tuple[Floats, Floats]:
-        """Return middles and radii of sums of int8 products; numbers contribute no radius."""
+        """Return middles and radii of sums of int8 products.
+
+        Products of two numbers contribute no radius.
+        """
         (batch, lanes), (columns, terms, outputs, _) = self.config.inp.shape, weights.shape[-4:]
         fixed = self._fixed[: len(self._contents)]
         if weights.ndim == 4:
             total, reach = -0.5 * weights.sum(axis=-1), 127.5 * np.abs(weights).sum(axis=-1)
+            centres, widths = weights, np.zeros((1, 1, 1, 1))
         else:
-            used = (weights[0] != 0) | (weights[1] != 0)
+            used = ((weights[0] != 0) | (weights[1] != 0)).astype(np.float64)
             reach = 2.0**14 * used.sum(axis=-1)
-            total, fixed = np.zeros_like(reach), np.arange(len(fixed)) == 0
+            total, centres, widths = np.zeros_like(reach), BYTE[0] * used, BYTE[1] * used
         group = self._group[sources]
         known = np.where(fixed[group], np.where(group > 0, sources, 0), -1)
         patterns, which = unique_rows(known if (known >= 0).any() else known[:1])
@@ -568,9 +572,16 @@ class TermMachine:
         if (patterns > 0).any():
             numbers = self._numbers(np.maximum(patterns, 0), (batch, lanes))
             assert numbers is not None
-            flat = numbers.swapaxes(1, 2).reshape(-1, 1, batch, terms * lanes)
-            matrix = weights.transpose(0, 1, 3, 2).reshape(columns, terms * lanes, outputs)
-            middle = middle + (flat @ matrix).reshape(-1, batch, outputs)
+            flat = numbers.swapaxes(1, 2).reshape(-1, 1, batch, terms * lanes).astype(np.float64)
+
+            def summed(numbers: Floats, weights: Floats) -> Floats:
+                matrix = weights.transpose(0, 1, 3, 2).reshape(columns, terms * lanes, outputs)
+                made: Floats = (numbers @ matrix).reshape(-1, batch, outputs)
+                return made
+
+            middle = middle + summed(flat, centres)
+            if widths.any():
+                radius = radius + summed(np.abs(flat), widths)
         row, column = divmod(place, columns)
         place = which.take(row, mode="clip") * columns + column
         return middle.take(place, axis=0), radius.take(place, axis=0)

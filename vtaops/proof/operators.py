@@ -172,9 +172,14 @@ def _(op: records.Conv2dTransposeRecord, fields: Fields, given: Given) -> Terms:
 @_sums.register
 def _(op: records.BatchMatmulRecord, fields: Fields, given: Given) -> Terms:
     def product(part: str, columns: int) -> Terms:
-        left, right = (given[f"{side}{part}"].value for side in ("data", "other"))
-        value = fields.matmul(left, right.swapaxes(-1, -2))
-        return Terms(value, np.float64(0), np.float64(columns * 2.0**14))
+        zeros = {"data": op.data_zero_point, "other": op.other_zero_point}
+        left, right = (
+            fields.sum(given[f"{side}{part}"], fields.numbers(-zero))
+            for side, zero in zeros.items()
+        )
+        value = fields.matmul(left.value, right.value.swapaxes(-1, -2))
+        reach = (128.0 + abs(op.data_zero_point)) * (128.0 + abs(op.other_zero_point)) * columns
+        return Terms(value, np.float64(0), np.float64(reach))
 
     total = product("", op.k)
     if op.coarse:

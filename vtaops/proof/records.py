@@ -27,6 +27,7 @@ LARGEST = (1 << 31) - 1
 _LONGEST_SHIFT = 31
 _NEAREST_SCALES = 47
 _DIGITS = 127 * 256 + 127
+_LONGEST_SUM = 1 << 14
 
 
 class Unknown(Exception):
@@ -316,12 +317,18 @@ class BatchMatmulRecord(UniformRecord):
     rounding: Rounding
     multiplier: int
     zero_point: int
+    data_zero_point: int
+    other_zero_point: int
     constant = nudge = fine = 0
     sizes = ("batch", "m", "n", "k")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require(self.coarse >= 0, self, "coarse")
+        for name in ("data_zero_point", "other_zero_point"):
+            value = getattr(self, name)
+            alone = bool(self.multiplier) and not self.coarse and self.k <= _LONGEST_SUM
+            _require(-128 <= value <= 127 and (alone or not value), self, name)
 
     def arguments(self, block: int) -> Needed:
         for part, columns in (("", self.k), ("_coarse", self.coarse)):

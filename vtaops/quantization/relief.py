@@ -97,26 +97,35 @@ def _brings_back(done: Quantization) -> bool:
 
 def costliest(model: ModelProto, quantized: ModelProto, judges: Sequence[Sample]) -> list[str]:
     """Return the products that cost the outputs most, each on top of those before."""
-    found = images(model, quantized)
-    groups = _tensors_of_products(model, found)
-    names = sorted({name for group in groups.values() for name in group})
-    ends = [value.name for value in model.graph.output]
-    inner = {name: found[name] for name in names if name not in ends}
-    probe = Probe(switched(model, quantized, inner), ends)
-    exact = outputs(model, judges, exact=False)
-
-    def sqnr(nodes: Sequence[str]) -> float:
-        passing = {name for node in nodes for name in groups[node]}
-        switches = {f"switch/{name}": np.array(name in passing) for name in inner}
-        return worst_sqnr(exact, (probe.run({**judge, **switches}) for judge in judges))
-
+    groups = _tensors_of_products(model, images(model, quantized))
+    sqnr = _judge(model, quantized, groups, judges)
     alone = {node: sqnr([node]) for node in tracked("leave a product float", [*groups])}
-    first, *others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
-    taken = [first]
-    while others and len(taken) < MOST_LAYERS and sqnr(taken) < 2 * LOW_DB:
+    others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
+    taken: list[str] = []
+    while others and len(taken) < MOST_LAYERS and (not taken or sqnr(taken) < 2 * LOW_DB):
         taken.append(max(others, key=lambda node: sqnr([*taken, node])))
         others.remove(taken[-1])
     return taken
+
+
+def _judge(
+    model: ModelProto,
+    quantized: ModelProto,
+    groups: Mapping[str, set[str]],
+    judges: Sequence[Sample],
+) -> Callable[[Sequence[str]], float]:
+    """Return what tells the dB of the worst output if the tensors of some products pass in float."""
+    found, names = images(model, quantized), sorted(set().union(*groups.values()))
+    ends = [value.name for value in model.graph.output]
+    probe = Probe(switched(model, quantized, {name: found[name] for name in names}), ends)
+    exact = outputs(model, judges, exact=False)
+
+    def sqnr(nodes: Sequence[str]) -> float:
+        passing = set().union(*(groups[node] for node in nodes))
+        switches = {f"switch/{name}": np.array(name in passing) for name in names}
+        return worst_sqnr(exact, (probe.run({**judge, **switches}) for judge in judges))
+
+    return sqnr
 
 
 def _tensors_of_products(model: ModelProto, found: Mapping[str, str]) -> dict[str, set[str]]:

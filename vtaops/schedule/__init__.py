@@ -1,10 +1,11 @@
 """Schedules for VTA: tilings of operators; scopes, intrinsics and marks for custom schedules.
 
-A custom schedule is a `tvm.s_tir.Schedule` with these names; for a guide see
+A custom schedule is a `Schedule`, TVM's with short errors, and these names; for a guide see
 docs/tutorials/own_operators.md::
 
     from vtaops import schedule as vta
 
+    s = vta.Schedule([data, kernel, res])
     s.set_scope(s.get_sblock("data_buf"), 0, vta.inp_scope)
     s.bind(loop, vta.vthread)
     s.annotate(loop, vta.dma_copy, True)
@@ -21,6 +22,7 @@ from vtaops.schedule.candidates import default_tiling
 from vtaops.schedule.tiling import Tiling
 
 if TYPE_CHECKING:
+    from vtaops.schedule.explained import ExplainedSchedule as Schedule
     from vtaops.schedule.flatten import flatten
     from vtaops.schedule.intrinsics import alu, alu_reduction, gemm, reset
     from vtaops.schedule.operators import schedule
@@ -33,6 +35,7 @@ vthread = VTHREAD
 dma_copy = DMA_COPY
 
 __all__ = [
+    "Schedule",
     "Tiling",
     "acc_scope",
     "alu",
@@ -57,6 +60,7 @@ _WITH_TVM = {
     "alu_reduction": "intrinsics:alu_reduction",
     "gemm": "intrinsics:gemm",
     "reset": "intrinsics:reset",
+    "Schedule": "explained:ExplainedSchedule",
     "schedule": "operators:schedule",
     "tensorize": "steps:tensorize_block",
 }

@@ -355,6 +355,9 @@ def _(op: ops.BatchMatmul, config: HardwareConfig) -> BlockedShape:
         resets=_resets(config),
         scaled=int(op.multiplier > 0),
         coarse=ceil_div(op.coarse, config.block_in),
+        bias=int(op.data_zero_point != 0),
+        operands=int(op.other_zero_point != 0),
+        constants=ceil_div(op.k, config.block_in) * bool(op.zero_terms),
     )
 
 

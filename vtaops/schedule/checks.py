@@ -138,7 +138,7 @@ def _sites(stmt: Any, loops: tuple[_Loop, ...]) -> Iterator[_Site]:
             thread=str(binding.thread_tag) if binding is not None else "",
             kind=int(stmt.kind),
             marked=DMA_COPY in stmt.annotations,
-            blocks=sum(1 for _ in _blocks(stmt.body)),
+            blocks=sum(1 for _ in blocks(stmt.body)),
         )
         yield from _sites(stmt.body, (*loops, loop))
     elif isinstance(stmt, tirx.IfThenElse):
@@ -167,18 +167,18 @@ def _sites_of_block(block: SBlock, loops: tuple[_Loop, ...]) -> Iterator[_Site]:
     )
 
 
-def _blocks(stmt: Any) -> Iterator[SBlock]:
+def blocks(stmt: Any) -> Iterator[SBlock]:
     """Yield the innermost blocks of a statement."""
     if isinstance(stmt, SBlockRealize):
-        inner = list(_blocks(stmt.block.body))
+        inner = list(blocks(stmt.block.body))
         yield from inner or [stmt.block]
     elif isinstance(stmt, tirx.SeqStmt):
         for child in stmt.seq:
-            yield from _blocks(child)
+            yield from blocks(child)
     elif isinstance(stmt, tirx.For):
-        yield from _blocks(stmt.body)
+        yield from blocks(stmt.body)
     elif isinstance(stmt, tirx.IfThenElse):
-        yield from _blocks(stmt.then_case)
+        yield from blocks(stmt.then_case)
 
 
 def _extent(loop: tirx.For) -> int:

@@ -174,7 +174,7 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
         )
     _put_predicate_outside(s, s.get_sblock(block), loops)
     try:
-        s.tensorize(s.get_loops(s.get_sblock(block))[-loops], intrinsic)
+        Schedule.tensorize(s, s.get_loops(s.get_sblock(block))[-loops], intrinsic)
     except tvm.error.InternalError as error:  # a check of TVM's matcher, on some unit loops
         raise ScheduleError(
             f"TVM cannot match block {block!r} with {intrinsic}, by a fault of its own; cut or "
@@ -182,17 +182,18 @@ def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:
         ) from error
     except TvmScheduleError as error:
         raise ScheduleError(
-            f"block {block!r} is not what {intrinsic} does: {_reason(s, block)}"
+            f"block {block!r} is not what {intrinsic} does: {mismatch(s, block)}"
         ) from error
 
 
-def _reason(s: Schedule, block: str) -> str:
+def mismatch(s: Schedule, block: str) -> str:
     """Explain a failed match: where the block computes, and what."""
     found = s.get(s.get_sblock(block))
     touched = {region.source for region in [*found.writes, *found.reads]}
     off_chip = sorted(str(b.name) for b in touched if str(b.scope()) in ("", "global"))
     if off_chip:
-        return f"{' and '.join(off_chip)} lie in DRAM; give them a scratchpad first (s.set_scope)"
+        lie = "lies" if len(off_chip) == 1 else "lie"
+        return f"{' and '.join(off_chip)} {lie} in DRAM; give them a scratchpad first (s.set_scope)"
     where = sorted({f"{b.name} in {b.scope()}" for b in touched})
     statement: Any = found.body
     while isinstance(statement, tirx.For | tirx.IfThenElse | SBlockRealize):

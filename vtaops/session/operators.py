@@ -384,6 +384,8 @@ class OperatorMethods(ABC):
         rounding: Rounding = "truncate",
         multiplier: int = 0,
         zero_point: int = 0,
+        data_zero_point: int = 0,
+        other_zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply pairs of matrices: ``int8(clip((data[b] @ other[b].T) >> shift))``.
@@ -398,8 +400,10 @@ class OperatorMethods(ABC):
             Further operands, whose products are multiplied by 128 and added to the sums.
         shift, clip, rounding, tiling
             As for `conv2d`.
-        multiplier, zero_point, nudge, fine : int
+        multiplier, zero_point : int
             Fixed-point scaling, as `vtaops.BatchMatmul` describes; multiplier 0: none.
+        data_zero_point, other_zero_point : int
+            Zero points of the operands; with a multiplier.
 
         Returns
         -------
@@ -415,6 +419,8 @@ class OperatorMethods(ABC):
                 rounding=rounding,
                 multiplier=multiplier,
                 zero_point=zero_point,
+                data_zero_point=data_zero_point,
+                other_zero_point=other_zero_point,
             ),
             tiling,
         )

@@ -300,6 +300,6 @@ def find_task(name: str) -> KernelTask:
         If there is none of that name; the message lists similar ones.
     """
     if name not in _DEFINITIONS:
-        near = ", ".join(get_close_matches(name, _DEFINITIONS, 3, 0.3)) or ", ".join(_DEFINITIONS)
-        raise ShapeError(f"no task {name!r}; there are {near}: see vtaops judge --list")
+        near = ", ".join(get_close_matches(name, _DEFINITIONS, 3, 0.3) or [*_DEFINITIONS][:3])
+        raise ShapeError(f"no task {name!r}; there are {near} and others: see vtaops judge --list")
     return KernelTask(name, HardwareConfig.load(name.partition("/")[0]), _DEFINITIONS[name]())

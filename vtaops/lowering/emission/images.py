@@ -14,22 +14,24 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import flat_layout
 from vtaops.program import Buffer
 
-_OUTER = "MC", "NCHW"
+_OUTER = "MC", "NCHW", "BMC", "BOI"
 
 
 def extents_of(buffer: Buffer) -> Extents:
     """Return the extents of a packed image; a matrix has images of one pixel.
 
+    Those of several matrices are their number, and the blocks of their rows and columns.
+
     Raises
     ------
     ShapeError
-        If the buffer holds neither.
+        If the buffer holds none of them.
     """
     layout = buffer.layout
     if "".join(layout.outer) not in _OUTER:
         raise ShapeError(
             f"{buffer.name} has layout {layout.text} and shape {buffer.shape}; only an image in "
-            f"NCHW or a matrix can be a part of a larger one"
+            f"NCHW or matrices can be a part of a larger one"
         )
     images, blocks, height, width = (*buffer.packed_shape[: len(layout.outer)], 1, 1)[:4]
     return images, blocks, height, width
@@ -59,4 +61,5 @@ def spanned(buffer: Buffer, strides: Strides, config: HardwareConfig) -> Buffer:
         )
     extents = extents_of(buffer)
     tiles = int(placed(np.array(prod(extents) - 1), extents, strides)) + 1
-    return replace(buffer, shape=(tiles * config.inp.lanes,), layout=flat_layout(config))
+    lanes = prod(size for _, size in buffer.layout.blocks)
+    return replace(buffer, shape=(tiles * lanes,), layout=flat_layout(config))

@@ -46,8 +46,14 @@ def _accumulation(nodes: tuple[Node, ...], buffer: str) -> tuple[list[Node], lis
     if len(products) == 1:
         return products, []
     resets = [n for n in nodes if _fills(n, RESET_CALL, buffer)]
-    sums = [n for n in nodes if any(_fills(leaf, GEMM_CALL, buffer) for leaf in leaves([n]))]
+    sums = [n for n in nodes if _sums_only(n, buffer)]
     return (sums, resets) if len(resets) == 1 else ([], [])
+
+
+def _sums_only(node: Node, buffer: str) -> bool:
+    """Whether a node sums products in one buffer, and computes nothing else."""
+    calls = [leaf for leaf in leaves([node]) if isinstance(leaf, CallNest)]
+    return bool(calls) and all(_fills(leaf, GEMM_CALL, buffer) for leaf in calls)
 
 
 def _is_last_use(addition: CallNest, before: tuple[Node, ...], readers: Counter[str]) -> bool:

@@ -6,8 +6,10 @@ same trees; tests compare the programs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from types import MappingProxyType
 
 from vtaops import ops
 from vtaops.base.errors import ScheduleError, UnsupportedError
@@ -19,6 +21,7 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import LEAST, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.ops.conv2d_transpose import Phases
+from vtaops.ops.epilogue import AluStage
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import AxisTaps, SeparateMaxima
 from vtaops.schedule import Tiling
@@ -52,7 +55,8 @@ def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Tree:
 @build_tree.register
 def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Matrix(op, config, tiling, op.m, op.n, batch=op.batch)
-    sums, operands = tiles.sums("data", "other", op.k), {}
+    sums = tiles.sums("data", "other", op.k, zeros=op.zero_terms)
+    operands = tiles.zero_terms
     if op.coarse:
         operands["product"] = sums
         sums = tiles.coarse(op.coarse)
@@ -71,18 +75,43 @@ class _Matrix(TreeBuilder):
         pair = Loop("pair", batch or 1)
         self._pair = [Index.of(pair)] if batch else []
         self.outer, self.pixels = [pair], [self.m.tiles]
+        self.zero_terms: dict[str, Computed] = {}
         self.spans = self.m, self.n
         self.place = [*self._pair, self.m.position, self.n.position]
 
-    def sums(self, data: str, other: str, depth: int, *, weights: str = "") -> Computed:
-        """Return the products step by step; each step loads both operands."""
+    def sums(
+        self,
+        data: str,
+        other: str,
+        depth: int,
+        *,
+        weights: str = "",
+        zeros: Mapping[str, int] = MappingProxyType({}),
+    ) -> Computed:
+        """Return the products step by step; each step loads both operands.
+
+        The same steps sum the terms of zero points, which become `zero_terms`.
+        """
         k = self.cut_sum("k", ceil_div(depth, self.config.block_in))
         left, right = self._loads(data, other, k, weights)
         self.loaded = [left[1], right[1]]
         result = self.accumulators("res_gem")
         gemm = call(GEMM_CALL, [self.m, k, self.n], result.here, left[1].here, right[1].here)
-        steps = nested([k.tiles], [left[0], right[0], gemm])
-        return [call(RESET_CALL, self.spans, result.here), *steps], result
+        first: list[Node] = [call(RESET_CALL, self.spans, result.here)]
+        step: list[Node] = [left[0], right[0], gemm]
+        last: list[Node] = []
+        for name, value in zeros.items():
+            axis, scratchpad = (self.n, "inp") if name == "column" else (self.m, "wgt")
+            load, constant = self.load(name, scratchpad, [k], [ZERO, k.position])
+            read = (constant, right[1]) if name == "column" else (left[1], constant)
+            total = self.accumulators(f"res_{name}_sum", [axis])
+            first.append(call(RESET_CALL, [axis], total.here))
+            step += [load, call(GEMM_CALL, [axis, k], total.here, *(tile.here for tile in read))]
+            if value == 128:  # the constant is half of it
+                half, total = total, self.accumulators(f"res_{name}_twice", [axis])
+                last.append(self.stage(AluStage(total.name, AluOp.SHR, -1), total, half))
+            self.zero_terms[name] = [], total
+        return [*first, *nested([k.tiles], step), *last], result
 
     def coarse(self, depth: int) -> Computed:
         """Return the product of the coarse matrices, in one step."""

@@ -174,13 +174,17 @@ def _unpack(
 def _lanes(argument: Argument, shape: tuple[int, ...], result: SlotNumber) -> StridedView:
     """Return a buffer as the places in a tensor that receive its channels."""
     boxes, lanes = [], argument.lanes
-    held = shape[0], len(lanes), *shape[2:]
+    held = argument.image or (shape[0], 1, len(lanes), *shape[2:])
     order = argument.axes or tuple(range(len(shape)))
+    if not argument.image:
+        order = 1, *(axis and axis + 1 for axis in order)
     found = dict(zip(order, strides(tuple(held[axis] for axis in order)), strict=True))
-    steps = tuple(found[axis] for axis in range(len(shape)))
-    rest = (0,) * len(shape[2:])
-    for _, run in groupby(enumerate(lanes), key=lambda pair: pair[1] - pair[0]):
+    image, outer, *steps = (found[axis] for axis in range(len(held)))
+    inner, rest = held[2], (0,) * len(shape[2:])
+    pairs = enumerate(lanes)
+    for _, run in groupby(pairs, key=lambda pair: (pair[0] // inner, pair[1] - pair[0])):
         (channel, lane), *others = run
+        first = channel // inner * outer + channel % inner * steps[0]
         extent = shape[0], 1 + len(others), *shape[2:]
-        boxes.append(Box(result, channel * steps[1], (0, lane, *rest), extent, steps))
+        boxes.append(Box(result, first, (0, lane, *rest), extent, (image, *steps)))
     return StridedView(shape, tuple(boxes))

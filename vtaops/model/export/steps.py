@@ -221,7 +221,6 @@ def _window(size: Words, found: Words, window: Window) -> Words:
 
 
 def _scaling(blob: Blob, scaling: Requantization) -> Words:
-    """Return the words of a requantization."""
     found = _pairs(scaling)
     return (blob.constant(found), len(found), scaling.zero_point, *scaling.clip)
 
@@ -462,7 +461,6 @@ def _boundary(kind: StepKind, scale: float, zero_point: int, node: Node, values:
 
 
 def _bits(number: float) -> int:
-    """Return the bits of a float32."""
     return int(np.float32(number).view(np.uint32))
 
 

@@ -4,8 +4,6 @@ Source of every constant: M. Horowitz, "Computing's energy problem (and what we 
 ISSCC 2014, figure 1.1.9: 45 nm, 0.9 V. The figures are for a chip in that process, not for an FPGA,
 and its memory figures are for caches; they rank programs and designs, but absolute values are
 estimates. Leakage, clock and control logic are excluded.
-
-Imports no TVM: a board installs this room.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ import math
 from dataclasses import dataclass
 
 from vtaops.base.counts import Counts
+from vtaops.explore.accesses import Accesses
 from vtaops.machine.config import TABLES, HardwareConfig, Scratchpad
-from vtaops.program.accesses import Accesses
 from vtaops.program.statistics import Statistics
 
 MULTIPLY_8_PJ = 0.2

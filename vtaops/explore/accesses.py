@@ -4,8 +4,6 @@ Counts scratchpad elements. Since the RTL rereads a word only if it is not held 
 (``scratchpad.sv``), the number of reads is a property of the program: the order of tiles in its
 products, and the LOADs that change them in between. Queues and the buffers of the DRAM port are not
 counted.
-
-Imports no TVM: a board installs this room.
 """
 
 from __future__ import annotations

@@ -1,0 +1,95 @@
+"""What each heuristic constant of the compiler is worth: cycles with other values.
+
+    python -m benchmarks heuristics                # all, some 20 minutes
+    python -m benchmarks heuristics --only _SLACK
+
+MobileNets and ResNet-18 with each constant changed alone. A constant whose other values change
+nothing has no reason to be there.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks.options import figure_table
+from trials import networks
+from vtaops import compile_model
+from vtaops.lowering.passes import forward, interleave, prefetch
+from vtaops.network import fragments
+from vtaops.schedule import candidates, turns
+
+NETWORKS = {
+    "mobilenet_v1 pynq_ext": (networks.mobilenet_v1, "pynq_ext"),
+    "mobilenet_v2 pynq_ext": (networks.mobilenet_v2, "pynq_ext"),
+    "resnet18 pynq_ext": (networks.resnet18, "pynq_ext"),
+    "mobilenet_v1 pynq": (networks.mobilenet_v1, "pynq"),
+}
+OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
+    turns: {
+        "_SLACK": (1.2, 2.0),
+        "_ALONE": (1.0, 4.0),
+        "_LATE": (4, 12),
+        "_PER_TILE": (8, 32),
+        "_WEIGHTS": (0.7, 0.95),
+        "_ROWS": (0.5, 0.8),
+        "_MOST_ROWS": (8,),
+        "_MOST_BLOCKS": (6,),
+        "_PER_PIECE": (0, 16),
+        "_HALVES": (0.97, 1.0),
+    },
+    candidates: {
+        "TRAFFIC_SLACK": (1.1, 1.5),
+        "_PER_REQUEST": (4, 16),
+        "_PER_COMPUTE_INSTRUCTION": (6, 24),
+        "_PER_STORE": (2, 8),
+        "_ALIKE": (0.001, 0.01),
+        "_AHEAD": (2, 8),
+    },
+    fragments: {
+        "BREAK_EVEN": (0.97, 1.0),
+        "MAX_UTILIZATION": (0.9, 1.0),
+        "MAX_GROUP": (2, 4),
+        "NEAR_BOUND": (1.0, 1.2),
+        "FUSED_OPTIMISM": (0.9, 1.0),
+        "LAGGED_OPTIMISM": (1.0, 1.06),
+    },
+    interleave: {"AHEAD": (1, 4), "WEIGHTS_AHEAD": (8, 128)},
+    prefetch: {"_BEHIND": (2, 32)},
+    forward: {"_WORTH": (2, 8), "_PARTS": (4, 16)},
+}
+
+
+def cycles() -> list[int]:
+    """Return the cycles of each network."""
+    turns._choices.cache_clear()
+    candidates.default_tiling.cache_clear()
+    candidates._default.cache_clear()
+    models = (
+        compile_model(make(), config, verify=False, prove=False, check=False)
+        for make, config in NETWORKS.values()
+    )
+    return [sum(region.program.cycles() for region in model.regions) for model in models]
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Constants whose name contains this.")] = "",
+) -> None:
+    """Compile with each constant changed alone."""
+    base = cycles()
+    table = figure_table("Cycles with another value", ["constant", "value"], list(NETWORKS))
+    for module, constants in OTHERS.items():
+        for name, values in constants.items():
+            if only not in name:
+                continue
+            kept = getattr(module, name)
+            for value in values:
+                setattr(module, name, value)
+                found = [f"{new / old - 1:+.2%}" for new, old in zip(cycles(), base, strict=True)]
+                table.add_row(name, f"{value:g} for {kept:g}", *found)
+                print(name, value, *found, flush=True)
+            setattr(module, name, kept)
+    Console().print(table)

@@ -1,0 +1,90 @@
+"""The records of the judge: added if they are proven; their table in docs/judge.md.
+
+Examples::
+
+    python -m docs records --add FOLDER --by "hill climbing"   # TASK.txt, with _ for /
+    python -m docs records --tilings 24                         # the best tilings of each task
+    python -m docs records                                      # the table
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.options import ROOT
+from vtaops.base.errors import VTAError
+from vtaops.compiler.driver import settled
+from vtaops.explore.judge import find_task, task_names
+from vtaops.explore.judge.records import read_records, record
+from vtaops.explore.judge.verdicts import Judge
+from vtaops.ops import Operator
+from vtaops.schedule.candidates import TilingList
+
+FOLDER, PAGE = ROOT / "records", ROOT / "docs" / "judge.md"
+BEGIN, END = "<!-- records -->\n", "<!-- end of records -->\n"
+
+
+def main(
+    add: Annotated[Path | None, typer.Option(help="Folder of streams by task.")] = None,
+    by: Annotated[str, typer.Option(help="Who found them.")] = "hill climbing",
+    tilings: Annotated[int, typer.Option(help="Time so many tilings of each task.")] = 0,
+) -> None:
+    """Add what is better, then write the table."""
+    FOLDER.mkdir(exist_ok=True)
+    for name in task_names():
+        if add is not None:
+            path = add / f"{name.replace('/', '_')}.txt"
+            if path.exists():
+                _add(name, path.read_text(), by)
+        if tilings:
+            _add_tiling(name, tilings)
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2])
+
+
+def _add(name: str, answer: object, by: str) -> None:
+    try:
+        added = record(name, answer, by, FOLDER)
+    except VTAError as error:
+        print(f"{name}: {error}")
+    else:
+        print(f"{name}: {added.cycles:,} cycles" if added else f"{name}: nothing new", flush=True)
+
+
+def _add_tiling(name: str, count: int) -> None:
+    judge = Judge(name)
+    task = judge.task
+    if not isinstance(task.definition, Operator):
+        return
+    listed = TilingList(settled(task.definition, task.config), task.config)
+    found = [(judge(tiling), tiling) for tiling in listed.of_each_size(task.config, count)]
+    fast = [(v.cycles, tiling) for v, tiling in found if v.accepted and v.cycles < v.compiler]
+    if fast:
+        _add(name, min(fast, key=lambda pair: pair[0])[1], "search of tilings")
+
+
+def table() -> str:
+    """Return the table of all tasks: the bound, the compiler, and the best that is known."""
+    known = read_records(FOLDER)
+    lines = ["| task | computes | bound | compiler | over the bound | best known | gain | by |",
+             "|---|---|--:|--:|--:|--:|--:|---|"]  # fmt: skip
+    for name in task_names():
+        task = find_task(name)
+        own = [row for row in known if row.task == name]
+        best = min(own, key=lambda row: row.cycles, default=None)
+        cycles, by = (task.cycles, "compiler")
+        if best is not None and best.cycles < task.cycles:
+            cycles, by = best.cycles, best.by
+        gain = f"{task.cycles / cycles - 1:.1%}" if cycles < task.cycles else ""
+        lines.append(
+            f"| `{name}` | {task.about} | {task.bound:,} | {task.cycles:,} | "
+            f"{task.cycles / task.bound:.2f} | {cycles:,} | {gain} | {by} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    typer.run(main)
