@@ -114,7 +114,7 @@ def _judge(
     groups: Mapping[str, set[str]],
     judges: Sequence[Sample],
 ) -> Callable[[Sequence[str]], float]:
-    """Return what tells the dB of the worst output if the tensors of some products pass in float."""
+    """Return what tells the dB of the worst output with some products in float."""
     found, names = images(model, quantized), sorted(set().union(*groups.values()))
     ends = [value.name for value in model.graph.output]
     probe = Probe(switched(model, quantized, {name: found[name] for name in names}), ends)
