@@ -58,7 +58,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
         "LAGGED_OPTIMISM": (1.0, 1.06),
     },
     interleave: {"AHEAD": (1, 4), "WEIGHTS_AHEAD": (8, 128)},
-    prefetch: {"_BEHIND": (2, 32), "_FAR": (1000, 16000)},
+    prefetch: {"_BEHIND": (2, 32)},
     forward: {"_WORTH": (2, 8), "_PARTS": (4, 16)},
 }
 

@@ -46,9 +46,9 @@ class Subject:
     config: str
 
     def compiled(self) -> Any:
-        """Return the program or model, unverified."""
+        """Return the program or model, neither verified nor proven."""
         if isinstance(self.declared, Graph):
-            return vtaops.compile_model(self.declared, self.config, verify=False)
+            return vtaops.compile_model(self.declared, self.config, verify=False, prove=False)
         return vtaops.compile(self.declared, self.config, verify=False)
 
     def differs(self, made: Any) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from trials.onnx_models import Builder, images, small_network
 from vtaops.errors import AccuracyWarning
 from vtaops.graph import onnx_files
-from vtaops.quantization import insert, pairs, run_quantization
+from vtaops.quantization import insert, pairs, pipeline, prepare, run_quantization
 from vtaops.quantization.departures import departures
 
 SCHEMES = [
@@ -95,3 +95,37 @@ def test_another_window_is_found(done):
         node.op_type = "AveragePool"
 
     assert faulty(done, change) == [pool.output[0]]
+
+
+def normalized():
+    """Return ``relu(conv(conv(batch_norm(x))))``."""
+    b = Builder(6)
+    constants = (b.constant(np.full(3, value, np.float32)) for value in (0.9, 0.1, 0.2, 1.7))
+    y = b.conv(b.add("BatchNormalization", b.input([1, 3, 12, 12]), *constants), 3, 8)
+    b.output(b.conv(y, 8, 4, relu=True))
+    return b.model()
+
+
+@pytest.mark.parametrize("step", ["_deviation", "equalize"])
+def test_what_preparation_or_equalisation_loses_is_told(step, monkeypatch):
+    """They come before the model that the file is held against."""
+    if step == "_deviation":
+        right = prepare._deviation
+        monkeypatch.setattr(prepare, step, lambda *given: 1.01 * right(*given))
+    else:
+
+        def wrong(model, samples, *, tables):
+            weights = onnx_files.initializers(model)
+            name, array = next((n, a) for n, a in weights.items() if a.ndim == 4)
+            onnx_files.replace_initializer(model, name, 1.01 * array)
+            return 1
+
+        monkeypatch.setattr(pipeline, step, wrong)
+    with pytest.warns(AccuracyWarning, match=r"\(Relu\) keeps [34]\d\.\d dB where nothing is"):
+        done = run_quantization(normalized(), images(8), scales="free", equalization=True)
+    assert [found.operator for found in done.departures] == ["Relu"]
+
+
+def test_right_preparation_and_equalisation_are_not_told():
+    done = run_quantization(normalized(), images(8), scales="free", equalization=True)
+    assert done.departures == ()

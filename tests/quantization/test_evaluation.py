@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vtaops
-from trials.onnx_models import images, small_network
+from trials.onnx_models import Builder, images, small_network
 from vtaops.cli import app
 from vtaops.errors import ModelError
 from vtaops.quantization.boxes import Boxes, overlap
@@ -64,6 +64,23 @@ def test_without_a_float_model_or_labels_the_rest_is_told(files, tmp_path):
     assert found["agreement"] is None
     assert found["sqnr_db"] == []
     assert "answer" in found["worst"][0]
+
+
+def test_inputs_may_be_integers(tmp_path):
+    """Words of a text, for example, which a table turns into vectors."""
+    b = Builder()
+    words = b.input((1, 4), kind=onnx.TensorProto.INT32)
+    table = b.constant(np.random.default_rng(0).standard_normal((9, 8)).astype(np.float32))
+    b.output(b.gemm(b.add("Flatten", b.add("Gather", table, words)), 32, 5))
+    onnx.save(b.model(), tmp_path / "float.onnx")
+    data = {"x": np.random.default_rng(1).integers(0, 9, (6, 4)).astype(np.int32)}
+    onnx.save(vtaops.quantize(b.model(), data), tmp_path / "q.onnx")
+    np.savez(tmp_path / "data.npz", **data)
+    words = ["evaluate", "q.onnx", "--data", "data.npz", "--against", "float.onnx"]
+    given = [str(tmp_path / word) if "." in word else word for word in words]
+    found = json.loads(CliRunner().invoke(app, [*given, "--samples", "3", "--json"]).stdout)
+    assert found["samples"] == 3
+    assert found["sqnr_db"][0] > 25
 
 
 @pytest.mark.parametrize("names", [("cat", "dog"), ("3", "7")])

@@ -134,21 +134,21 @@ def exact_runs(path: Path | None, model: Model) -> Runs | None:
     """Return a function that runs the float model, whose inputs are those of a model in order."""
     if path is None:
         return None
-    from vtaops.graph.onnx_files import input_shapes, opened, read
+    from vtaops.graph.onnx_files import input_dtypes, opened, read
     from vtaops.graph.probe import Probe
     from vtaops.quantization.sources import from_relax, is_relax
 
     source = from_relax(path, None) if is_relax(path) else path
-    names = [*input_shapes(read(path) if source is path else source)]
-    inputs = model.graph.inputs
-    if len(names) != len(inputs):
-        raise ArgumentError(f"{path} has {len(names)} inputs, {model.name} {len(inputs)}")
-    shapes = {name: tensor.shape for name, tensor in zip(names, inputs, strict=True)}
+    kinds, inputs = input_dtypes(read(path) if source is path else source), model.graph.inputs
+    if len(kinds) != len(inputs):
+        raise ArgumentError(f"{path} has {len(kinds)} inputs, {model.name} {len(inputs)}")
+    shapes = {name: tensor.shape for name, tensor in zip(kinds, inputs, strict=True)}
     probe = Probe(opened(source, shapes), exact=False)
 
     def run(sample: Sample) -> Sequence[Array]:
-        arrays = (sample[tensor.name] for tensor in inputs)
-        return [*probe.run(dict(zip(names, arrays, strict=True))).values()]
+        pairs = zip(kinds.items(), inputs, strict=True)
+        arrays = {name: sample[tensor.name].astype(kind) for (name, kind), tensor in pairs}
+        return [*probe.run(arrays).values()]
 
     return run
 

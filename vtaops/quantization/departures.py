@@ -3,11 +3,14 @@
 The float nodes before a tensor are computed again, from the file's own values of the nearest
 tensors that have pairs, and from the file's constants. What the file holds instead may differ by
 half a step of the tensor's grid, within its range. Errors of earlier layers do not count, so the
-bound is exact, and a node that the file lost or computes differently stands out.
+bound is exact, and a node that the file lost or computes differently stands out. What comes before
+quantisation, preparation and equalisation, rounds nothing: there the outputs are those of the
+user's network.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -63,10 +66,14 @@ class Departure:
     allowed: float
 
     def __str__(self) -> str:
+        leaves = (
+            f"its rounding leaves {self.explained_db:.1f} dB"
+            if np.isfinite(self.explained_db)
+            else "nothing is rounded yet"
+        )
         return (
-            f"{self.tensor!r} ({self.operator}) keeps {self.sqnr_db:.1f} dB where its rounding "
-            f"leaves {self.explained_db:.1f} dB: a value is off by {self.difference:.3g}, and "
-            f"rounding explains {self.allowed:.3g}"
+            f"{self.tensor!r} ({self.operator}) keeps {self.sqnr_db:.1f} dB where {leaves}: a "
+            f"value is off by {self.difference:.3g}, and rounding explains {self.allowed:.3g}"
         )
 
 
@@ -97,6 +104,36 @@ def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tupl
         exact = known[name] if name in known else values[f"float/{name}"]
         within, step = _on_grid(exact, pairs.get(image), constants)
         figures = _figures(exact, within, step, values[image])
+        if figures is not None:
+            found.append(Departure(name, operators[name], *figures))
+    return tuple(found)
+
+
+def changed_outputs(
+    model: ModelProto, sample: Sample, outputs: Mapping[str, Array]
+) -> tuple[Departure, ...]:
+    """Return the outputs that a float model has lost before its tensors were quantised.
+
+    Parameters
+    ----------
+    model
+        The user's float model.
+    sample
+        One input.
+    outputs
+        What its prepared and equalised form computes of the sample.
+
+    Raises
+    ------
+    ModelError
+        If ONNX Runtime rejects the model.
+    """
+    values, operators, found = Probe(model, [*outputs]).run(sample), _operators(model), []
+    for name, held in outputs.items():
+        exact = values[name]
+        if exact.dtype.kind != "f" or not np.isfinite(exact).all():
+            continue
+        figures = _figures(exact, exact, np.zeros(()), held)
         if figures is not None:
             found.append(Departure(name, operators[name], *figures))
     return tuple(found)

@@ -22,16 +22,24 @@ from vtaops.graph.onnx_files import (
     input_dtypes,
     input_shapes,
     opened,
+    producers,
     require,
 )
 from vtaops.quantization import sources
 from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
 from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
-from vtaops.quantization.departures import Departure, departures
+from vtaops.quantization.departures import Departure, changed_outputs, departures
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
-from vtaops.quantization.observers import Channels, Moments, SquaredErrors, observe, ranges_by
+from vtaops.quantization.observers import (
+    Channels,
+    First,
+    Moments,
+    SquaredErrors,
+    observe,
+    ranges_by,
+)
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import Quality, compare
@@ -70,7 +78,8 @@ class Quantization:
     equalized
         Number of tensors whose channels were equalised.
     departures
-        The tensors that the file computes differently, other than by rounding.
+        The outputs that the prepared model computes differently from the user's, and the tensors
+        that the file computes differently from the prepared model, other than by rounding.
     trials
         The combinations tried for a device, best first; this model is the first.
     """
@@ -195,12 +204,13 @@ def run_quantization(
     device = _device(config if config is not None else DEVICES.get(scales))
     scales = scales or device.scales
     source, samples = _load(model, calibration, shapes, preparation)
-    prepared = prepare(_float_model(source, scales))
+    floats = _float_model(source, scales)
+    prepared = prepare(floats)
     given = given_floats(prepared, float_nodes)
     start, changes = _first_recipe(recipe, zero_points=scales == "free")
     kept, judges = (samples, []) if config is None else split(samples)
     order = _Order(kept, scales, method, device, given, start, changes if judges else [])
-    observed = cache(partial(_observed, prepared, order))
+    observed = cache(partial(_observed, floats, prepared, order))
 
     def quantized(tried: Recipe) -> Quantization:
         return _quantized(observed(tried.equalization), order, tried)
@@ -269,14 +279,17 @@ class _Observed:
 
     model: ModelProto
     equalized: int
+    departures: tuple[Departure, ...]
     ranges: dict[str, Range]
     errors: SquaredErrors
     channels: Channels
     moments: Moments
 
 
-def _observed(prepared: ModelProto, order: _Order, equalization: bool) -> _Observed:
-    """Equalise a model, if asked to, and observe it."""
+def _observed(
+    given: ModelProto, prepared: ModelProto, order: _Order, equalization: bool
+) -> _Observed:
+    """Equalise a prepared model, if asked to, observe it, and compare it with the given one."""
     model, equalized = deepcopy(prepared), 0
     if equalization:
         equalized = equalize(model, order.samples, tables=order.device.tables)
@@ -290,8 +303,11 @@ def _observed(prepared: ModelProto, order: _Order, equalization: bool) -> _Obser
     errors = SquaredErrors([] if order.free else names)
     channels = Channels({node.input[0] for node in convolutions})
     moments = Moments(layers, constants, len(order.samples))
-    observe(model, order.samples, (ranges, errors, channels, moments), "calibrate image")
-    return _Observed(model, equalized, ranges.ranges(), errors, channels, moments)
+    outputs = First({value.name for value in model.graph.output} & producers(model).keys())
+    seen = ranges, errors, channels, moments, outputs
+    observe(model, order.samples, seen, "calibrate image")
+    found = changed_outputs(given, order.samples[0], outputs.values)
+    return _Observed(model, equalized, found, ranges.ranges(), errors, channels, moments)
 
 
 def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantization:
@@ -308,7 +324,7 @@ def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantizati
     if recipe.bias_correction:
         correct_biases(prepared, weights, observed.channels.mean, initializers(plain))
     model = insert_pairs(prepared, kept, weights, results)
-    found = departures(prepared, model, order.samples[0])
+    found = observed.departures + departures(prepared, model, order.samples[0])
     return Quantization(model, plain, order.samples, observed.equalized, found)
 
 

@@ -12,18 +12,16 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.lowering.operation import Elements, Operation, PassContext
 from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Load, LoopInstruction, Unit
 
-_BEHIND = 8
+_BEHIND = 8  # 2: -0.08 %, 32: no cycle of MobileNet (`benchmarks heuristics`, 2026-11-28)
 """Minimum loads between the last use of a slot and the load that refills it: the load queue is in
 order, so a load that waits for a slot to be read stalls all behind it."""
-
-_FAR = 4000
-"""Maximum number of operations by which weights are prefetched."""
 
 
 def weights_ahead(operations: list[Operation], context: PassContext) -> list[Operation]:
@@ -33,7 +31,7 @@ def weights_ahead(operations: list[Operation], context: PassContext) -> list[Ope
     if len(runs) < 2:
         return operations
     beats = _beats(operations, config)
-    slack = [_computed(o) - own for o, own in zip(operations, beats, strict=True)]
+    slack = np.array([_computed(o) for o in operations]) - beats
     loads_before = np.cumsum([o.instruction.unit is Unit.LOAD for o in operations])
     last = last_conflicts(operations, [0] * len(operations), 1)[:, 0]
     order = 2 * np.arange(len(operations))
@@ -73,7 +71,7 @@ def _hoist(
     loads: list[int],
     begin: int,
     beats: list[float],
-    slack: list[float],
+    slack: npt.NDArray[np.float64],
     earliest: Elements,
     order: Elements,
 ) -> None:
@@ -84,14 +82,13 @@ def _hoist(
     """
     if not loads:
         return
-    limit = max(0, begin - _FAR)
-    hidden = np.cumsum(slack[limit:begin][::-1])
+    hidden = np.cumsum(slack[:begin][::-1])
     total = np.cumsum([beats[k] for k in loads])
     count = int(np.searchsorted(total, hidden.max(initial=0.0), side="right"))
     for k in range(count - 1, -1, -1):
         wanted = total[count - 1] - (total[k - 1] if k else 0)
         steps = int(np.argmax(hidden >= wanted)) + 1
-        place = max(begin - steps, limit, int(earliest[k]))
+        place = max(begin - steps, 0, int(earliest[k]))
         if place > begin:
             continue
         order[loads[k]] = 2 * place - 1  # before it
