@@ -112,26 +112,23 @@ def _receive(
                         f"{url} has {max(done, total)} bytes or more; at most {max_bytes} were "
                         f"expected"
                     )
-                if time.monotonic() > deadline:
-                    raise TimeoutError
                 digest.update(chunk)
                 file.write(chunk)
                 progress(done, total)
     except urllib.error.HTTPError as error:
         raise DeviceError(f"{url}: the server answers {error.code} {error.reason}") from error
     except (http.client.HTTPException, ValueError, OSError) as error:
-        is_late = isinstance(error, TimeoutError) or time.monotonic() > deadline
-        raise DeviceError(_reason(url, done, None if is_late else error)) from error
+        raise DeviceError(_reason(url, done, error, deadline)) from error
     if time.monotonic() > deadline:
-        raise DeviceError(_reason(url, done, None))
+        raise DeviceError(_reason(url, done, TimeoutError(), deadline))
     if done < total:
         raise DeviceError(f"{url}: the connection ended after {done} of {total} bytes")
     return digest.hexdigest()
 
 
-def _reason(url: str, done: int, error: Exception | None) -> str:
-    """Return why a download broke; without an error it took too long."""
-    if error is None:
+def _reason(url: str, done: int, error: Exception, deadline: float) -> str:
+    """Return why a download broke."""
+    if isinstance(error, TimeoutError) or time.monotonic() > deadline:
         return f"{url}: timed out after {done} bytes"
     if isinstance(error, urllib.error.URLError):
         return f"cannot reach {url} ({error.reason}); is this machine online?"

@@ -159,10 +159,7 @@ class Engine:
         together: range,
         read: Callable[[Record], R],
     ) -> dict[str, R]:
-        """Return the result of each task, from the store or from a worker.
-
-        What workers answer is read before it is stored.
-        """
+        """Return the result of each task, from the store or from a worker."""
         ordered = sorted(tasks, key=lambda task: repr(task.shares))
         wanted: dict[str, Task] = {task.key: task for task in ordered}
         known = {key: read(record) for key, record in self.store.get(wanted).items()}
@@ -171,10 +168,7 @@ class Engine:
         while todo := [task for key, task in wanted.items() if key not in known]:
             try:
                 for part, records in self._computed(todo, job, together):
-                    if not isinstance(records, list) or len(records) != len(part):
-                        told = f"{len(part)} tasks with {str(records)[:40]!r}"
-                        raise StoreError(f"a worker answers {told}; does it have this vtaops?")
-                    known |= {task.key: read(r) for task, r in zip(part, records, strict=True)}
+                    known |= _answers(part, records, read)
                     self.store.put(
                         model_version(),
                         {t.key: (t.kind, t.data, r) for t, r in zip(part, records, strict=True)},
@@ -223,6 +217,20 @@ class Engine:
 
 _ESTIMATED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
 """Minimum (if available) and exclusive maximum number of tasks per part."""
+
+
+def _answers(part: list[Task], records: Any, read: Callable[[Record], R]) -> dict[str, R]:
+    """Read what a worker answers, by the keys of its tasks, before it is stored.
+
+    Raises
+    ------
+    StoreError
+        If it does not answer these tasks.
+    """
+    if not isinstance(records, list) or len(records) != len(part):
+        told = f"{len(part)} tasks with {str(records)[:40]!r}"
+        raise StoreError(f"a worker answers {told}; does it have this vtaops?")
+    return {task.key: read(record) for task, record in zip(part, records, strict=True)}
 
 
 def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
