@@ -189,6 +189,10 @@ NODES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...]]] = {
     "ChannelShuffle": ({"groups": 2}, (_IMAGES,)),
     "Reshape": ({"shape": (2, 120)}, (_IMAGES,)),
     "Transpose": ({"axes": (0, 1, 3, 2)}, (_IMAGES,)),
+    "RowNorm": (
+        {"weight": np.arange(6, dtype=np.int32) * 3000, "bias": np.full(6, 7, np.int32)},
+        ((3, 6),),
+    ),
     "FixedSoftmax": ({}, ((3, 6),)),
     "Constant": ({"value": _arrays(_IMAGES, np.int8)}, ()),
     "Expand": ({"shape": _IMAGES}, ((1, 6, 1, 4),)),
@@ -211,6 +215,7 @@ NODE_VALUES: dict[str, tuple[Any, ...]] = {
     "int": (-1, 0, 1, 2, 3, 5, 31, 127, 1 << 30),
     "bool": (False, True),
     "npt.NDArray[np.int8]": (*_WEIGHTS, _arrays((256,), np.int8), _arrays((6, 256), np.int8)),
+    "npt.NDArray[np.int32]": (np.full(6, -65535, np.int32), np.full(5, 1, np.int32)),
     "npt.NDArray[np.int32] | None": (None, _arrays((6,), np.int32)),
     "Any": (None, 1, 3, -7, 64, 200, np.arange(6) + 1, np.arange(6) - 3),
     "str": ("table", "gelu"),

@@ -36,6 +36,7 @@ from vtaops.graph.movement import (
     Transpose,
     Upsample,
 )
+from vtaops.graph.normalization import RowNorm
 from vtaops.graph.operator import GraphOperator
 from vtaops.graph.operator import Requantized as Requantized
 from vtaops.graph.pooling import AveragePool, MaxPool
@@ -76,6 +77,7 @@ __all__ = [
     "Requantize",
     "RescaledAdd",
     "Reshape",
+    "RowNorm",
     "Slice",
     "Softmax",
     "ToUint8",

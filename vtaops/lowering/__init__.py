@@ -5,6 +5,7 @@ from vtaops.lowering.emission.images import extents_of
 from vtaops.lowering.linking.link import Part, Place, assemble, bind, link, whole
 from vtaops.lowering.operation import Fragment
 from vtaops.lowering.options import Capacity, LoweringOptions, Strides
+from vtaops.lowering.rows import RowLayout, emit_rows
 from vtaops.lowering.tree.build import build_tree
 
 __all__ = [
@@ -13,11 +14,13 @@ __all__ = [
     "LoweringOptions",
     "Part",
     "Place",
+    "RowLayout",
     "Strides",
     "assemble",
     "bind",
     "build_tree",
     "emit",
+    "emit_rows",
     "extents_of",
     "link",
     "whole",

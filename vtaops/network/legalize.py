@@ -14,6 +14,7 @@ from vtaops.graph import Expand, Graph, GraphOperator, Node, Requantize, Reshape
 from vtaops.network.decomposition import Decomposition, decomposition_of
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.lower import reason_for_host
+from vtaops.network.normalization import NOTE, norms_on_integers
 from vtaops.network.rounding import (
     ANY_VALUE,
     Replacement,
@@ -51,6 +52,7 @@ class LegalGraph:
 def legalize(graph: Graph, target: Target) -> LegalGraph:
     """Return the graph that the hardware computes; what it cannot, the host does, unchanged."""
     graph = functions_as_tables(graph) if target.tables else graph
+    graph, norms = norms_on_integers(graph, target)
     walk = _Walk(graph, target)
     legal = graph.rewritten(walk.put)
     refused = {
@@ -64,7 +66,7 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         name: decomposition.note
         for name, decomposition in walk.decompositions.items()
         if decomposition.note
-    }
+    } | dict.fromkeys(norms, NOTE)
     return LegalGraph(
         legal,
         notes | {name: found.note for name, found in walk.rounded.items()},

@@ -9,21 +9,23 @@ transposed first: each tile is read as weights, and multiplied by the identity.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import ceil_div
 from vtaops.graph import Node, Tensor
 from vtaops.graph import operators as ops
-from vtaops.lowering import Strides, extents_of
-from vtaops.machine.config import HardwareConfig
+from vtaops.lowering import RowLayout, Strides, extents_of
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.network.epilogue import uniform
 from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use
 from vtaops.network.region import LoweredRegion
 from vtaops.network.storage import Held, held_matrices
-from vtaops.network.target import NotOnVta
+from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul
+from vtaops.ops.rows import NormalizeRows
 
 
 @dataclass(frozen=True)
@@ -191,21 +193,112 @@ def _transposed(
     channels, pixels = (rows, columns) if swapped else (columns, rows)
     images = source.memory.image[0]
     groups = 1 if images > 1 else count
-    height = ceil_div(channels, block) * block
     lanes = _group_lanes(pixels * groups, groups, block)
     name = f"{node.name}:transposed:{tensor.name}"
-    turned = region.own(name, (images, lanes[-1] + 1, height, 1), lanes, tensor)
+    turned = region.own(name, (images, lanes[-1] + 1, channels, 1), lanes, tensor)
     turned.memory.zeros = tensor.zero_point == 0 or pixels % block == 0
-    turned.memory.fix()
-    move = BatchMatmul(batch=height // block, m=block, n=pixels, k=block, shift=0, clip=None)
-    identity = np.broadcast_to(np.eye(block, dtype=np.int8), (height // block, block, block))
+    _read_as_weights(turned.memory, block)
     for number in range(count):
+        _turn(
+            node,
+            _Blocks(source, number=number, count=count),
+            _Blocks(turned, number=number, count=count),
+            region,
+            channels,
+        )
+    return turned
+
+
+def _turn(
+    node: Node, source: _Blocks, target: _Blocks, region: LoweredRegion, channels: int
+) -> None:
+    """Copy a matrix so that its channels become pixels, and its pixels channels."""
+    block = region.block
+    pixels = len(target.place.lanes) // (target.count if target.place.memory.image[0] == 1 else 1)
+    for first, count, size in (
+        (0, channels // block, block),
+        (channels // block, 1, channels % block),
+    ):
+        if not count or not size:
+            continue
+        move = BatchMatmul(batch=count, m=size, n=pixels, k=block, shift=0, clip=None)
+        identity = np.broadcast_to(np.eye(size, block, dtype=np.int8), (count, size, block))
         uses: dict[str, Use] = {
-            "other": _Blocks(source, number=number, count=count, weights=True),
-            "res": _Blocks(turned, number=number, count=count, rows=True),
+            "other": replace(source, first=first, weights=True),
+            "res": replace(target, first=first, rows=True),
         }
         region.append(node.name, move, uses, data=identity)
-    return turned
+
+
+def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
+    """Lower to the norm of columns, which are transposed back.
+
+    Raises
+    ------
+    NotOnVta
+        If the device, or its accumulators, or the image of the rows do not suit it.
+    """
+    (tensor,), (result,), target = node.inputs, node.outputs, region.target
+    channels = tensor.shape[-1]
+    storage = region.storages[tensor.name]
+    n, _, height, width = storage.image
+    norm = NormalizeRows(
+        rows=height * width,
+        channels=channels,
+        epsilon=op.epsilon,
+        shift=op.shift,
+        zero_point=op.zero_point,
+    )
+    _check_norm(norm, target)
+    if held_matrices(storage, (n, norm.rows, channels)) is not Held.ROWS_ARE_PIXELS:
+        raise NotOnVta("layout", f"{tensor.name} is stored as {storage}, whose pixels are no rows")
+    source = _aligned(node, tensor, region.places[tensor.name], 1, region)
+    _read_as_weights(source.memory, region.block)
+    rows = _group_lanes(norm.rows, 1, region.block)
+    columns = region.own(f"{node.name}:columns", (n, norm.rows, channels, 1), rows, result)
+    _read_as_weights(columns.memory, region.block)
+    lanes = _group_lanes(channels, 1, region.block)
+    place = region.own(result.name, (n, channels, height, width), lanes, result)
+    place.memory.fix()
+    weights = {"scale": op.weight, "bias": op.bias}
+    vectors = {name: np.repeat(v[:, None], region.block, axis=1) for name, v in weights.items()}
+    for number in range(n):
+        uses: dict[str, Use] = {
+            "data": _Blocks(source, number=number, count=n, weights=True, matrix=True),
+            "res": _Image(columns, number=number),
+        }
+        region.append(node.name, norm, uses, constants=norm.constants(region.block), **vectors)
+        _turn(
+            node,
+            _Blocks(columns, number=number, count=n),
+            _Blocks(place, number=number, count=n),
+            region,
+            norm.rows,
+        )
+    region.places[result.name] = place
+
+
+def _check_norm(norm: NormalizeRows, target: Target) -> None:
+    """Refuse a norm that the hardware cannot execute."""
+    able, config = target.capabilities, target.config
+    missing = [f for f in sorted(norm.features, key=lambda f: f.value) if not able.has(f)]
+    if missing or not (target.stores_weights and config.has(Extension.OVERWRITE)):
+        raise NotOnVta("extension", f"{config.name} cannot normalise rows")
+    try:
+        RowLayout.of(norm, config)
+    except ScheduleError as error:
+        raise NotOnVta("scratchpad", str(error)) from error
+
+
+@dataclass(frozen=True)
+class _Image(Use):
+    """One image of several."""
+
+    number: int = 0
+
+    def offset(self, config: HardwareConfig) -> int:
+        _, blocks, height, width = extents_of(self.place.memory.buffer(config))
+        return self.number * blocks * height * width * config.inp.element_bytes
 
 
 @dataclass(frozen=True)
@@ -216,23 +309,30 @@ class _Blocks(Use):
     ----------
     number, count : int
         Which of how many matrices: images, or equal groups of blocks of channels.
+    first : int
+        Its first block.
     weights : bool
         Whether the operator reads tiles of weights.
     rows : bool
         Whether its blocks are those of pixels.
+    matrix : bool
+        Whether the operator reads it as one matrix.
     """
 
     number: int = 0
     count: int = 1
+    first: int = 0
     weights: bool = False
     rows: bool = False
+    matrix: bool = False
 
     def strides(self, config: HardwareConfig) -> Strides:
         _, _, height, width = extents_of(self.place.memory.buffer(config))
         plane = height * width
         if self.rows:
             return Strides(config.block_in, 1, plane)
-        return Strides(plane // config.block_out, 1, 0)
+        tiles = plane // config.block_out
+        return Strides(0, 1, tiles) if self.matrix else Strides(tiles, 1, 0)
 
     def offset(self, config: HardwareConfig) -> int:
         images, blocks, height, width = extents_of(self.place.memory.buffer(config))
@@ -240,6 +340,7 @@ class _Blocks(Use):
         first = self.number * blocks * plane
         if images == 1:
             first = lanes[self.number * (len(lanes) // self.count)] // config.block_in * plane
+        first += self.first * (config.block_in if self.rows else plane)
         return first * config.inp.element_bytes
 
 

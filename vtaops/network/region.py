@@ -226,7 +226,8 @@ class LoweredRegion:
             for position, tensor in enumerate(node.inputs):
                 maker, name = makers.get(tensor.name), tensor.name
                 stored = maker is not None and (
-                    maker in joins or not (is_free(maker.op) or isinstance(maker.op, ops.Matmul))
+                    maker in joins
+                    or not (is_free(maker.op) or isinstance(maker.op, ops.Matmul | ops.RowNorm))
                 )
                 if not stored or name in taken:
                     name = _copy_name(node, position)

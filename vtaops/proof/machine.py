@@ -324,8 +324,7 @@ class TermMachine:
             case AluOp.ADD:
                 return fields.sum(x, fields.numbers(imm) if y is None else y)
             case AluOp.SHR if y is not None:
-                value = fields.of(("shift by",), fields.fitting(x), fields.fitting(y))
-                return Terms(value, *map(np.float64, WORD))
+                return fields.shifted_by(x, y)
             case AluOp.SHR:
                 return fields.shifted(x, imm)
         return fields.times(fields.settled(x), imm) if y is None else fields.product_of(x, y)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from vtaops.base.window import Window
 from vtaops.graph import Node, Requantization, Tensor
 from vtaops.graph import operators as ops
+from vtaops.graph.normalization import normalized
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.requantization import along
 from vtaops.graph.thresholds import quotient_scale, scale_of_quotient
@@ -138,6 +139,46 @@ def _of_rank(value: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
     """Return residues (planes, ...) of tensors with leading axes of one element."""
     planes, *shape = value.shape
     return value.reshape(planes, *(1,) * (rank - len(shape)), *shape)
+
+
+@_meaning.register
+def _row_norm(op: ops.RowNorm, given: Inputs) -> Terms:
+    fields = given.fields
+    sums = normalized(_Arithmetic(fields), given.terms[0], op)
+    return fields.byte(fields.requantized(sums, 1, op.shift, op.zero_point, (-128, 127)))
+
+
+class _Arithmetic:
+    """The arithmetic of row norms on terms: what the machine's ALU does to them."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+
+    def _terms(self, y: Any) -> Terms:
+        return y if isinstance(y, Terms) else self._fields.numbers(y)
+
+    def add(self, x: Terms, y: Any) -> Terms:
+        return self._fields.sum(x, self._terms(y))
+
+    def mul(self, x: Terms, y: Any) -> Terms:
+        if isinstance(y, int):
+            return self._fields.times(self._fields.settled(x), y)
+        return self._fields.product_of(x, self._terms(y))
+
+    def shr(self, x: Terms, y: Any) -> Terms:
+        fields = self._fields
+        return fields.shifted_by(x, y) if isinstance(y, Terms) else fields.shifted(x, y)
+
+    def clip(self, x: Terms, low: float, high: float) -> Terms:
+        return self._fields.clamped(x, low, high)
+
+    def total(self, x: Terms) -> Terms:
+        middle, radius = (
+            np.broadcast_to(part, x.shape).sum(axis=-1, keepdims=True)
+            for part in (x.middle, x.radius)
+        )
+        value = self._fields.centred(x.value.sum(axis=-1, keepdims=True))
+        return Terms(value, middle, radius, degree=x.degree)
 
 
 @_meaning.register

@@ -379,6 +379,11 @@ class Fields:
         x = self._held(self.settled(x, x.bounded | (x.shift + bits > LONGEST)))
         return replace(x, shift=x.shift + bits)
 
+    def shifted_by(self, x: Terms, y: Terms) -> Terms:
+        """Return terms shifted by other terms, an uninterpreted function."""
+        value = self.of(("shift by",), self.fitting(x), self.fitting(y))
+        return Terms(value, *map(np.float64, WORD))
+
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
         """Return the delayed ``min(max(x, low), high)``; bounds may be infinite."""
         x = self._held(x)

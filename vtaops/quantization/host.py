@@ -28,7 +28,10 @@ from vtaops.graph import operators as ops
 FEWEST = 16
 """Steps that an addition must leave each operand; a mask leaves logits fewer."""
 
-_COMPUTES = (ops.Requantized, ops.LookupTable, ops.Host, ops.FloatOperator, ops.FixedSoftmax)
+_COMPUTES = (
+    *(ops.Requantized, ops.LookupTable, ops.Host, ops.FloatOperator, ops.FixedSoftmax),
+    ops.RowNorm,
+)
 """Operators that compute new values; all others move values that lie on one grid."""
 
 

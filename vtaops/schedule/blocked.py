@@ -21,6 +21,7 @@ from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import SeparateMaxima
+from vtaops.ops.rows import NormalizeRows
 from vtaops.schedule.tiling import Taps, Tiling
 
 Count = Any
@@ -359,6 +360,11 @@ def _(op: ops.BatchMatmul, config: HardwareConfig) -> BlockedShape:
         operands=int(op.other_zero_point != 0),
         constants=ceil_div(op.k, config.block_in) * bool(op.zero_terms),
     )
+
+
+@blocked_shape.register
+def _(op: NormalizeRows, config: HardwareConfig) -> BlockedShape:
+    return BlockedShape(rows=_line(1), alu_passes=0)  # its operations have no tiling
 
 
 @blocked_shape.register

@@ -40,6 +40,8 @@ def add_node(node: Node, values: Values) -> None:
 @singledispatch
 def _add(op: GraphOperator, node: Node, values: Values) -> None:
     reason = getattr(op, "reason", "")
+    if isinstance(op, operators.RowNorm):
+        raise UnsupportedError(f"{node.name} ({op.kind}) has no C code: VTA alone computes it")
     raise UnsupportedError(
         f"{node.name} ({op.kind}) has no C code: it is a float function that ONNX Runtime computes"
         f"{f' ({reason})' if reason else ''}; export a network whose float parts are quantised, or "

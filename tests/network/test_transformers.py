@@ -1,0 +1,115 @@
+"""Transformers on VTA: norms of rows on integers, and whole random layers in one launch."""
+
+import numpy as np
+import pytest
+
+import vtaops
+from trials import c_bundles
+from trials.random_transformers import check
+from vtaops.graph import Dense, Graph, Requantization, evaluate
+from vtaops.graph import operators as ops
+from vtaops.graph.normalization import RowNorm
+from vtaops.network import plan_model
+
+RNG = np.random.default_rng(7)
+
+
+def norm(shape, *, scale=0.05, epsilon=1e-5, result=0.03):
+    """Return the graph of a layer norm in floats between dense layers."""
+    graph = Graph("norm")
+    x = graph.input("x", shape, scale=scale, zero_point=3)
+    weight, bias = (RNG.normal(mean, 0.3, shape[-1]).astype(np.float32) for mean in (1, 0))
+    real = graph.add(ops.Dequantize(), x)
+    normal = graph.add(ops.LayerNorm(weight, bias, epsilon), real)
+    rows = graph.add(ops.Quantize(result, -4), normal)
+    weights = RNG.integers(-128, 128, (5, shape[-1])).astype(np.int8)
+    graph.output(rows, graph.add(Dense(weights, None, Requantization(1, 9)), rows))
+    return graph
+
+
+def inputs(shape):
+    """Yield rows: noise, extremes, equal values, and few different ones."""
+    yield RNG.integers(-128, 128, shape)
+    yield RNG.choice([-128, 127], shape)
+    yield np.full(shape, 127)
+    yield np.rint(RNG.normal(20, 2, shape))
+    yield np.eye(shape[-2], shape[-1]) * 127 - 128 * np.ones(shape)
+
+
+@pytest.mark.parametrize("config", ["pynq_ext", "pynq_512"])
+@pytest.mark.parametrize("shape", [(13, 16), (1, 20, 24), (2, 18, 40), (1, 1, 33), (1, 40, 100)])
+def test_norms_are_on_integers(shape, config):
+    """They are proven, equal to the executor, and within a step of the float norm."""
+    graph = norm(shape)
+    model = vtaops.compile_model(graph, config)
+    assert (len(model.regions), {row.where for row in model.plan}) == (1, {"vta"})
+    assert model.prove().complete
+    for values in inputs(shape):
+        x = values.astype(np.int8)
+        found, expected = model.run(x), model.reference(x)
+        assert all(map(np.array_equal, found, expected))
+        real = evaluate(graph, x)[0]
+        assert np.abs(found[0].astype(int) - real.astype(int)).max() <= 1
+
+
+def test_a_norm_on_the_rtl_and_in_c(tmp_path):
+    graph = norm((1, 19, 24))
+    model = vtaops.compile_model(graph)
+    x = RNG.integers(-128, 128, (1, 19, 24)).astype(np.int8)
+    expected = model.reference(x)
+    with vtaops.Session("tsim", config=model.config) as session:
+        assert all(map(np.array_equal, model.run(x, session=session), expected))
+    model.save(tmp_path / "norm.vtam")
+    status, found = c_bundles.load(vtaops.load_model(tmp_path / "norm.vtam")).run([x])
+    assert status == c_bundles.OK
+    assert all(map(np.array_equal, found, expected))
+
+
+@pytest.mark.parametrize(
+    ("shape", "config", "scale"),
+    [((4, 16), "pynq", 0.05), ((4, 2049), "pynq_ext", 0.05), ((4, 16), "pynq_ext", 1e-6)],
+)
+def test_norms_that_stay_float(shape, config, scale):
+    """Where the hardware cannot multiply and round, or numbers are out of range."""
+    rows = plan_model(norm(shape, scale=scale), config).rows
+    assert {row.operator: row.where for row in rows}["layer_norm"] == "host"
+
+
+@pytest.mark.parametrize("spread", [1.5, 12, 60])
+@pytest.mark.parametrize("channels", [16, 192, 1024])
+def test_the_definition_is_close_to_float(channels, spread):
+    """At most a step off; the share of such results is that of docs/quantization.md."""
+    rng = np.random.default_rng(channels)
+    x = np.clip(np.rint(rng.normal(20, spread, (64, channels))), -128, 127).astype(np.int8)
+    weight, bias = (rng.normal(mean, 0.3, channels).astype(np.float32) for mean in (1, 0))
+    real = x.astype(np.float64)
+    real = (real - real.mean(-1, keepdims=True)) / real.std(-1, keepdims=True) * weight + bias
+    step = float(np.abs(real).max() / 127)
+    graph = Graph("norm")
+    given = graph.input("x", x.shape, scale=1.0)
+    result = vtaops.graph.Tensor("y", x.shape, scale=step)
+    graph.output(graph.add(RowNorm.of(weight, bias, 0.0, given, result), given))
+    difference = np.abs(evaluate(graph, x)[0] - np.rint(real / step))
+    assert difference.max() <= 1
+    assert difference.mean() <= (0.12 if spread < 2 else 0.02)
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "said"),
+    [
+        (np.full(4, 32767, np.int32), np.full(4, 2**30 + 40000, np.int32), "out of int32"),
+        (np.ones(4, np.int8), np.ones(4, np.int32), r"weight is int8\[4\]; it must be int32\[4\]"),
+        (np.ones(4, np.int32), np.ones(3, np.int32), r"bias is int32\[3\]"),
+    ],
+)
+def test_what_no_norm_has(weight, bias, said):
+    graph = Graph("norm")
+    x = graph.input("x", (2, 4))
+    with pytest.raises(vtaops.errors.ShapeError, match=said):
+        graph.add(RowNorm(weight, bias), x)
+
+
+@pytest.mark.parametrize("config", ["pynq_ext", "pynq_512"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_transformers_in_one_launch(seed, config):
+    assert check(seed, config) == ([], 1)

@@ -1,0 +1,136 @@
+"""Random transformers on three configurations: each compiled, proven, run beside the executor."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+
+import vtaops
+from trials.campaign import Campaign, Result, result
+from vtaops.graph import (
+    Dense,
+    Graph,
+    LookupTable,
+    Matmul,
+    Requantization,
+    Reshape,
+    Tensor,
+    Transpose,
+)
+from vtaops.graph import operators as ops
+
+CONFIGS = ("pynq_ext", "pynq_512", "ulx3s_ext")
+
+
+class RandomTransformer:
+    """A transformer of one or two layers.
+
+    Parameters
+    ----------
+    seed : object
+        Decides everything.
+
+    Attributes
+    ----------
+    graph : Graph
+        The network.
+    """
+
+    def __init__(self, seed: object) -> None:
+        self.rng = random.Random(str(seed))
+        self.random = np.random.default_rng(self.rng.getrandbits(32))
+        self.heads = self.rng.choice([1, 1, 2, 3, 4])
+        self.each = self.rng.choice([4, 8, 16, self.rng.randint(2, 20)])
+        self.tokens = self.rng.choice([1, 16, self.rng.randint(2, 40)])
+        self.width = self.heads * self.each
+        self.before = self.rng.random() < 0.5
+        self.graph = Graph("transformer")
+        x = self.graph.input("x", (1, self.tokens, self.width), scale=0.05, zero_point=self.zero())
+        for _ in range(self.rng.choice([1, 1, 2])):
+            x = self.residual(x, self.attention)
+            x = self.residual(x, self.mlp)
+        self.graph.output(self.dense(x, self.rng.randint(1, 20)))
+
+    def zero(self) -> int:
+        """Return a zero point."""
+        return self.rng.choice([0, 0, -128, self.rng.randint(-20, 20)])
+
+    def scaling(self, shift: int) -> Requantization:
+        """Return a requantization by about a shift."""
+        return Requantization(self.rng.randint(1 << 15, 65535), shift + 15, self.zero())
+
+    def dense(self, x: Tensor, outputs: int) -> Tensor:
+        """Multiply by random weights."""
+        weight = self.random.integers(-128, 128, (outputs, x.shape[-1])).astype(np.int8)
+        bias = self.random.integers(-999, 999, outputs).astype(np.int32)
+        return self.graph.add(Dense(weight, bias, self.scaling(8)), x, scale=0.05)
+
+    def residual(self, x: Tensor, layer: Any) -> Tensor:
+        """Add what a layer makes of a tensor, with a norm before it or behind the sum."""
+        y = layer(self.norm(x) if self.before else x)
+        total = ops.Add((1, 1), Requantization(1, self.rng.choice([0, 1]), self.zero()))
+        found = self.graph.add(total, x, y, scale=0.05)
+        return found if self.before else self.norm(found)
+
+    def norm(self, x: Tensor) -> Tensor:
+        """Normalise the rows of a tensor, in floats as a file states it."""
+        weight, bias = (self.random.normal(m, 0.3, self.width) for m in (1, 0))
+        real = self.graph.add(ops.Dequantize(), x)
+        terms = weight.astype(np.float32), bias.astype(np.float32)
+        normal = self.graph.add(ops.LayerNorm(*terms, self.rng.choice([1e-5, 1e-6, 1e-3])), real)
+        return self.graph.add(ops.Quantize(self.rng.uniform(0.01, 0.05), self.zero()), normal)
+
+    def split(self, x: Tensor, heads: int, order: tuple[int, ...]) -> Tensor:
+        """Return the heads of a tensor, in an order of axes."""
+        parts = self.graph.add(Reshape((1, self.tokens, heads, x.shape[-1] // heads)), x)
+        return self.graph.add(Transpose(order), parts)
+
+    def attention(self, x: Tensor) -> Tensor:
+        """Multiply queries by keys, and the result by values."""
+        q, k, v = (self.dense(x, self.width) for _ in range(3))
+        queries, values = (self.split(t, self.heads, (0, 2, 1, 3)) for t in (q, v))
+        scores = self.graph.add(
+            Matmul(self.scaling(6)), queries, self.split(k, self.heads, (0, 2, 3, 1))
+        )
+        mixed = self.graph.add(Matmul(self.scaling(8)), self.function(scores), values)
+        joined = self.graph.add(Transpose((0, 2, 1, 3)), mixed)
+        return self.dense(self.graph.add(Reshape((1, self.tokens, self.width)), joined), self.width)
+
+    def function(self, x: Tensor) -> Tensor:
+        """Map a tensor by a table."""
+        table = self.random.integers(-128, 128, 256).astype(np.int8)
+        return self.graph.add(LookupTable(table, self.zero()), x, scale=0.05)
+
+    def mlp(self, x: Tensor) -> Tensor:
+        """Two dense layers with a function between them."""
+        return self.dense(self.function(self.dense(x, self.rng.randint(1, 3) * 16)), self.width)
+
+
+def check(seed: object, config: str) -> tuple[list[str], int]:
+    """Compile and run a transformer; return what is wrong, and its launches."""
+    graph = RandomTransformer(seed).graph
+    model = vtaops.compile_model(graph, config)
+    faults = [] if model.prove().complete else ["not proven"]
+    rng = np.random.default_rng(0)
+    shape = graph.inputs[0].shape
+    for values in (rng.integers(-128, 128, shape), rng.integers(-2, 3, shape)):
+        data = values.astype(np.int8)
+        if not np.array_equal(model.run(data), model.reference(data)):
+            faults.append("the device differs from the executor")
+    return faults, len(model.regions)
+
+
+def trial(case: str) -> Result:
+    """Check one transformer on one configuration: ``pynq_ext/7``."""
+    config, seed = case.split("/")
+    faults, launches = check(seed, config)
+    return result(config, faults, networks=1, launches=launches, right=not faults)
+
+
+CAMPAIGN = Campaign(
+    lambda count: [f"{config}/{seed}" for seed in range(count) for config in CONFIGS],
+    trial,
+    count=100,
+)

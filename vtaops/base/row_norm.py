@@ -1,0 +1,88 @@
+"""Statistics of rows on integers: means and reciprocal roots, the definition of layer norms.
+
+In operations of 32 bits that any arithmetic provides: NumPy's integers, terms of a proof, and the
+compiler's record of ALU operations. ``docs/quantization.md`` has it as formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+MEAN_BITS = 6
+"""Bits of a mean behind the point."""
+PLACES = 15
+"""Bits of a normalised value, of which the largest possible is 1."""
+SHIFTS = (8, 4, 2, 1)
+"""Halves of the shifts that may bring a sum of squares to 29 or 30 bits."""
+LARGEST = 32767
+"""Largest immediate."""
+
+
+class Arithmetic(Protocol):
+    """Operations on int32, which wrap; a second operand is like the first, or a number."""
+
+    def add(self, x: Any, y: Any) -> Any:
+        """Return the sum."""
+
+    def mul(self, x: Any, y: Any) -> Any:
+        """Return the product."""
+
+    def shr(self, x: Any, y: Any) -> Any:
+        """Return x shifted to the right, or by negative y to the left."""
+
+    def clip(self, x: Any, low: float, high: float) -> Any:
+        """Return x within bounds."""
+
+    def total(self, x: Any) -> Any:
+        """Return the sums along the last axis, which stays."""
+
+
+def mean_scale(count: int) -> tuple[int, int]:
+    """Return a factor and a shift that divide a sum of so many int8 numbers."""
+    shift = min(13 + math.floor(math.log2(count)), 23)
+    return round((1 << shift) / count), shift
+
+
+def square_scale(count: int) -> tuple[int, int]:
+    """Return a factor and a shift that divide the square of the rest of a sum by the count."""
+    shift = min(30 - math.ceil(math.log2(count)), 14 + math.floor(math.log2(count)))
+    return round((1 << shift) / count), shift
+
+
+def spread_bits(count: int) -> int:
+    """Return the bits behind the point, an even number, of a sum of squares of so many numbers."""
+    return max(0, 14 - math.ceil(math.log2(count))) // 2 * 2
+
+
+def statistics(a: Arithmetic, x: Any, count: int, epsilon: int) -> tuple[Any, Any, Any]:
+    """Return the negative mean in 64ths, the reciprocal root, and the shift of products with it."""
+    total, squares = a.total(x), a.total(a.mul(x, x))
+    factor, shift = mean_scale(count)
+    mean = a.shr(a.add(a.shr(a.mul(total, factor), shift - MEAN_BITS - 1), 1), 1)
+    whole = a.shr(a.add(mean, 1 << MEAN_BITS - 1), MEAN_BITS)
+    rest = a.add(total, a.mul(whole, -count))
+    factor, shift = square_scale(count)
+    bits = spread_bits(count)
+    square = a.shr(a.mul(a.mul(rest, rest), factor), shift - bits)
+    spread = a.add(squares, a.mul(a.mul(whole, a.add(total, rest)), -1))
+    spread = a.add(a.mul(spread, 1 << bits), a.mul(square, -1))
+    for part in parts_of(epsilon):
+        spread = a.add(spread, part)
+    spread = a.clip(spread, 1 << max(0, bits - 2), math.inf)
+    moved = None
+    for half in SHIFTS:
+        small = a.mul(a.add(a.clip(a.shr(spread, 30 - 2 * half), -math.inf, 1), -1), 2 * half)
+        spread = a.shr(spread, small)
+        moved = small if moved is None else a.add(moved, small)
+    spread = a.shr(spread, 15)
+    root = a.add(a.mul(a.shr(a.mul(spread, 20316), 16), -1), 17859)
+    for _ in range(3):
+        error = a.shr(a.mul(a.shr(a.mul(root, root), 14), spread), 14)
+        root = a.shr(a.mul(root, a.add(a.mul(error, -1), 3 << 13)), 14)
+    return a.mul(mean, -1), root, a.add(a.shr(moved, 1), 13 + MEAN_BITS - bits // 2)
+
+
+def parts_of(number: int) -> list[int]:
+    """Return immediates whose sum is a number."""
+    return [min(LARGEST, number - at) for at in range(0, number, LARGEST)]

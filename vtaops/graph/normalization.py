@@ -1,0 +1,127 @@
+"""Layer normalisation on integers: statistics of each row, and a scale for each channel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ShapeError
+from vtaops.base.row_norm import LARGEST, MEAN_BITS, PLACES, Arithmetic, spread_bits, statistics
+from vtaops.base.shapes import Array
+from vtaops.graph.operator import GraphOperator, axis_of
+from vtaops.graph.requantization import integers
+from vtaops.graph.tensor import Tensor
+
+MOST_CHANNELS = 2048
+MOST_EPSILON = 4 * LARGEST
+
+
+def normalized(a: Arithmetic, x: Any, op: RowNorm) -> Any:
+    """Return the sums that become int8: `op.shift` bits are behind the point."""
+    mean, root, shift = statistics(a, x, len(op.weight), op.epsilon)
+    places = a.shr(a.mul(a.add(a.mul(x, 1 << MEAN_BITS), mean), root), shift)
+    return a.add(a.mul(places, op.weight.astype(np.int64)), op.bias.astype(np.int64))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowNorm(GraphOperator):
+    """``(x - mean) / sqrt(variance + epsilon) * weight + bias`` along the last axis, on integers.
+
+    Parameters
+    ----------
+    weight : ndarray of int32, shape (C,)
+        Results of the largest possible value, in steps, with `shift` bits less 15 behind the point.
+    bias : ndarray of int32, shape (C,)
+        In steps, with `shift` bits behind the point.
+    epsilon : int
+        ``C * epsilon`` in squares of steps of the input, with `spread_bits` of C behind the point:
+        0..131068.
+    shift : int
+        1..30.
+    zero_point : int
+        Of the result.
+    """
+
+    weight: npt.NDArray[np.int32]
+    bias: npt.NDArray[np.int32]
+    epsilon: int = 1
+    shift: int = 15
+    zero_point: int = 0
+
+    def __post_init__(self) -> None:
+        integers("epsilon", self.epsilon, 0, MOST_EPSILON)
+        integers("shift", self.shift, 1, 30)
+        integers("zero_point", self.zero_point, -128, 127)
+
+    @staticmethod
+    def of(
+        weight: Array, bias: Array, epsilon: float, given: Tensor, result: Tensor
+    ) -> RowNorm | None:
+        """Return the operator for real weights and the grids of input and result.
+
+        None if their numbers are out of range.
+        """
+        count = len(weight)
+        own = round(epsilon * count * 2.0 ** spread_bits(count) / given.scale**2)
+        steps = np.abs(weight.astype(np.float64)) * math.sqrt(count) / result.scale
+        offsets = np.abs(bias.astype(np.float64)) / result.scale
+        if not 2 <= count <= MOST_CHANNELS or own > MOST_EPSILON or not np.isfinite(steps).all():
+            return None
+        most = max(np.max(steps) / LARGEST, np.max(steps + offsets) / 2**30 * 2**PLACES, 2**-15)
+        shift = PLACES - math.ceil(math.log2(most))
+        if not 1 <= shift <= 30:
+            return None
+        scale = 2.0 ** (shift - PLACES) * math.sqrt(count) / result.scale
+        factors: npt.NDArray[np.int32] = np.rint(weight * scale).astype(np.int32)
+        half = factors.astype(np.float64) / 2  # the shift of products rounds down
+        biases = np.rint(bias / result.scale * 2.0**shift + half).astype(np.int32)
+        return RowNorm(factors, biases, own, shift, result.zero_point)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        columns = inputs[0].shape[axis_of(-1, inputs[0])]
+        for name, dtype in (("weight", np.int32), ("bias", np.int32)):
+            value = getattr(self, name)
+            if (value.dtype, value.shape) != (dtype, (columns,)) or columns > MOST_CHANNELS:
+                found = f"{value.dtype}{[*value.shape]}"
+                raise ShapeError(
+                    f"{name} is {found}; it must be {np.dtype(dtype)}{[columns]}, of at most "
+                    f"{MOST_CHANNELS} channels"
+                )
+        reach = np.abs(self.weight.astype(np.int64)) << PLACES
+        if np.max(reach + np.abs(self.bias.astype(np.int64)), initial=0) >= 1 << 31:
+            raise ShapeError("the weights and biases of a row norm bring its sums out of int32")
+        return (Tensor("-", inputs[0].shape, zero_point=self.zero_point),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        sums = normalized(_Int32(), arrays[0].astype(np.int64), self)
+        rounded = (sums + (1 << self.shift - 1) >> self.shift) + self.zero_point
+        return np.clip(rounded, -128, 127).astype(np.int8)
+
+
+class _Int32:
+    """The arithmetic of the definition on NumPy's integers."""
+
+    def add(self, x: Any, y: Any) -> Any:
+        return _wrapped(x + y)
+
+    def mul(self, x: Any, y: Any) -> Any:
+        return _wrapped(x * y)
+
+    def shr(self, x: Any, y: Any) -> Any:
+        left = _wrapped(x << np.maximum(0, np.negative(y)))
+        return np.where(np.less(y, 0), left, x >> np.maximum(0, y))
+
+    def clip(self, x: Any, low: float, high: float) -> Any:
+        return np.clip(x, max(low, -(2**31)), min(high, 2**31 - 1)).astype(np.int64)
+
+    def total(self, x: Any) -> Any:
+        return _wrapped(x.sum(axis=-1, keepdims=True))
+
+
+def _wrapped(x: Any) -> Any:
+    return (x + (1 << 31)) % (1 << 32) - (1 << 31)

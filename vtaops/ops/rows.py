@@ -1,0 +1,83 @@
+"""NormalizeRows: layer normalisation of the rows of a matrix, which are lanes while it is computed.
+
+The array reads 16 rows as a tile of weights and multiplies it by the identity: the rows become
+lanes, so what differs by row (means, roots, shifts) are operands of the ALU, and sums along a row
+are sums of accumulators. The result is transposed, (channels, rows).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vtaops.base.shapes import Array, require_at_least
+from vtaops.machine.capabilities import Feature
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import Layout, data_layout, matrix_layout
+from vtaops.ops.base import Operator
+from vtaops.program import Buffer, Role
+
+FACTORS = (1, 64)
+"""Diagonals of the identities that rows are multiplied by: for squares, and for differences."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NormalizeRows(Operator):
+    """``int8(clip(((rows of data, normalised) * scale + bias) >> shift) + zero_point)``.
+
+    `vtaops.graph.normalization.normalized` defines it.
+
+    Parameters
+    ----------
+    rows, channels : int
+        ``data`` is (rows, channels), the result (1, rows, channels, 1): rows are channels of it.
+    epsilon, shift, zero_point : int
+        As of `vtaops.graph.RowNorm`.
+    """
+
+    rows: int
+    channels: int
+    epsilon: int
+    shift: int
+    zero_point: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(1, rows=self.rows, channels=self.channels, shift=self.shift)
+
+    @property
+    def summary(self) -> str:
+        return f"row_norm {self.rows}x{self.channels}"
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return frozenset({Feature.MUL, Feature.TENSOR_SHIFT, Feature.LONG_SHIFT})
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        block, matrix = config.block_in, matrix_layout(config)
+        weights = Layout(f"BOI{config.block_out}o{block}i")
+        vectors = [
+            Buffer(name, Role.PARAMETER, (self.channels, block), "int32", matrix)
+            for name in ("scale", "bias")
+        ]
+        size = self.tiles(block)
+        return (
+            Buffer("data", Role.INPUT, (1, self.rows, self.channels), "int8", weights),
+            Buffer("constants", Role.PARAMETER, (size, block), "int8", matrix),
+            *vectors,
+            Buffer(
+                "res", Role.OUTPUT, (1, self.rows, self.channels, 1), "int8", data_layout(config)
+            ),
+        )
+
+    def tiles(self, block: int) -> int:
+        """Return the number of input tiles of constants."""
+        return 2 + len(FACTORS) * block
+
+    def constants(self, block: int) -> Array:
+        """Return the input tiles: ones, ones up to the last channel, and the scaled identities."""
+        ones = np.ones((2, block), np.int8)
+        ones[1, (self.channels - 1) % block + 1 :] = 0
+        identities = [factor * np.eye(block, dtype=np.int8) for factor in FACTORS]
+        return np.concatenate([ones, *identities])
