@@ -84,7 +84,7 @@ class JudgedSample:
 
     @property
     def badness(self) -> tuple[float, ...]:
-        """What samples are ordered by: wrong where float is right, apart from float, wrong, noise."""
+        """What orders samples: wrong where float is right, apart from float, wrong, noise."""
         right, wanted, alike = (self.shares.get(name, 1.0) for name in PAIRS)
         return max(wanted - right, 0.0), 1 - alike, 1 - right, -(self.sqnr_db or 0.0)
 
