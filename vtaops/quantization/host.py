@@ -30,7 +30,7 @@ FEWEST = 16
 
 _COMPUTES = (
     *(ops.Requantized, ops.LookupTable, ops.Host, ops.FloatOperator, ops.FixedSoftmax),
-    ops.RowNorm,
+    *(ops.RowNorm, ops.RowSoftmax),
 )
 """Operators that compute new values; all others move values that lie on one grid."""
 
