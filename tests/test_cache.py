@@ -417,6 +417,22 @@ def test_what_a_killed_process_leaves_is_swept_and_what_a_living_one_has_is_not(
     assert (tmp_path / "file").read_text() == "new"
 
 
+def test_a_folder_that_is_swept_before_it_is_opened_is_made_again(tmp_path, monkeypatch):
+    """Another process may sweep it in between: it has no lock yet."""
+    opened, swept = os.open, []
+
+    def late(path, *given, **named):
+        if Path(path).parent == tmp_path and not swept:
+            swept.append(path)
+            Path(path).rmdir()
+        return opened(path, *given, **named)
+
+    monkeypatch.setattr(os, "open", late)
+    with TemporaryFolder(tmp_path) as folder:
+        assert folder.is_dir()
+        assert [folder] != swept
+
+
 def test_names_with_patterns_sweep_their_own_temporaries_only(tmp_path):
     (tmp_path / ".file.0.tmp").write_text("of another file")
     write_file(tmp_path / "[a-z]*", b"new")

@@ -3,6 +3,8 @@
 import pytest
 
 from trials import crossed_fields
+from vtaops import Elementwise
+from vtaops.errors import ShapeError
 
 EACH = {"node": 41, "operator": 173}
 """Of the cases of a kind, every so many is tried."""
@@ -22,3 +24,10 @@ def test_a_description_is_refused_or_its_program_is_right_and_proven(kind):
 def test_every_operator_has_a_base_and_every_rounding_values():
     assert {*crossed_fields.nodes()} <= {*crossed_fields.NODES}
     assert crossed_fields.roundings_crossed()
+
+
+@pytest.mark.parametrize("function", ["identity", "add", "multiply"])
+@pytest.mark.parametrize("field", ["nudge", "fine"])
+def test_what_only_a_fine_scale_has_needs_a_multiplier(field, function):
+    with pytest.raises(ShapeError, match=r"nudge is 1|multiplier is 0"):
+        Elementwise(function=function, shape=(2, 6, 3, 4), **{field: 1})

@@ -2,6 +2,7 @@
 
 import json
 import time
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -15,6 +16,7 @@ import vtaops
 from trials.onnx_models import Builder, images, small_network
 from trials.random_tflite import reference as tflite_reference
 from trials.tflite_models import float_tflite, small_tflite
+from vtaops.base.errors import PlacementWarning
 from vtaops.cli import app
 from vtaops.errors import ModelError, UnsupportedError
 from vtaops.frontends import import_model
@@ -25,6 +27,7 @@ from vtaops.quantization import compare, run_quantization
 from vtaops.quantization.activations import functions
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.prepare import prepare
+from vtaops.quantization.quality import worst_sqnr
 from vtaops.quantization.scales import power_of_two_weight_scale
 
 
@@ -612,3 +615,33 @@ def test_a_node_may_have_the_name_of_an_output():
     names = [node.name for node in quantized.graph.node]
     assert len(names) == len({*names})
     assert vtaops.compile_model(quantized).run(images(4, (4, 8, 8))[:1]).shape == (1, 4, 8, 8)
+
+
+def bands_of_sound():
+    """Logarithms of mel-like bands of a sound whose low frequencies are far louder."""
+    b, rng = Builder(0), np.random.default_rng(1)
+    x = b.input([1, 1, 256])
+    angles = 2 * np.pi * np.outer(np.arange(16), np.arange(32)) / 32
+    waves = [np.float32(wave(angles)[:, None]) for wave in (np.cos, np.sin)]
+    parts = [b.add("Conv", x, b.constant(wave), strides=[16]) for wave in waves]
+    power = b.add("Add", *(b.add("Mul", part, part) for part in parts))
+    bands = np.float32(np.kron(np.eye(8), np.ones((2, 1))))
+    y = b.add("MatMul", b.add("Transpose", power, perm=[0, 2, 1]), b.constant(bands))
+    y = b.add("Log", b.add("Add", y, b.constant(np.float32(1e-6))))
+    b.output(b.conv(b.add("Unsqueeze", y, b.constant(np.array([1]))), 1, 4))
+    data = np.cumsum(rng.standard_normal((12, 1, 256)), axis=2).astype(np.float32)
+    return b.model(), data - data.mean(axis=2, keepdims=True)
+
+
+def test_products_that_cost_an_output_stay_float():
+    model, data = bands_of_sound()
+    with pytest.warns(PlacementWarning, match="stay float, on the host: an output keeps"):
+        quantized = vtaops.quantize(model, data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rounded = vtaops.quantize(model, data, float_nodes=())
+    sample = {"x": data[:1]}
+    exact = Probe(model).run(sample)
+    kept, lost = (worst_sqnr([exact], [Probe(m).run(sample)]) for m in (quantized, rounded))
+    assert lost < 15 < kept
+    assert vtaops.compile_model(quantized).programs

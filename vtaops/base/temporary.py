@@ -49,7 +49,9 @@ class TemporaryFolder:
         def make(token: str) -> tuple[Path, int]:
             path = parent / f"vtaops-{token}.tmp"
             path.mkdir(0o700)
-            return path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with suppress(FileNotFoundError):  # another process swept it before it was opened
+                return path, os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return make(secrets.token_hex(4))
 
         self.path, lock = _held(make)
         self.close: Callable[[], object] = weakref.finalize(

@@ -516,7 +516,7 @@ def quantize(
             learned_rounding=learned_rounding,
             bias_correction=bias_correction,
             preparation=preparation,
-            float_nodes=float_nodes or (),
+            float_nodes=float_nodes or None,
         )
         quality = done.quality()
         costly = done.costs() if worst else []

@@ -243,7 +243,8 @@ class Elementwise(UniformlyScaled):
     def scaling(self) -> epilogue.UniformScale:
         if self.multiplier:
             return super().scaling
-        return epilogue.UniformScale(0, self.shift, self.zero_point, 0, self.clip)
+        scale = 0, self.shift, self.zero_point, 0, self.clip
+        return epilogue.UniformScale(*scale, self.nudge, self.fine)
 
     def layout(self, config: HardwareConfig) -> Layout:
         """Return the layout of the tensors."""

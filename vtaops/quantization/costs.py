@@ -96,7 +96,7 @@ def costs(
     found = {n: image for n, image in images(model, quantized).items() if n not in ends}
     values = _values(model, quantized, found, judges[0])
     tried = sorted(found, key=lambda name: values[name][1])[:MOST_TRIED]
-    probe = Probe(_switched(model, quantized, {name: found[name] for name in tried}), ends)
+    probe = Probe(switched(model, quantized, {name: found[name] for name in tried}), ends)
     exact = outputs(model, judges, exact=False)
 
     def sqnr(switched: str) -> float:
@@ -133,7 +133,7 @@ def _values(
     return {name: (values[name], noises[name]) for name in found}
 
 
-def _switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) -> ModelProto:
+def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) -> ModelProto:
     """Return the file with a boolean input for each tensor that lets its float values pass."""
     onnx, result = require("onnx"), deepcopy(quantized)
     written, constants = producers(result), initializers(model)

@@ -189,8 +189,18 @@ class _Insertion:
         if node.op_type not in QUANTIZED or not {*node.output}.isdisjoint(floats):
             return False
         read = node.input[:1] if node.op_type in _FIRST else node.input
+        if node.op_type == "Clip" and self._loses_bound(node):
+            return False
         named = [name for name in (*read, *node.output) if name]
         return all(name in self.grids or name in self.tensors.constants for name in named)
+
+    def _loses_bound(self, node: NodeProto) -> bool:
+        """Return whether a bound above 0 becomes 0, whose logarithm or quotient is infinite."""
+        bound, grid = (
+            self.tensors.constants.get([*node.input, ""][1]),
+            self.grids.get(node.output[0]),
+        )
+        return bound is not None and grid is not None and 0 < float(bound) < grid.scale / 2
 
     def _is_near(self, name: str) -> bool:
         """Return whether a node that computes on integers reads or writes a tensor."""

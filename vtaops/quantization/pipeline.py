@@ -42,7 +42,8 @@ from vtaops.quantization.observers import (
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
-from vtaops.quantization.quality import Quality, compare
+from vtaops.quantization.quality import LOW_DB, Quality, compare
+from vtaops.quantization.relief import Relief, relieved, worst_output
 from vtaops.quantization.rounding import learn_rounding, learnable
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
@@ -82,6 +83,8 @@ class Quantization:
         that the file computes differently from the prepared model, other than by rounding.
     trials
         The combinations tried for a device, best first; this model is the first.
+    relief
+        The products that stay float, because an output would keep too little; None if all fit.
     """
 
     model: ModelProto
@@ -90,6 +93,7 @@ class Quantization:
     equalized: int = 0
     departures: tuple[Departure, ...] = ()
     trials: tuple[RecipeTrial, ...] = ()
+    relief: Relief | None = None
 
     def costs(self, count: int = 10) -> list[Cost]:
         """Return the tensors whose rounding costs the outputs most, and what would help."""
@@ -113,7 +117,7 @@ def quantize(
     bias_correction: bool | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
-    float_nodes: Sequence[str] = (),
+    float_nodes: Sequence[str] | None = None,
 ) -> ModelProto:
     """Quantise a float model to 8 bits; the result is a standard QDQ model.
 
@@ -153,7 +157,8 @@ def quantize(
     preparation
         Preparation of pictures in the calibration data; by default their pixels become -1..1.
     float_nodes
-        Nodes, or tensors that they write, that stay float: the host computes them.
+        Nodes, or tensors that they write, that stay float: the host computes them. Default: none,
+        or without `config` those few products without which an output keeps less than 15 dB.
 
     Returns
     -------
@@ -192,7 +197,7 @@ def run_quantization(
     method: str = "minmax",
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
-    float_nodes: Sequence[str] = (),
+    float_nodes: Sequence[str] | None = None,
     **recipe: bool | None,
 ) -> Quantization:
     """Quantise like `quantize`, and keep what the comparison with the float model needs.
@@ -206,19 +211,37 @@ def run_quantization(
     source, samples = _load(model, calibration, shapes, preparation)
     floats = _float_model(source, scales)
     prepared = prepare(floats)
-    given = given_floats(prepared, float_nodes)
+    given = given_floats(prepared, float_nodes or ())
     start, changes = _first_recipe(recipe, zero_points=scales == "free")
     kept, judges = (samples, []) if config is None else split(samples)
-    order = _Order(kept, scales, method, device, given, start, changes if judges else [])
+    order = _Order(kept, scales, method, device, given, start, changes, searches=bool(judges))
     observed = cache(partial(_observed, floats, prepared, order))
 
-    def quantized(tried: Recipe) -> Quantization:
-        return _quantized(observed(tried.equalization), order, tried)
+    def quantized(tried: Recipe, left: frozenset[str] = given) -> Quantization:
+        return _quantized(observed(tried.equalization), replace(order, given=left), tried)
 
     if not judges:
-        return _told(quantized(start))
+        return _told(_relieved(prepared, quantized, order, chooses=float_nodes is None))
     best, trials = search_recipes(quantized, device, judges, start, changes)
     return _told(replace(best, trials=tuple(trials)))
+
+
+def _relieved(
+    prepared: ModelProto, quantized: Callable[..., Quantization], order: _Order, *, chooses: bool
+) -> Quantization:
+    """Quantise by the first recipe, or by what brings back an output that it would lose."""
+    done, recipe = quantized(order.start), order.start
+    if done.departures or worst_output(done) >= LOW_DB:
+        return done
+    if "equalization" in order.missing:
+        even = replace(recipe, equalization=True)
+        tried = quantized(even)
+        if worst_output(tried) > worst_output(done):
+            done, recipe = tried, even
+    if not chooses or worst_output(done) >= LOW_DB:
+        return done
+    found, relief = relieved(done, lambda nodes: quantized(recipe, given_floats(prepared, nodes)))
+    return replace(found, relief=relief)
 
 
 def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Recipe, list[str]]:
@@ -232,6 +255,8 @@ def _told(done: Quantization) -> Quantization:
     """Warn of the tensors that a file computes differently from float."""
     for departure in done.departures:
         warnings.warn(f"the quantised file: {departure}", AccuracyWarning, stacklevel=4)
+    if done.relief is not None:
+        warnings.warn(str(done.relief), PlacementWarning, stacklevel=4)
     if not any(node.op_type == "QuantizeLinear" for node in done.model.graph.node):
         text = "no part of the network is computed in integers on the device: the file stays float"
         warnings.warn(text, PlacementWarning, stacklevel=4)
@@ -252,8 +277,10 @@ class _Order:
     ----------
     given
         Results that stay float.
-    start, changes
-        The first recipe, and the options that are tried as well.
+    start, missing
+        The first recipe, and the options that nobody gave.
+    searches
+        Whether these are tried, too.
     """
 
     samples: list[Sample]
@@ -262,7 +289,8 @@ class _Order:
     device: QuantizationTarget
     given: frozenset[str]
     start: Recipe
-    changes: Collection[str]
+    missing: Collection[str]
+    searches: bool
 
     @property
     def free(self) -> bool:
@@ -270,7 +298,7 @@ class _Order:
 
     def may_take(self, option: str) -> bool:
         """Return whether a recipe may have an option."""
-        return option in self.changes or getattr(self.start, option)
+        return (self.searches and option in self.missing) or getattr(self.start, option)
 
 
 @dataclass(frozen=True)

@@ -178,11 +178,20 @@ def outputs(model: ModelProto, samples: Sequence[Sample], *, exact: bool = True)
 
 def mean_sqnr(exact: Iterable[Sample], found: Iterable[Sample], most: float) -> float:
     """Return the mean of the SQNR of all outputs on some samples, each at most as given."""
+    return float(np.mean([min(sqnr, most) for sqnr in _sqnrs(exact, found)]))
+
+
+def worst_sqnr(exact: Iterable[Sample], found: Iterable[Sample]) -> float:
+    """Return the least SQNR of all outputs on some samples."""
+    return min(_sqnrs(exact, found))
+
+
+def _sqnrs(exact: Iterable[Sample], found: Iterable[Sample]) -> list[float]:
     sums: dict[str, Array] = defaultdict(lambda: np.zeros(2))
     for wanted, got in zip(exact, found, strict=True):
         for name in wanted:
             sums[name] += powers(wanted[name], got[name])
-    return float(np.mean([min(decibels(*both), most) for both in sums.values()]))
+    return [decibels(*both) for both in sums.values()]
 
 
 def decibels(signal: float, noise: float) -> float:
