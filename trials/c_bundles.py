@@ -445,8 +445,8 @@ class FileBoard:
 # ------------------------------------------------------------------------------ networks
 
 
-WITHOUT_C = ("FloatOperator", "GraphOperator", "Host", "RescaledAdd", "RowNorm")
-"""Operators without a step of their own; norms of rows are made only where VTA runs them."""
+WITHOUT_C = ("FloatOperator", "GraphOperator", "Host", "RescaledAdd", "RowNorm", "RowSoftmax")
+"""Operators without a step of their own; those of rows are made only where VTA runs them."""
 
 
 def _moved_and_pooled(graph: Graph, x: Tensor, free: Callable, weights: Callable) -> list[Tensor]:

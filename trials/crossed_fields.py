@@ -193,6 +193,7 @@ NODES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...]]] = {
         {"weight": np.arange(6, dtype=np.int32) * 3000, "bias": np.full(6, 7, np.int32)},
         ((3, 6),),
     ),
+    "RowSoftmax": ({"tables": np.full((2, 256), 127, np.int8)}, ((3, 6),)),
     "FixedSoftmax": ({}, ((3, 6),)),
     "Constant": ({"value": _arrays(_IMAGES, np.int8)}, ()),
     "Expand": ({"shape": _IMAGES}, ((1, 6, 1, 4),)),

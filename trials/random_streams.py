@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from trials.reference_isa import launch, place, serialise
 from vtaops import HardwareConfig
+from vtaops.base.fixed_point import FINE_BITS, fine_scale
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Operation
 from vtaops.machine.accesses import DRAM, Access, accesses, listed, run
@@ -65,6 +66,11 @@ class RandomProgram:
         data = self.rng.integers(0, 256, (self.data_nbytes // 64, 64), np.uint8)
         data[::5], data[1::7] = 0x80, 0x7F
         self.reference.dram[self.data : self.dump] = data.reshape(-1)
+        if config.has(Extension.EXACT):
+            sums, *rows = self._boundaries().astype("<i4").reshape(3, self._boundary_tiles, -1)
+            tiles = np.repeat(sums[:, None], config.batch, axis=1)
+            words = np.concatenate([part.view(np.uint8).ravel() for part in (tiles, *rows)])
+            self.reference.dram[self.data : self.data + words.size] = words
         # What STORE and `forward` may read: accumulators last written by a step, with `post`.
         self.current = np.full(depth, not config.has(Extension.POST))
         words = Encoding.of(config).encode_micro_ops(self._micro_ops()).view(np.uint8)
@@ -75,10 +81,47 @@ class RandomProgram:
         """Return micro-ops of random indices, and those of a convolution."""
         table = self.rng.integers(0, 6, (self.uops, 3))
         table[0] = 0  # used by the dump
+        # Neighbours differ in a single bit of one index.
+        depths = self.config.acc.depth, self._source_depth, self.config.wgt.depth
+        for row in range(1, 32, 2):
+            operand = int(self.rng.choice([0, 0, 1, 2]))
+            table[row] = table[row - 1]
+            table[row, operand] ^= 1 << self.rng.integers(depths[operand].bit_length() - 1)
         # Two output blocks, four taps, four columns: groups of equal weight, as in convolutions.
         block, tap, column = np.unravel_index(np.arange(32), (2, 4, 4))
         table[32:] = np.stack([4 * block + column, column + tap, 4 * block + tap], axis=1)
         return table
+
+    @property
+    def _source_depth(self) -> int:
+        """The elements that a ``src`` may name: inputs, or accumulators."""
+        return min(self.config.inp.depth, self.config.acc.depth)
+
+    @property
+    def _boundary_tiles(self) -> int:
+        """Tiles of sums that lie where a result changes: with their scales, half of the data."""
+        memories = Memory.ACC, Memory.POST, Memory.POST
+        return self.data_nbytes // 2 // sum(map(self.config.dram_element_bytes, memories))
+
+    def _boundaries(self) -> npt.NDArray[np.int64]:
+        """Return sums, biases and fine scales, at most one apart from where a result changes.
+
+        A sum of more than 24 bits tells every bit of its multiplier there. Every eighth sum is the
+        smallest, times a power of two: what is added before the shift decides its result.
+        """
+        count = self._boundary_tiles * self.config.block_out
+        multiplier = self.rng.integers(1 << (FINE_BITS - 1), 1 << FINE_BITS, count)
+        shift = self.rng.integers(42, 48, count)
+        result = self.rng.integers(1, 127, count) << shift
+        near = result - (1 << (shift - 1)) * self.rng.integers(0, 2, count)
+        least = -(-near // multiplier) - self.rng.integers(0, 2, count)
+        sums = np.where(least < 1 << 31, least, self.rng.integers(0, 1 << 31, count))
+        sums *= self.rng.choice([-1, 1], count)
+        biases = np.zeros(count, np.int64)
+        sums[::8] = biases[::8] = -(1 << 31)
+        multiplier[::8], shift[::8] = 1 << (FINE_BITS - 1), 49
+        nudges = self.rng.integers(-8, 8, count)
+        return np.stack([sums, biases, fine_scale(multiplier, shift, nudges)])
 
     def emit(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
@@ -220,6 +263,24 @@ class RandomProgram:
             )
         )
 
+    def random_boundary(self) -> None:
+        """Sums just where a result changes, and their scales; others may lie there by now."""
+        count = self._boundary_tiles
+        number, row = self.integer(0, count - 1), self.integer(0, POST_ROWS - 1)
+        tile, words = (self.config.dram_element_bytes(m) for m in (Memory.ACC, Memory.POST))
+        rows = (self.data + count * tile) // words + number
+        one = Load(memory=Memory.ACC, x_size=1, y_size=1)
+        self.emit(Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1))
+        for first, base in ((row, rows), (POST_ROWS + row, rows + count)):
+            self.emit(replace(one, memory=Memory.POST, sram_base=first, dram_base=base))
+        self.emit(replace(one, dram_base=self.data // tile + number))
+        own = Post(enable=1, use_bias=1, use_scale=1, row=row, low=-128, high=127)
+        self.emit(replace(own, fine=self.integer(1, 3), round_half=self.integer(0, 1)))
+        self.emit(Alu(alu_op=AluOp.ADD, uop_end=1, iter_out=1, iter_in=1, use_imm=1))
+        out = self.config.out.element_bytes
+        place = self.integer((self.data + self.data_nbytes // 2) // out, self.dump // out - 1)
+        self.emit(Store(memory=Memory.OUT, x_size=1, y_size=1, dram_base=place))
+
     def random_table_load(self) -> None:
         count = self.integer(1, TABLES)
         insn = Load(memory=Memory.TABLE, sram_base=self.integer(0, TABLES - count))
@@ -321,6 +382,7 @@ class RandomProgram:
         own = {
             "post": [self.random_post_load] + [self.random_post, self.random_store] * 2,
             "table": [self.random_table_load],
+            "exact": [self.random_boundary] * 2,
             "depthwise": [self.random_depthwise],
             "pool": [self.random_pool],
             "forward": [self.random_forward],
@@ -422,10 +484,19 @@ class HazardousProgram(RandomProgram):
         self.fill_scratchpads()
         for number in range(150):
             self.emit(self._instruction())
+            if number % 10 == 0:
+                self._multiply_and_read()
             if self.has(Extension.POST) and number % 3 == 0:
                 self.random_post()
             if self.has(Extension.POST) and number % 5 == 0:
                 self.random_store()
+
+    def _multiply_and_read(self) -> None:
+        """A product waits for a MUL, and then leaves in two steps if it has two accumulators."""
+        first = 2 * self.integer(0, 15)
+        loops = {"uop_begin": first, "iter_out": 1, "iter_in": self.integer(1, 2)}
+        self.emit(Alu(alu_op=AluOp.MUL, uop_end=first + 1, use_imm=1, imm=3, **loops))
+        self.emit(Gemm(uop_end=first + 2, **loops))
 
     def _instruction(self) -> Instruction:
         first = self.integer(0, 60)

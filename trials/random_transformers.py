@@ -94,9 +94,16 @@ class RandomTransformer:
         scores = self.graph.add(
             Matmul(self.scaling(6)), queries, self.split(k, self.heads, (0, 2, 3, 1))
         )
-        mixed = self.graph.add(Matmul(self.scaling(8)), self.function(scores), values)
+        shares = self.rng.choice([self.softmax, self.softmax, self.function])(scores)
+        mixed = self.graph.add(Matmul(self.scaling(8)), shares, values)
         joined = self.graph.add(Transpose((0, 2, 1, 3)), mixed)
         return self.dense(self.graph.add(Reshape((1, self.tokens, self.width)), joined), self.width)
+
+    def softmax(self, x: Tensor) -> Tensor:
+        """Return the softmax of rows, in floats as a file states it."""
+        real = self.graph.add(ops.Softmax(), self.graph.add(ops.Dequantize(), x))
+        step, zero = self.rng.choice([(1 / 256, -128), (self.rng.uniform(1e-3, 1e-2), self.zero())])
+        return self.graph.add(ops.Quantize(step, zero), real)
 
     def function(self, x: Tensor) -> Tensor:
         """Map a tensor by a table."""

@@ -237,7 +237,7 @@ def test_what_stays_on_the_host(scaling, zero, reason):
 
 
 def test_attention_of_a_model_file():
-    """Quantised with powers of two, both products run on VTA; softmax stays on the host."""
+    """Quantised with powers of two, both products and the softmax run on VTA."""
     b = Builder(2)
     x = b.input([1, 12, 16])
     q, k, v = (
@@ -251,5 +251,5 @@ def test_attention_of_a_model_file():
     model = vtaops.compile_model(quantized)
     where = {row.operator: row.where for row in model.plan}
     assert where["matmul"] == where["dense"] == "vta"
-    assert where["softmax"] == "host"
+    assert where["row_softmax"] == "vta"
     assert equal(model, data[:1])

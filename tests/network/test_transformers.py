@@ -8,7 +8,7 @@ from trials import c_bundles
 from trials.random_transformers import check
 from vtaops.graph import Dense, Graph, Requantization, evaluate
 from vtaops.graph import operators as ops
-from vtaops.graph.normalization import RowNorm
+from vtaops.graph.normalization import RowNorm, RowSoftmax
 from vtaops.network import plan_model
 
 RNG = np.random.default_rng(7)
@@ -94,6 +94,51 @@ def test_the_definition_is_close_to_float(channels, spread):
     assert difference.mean() <= (0.12 if spread < 2 else 0.02)
 
 
+def softmax(shape, scale, result=1 / 256, zero_point=-128):
+    """Return the graph of a softmax in floats."""
+    graph = Graph("softmax")
+    x = graph.input("x", shape, scale=scale, zero_point=3)
+    real = graph.add(ops.Softmax(), graph.add(ops.Dequantize(), x))
+    graph.output(graph.add(ops.Quantize(result, zero_point), real))
+    return graph
+
+
+@pytest.mark.parametrize("config", ["pynq_ext", "pynq_512"])
+@pytest.mark.parametrize(
+    ("shape", "scale"),
+    [((13, 16), 0.05), ((1, 20, 24), 0.02), ((2, 18, 40), 0.3), ((1, 1, 33), 0.1), ((3, 7, 1), 1)],
+)
+def test_softmax_is_on_integers(shape, scale, config):
+    """It is proven, equal to the executor, and within a step of the float softmax."""
+    graph = softmax(shape, scale)
+    model = vtaops.compile_model(graph, config)
+    assert (len(model.regions), {row.where for row in model.plan}) == (1, {"vta"})
+    assert model.prove().complete
+    for values in inputs(shape):
+        x = values.astype(np.int8)
+        found = model.run(x)
+        assert np.array_equal(found, model.reference(x))
+        assert np.abs(found.astype(int) - evaluate(graph, x)[0].astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize("columns", [2, 16, 197, 2048])
+@pytest.mark.parametrize("scale", [0.001, 0.03, 0.2])
+def test_the_softmax_is_close_to_float(columns, scale):
+    """At most a step off, also where the largest share decides the step."""
+    rng = np.random.default_rng(columns)
+    x = rng.integers(-128, 128, (32, columns)).astype(np.int8)
+    real = np.exp(scale * (x - x.max(-1, keepdims=True).astype(float)))
+    real /= real.sum(-1, keepdims=True)
+    step = float(real.max() / 255)
+    graph = Graph("softmax")
+    given = graph.input("x", x.shape, scale=scale)
+    result = vtaops.graph.Tensor("y", x.shape, scale=step, zero_point=-128)
+    graph.output(graph.add(RowSoftmax.of(given, result), given))
+    difference = np.abs(evaluate(graph, x)[0] - (np.rint(real / step) - 128))
+    assert difference.max() <= 1
+    assert difference.mean() <= 0.07
+
+
 @pytest.mark.parametrize(
     ("weight", "bias", "said"),
     [
@@ -107,6 +152,19 @@ def test_what_no_norm_has(weight, bias, said):
     x = graph.input("x", (2, 4))
     with pytest.raises(vtaops.errors.ShapeError, match=said):
         graph.add(RowNorm(weight, bias), x)
+
+
+def test_what_no_softmax_has():
+    table = np.stack([np.arange(-128, 128)] * 2).astype(np.int8)
+    for wrong in (table[1:], table[:, ::-1], table.astype(np.int16)):
+        with pytest.raises(vtaops.errors.ShapeError, match="the tables of a softmax are int8"):
+            RowSoftmax(wrong)
+    with pytest.raises(vtaops.errors.ShapeError, match="one scale for all channels"):
+        RowSoftmax(table, Requantization(np.array([1, 2]), 3))
+    graph = Graph("softmax")
+    x = graph.input("x", (2, 4096))
+    with pytest.raises(vtaops.errors.ShapeError, match="softmax of 4096 values"):
+        graph.add(RowSoftmax(table), x)
 
 
 @pytest.mark.parametrize("config", ["pynq_ext", "pynq_512"])

@@ -54,6 +54,9 @@ def test_the_command_tells_accuracy_agreement_and_the_worst(files):
     assert found["agreement"] >= 11 / 12
     assert found["sqnr_db"][0] > 25
     assert len(found["worst"]) == 10
+    wrong = [each["accuracy"] < 1 or each["agreement"] < 1 for each in found["worst"]]
+    assert wrong == sorted(wrong, reverse=True)  # before those that are only noisy
+    assert any(wrong)
 
 
 def test_without_a_float_model_or_labels_the_rest_is_told(files, tmp_path):

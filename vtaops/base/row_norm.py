@@ -1,4 +1,4 @@
-"""Statistics of rows on integers: means and reciprocal roots, the definition of layer norms.
+"""Statistics of rows on integers: means, reciprocals and their roots, for norms and softmax.
 
 In operations of 32 bits that any arithmetic provides: NumPy's integers, terms of a proof, and the
 compiler's record of ALU operations. ``docs/quantization.md`` has it as formulas.
@@ -86,3 +86,32 @@ def statistics(a: Arithmetic, x: Any, count: int, epsilon: int) -> tuple[Any, An
 def parts_of(number: int) -> list[int]:
     """Return immediates whose sum is a number."""
     return [min(LARGEST, number - at) for at in range(0, number, LARGEST)]
+
+
+MIDDLE, MOST_EXPONENTIAL = 32640, 65279
+"""An exponential of 0, as two digits of int8 less this number, and that of 1."""
+
+
+def shares(a: Arithmetic, high: Any, low: Any, count: int) -> Any:
+    """Return exponentials of two digits as 2**22 times their shares in their sum."""
+    inverse, shift = inverse_total(a, high, low, count)
+    exponentials = a.add(a.add(a.mul(high, 256), low), MIDDLE)
+    return a.shr(a.mul(exponentials, inverse), shift)
+
+
+def inverse_total(a: Arithmetic, high: Any, low: Any, count: int) -> tuple[Any, Any]:
+    """Return the reciprocals of the sums of exponentials, and the shifts of products with them."""
+    total = a.add(a.mul(a.total(high), 256), a.total(low))
+    number = a.clip(a.clip(total, -math.inf, count), count, math.inf)  # which is `count`
+    total = a.add(total, a.mul(number, MIDDLE))
+    moved = None
+    for shift in (16, *SHIFTS):
+        small = a.mul(a.add(a.clip(a.shr(total, 30 - shift), -math.inf, 1), -1), shift)
+        total = a.shr(total, small)
+        moved = small if moved is None else a.add(moved, small)
+    total = a.shr(total, 15)
+    found = a.add(a.mul(a.shr(a.mul(total, 30840), 16), -1), 23130)
+    for _ in range(2):
+        error = a.shr(a.mul(found, total), 15)
+        found = a.shr(a.mul(found, a.add(a.mul(error, -1), 1 << 14)), 13)
+    return found, a.add(moved, 21)

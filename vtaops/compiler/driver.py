@@ -21,7 +21,7 @@ from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_targe
 from vtaops.machine.config import DRAM_BYTES, POST_ROWS, Extension, HardwareConfig
 from vtaops.ops import MaxPool2d, Operator
 from vtaops.ops.epilogue import ScaleStage
-from vtaops.ops.rows import NormalizeRows
+from vtaops.ops.rows import RowOperator
 from vtaops.program import OperatorRecord, Program
 from vtaops.schedule import Tiling, check_tiling, default_tiling
 
@@ -128,7 +128,7 @@ def emit_operator(
         strides=tuple(sorted((strides or {}).items(), key=lambda item: item[0])),
         capacity=replace(options.capacity, rows=rows),
     )
-    if isinstance(op, NormalizeRows):
+    if isinstance(op, RowOperator):
         return lowering.emit_rows(op, hardware, dict(options.strides), record)
     check_tiling(op, hardware, chosen)
     tree = lowering.build_tree(op, hardware, chosen)

@@ -1,20 +1,30 @@
-"""Layer normalisation on integers: statistics of each row, and a scale for each channel."""
+"""Layer normalisation and softmax on integers: statistics of each row, then each value."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.row_norm import LARGEST, MEAN_BITS, PLACES, Arithmetic, spread_bits, statistics
+from vtaops.base.row_norm import (
+    LARGEST,
+    MEAN_BITS,
+    MIDDLE,
+    MOST_EXPONENTIAL,
+    PLACES,
+    Arithmetic,
+    shares,
+    spread_bits,
+    statistics,
+)
 from vtaops.base.shapes import Array
 from vtaops.graph.operator import GraphOperator, axis_of
-from vtaops.graph.requantization import integers
+from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
 
 MOST_CHANNELS = 2048
@@ -101,6 +111,53 @@ class RowNorm(GraphOperator):
         sums = normalized(_Int32(), arrays[0].astype(np.int64), self)
         rounded = (sums + (1 << self.shift - 1) >> self.shift) + self.zero_point
         return np.clip(rounded, -128, 127).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RowSoftmax(GraphOperator):
+    """``exp(x - max) / sum of exp(x - max)`` along the last axis, on integers.
+
+    Parameters
+    ----------
+    tables : ndarray of int8, shape (2, 256)
+        Both digits of the exponentials of -255, -254, ..., 0 steps of the input, times 65279 and
+        less 32640: 256 times the first, plus the second.
+    requantization : Requantization
+        Of 2**22 times the result.
+    """
+
+    tables: npt.NDArray[np.int8]
+    requantization: Requantization = field(default_factory=Requantization)
+
+    def __post_init__(self) -> None:
+        tables = self.tables
+        if tables.dtype != np.int8 or tables.shape != (2, 256) or (tables[:, -1] != 127).any():
+            raise ShapeError("the tables of a softmax are int8[2, 256], whose last values are 127")
+        if self.requantization.channels > 1 or self.requantization.rounding != "half_up":
+            raise ShapeError("a softmax has one scale for all channels, which rounds half up")
+
+    @staticmethod
+    def of(given: Tensor, result: Tensor) -> RowSoftmax:
+        """Return the operator for the grids of input and result; raises ShapeError if none is."""
+        exponentials = np.exp(np.arange(-255, 1) * float(given.scale))
+        numbers = np.rint(MOST_EXPONENTIAL * exponentials).astype(np.int64) - MIDDLE
+        low = (numbers + 128) % 256 - 128
+        tables = np.stack([(numbers - low) // 256, low]).astype(np.int8)
+        scaling = Requantization.from_ratio(2.0**-22 / result.scale, result.zero_point)
+        return RowSoftmax(tables, scaling)
+
+    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        columns = inputs[0].shape[axis_of(-1, inputs[0])]
+        if columns > MOST_CHANNELS:
+            raise ShapeError(f"a softmax of {columns} values; there are at most {MOST_CHANNELS}")
+        return (Tensor("-", inputs[0].shape, zero_point=self.requantization.zero_point),)
+
+    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+        data = arrays[0].astype(np.int64)
+        below = 255 + data - data.max(axis=-1, keepdims=True)
+        high, low = (table[below].astype(np.int64) for table in self.tables)
+        sums = shares(_Int32(), high, low, data.shape[-1])
+        return self.requantization.apply(sums, 0)
 
 
 class _Int32:

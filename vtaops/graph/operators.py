@@ -36,7 +36,7 @@ from vtaops.graph.movement import (
     Transpose,
     Upsample,
 )
-from vtaops.graph.normalization import RowNorm
+from vtaops.graph.normalization import RowNorm, RowSoftmax
 from vtaops.graph.operator import GraphOperator
 from vtaops.graph.operator import Requantized as Requantized
 from vtaops.graph.pooling import AveragePool, MaxPool
@@ -78,6 +78,7 @@ __all__ = [
     "RescaledAdd",
     "Reshape",
     "RowNorm",
+    "RowSoftmax",
     "Slice",
     "Softmax",
     "ToUint8",

@@ -15,7 +15,7 @@ import numpy as np
 from vtaops.lowering.operation import Elements, Fragment, Operation
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Encoding, Gemm, Load
-from vtaops.program import NO_BUFFER
+from vtaops.program import NO_BUFFER, Role
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,16 @@ class Weights:
 
 
 def weights_of(fragment: Fragment) -> Weights | None:
-    """Return what a fragment loads of its weights; None if it loads none, or padding too."""
+    """Return what a fragment loads of its weights; None if it loads none, or padding too.
+
+    What a run hands over, as both operands of a product of two tensors, are no weights.
+    """
     found = [o for o in fragment.operations if _weight_load(o)]
     places = {o.relocation for o in found}
     loads = [load for o in found if (load := _weight_load(o))]
     if len(places) != 1 or NO_BUFFER in places or any(map(_is_padded, loads)):
+        return None
+    if fragment.buffers[min(places)].role not in (Role.PARAMETER, Role.CONSTANT):
         return None
     tiles = np.concatenate([*map(_tiles, loads)])
     first = int(tiles.min())

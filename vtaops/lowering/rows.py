@@ -1,4 +1,4 @@
-"""emit_rows: the operations of a `NormalizeRows`, written out; no tiling is searched for it.
+"""emit_rows: the operations of norms and softmax of rows, written out; they have no tilings.
 
 Groups of blocks of 16 rows take turns in two halves of the accumulators and weights, so that the
 next rows are loaded while these are computed.
@@ -6,7 +6,7 @@ next rows are loaded while these are computed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
-from vtaops.base.row_norm import statistics
+from vtaops.base.row_norm import MIDDLE, inverse_total, statistics
 from vtaops.base.shapes import ceil_div
 from vtaops.lowering.emission.images import extents_of, spanned
 from vtaops.lowering.operation import Fragment, Operation
 from vtaops.lowering.options import LoweringOptions, Strides
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Load, Post, Store
-from vtaops.ops.rows import NormalizeRows
+from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
 from vtaops.program import OperatorRecord
 
 MOST_BLOCKS = 8
@@ -33,7 +33,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where a row norm has its accumulators.
+    """Where a function of rows has its accumulators.
 
     Attributes
     ----------
@@ -50,29 +50,31 @@ class RowLayout:
     kept: bool
 
     @staticmethod
-    def of(op: NormalizeRows, config: HardwareConfig) -> RowLayout:
+    def of(op: RowOperator, config: HardwareConfig) -> RowLayout:
         """Return the layout that takes fewest instructions; raises ScheduleError if none fits."""
         columns = ceil_div(op.channels, config.block_in)
         most = min(MOST_BLOCKS, ceil_div(op.rows, config.block_out))
+        has_vectors = isinstance(op, NormalizeRows)
         for kept, halves in ((True, 2), (True, 1), (False, 2), (False, 1)):
-            vectors = op.channels * (2 if kept else 1)
+            vectors = op.channels * (2 if kept else 1) * has_vectors
             for blocks in range(most, 0, -1):
-                own = blocks * (op.channels + REGISTERS)
-                if (
-                    vectors + halves * own <= config.acc.depth
-                    and halves * blocks * columns <= config.wgt.depth
-                ):
+                held = halves * blocks
+                accumulators = vectors + held * (op.channels + REGISTERS)
+                inputs = 2 * held * op.channels if isinstance(op, ColumnShares) else 0
+                sizes = (accumulators, held * columns, inputs)
+                memories = (config.acc, config.wgt, config.inp)
+                if all(n <= memory.depth for n, memory in zip(sizes, memories, strict=True)):
                     return RowLayout(blocks, halves, kept)
         raise ScheduleError(f"{op.channels} channels of {op.summary} do not fit the accumulators")
 
 
 def emit_rows(
-    op: NormalizeRows,
+    op: RowOperator,
     config: HardwareConfig,
     strides: Mapping[str, Strides],
     record: OperatorRecord,
 ) -> Fragment:
-    """Return the operations of a row norm.
+    """Return the operations of a function of rows.
 
     Raises
     ------
@@ -82,72 +84,78 @@ def emit_rows(
     buffers = op.buffers(config)
     outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
     steps = {b.name: strides.get(b.name) or Strides.of(extents_of(b)) for b in buffers}
-    operations = _Rows(op, config, steps).operations()
+    kinds: dict[type[Any], type[_Rows]] = {
+        NormalizeRows: _Norm,
+        RowsBelowMaximum: _Below,
+        ColumnShares: _Shares,
+    }
+    operations = kinds[type(op)](op, config, steps).operations()
     return Fragment(config, tuple(operations), outer, LoweringOptions(), record)
 
 
 class _Rows:
-    """The operations of one row norm."""
+    """The operations of a function of rows."""
 
-    def __init__(
-        self, op: NormalizeRows, config: HardwareConfig, strides: Mapping[str, Strides]
-    ) -> None:
+    vectors = 0
+    """Numbers for each channel that stay in the accumulators."""
+
+    def __init__(self, op: Any, config: HardwareConfig, strides: Mapping[str, Strides]) -> None:
         self.op, self.config, self.strides = op, config, strides
         self.layout = RowLayout.of(op, config)
         self.block, self.channels = config.block_in, op.channels
         self.columns = ceil_div(self.channels, self.block)
         self.names = [buffer.name for buffer in op.buffers(config)]
         self.code: list[Operation] = []
-        self.trace = Trace(op.channels, op.epsilon)
-        self.blocks = self.registers = self.values = self.weights = 0
-        """Blocks of the group; its first accumulators of each kind, and its first weights."""
+        self.trace = self._trace()
+        self.half = self.first = self.blocks = self.registers = self.values = self.weights = 0
+        """The half and the blocks of the group; its first accumulators and its first weights."""
+
+    def _trace(self) -> Trace:
+        """Return what is computed of each row first."""
+        return Trace(lambda a: ())
 
     def operations(self) -> list[Operation]:
         """Return the operations."""
-        self._load("constants", Memory.INP, 0, 0, (1, self.op.tiles(self.block)), 0)
-        if self.layout.kept:
-            for number, name in enumerate(("scale", "bias")):
-                self._load_vector(name, number * self.channels)
+        self._constants()
         rows = ceil_div(self.op.rows, self.block)
         for number, first in enumerate(range(0, rows, self.layout.blocks)):
-            self._group(number % self.layout.halves, first, min(self.layout.blocks, rows - first))
+            self.blocks = min(self.layout.blocks, rows - first)
+            self.half, self.first = number % self.layout.halves, first
+            size = self.layout.blocks * (self.channels + REGISTERS)
+            self.registers = self.channels * self.vectors + self.half * size
+            self.values = self.registers + self.layout.blocks * REGISTERS
+            self.weights = self.half * self.layout.blocks * self.columns
+            self._group()
+            self.code.append(Operation(Post()))
+            self._store()
         return self.code
 
-    def _group(self, half: int, first: int, blocks: int) -> None:
-        """Compute consecutive blocks of rows."""
-        self.blocks = blocks
-        size = self.layout.blocks * (self.channels + REGISTERS)
-        begin = self.channels * (2 if self.layout.kept else 1) + half * size
-        self.registers, self.values = begin, begin + self.layout.blocks * REGISTERS
-        self.weights = half * self.layout.blocks * self.columns
+    def _constants(self) -> None:
+        """Load what all groups read: by default, one identity for inputs."""
+        self._load("constants", Memory.INP, 0, 0, (1, self.block), 0)
+
+    def _group(self) -> None:
+        """Compute consecutive blocks of rows; the last results are post-processed."""
+        raise NotImplementedError
+
+    def _load_rows(self) -> None:
         stride = self.strides["data"]
-        place = stride.first + first * stride.block
-        self._load("data", Memory.WGT, self.weights, place, (self.columns, blocks), stride.row)
-        mean, root, shift = self._statistics()
-        self._enter(1)
-        for op, register in ((AluOp.ADD, mean), (AluOp.MUL, root), (AluOp.SHR, shift)):
-            self._by_row(op, register)
-        self._by_channel(AluOp.MUL, "scale", 0)
-        zero = self.op.zero_point
-        post = Post(
-            enable=1,
-            round_half=1,
-            multiplier=1,
-            shift=self.op.shift,
-            zero_point=zero,
-            low=-128,
-            high=127,
-        )
+        place = stride.first + self.first * stride.block
+        size = self.columns, self.blocks
+        self._load("data", Memory.WGT, self.weights, place, size, stride.row)
+
+    def _post(self, multiplier: int, shift: int, zero_point: int, clip: Pair = (-128, 127)) -> None:
+        scale = {"multiplier": multiplier, "shift": shift, "zero_point": zero_point}
+        post = Post(enable=1, round_half=1, low=clip[0], high=clip[1], **scale)
         self.code.append(Operation(post))
-        self._by_channel(AluOp.ADD, "bias", self.channels)
-        self.code.append(Operation(Post()))
+
+    def _store(self) -> None:
         result = self.strides["res"]
-        for number in range(blocks):
-            at = result.first + (first + number) * result.block
+        for number in range(self.blocks):
             store = Store(
                 memory=Memory.OUT,
                 sram_base=self.values + number * self.channels,
-                dram_base=at,
+                dram_base=result.first + (self.first + number) * result.block,
                 y_size=1,
                 x_size=self.channels,
                 x_stride=self.channels,
@@ -169,14 +177,10 @@ class _Rows:
         )
         self.code.append(Operation(load, relocation=self.names.index(name)))
 
-    def _load_vector(self, name: str, place: int) -> None:
-        self._load(name, Memory.ACC, place, 0, (1, self.channels), 0)
-
     # ------------------------------------------------------------------- values of a group
 
-    def _enter(self, identity: int) -> None:
-        """Write the transposed rows, times a factor, to the accumulators of values."""
-        base = 2 + identity * self.block
+    def _enter(self, base: int) -> None:
+        """Write the transposed rows, times an identity, to the accumulators of values."""
         uops = [
             (self.values + number * self.channels, base, self.weights + number)
             for number in range(self.blocks)
@@ -203,13 +207,6 @@ class _Rows:
             self._at(register),
             (1, 0),
         )
-
-    def _by_channel(self, op: AluOp, name: str, place: int) -> None:
-        """Combine all values with the number of their channel."""
-        if not self.layout.kept:
-            place = 0
-            self._load_vector(name, place)
-        self._alu(op, self.values, (self.blocks, self.channels), (self.channels, 1), place, (0, 1))
 
     def _alu(
         self,
@@ -238,8 +235,8 @@ class _Rows:
 
     # -------------------------------------------------------------- what differs by row
 
-    def _statistics(self) -> list[int]:
-        """Compute what differs by row; return the registers of the results."""
+    def _statistics(self) -> None:
+        """Compute what differs by row."""
         for step in self.trace.placed:
             if step.op is None:
                 self._total(step)
@@ -248,7 +245,6 @@ class _Rows:
                 self._reset(step.result)
                 self._registers_alu(AluOp.ADD, step.result, step.x)
             self._registers_alu(step.op, step.result, step.y, step.imm)
-        return self.trace.registers
 
     def _total(self, step: _Step) -> None:
         """Fill a register with the sums of the rows, or of their squares."""
@@ -256,7 +252,7 @@ class _Rows:
             self._reset(step.result)
             self._squares(step.result)
         else:
-            self._sums(step.result)
+            self._sums(step.result, low=step.low)
 
     def _reset(self, register: int) -> None:
         loops = {"iter_out": 1, "iter_in": self.blocks, "dst_factor_in": 1}
@@ -269,8 +265,9 @@ class _Rows:
         place = 0 if src is None else self._at(src)
         self._alu(op, self._at(dst), (1, self.blocks), (0, 1), place, (0, 1), imm)
 
-    def _sums(self, register: int) -> None:
-        """Write the sums of rows: products of ones with the weights."""
+    def _sums(self, register: int, *, low: bool) -> None:
+        """Write the sums of rows, or of their low digits: products of ones with the weights."""
+        assert not low
         for column in range(self.columns):
             ones = 1 if column + 1 == self.columns else 0
             first = self.weights + column * self.blocks
@@ -279,26 +276,128 @@ class _Rows:
 
     def _squares(self, register: int) -> None:
         """Add the sums of squares of rows, by halves."""
-        self._enter(0)
+        self._enter(2)
         all_values = (self.blocks, self.channels), (self.channels, 1)
         self._alu(AluOp.MUL, self.values, *all_values, self.values, (self.channels, 1))
+        self._reduce(AluOp.ADD, register)
+
+    def _reduce(self, op: AluOp, register: int) -> None:
+        """Combine the values of each row, by halves, and add the result to a register."""
         left = self.channels
         while left > 1:
             half = left // 2
             behind = self.values + left - half
             counts, steps = (self.blocks, half), (self.channels, 1)
-            self._alu(AluOp.ADD, self.values, counts, steps, behind, steps)
+            self._alu(op, self.values, counts, steps, behind, steps)
             left -= half
         self._alu(
             AluOp.ADD, self._at(register), (1, self.blocks), (0, 1), self.values, (0, self.channels)
         )
 
 
+class _Norm(_Rows):
+    """The operations of a norm."""
+
+    def _trace(self) -> Trace:
+        return Trace(lambda a: statistics(a, Trace.ROWS, self.channels, self.op.epsilon))
+
+    def _constants(self) -> None:
+        self.vectors = 2 if self.layout.kept else 1
+        self._load("constants", Memory.INP, 0, 0, (1, self.op.tiles(self.block)), 0)
+        if self.layout.kept:
+            for number, name in enumerate(("scale", "bias")):
+                self._load_vector(name, number * self.channels)
+
+    def _group(self) -> None:
+        self._load_rows()
+        self._statistics()
+        self._enter(2 + self.block)
+        operations = AluOp.ADD, AluOp.MUL, AluOp.SHR
+        for op, register in zip(operations, self.trace.registers, strict=True):
+            self._by_row(op, register)
+        self._by_channel(AluOp.MUL, "scale", 0)
+        self._post(1, self.op.shift, self.op.zero_point)
+        self._by_channel(AluOp.ADD, "bias", self.channels)
+
+    def _load_vector(self, name: str, place: int) -> None:
+        self._load(name, Memory.ACC, place, 0, (1, self.channels), 0)
+
+    def _by_channel(self, op: AluOp, name: str, place: int) -> None:
+        """Combine all values with the number of their channel."""
+        if not self.layout.kept:
+            place = 0
+            self._load_vector(name, place)
+        self._alu(op, self.values, (self.blocks, self.channels), (self.channels, 1), place, (0, 1))
+
+
+class _Below(_Rows):
+    """The operations of rows below their maximum."""
+
+    def _group(self) -> None:
+        self._load_rows()
+        self._enter(0)
+        self._reset(0)
+        self._reduce(AluOp.MAX, 0)
+        self._registers_alu(AluOp.MUL, 0, None, -1)
+        self._enter(0)
+        self._post(1, 0, 127)
+        self._by_row(AluOp.ADD, 0)
+
+
+class _Shares(_Rows):
+    """The operations of shares in the sums of columns."""
+
+    def _trace(self) -> Trace:
+        return Trace(lambda a: inverse_total(a, Trace.ROWS, Trace.LOW, self.channels))
+
+    def _constants(self) -> None:
+        self._load("constants", Memory.WGT, 0, 0, (1, 1), 0)
+
+    def _group(self) -> None:
+        size = self.blocks, self.channels
+        for name in ("data", "low"):
+            stride = self.strides[name]
+            place = stride.first + self.first * stride.block
+            self._load(name, Memory.INP, self._inputs(name), place, size, stride.block)
+        self._statistics()
+        inverse, shift = self.trace.registers
+        self._copy("data", overwrite=1)
+        whole = size, (self.channels, 1)
+        self._alu(AluOp.SHR, self.values, *whole, imm=-8)
+        self._copy("low")
+        self._alu(AluOp.ADD, self.values, *whole, imm=MIDDLE)
+        self._by_row(AluOp.MUL, inverse)
+        op = self.op
+        self._post(op.multiplier, op.shift, op.zero_point, (op.least, op.most))
+        self._by_row(AluOp.SHR, shift)
+
+    def _copy(self, name: str, **fields: int) -> None:
+        """Write a digit of all values to their accumulators, or add it."""
+        counts = {"iter_out": self.blocks, "iter_in": self.channels}
+        steps = {"dst_factor_out": self.channels, "src_factor_out": self.channels}
+        inner = {"dst_factor_in": 1, "src_factor_in": 1}
+        self._gemm([(self.values, self._inputs(name), 0)], **counts, **steps, **inner, **fields)
+
+    def _inputs(self, name: str) -> int:
+        """Return the first input of a digit."""
+        number = 2 * self.half + (name == "low")
+        first: int = number * self.layout.blocks * self.channels
+        return first
+
+    def _sums(self, register: int, *, low: bool) -> None:
+        steps = {"iter_in": self.blocks, "dst_factor_in": 1, "src_factor_in": self.channels}
+        at, first = self._at(register), self._inputs("low" if low else "data")
+        self._gemm([(at, first, 0)], iter_out=1, overwrite=1, **steps)
+        if self.channels > 1:
+            more = self.channels - 1
+            self._gemm([(at, first + 1, 0)], iter_out=more, src_factor_out=1, **steps)
+
+
 @dataclass(frozen=True)
 class _Step:
     """One operation of the definition, on values or registers by number.
 
-    Without `op` it is the sums of rows, or of their `squares`.
+    Without `op` it is the sums of rows, of their `squares`, or of their `low` digits.
     """
 
     result: int
@@ -307,6 +406,7 @@ class _Step:
     y: int | None = None
     imm: int | None = None
     squares: bool = False
+    low: bool = False
 
     @property
     def reads(self) -> list[int]:
@@ -338,11 +438,11 @@ class Trace:
         Those of the results.
     """
 
-    ROWS, SQUARES = Recorded(-1), Recorded(-2)
+    ROWS, SQUARES, LOW = Recorded(-1), Recorded(-2), Recorded(-3)
 
-    def __init__(self, count: int, epsilon: int) -> None:
+    def __init__(self, define: Callable[[Trace], Sequence[Recorded]]) -> None:
         self.steps: list[_Step] = []
-        results = [v.name for v in statistics(self, self.ROWS, count, epsilon)]
+        results = [value.name for value in define(self)]
         last = {name: n for n, step in enumerate(self.steps) for name in step.reads}
         last |= dict.fromkeys(results, len(self.steps))
         self._places: dict[int, int] = {}
@@ -394,4 +494,4 @@ class Trace:
 
     def total(self, x: Recorded) -> Recorded:
         """Record the sums of rows, or of their squares."""
-        return self._record(None, squares=x is self.SQUARES)
+        return self._record(None, squares=x is self.SQUARES, low=x is self.LOW)

@@ -33,7 +33,7 @@ from vtaops.network.lower_sums import (
     lower_requantize,
     lower_transposed_convolution,
 )
-from vtaops.network.matrices import lower_product, lower_row_norm
+from vtaops.network.matrices import lower_product, lower_row_norm, lower_row_softmax
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
@@ -518,6 +518,7 @@ _LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], N
     ops.Requantize: lower_requantize,
     ops.Reshape: lower_reshape,
     ops.RowNorm: lower_row_norm,
+    ops.RowSoftmax: lower_row_softmax,
     ops.Slice: lower_slice,
     ops.Transpose: lower_transpose,
     ops.TransposedConvolution: lower_transposed_convolution,

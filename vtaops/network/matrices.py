@@ -25,7 +25,7 @@ from vtaops.network.region import LoweredRegion
 from vtaops.network.storage import Held, held_matrices
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul
-from vtaops.ops.rows import NormalizeRows
+from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
 
 
 @dataclass(frozen=True)
@@ -238,54 +238,125 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
     NotOnVta
         If the device, or its accumulators, or the image of the rows do not suit it.
     """
-    (tensor,), (result,), target = node.inputs, node.outputs, region.target
-    channels = tensor.shape[-1]
-    storage = region.storages[tensor.name]
-    n, _, height, width = storage.image
+    (result,) = node.outputs
     norm = NormalizeRows(
-        rows=height * width,
-        channels=channels,
-        epsilon=op.epsilon,
-        shift=op.shift,
-        zero_point=op.zero_point,
+        **_extents(node, region), epsilon=op.epsilon, shift=op.shift, zero_point=op.zero_point
     )
-    _check_norm(norm, target)
-    if held_matrices(storage, (n, norm.rows, channels)) is not Held.ROWS_ARE_PIXELS:
-        raise NotOnVta("layout", f"{tensor.name} is stored as {storage}, whose pixels are no rows")
-    source = _aligned(node, tensor, region.places[tensor.name], 1, region)
-    _read_as_weights(source.memory, region.block)
-    rows = _group_lanes(norm.rows, 1, region.block)
-    columns = region.own(f"{node.name}:columns", (n, norm.rows, channels, 1), rows, result)
-    _read_as_weights(columns.memory, region.block)
-    lanes = _group_lanes(channels, 1, region.block)
-    place = region.own(result.name, (n, channels, height, width), lanes, result)
-    place.memory.fix()
+    source = _rows(node, norm, region)
+    columns = _columns(node, "columns", result, norm, region)
+    place = _of_rows(node, norm, region)
     weights = {"scale": op.weight, "bias": op.bias}
     vectors = {name: np.repeat(v[:, None], region.block, axis=1) for name, v in weights.items()}
+    n = source.memory.image[0]
     for number in range(n):
         uses: dict[str, Use] = {
             "data": _Blocks(source, number=number, count=n, weights=True, matrix=True),
             "res": _Image(columns, number=number),
         }
         region.append(node.name, norm, uses, constants=norm.constants(region.block), **vectors)
-        _turn(
-            node,
-            _Blocks(columns, number=number, count=n),
-            _Blocks(place, number=number, count=n),
-            region,
-            norm.rows,
-        )
+        _turn_back(node, columns, place, number, norm.rows, region)
     region.places[result.name] = place
 
 
-def _check_norm(norm: NormalizeRows, target: Target) -> None:
-    """Refuse a norm that the hardware cannot execute."""
+def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> None:
+    """Lower to differences to the maximum, a table, and shares in a sum, which are transposed back.
+
+    Raises
+    ------
+    NotOnVta
+        As `lower_row_norm`.
+    """
+    (result,), extents = node.outputs, _extents(node, region)
+    scale = uniform(op.requantization)
+    assert scale is not None
+    below = RowsBelowMaximum(**extents)
+    least, most = op.requantization.clip
+    fields = {name: scale[name] for name in ("multiplier", "shift", "zero_point")}
+    shares = ColumnShares(**extents, least=least, most=most, **fields)
+    if not region.target.tables:
+        raise NotOnVta("extension", f"{region.target.config.name} has no tables")
+    source = _rows(node, shares, region)
+    plain = replace(result, zero_point=0)
+    names = "high", "low", "shares"
+    high, low, parts = (_columns(node, name, plain, shares, region) for name in names)
+    place = _of_rows(node, shares, region)
+    place.memory.zeros = True
+    n, identity = source.memory.image[0], np.eye(region.block, dtype=np.int8)
+    for number in range(n):
+        data = _Blocks(source, number=number, count=n, weights=True, matrix=True)
+        digits = [_Image(digit, number=number) for digit in (high, low)]
+        uses: dict[str, Use]
+        for digit, table in zip(digits, op.tables, strict=True):
+            uses = {"data": data, "res": digit}
+            region.append(node.name, below, uses, constants=identity, table=table)
+        uses = {"data": digits[0], "low": digits[1], "res": _Image(parts, number=number)}
+        region.append(node.name, shares, uses, constants=identity[None])
+        _turn_back(node, parts, place, number, shares.rows, region)
+    region.places[result.name] = place
+
+
+def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
+    """Return the rows and channels of an image; raises NotOnVta if its pixels are no rows."""
+    (tensor,) = node.inputs
+    storage, channels = region.storages[tensor.name], tensor.shape[-1]
+    n, _, height, width = storage.image
+    if held_matrices(storage, (n, height * width, channels)) is not Held.ROWS_ARE_PIXELS:
+        raise NotOnVta("layout", f"{tensor.name} is stored as {storage}, whose pixels are no rows")
+    return {"rows": height * width, "channels": channels}
+
+
+def _rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
+    """Return the rows as weights; raises NotOnVta if the hardware cannot execute an operator."""
+    _check(op, region.target)
+    (tensor,) = node.inputs
+    source = _aligned(node, tensor, region.places[tensor.name], 1, region)
+    _read_as_weights(source.memory, region.block)
+    return source
+
+
+def _columns(
+    node: Node, name: str, like: Tensor, op: RowOperator, region: LoweredRegion
+) -> TensorPlace:
+    """Return a place for columns, which are read as weights to transpose them back."""
+    n = region.storages[node.inputs[0].name].image[0]
+    lanes = _group_lanes(op.rows, 1, region.block)
+    place = region.own(f"{node.name}:{name}", (n, op.rows, op.channels, 1), lanes, like)
+    _read_as_weights(place.memory, region.block)
+    return place
+
+
+def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
+    """Return a place for the result of a function of rows."""
+    (result,) = node.outputs
+    n, _, height, width = region.storages[node.inputs[0].name].image
+    lanes = _group_lanes(op.channels, 1, region.block)
+    place = region.own(result.name, (n, op.channels, height, width), lanes, result)
+    place.memory.fix()
+    return place
+
+
+def _turn_back(
+    node: Node,
+    columns: TensorPlace,
+    place: TensorPlace,
+    number: int,
+    rows: int,
+    region: LoweredRegion,
+) -> None:
+    """Transpose the columns of one image to rows."""
+    n = place.memory.image[0]
+    source, target = (_Blocks(p, number=number, count=n) for p in (columns, place))
+    _turn(node, source, target, region, rows)
+
+
+def _check(op: RowOperator, target: Target) -> None:
+    """Refuse a function of rows that the hardware cannot execute."""
     able, config = target.capabilities, target.config
-    missing = [f for f in sorted(norm.features, key=lambda f: f.value) if not able.has(f)]
+    missing = [f for f in sorted(op.features, key=lambda f: f.value) if not able.has(f)]
     if missing or not (target.stores_weights and config.has(Extension.OVERWRITE)):
         raise NotOnVta("extension", f"{config.name} cannot normalise rows")
     try:
-        RowLayout.of(norm, config)
+        RowLayout.of(op, config)
     except ScheduleError as error:
         raise NotOnVta("scratchpad", str(error)) from error
 

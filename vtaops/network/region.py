@@ -27,7 +27,7 @@ from vtaops.network.places import (
     Use,
     packed_lanes,
 )
-from vtaops.network.storage import Image, Storage, joins_pixels, storages
+from vtaops.network.storage import ROWS, Image, Storage, joins_pixels, storages
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Elementwise, Operator
 
@@ -227,7 +227,7 @@ class LoweredRegion:
                 maker, name = makers.get(tensor.name), tensor.name
                 stored = maker is not None and (
                     maker in joins
-                    or not (is_free(maker.op) or isinstance(maker.op, ops.Matmul | ops.RowNorm))
+                    or not (is_free(maker.op) or isinstance(maker.op, ops.Matmul | ROWS))
                 )
                 if not stored or name in taken:
                     name = _copy_name(node, position)

@@ -47,6 +47,9 @@ POINTWISE = (
 )
 
 
+ROWS = ops.RowNorm | ops.RowSoftmax
+"""Functions of rows: the last axis are the channels."""
+
 _VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice
 
 
@@ -300,7 +303,7 @@ def storages(graph: Graph) -> dict[str, Storage]:
 
 
 def _decided(graph: Graph) -> dict[str, Storage]:
-    pixels = any(isinstance(node.op, ops.Matmul | ops.RowNorm) for node in graph.nodes)
+    pixels = any(isinstance(node.op, ops.Matmul | ROWS) for node in graph.nodes)
     rows = as_tokens if pixels else as_rows
     wishes = _wishes(graph, rows)
     found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
@@ -370,7 +373,7 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
         return as_image(result) if storage == as_image(shape) else None
     if isinstance(op, POINTWISE):
         return storage if _has_channels(op, shape, storage) else None
-    if isinstance(op, ops.Dense | ops.RowNorm):
+    if isinstance(op, ops.Dense | ROWS):
         return _of_rows(op, shape, storage)
     if isinstance(op, ops.Concat | ops.Slice):
         return _resized(storage, shape, result, op.axis % len(result))
@@ -389,7 +392,7 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
         return as_image(shape)
     if isinstance(op, POINTWISE):
         return wanted if _has_channels(op, shape, wanted) else _by_axis_1(shape)
-    if isinstance(op, ops.Dense | ops.RowNorm):
+    if isinstance(op, ops.Dense | ROWS):
         if wanted is not None and wanted.ends_in(result[-1]):
             return wanted.with_channels(shape[-1], last=True)
         return rows(shape)
@@ -423,10 +426,11 @@ def _by_channel(op: GraphOperator) -> bool:
     return isinstance(op, ops.Requantize) and op.requantization.channels > 1
 
 
-def _of_rows(op: ops.Dense | ops.RowNorm, shape: Shape, storage: Storage) -> Storage | None:
+def _of_rows(op: GraphOperator, shape: Shape, storage: Storage) -> Storage | None:
     """Return the storage of a function of rows; None if it cannot read its input so."""
-    if isinstance(op, ops.RowNorm):
+    if isinstance(op, ROWS):
         return storage if storage.ends_in(shape[-1]) else None
+    assert isinstance(op, ops.Dense)
     outputs, inputs = op.weight.shape
     if storage.ends_in(inputs):
         return storage.with_channels(outputs, last=True)
@@ -482,9 +486,7 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
     if _reads_images(node):
         return _exactly(as_image(shape))
     moves = isinstance(node.op, _VIEWS)
-    if not isinstance(node.op, POINTWISE | ops.Dense | ops.RowNorm | _VIEWS) or (
-        moves and beyond is None
-    ):
+    if not isinstance(node.op, POINTWISE | ops.Dense | ROWS | _VIEWS) or (moves and beyond is None):
         return None
     direct = not isinstance(node.op, ops.Reshape | ops.Transpose)
     if isinstance(node.op, POINTWISE):

@@ -81,3 +81,78 @@ class NormalizeRows(Operator):
         ones[1, (self.channels - 1) % block + 1 :] = 0
         identities = [factor * np.eye(block, dtype=np.int8) for factor in FACTORS]
         return np.concatenate([ones, *identities])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RowsBelowMaximum(Operator):
+    """``data - maximum of its row + 127``, transposed: what a table of exponentials maps.
+
+    Parameters
+    ----------
+    rows, channels : int
+        ``data`` is (rows, channels), the result (1, rows, channels, 1): rows are channels of it.
+    """
+
+    rows: int
+    channels: int
+
+    @property
+    def summary(self) -> str:
+        return f"rows_below_maximum {self.rows}x{self.channels}"
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        block = config.block_in
+        weights = Layout(f"BOI{config.block_out}o{block}i")
+        result = (1, self.rows, self.channels, 1)
+        return (
+            Buffer("data", Role.INPUT, (1, self.rows, self.channels), "int8", weights),
+            Buffer("constants", Role.PARAMETER, (block, block), "int8", matrix_layout(config)),
+            Buffer("res", Role.OUTPUT, result, "int8", data_layout(config)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ColumnShares(Operator):
+    """Columns of exponentials of two digits as shares in the sums of the columns.
+
+    Parameters
+    ----------
+    rows, channels : int
+        ``data``, the first digits, ``low``, the second ones, and the result are (1, rows, channels,
+        1).
+    multiplier, shift, zero_point : int
+        Of 2**22 times the shares.
+    least, most : int
+        Bounds of the result.
+    """
+
+    rows: int
+    channels: int
+    multiplier: int
+    shift: int
+    zero_point: int = 0
+    least: int = -128
+    most: int = 127
+
+    @property
+    def summary(self) -> str:
+        return f"column_shares {self.rows}x{self.channels}"
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return frozenset({Feature.MUL, Feature.TENSOR_SHIFT, Feature.LONG_SHIFT})
+
+    def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
+        block, layout = config.block_in, data_layout(config)
+        shape = (1, self.rows, self.channels, 1)
+        weights = Layout(f"BOI{config.block_out}o{block}i")
+        return (
+            Buffer("data", Role.INPUT, shape, "int8", layout),
+            Buffer("low", Role.INPUT, shape, "int8", layout),
+            Buffer("constants", Role.PARAMETER, (1, block, block), "int8", weights),
+            Buffer("res", Role.OUTPUT, shape, "int8", layout),
+        )
+
+
+RowOperator = NormalizeRows | RowsBelowMaximum | ColumnShares
+"""Operators whose operations are written out, without a tiling."""

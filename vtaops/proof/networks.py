@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.row_norm import shares
 from vtaops.base.window import Window
 from vtaops.graph import Node, Requantization, Tensor
 from vtaops.graph import operators as ops
@@ -146,6 +147,18 @@ def _row_norm(op: ops.RowNorm, given: Inputs) -> Terms:
     fields = given.fields
     sums = normalized(_Arithmetic(fields), given.terms[0], op)
     return fields.byte(fields.requantized(sums, 1, op.shift, op.zero_point, (-128, 127)))
+
+
+@_meaning.register
+def _row_softmax(op: ops.RowSoftmax, given: Inputs) -> Terms:
+    fields, x = given.fields, given.terms[0]
+    columns = [x.moved(lambda part, at=at: part[..., at : at + 1]) for at in range(x.shape[-1])]
+    most = fields.extremum_of(columns, 1)
+    below = fields.sum(x, fields.times(most, -1))
+    index = fields.byte(fields.requantized(below, 1, 0, 127, (-128, 127)))
+    high, low = (fields.mapped(index, table) for table in op.tables)
+    sums = shares(_Arithmetic(fields), high, low, x.shape[-1])
+    return given.requantized(op.requantization, sums)
 
 
 class _Arithmetic:

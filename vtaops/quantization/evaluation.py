@@ -84,9 +84,9 @@ class JudgedSample:
 
     @property
     def badness(self) -> tuple[float, ...]:
-        """What samples are ordered by: wrong where float is right, apart from float, noise."""
+        """What orders samples: wrong where float is right, apart from float, wrong, noise."""
         right, wanted, alike = (self.shares.get(name, 1.0) for name in PAIRS)
-        return wanted - right, 1 - alike, -(self.sqnr_db or 0.0)
+        return max(wanted - right, 0.0), 1 - alike, 1 - right, -(self.sqnr_db or 0.0)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ FEWEST = 16
 
 _COMPUTES = (
     *(ops.Requantized, ops.LookupTable, ops.Host, ops.FloatOperator, ops.FixedSoftmax),
-    ops.RowNorm,
+    *(ops.RowNorm, ops.RowSoftmax),
 )
 """Operators that compute new values; all others move values that lie on one grid."""
 
@@ -94,7 +94,7 @@ class _Search:
         for group in self._groups_of(graph.outputs):
             group.is_output = True
         self.functions = self._of_kind(ops.Host)
-        self.exact = self._of_kind(ops.FloatOperator)
+        self.exact = self._of_kind(ops.FloatOperator) | self._behind_masks()
         self.joined: set[str] = set()
 
     @property
@@ -124,6 +124,16 @@ class _Search:
 
     def _of_kind(self, kind: type[ops.GraphOperator]) -> set[str]:
         return {node.name for node in self.computing if isinstance(node.op, kind)}
+
+    def _behind_masks(self) -> set[str]:
+        """Return functions of rows of sums that round an operand to few steps: better in floats."""
+        rows = (n for n in self.computing if isinstance(n.op, ops.RowNorm | ops.RowSoftmax))
+        return {
+            node.name
+            for node in rows
+            for group in self._groups_of(node.inputs)
+            if any(map(_drowns, group.writers))
+        }
 
     def _groups_of(self, tensors: Iterable[Tensor]) -> list[_Group]:
         return [self.groups[self.roots[tensor.name]] for tensor in tensors]

@@ -21,7 +21,7 @@ from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import SeparateMaxima
-from vtaops.ops.rows import NormalizeRows
+from vtaops.ops.rows import ColumnShares, NormalizeRows, RowsBelowMaximum
 from vtaops.schedule.tiling import Taps, Tiling
 
 Count = Any
@@ -362,8 +362,10 @@ def _(op: ops.BatchMatmul, config: HardwareConfig) -> BlockedShape:
     )
 
 
-@blocked_shape.register
-def _(op: NormalizeRows, config: HardwareConfig) -> BlockedShape:
+@blocked_shape.register(NormalizeRows)
+@blocked_shape.register(RowsBelowMaximum)
+@blocked_shape.register(ColumnShares)
+def _(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(rows=_line(1), alu_passes=0)  # its operations have no tiling
 
 

@@ -40,7 +40,7 @@ def add_node(node: Node, values: Values) -> None:
 @singledispatch
 def _add(op: GraphOperator, node: Node, values: Values) -> None:
     reason = getattr(op, "reason", "")
-    if isinstance(op, operators.RowNorm):
+    if isinstance(op, operators.RowNorm | operators.RowSoftmax):
         raise UnsupportedError(f"{node.name} ({op.kind}) has no C code: VTA alone computes it")
     raise UnsupportedError(
         f"{node.name} ({op.kind}) has no C code: it is a float function that ONNX Runtime computes"
