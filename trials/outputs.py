@@ -81,6 +81,9 @@ READ = {
 }
 """Files that commands read."""
 
+STORES = ("new.db", "store.db-")
+"""How the names of a store begin that a command makes, and of the journals beside one."""
+
 PRECIOUS = b"precious"
 
 Snapshot = dict[str, tuple[object, ...]]
@@ -212,8 +215,9 @@ def _pipe(scene: Scene) -> None:
 
 def _socket(scene: Scene) -> None:
     with socket.socket(socket.AF_UNIX) as made:
-        os.chdir(scene.folder)  # names of sockets are short
-        made.bind(scene.path.name)
+        place = os.open(scene.folder, os.O_PATH)  # names of sockets are short
+        made.bind(f"/proc/self/fd/{place}/{scene.path.name}")
+        os.close(place)
 
 
 def _full(scene: Scene) -> None:
@@ -411,7 +415,7 @@ def faults(
     folders = {str(folder) for name in named for folder in Path(name).parents}
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
-        if old == new or (not old and name in folders) or name.startswith("new.db"):
+        if old == new or (not old and name in folders) or name.startswith(STORES):
             continue
         if name not in named:
             yield f"{name!r}, which was not named, was {old} and is {new}"
@@ -466,10 +470,13 @@ def attempt(line: str, situation: str, *more: str) -> list[str]:
         if scene.inputs and "input" in situation:
             can = False
         elif "its name" in situation:
-            can = bool(more)
+            can = bool(more) or not FOLDERS[line]  # it keeps what is there
+            can = None if can and "link" in situation else can  # a link in place of a folder
         elif line in GROWING and situation in ("file", "link", "secret file", "program"):
             can = False
         before, named = _seen(scene.folder), _named(scene)
+        if is_folder and not FOLDERS[line]:
+            named -= before.keys()
         code, text = run([*words, str(scene.path), *more], scene)
         wrong = [*faults(before, _seen(scene.folder), code, text, named)]
         if can is not None and (code == 0) != can:

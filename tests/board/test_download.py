@@ -56,6 +56,29 @@ class Handler(BaseHTTPRequestHandler):
         self.serve_file(CONTENT[:1000], len(CONTENT))
         self.server.stopping.wait()
 
+    def drip(self, begin, piece):
+        self.wfile.write(begin)
+        while not self.server.stopping.wait(0.02):
+            self.wfile.write(piece)
+
+    def serve_dripping_status(self):
+        self.drip(b"", b"H")
+
+    def serve_dripping_header(self):
+        self.drip(b"HTTP/1.1 200 OK\r\nX: ", b"a")
+
+    def serve_dripping_answers(self):
+        self.drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def serve_dripping_length(self):
+        self.drip(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0")
+
+    def serve_to_dripping(self):
+        self.serve_moved("/dripping_header")
+
+    def serve_nowhere(self):
+        self.serve_moved("http://[::1")
+
     def serve_moved(self, where="/file"):
         self.send_response(302)
         self.send_header("Location", where)
@@ -160,6 +183,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(site, tmp_path):
         ("secured", "https://127.0.0.1:1/file is not allowed: only http is used"),
         ("circle", "the server answers 302 .*redirect"),
         ("malformed", "the download broke after 0 bytes"),
+        ("nowhere", "the download broke after 0 bytes .*Invalid IPv6"),
     ],
 )
 def test_what_servers_may_do(site, tmp_path, name, message):
@@ -173,7 +197,11 @@ def test_a_file_that_says_it_is_too_large_is_not_read(site, tmp_path):
         catalogue(tmp_path, known).fetch("own", schemes=LOOPBACK)
 
 
-@pytest.mark.parametrize("name", ["stalled", "dripping"])
+SLOW = ("stalled", "dripping", "to_dripping")
+DRIPPING = ("dripping_status", "dripping_header", "dripping_answers", "dripping_length")
+
+
+@pytest.mark.parametrize("name", [*SLOW, *DRIPPING])
 def test_a_slow_server_is_a_timeout(site, tmp_path, name):
     with refused(tmp_path, "timed out after"):
         download(

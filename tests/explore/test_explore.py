@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from vtaops.explore.accesses import count_accesses
 from vtaops.explore.area import area_by_block
 from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 from vtaops.explore.tables import evaluation_rows
+from vtaops.explore.tilings import TilingQuery
 from vtaops.machine.config import Extension
 from vtaops.report.files import table_bytes
 from vtaops.schedule import default_tiling
@@ -317,6 +319,40 @@ class _Losing(InThisProcess):
             future = type(future)()
             future.set_exception(BrokenProcessPool("a worker died"))
         return future
+
+
+class Answering(Executor):
+    """Workers of another program, which answer everything with one thing."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        future.set_result(self.answer)
+        return future
+
+
+@pytest.mark.parametrize(
+    "answer", [None, 5, [], [None], ["x"], [{}], [{}, {}], [{"tiling": "<script>", "cycles": -1}]]
+)
+def test_what_workers_answer_is_read_before_it_is_stored(answer):
+    store = ResultStore(":memory:")
+    query = TilingQuery(Gemm(m=2, n=16, k=16), Design(HardwareConfig.load("tiny")))
+    with Engine(store, Answering(answer)) as engine, pytest.raises(StoreError):
+        engine.tilings([query])
+    assert store.count() == {}
+
+
+def test_who_reads_a_store_leaves_it_as_it_is(tmp_path):
+    path = tmp_path / "results.db"
+    query = TilingQuery(Gemm(m=2, n=16, k=16), Design(HardwareConfig.load("tiny")))
+    with ResultStore(path) as store, Engine(store) as engine:
+        engine.tilings([query])
+    before = path.read_bytes()
+    with ResultStore(path) as store:
+        assert list(store.records())
+    assert path.read_bytes() == before
 
 
 def test_lost_workers_are_replaced():

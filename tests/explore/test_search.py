@@ -43,6 +43,15 @@ def reached(points):
     return sorted((p.cycles, p.design.sram_nbytes) for p in points)
 
 
+@pytest.mark.parametrize("content", [b"precious", b"[]\n", b'{"a": 1}\n', b"[" * 100_000, b"\xff"])
+def test_a_journal_that_is_something_else_is_refused_and_stays(tmp_path, content):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"cannot use the journal .*notes\.txt"):
+        search(SPACE, NETWORK, Engine(), trials=2, journal=path)
+    assert path.read_bytes() == content
+
+
 def test_nsga_finds_the_front_of_an_enumeration_and_resumes(tmp_path):
     pytest.importorskip("optuna", reason="the search over hardware needs Optuna")
     designs, _ = SPACE.designs()

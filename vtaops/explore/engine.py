@@ -18,9 +18,9 @@ from concurrent.futures import (
     as_completed,
 )
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from vtaops.base.errors import DeviceError, raising
+from vtaops.base.errors import DeviceError, StoreError, raising
 from vtaops.base.optional import optional
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.heap import keep_freed_memory
@@ -99,6 +99,8 @@ def dask_executor(client: Client | str) -> Executor:
     return executor
 
 
+R = TypeVar("R")
+
 Task = TilingCandidate | TilingQuery
 """What a record of the store is about; tasks that share work are computed together."""
 
@@ -137,13 +139,15 @@ class Engine:
 
     def tilings(self, queries: Iterable[TilingQuery]) -> dict[str, EstimatedTiling]:
         """Return the best tiling of each query by the estimate, by its key."""
-        found = self._resolve("estimate tilings", queries, _estimates, _ESTIMATED_TOGETHER)
-        return {key: EstimatedTiling.of(record) for key, record in found.items()}
+        return self._resolve(
+            "estimate tilings", queries, _estimates, _ESTIMATED_TOGETHER, EstimatedTiling.of
+        )
 
     def evaluations(self, candidates: Iterable[TilingCandidate]) -> dict[str, Evaluation]:
         """Return the evaluation of each candidate, by its key."""
-        found = self._resolve("time programs", candidates, _evaluations, _TIMED_TOGETHER)
-        return {key: Evaluation.of(record) for key, record in found.items()}
+        return self._resolve(
+            "time programs", candidates, _evaluations, _TIMED_TOGETHER, Evaluation.of
+        )
 
     # ------------------------------------------------------------------- details
 
@@ -153,21 +157,22 @@ class Engine:
         tasks: Iterable[Task],
         job: Callable[[list[Any]], list[Record]],
         together: range,
-    ) -> dict[str, Record]:
-        """Return the record of each task, from the store or from a worker."""
+        read: Callable[[Record], R],
+    ) -> dict[str, R]:
+        """Return the result of each task, from the store or from a worker."""
         ordered = sorted(tasks, key=lambda task: repr(task.shares))
         wanted: dict[str, Task] = {task.key: task for task in ordered}
-        known = self.store.get(wanted)
+        known = {key: read(record) for key, record in self.store.get(wanted).items()}
         losses = 0
         self._tell(work, len(known), len(wanted))
         while todo := [task for key, task in wanted.items() if key not in known]:
             try:
                 for part, records in self._computed(todo, job, together):
+                    known |= _answers(part, records, read)
                     self.store.put(
                         model_version(),
                         {t.key: (t.kind, t.data, r) for t, r in zip(part, records, strict=True)},
                     )
-                    known |= {task.key: r for task, r in zip(part, records, strict=True)}
                     losses = 0
                     self._tell(work, len(known), len(wanted))
             except (BrokenExecutor, CancelledError) as error:
@@ -212,6 +217,20 @@ class Engine:
 
 _ESTIMATED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
 """Minimum (if available) and exclusive maximum number of tasks per part."""
+
+
+def _answers(part: list[Task], records: Any, read: Callable[[Record], R]) -> dict[str, R]:
+    """Read what a worker answers, by the keys of its tasks, before it is stored.
+
+    Raises
+    ------
+    StoreError
+        If it does not answer these tasks.
+    """
+    if not isinstance(records, list) or len(records) != len(part):
+        told = f"{len(part)} tasks with {str(records)[:40]!r}"
+        raise StoreError(f"a worker answers {told}; does it have this vtaops?")
+    return {task.key: read(record) for task, record in zip(part, records, strict=True)}
 
 
 def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:

@@ -7,11 +7,13 @@ front are never compiled. With a journal, a stopped search resumes.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vtaops.base.errors import ConfigError, StoreError, raising
+from vtaops.base.files import DOCUMENT, open_file
 from vtaops.base.optional import optional
 from vtaops.explore.design import Design, Space
 from vtaops.explore.engine import Engine
@@ -127,7 +129,9 @@ def _study(
     storage = None
     if journal is not None:
         journals = optuna.storages.journal
-        with raising(StoreError, f"cannot use the journal {str(journal)!r}", OSError, ValueError):
+        wrong = OSError, ValueError, RecursionError
+        with raising(StoreError, f"cannot use the journal {str(journal)!r}", *wrong):
+            _check_journal(journal)
             storage = optuna.storages.JournalStorage(journals.JournalFileBackend(str(journal)))
     study = optuna.create_study(
         study_name="vtaops " + " ".join(objectives),
@@ -139,6 +143,21 @@ def _study(
     for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):
         study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
     return study
+
+
+def _check_journal(path: Path) -> None:
+    """Check that a file is a journal of Optuna, which appends to whatever it gets.
+
+    Raises
+    ------
+    OSError, ValueError
+        If it is there and is none.
+    """
+    if path.exists() and path.stat().st_size:
+        with open_file(path) as file:
+            first = json.loads(file.readline(DOCUMENT))
+        if not isinstance(first, dict) or "op_code" not in first:
+            raise ValueError("it is the file of something else; name another one")
 
 
 def _outcome(states: Any, timed: Timed, design: Design | None) -> dict[str, Any]:

@@ -69,8 +69,10 @@ class ResultStore:
                 f"{identity:#x}, schema {schema}; not {_APPLICATION_ID:#x}, {_SCHEMA_VERSION}); "
                 "give another file, or remove it"
             )
-        self._database.execute("PRAGMA journal_mode = WAL")
         self._database.execute("PRAGMA synchronous = NORMAL")
+        if tables:  # who only reads a store leaves it as it is
+            return
+        self._database.execute("PRAGMA journal_mode = WAL")
         with self._transaction() as database:
             database.execute(_SCHEMA)
             database.execute(f"PRAGMA application_id = {_APPLICATION_ID}")

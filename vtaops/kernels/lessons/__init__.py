@@ -7,6 +7,7 @@ counts their resource use and derives the minimum time on a named card.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vtaops.base.errors import UnsupportedError
+from vtaops.base.errors import UnsupportedError, VTAError, raising
+from vtaops.base.files import reason_of, write_file
 from vtaops.kernels import cuda, ops
 from vtaops.kernels.build import compile_schedule
 from vtaops.kernels.cpu.peaks import measured_peaks
@@ -354,8 +356,11 @@ def _plot(path: Path, title: str) -> Iterator[Any]:
     axes.grid(axis="y", linewidth=0.3)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside right upper", fontsize="small")
-    figure.savefig(path)
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:].lower())
     pyplot.close(figure)
+    with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
+        write_file(path, content.getvalue())
 
 
 def lesson_plot(
