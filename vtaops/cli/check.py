@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,12 @@ from vtaops.base import errors
 from vtaops.base.files import read_file
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.base import Operator
-from vtaops.program import Program
+from vtaops.program import Buffer, Program
 from vtaops.program.confined import Submission, run_exercise
 from vtaops.program.timing import WAITS
+
+if TYPE_CHECKING:
+    from vtaops.explore.judge import KernelTask, Verdict
 
 RULES = {
     "race": "the first of the two must push a token that the other one pops, directly or through "
@@ -90,10 +93,6 @@ def judged(
     seconds : float
         The time limit of the exercise, and that of the judgement.
     """
-    import vtaops.ops.reference
-    import vtaops.proof.tasks
-    import vtaops.schedule.candidates  # noqa: F401  before the exercise runs
-
     try:
         text = _source(exercise)
         asked = _asked(text if against is None else _source(against), against or exercise)
@@ -158,7 +157,8 @@ def _unsafe(text: str) -> Finding:
 
 def _judgement(program: Program, asked: _Asked) -> Iterator[Finding]:
     """Yield the findings about a program."""
-    from vtaops.proof import prove
+    from vtaops.explore.judge import Judge, KernelTask
+    from vtaops.proof.counterexamples import TRIES, Examples
 
     task, limits, config = asked
     own = replace(program.config, extensions=config.extensions)
@@ -166,19 +166,30 @@ def _judgement(program: Program, asked: _Asked) -> Iterator[Finding]:
         told = f"{config.name} is asked for, with its extensions unless LIMITS has 'extensions'"
         yield Finding("hardware", f"another configuration, {program.config.name}", told)
         return
-    try:
-        proof = prove(program, against=task)
-    except errors.VerificationError as error:
-        yield _unsafe(str(error))
-    except errors.NotEquivalent as error:
-        yield Finding("right", f"{error}", _told_apart(program, task, error))
-    except errors.VTAError as error:
-        yield Finding("builds", type(error).__name__, str(error))
+    kernel = KernelTask("the exercise", program.config, task)
+    verdict = Judge(kernel)(program)
+    if verdict.failed == "parsed":
+        yield Finding("builds", "no program of the task", verdict.reason)
+    elif verdict.failed == "verified":
+        yield _unsafe(verdict.reason)
+    elif verdict.failed:
+        answer = f"it does not compute what it declares: {verdict.reason}"
+        yield Finding("right", answer, _told_apart(kernel, program, verdict.counterexample))
+    elif repacked := _repacked(kernel, program):
+        answer = f"its {repacked.name} is packed into DRAM in another way than that of the task"
+        small_first = 2, *range(TRIES)
+        shown = Examples(kernel.obligation(kernel.compiled), 0).difference(program, small_first)
+        yield Finding("right", answer, _told_apart(kernel, program, shown.arrays if shown else {}))
     else:
         yield Finding("safe", "no race, no deadlock, no access out of bounds")
-        missing = proof.unproven or (() if proof.claims else ("nothing is proven",))
-        yield Finding("right", "; ".join(proof.claims) or "unknown", "; ".join(missing))
-        yield from _within(program, task, limits)
+        yield Finding("right", f"{type(task).__name__}: {verdict.reason}")
+        yield from _within(program, limits, verdict)
+
+
+def _repacked(kernel: KernelTask, program: Program) -> Buffer | None:
+    """Return an argument that is that of the task, but lies in DRAM in another way."""
+    pairs = zip(program.arguments, kernel.compiled.arguments, strict=True)
+    return next((b for b, own in pairs if b.shape == own.shape and b.layout != own.layout), None)
 
 
 def _source(exercise: Path) -> str:
@@ -238,20 +249,18 @@ def _literal(name: str, node: ast.expr) -> Any:
         return ast.literal_eval(node)
 
 
-def _told_apart(program: Program, task: Any, error: errors.NotEquivalent) -> str:
+def _told_apart(kernel: KernelTask, program: Program, given: Mapping[str, Any]) -> str:
     """Explain what a refuted program computes instead, using its counterexample."""
+    from vtaops.explore.judge.answers import imposed
     from vtaops.ops.reference import evaluate
-    from vtaops.proof.tasks import read_as
 
-    if error.counterexample is None:
+    task, arrays = kernel.definition, [*given.values()]
+    if not arrays or not isinstance(task, Operator):
         return "Its terms differ from those of the definition"
-    given = error.counterexample.values()
-    *inputs, output = [
-        b for b in task.buffers(program.config) if b.name in {*error.counterexample, error.result}
-    ]
-    pairs = zip(program.arguments, inputs, given, strict=False)  # the result is an argument too
-    result = np.asarray(program.run("fsim", *(read_as(own, b, array) for own, b, array in pairs)))
-    found, wanted = read_as(output, program.outputs[0], result), evaluate(task, list(given))
+    shapes = [[b.shape for b in p.arguments] for p in (program, kernel.compiled)]
+    own = program if shapes[0] == shapes[1] else imposed(kernel, program)
+    found = np.asarray(own.run("fsim", *arrays))
+    wanted = evaluate(task, arrays)
     wrong = np.argwhere(found != wanted)
     at = tuple(wrong[0].tolist())
     text = (
@@ -259,7 +268,7 @@ def _told_apart(program: Program, task: Any, error: errors.NotEquivalent) -> str
         f"{list(at)}, is {found[at]} and should be {wanted[at]}"
     )
     for changed in _variants(task):
-        if np.array_equal(found, evaluate(replace(task, **changed), list(given))):
+        if np.array_equal(found, evaluate(replace(task, **changed), arrays)):
             instead = " and ".join(
                 f"{name}={value!r} instead of {getattr(task, name)!r}"
                 for name, value in changed.items()
@@ -280,19 +289,17 @@ def _variants(task: Any) -> Iterator[Mapping[str, Any]]:
     yield from sorted(filter(None, changes), key=len)
 
 
-def _within(program: Program, task: Any, limits: Mapping[str, int]) -> Iterator[Finding]:
+def _within(program: Program, limits: Mapping[str, int], verdict: Verdict) -> Iterator[Finding]:
     """Yield figures with their limits, and cycles also with the lower bound."""
-    from vtaops.schedule.candidates import TilingList
-
     counted = {"instructions": len(program), "extensions": len(program.config.extensions)}
-    figures = {**program.stats().as_dict(), **counted, "cycles": program.cycles()}
+    figures = {**program.stats().as_dict(), **counted, "cycles": verdict.cycles}
     if unknown := limits.keys() - figures:
         known = ", ".join(figures)
         raise errors.ProgramError(f"LIMITS has {', '.join(unknown)}; there are {known}")
     for name, limit in limits.items():
         value, more = figures[name], ""
         if name == "cycles":
-            least = TilingList(task, program.config).least_cycles(program.config)
+            least = verdict.bound
             more = f"; {value / least:.2f} times the bound, {least:,}, of the array and the port"
         advice = _slow(program) if more else TOO_MUCH.get(name, f"use fewer {name}")
         yield Finding(name, f"{value:,}, at most {limit:,}{more}", advice if value > limit else "")

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import re
 from ast import literal_eval
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,7 +24,7 @@ from vtaops.machine import views
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, Unit
 from vtaops.machine.layout import Layout
-from vtaops.machine.text import Words, parse
+from vtaops.machine.text import Parsed, Words, parse
 from vtaops.program.disassembly import COLUMNS
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, OperatorRecord, Program, Role
 
@@ -68,14 +69,20 @@ def assemble(
     known = _agreed("buffers", declared, None if buffers is None else tuple(buffers))
     table, labels = _micro_ops(parts.get("micro-ops", []))
     names = {buffer.name: number for number, buffer in enumerate(known)}
+    known_labels = tuple(labels.items())
     instructions, relocations = [], []
     encoding = Encoding.of(hardware)
     for number, line in parts.get("instructions", []):
         cut = _NUMBERED.match(line)
-        words = Words(" " * cut.end() + line[cut.end() :] if cut else line, number, labels)
-        if not words.rest:
+        begin = cut.end() if cut else 0
+        text = line[begin:].strip()
+        if not text or text.startswith(";"):
             continue
-        instruction, buffer = parse(words)
+        words = partial(Words, " " * begin + line[begin:], number, labels)
+        try:
+            instruction, buffer = _parsed(text, known_labels)
+        except ProgramError:
+            instruction, buffer = parse(words())  # names line and column
         instructions.append(instruction)
         relocations.append(_relocation(words, buffer, names))
     return Program(
@@ -86,6 +93,12 @@ def assemble(
         buffers=known,
         **records,
     )
+
+
+@lru_cache(maxsize=1 << 15)
+def _parsed(text: str, labels: tuple[tuple[str, range], ...]) -> Parsed:
+    """Return the instruction of a line: most lines of most texts were read before."""
+    return parse(Words(text, 0, dict(labels)))
 
 
 def _parts(text: str) -> dict[str, Lines]:
@@ -127,13 +140,14 @@ def _encoded(encoding: Encoding, instructions: list[Instruction], lines: Lines) 
         raise
 
 
-def _relocation(words: Words, buffer: str, names: dict[str, int]) -> int:
+def _relocation(line: Callable[[], Words], buffer: str, names: dict[str, int]) -> int:
     if not buffer:
         return NO_BUFFER
     if buffer == "micro-ops":
         return MICRO_OPS
     name = _unquoted(buffer)
     if name not in names:
+        words = line()
         words.back_to(buffer)
         words.fail(f"there is no buffer {name!r}; there are {', '.join(names) or 'none'}")
     return names[name]

@@ -144,5 +144,5 @@ def _places(task: KernelTask, program: Program) -> list[int]:
     return [known[buffer] for buffer in program.buffers]
 
 
-def _image(buffer: Buffer) -> tuple[Role, str, int]:
-    return buffer.role, buffer.dtype, buffer.nbytes
+def _image(buffer: Buffer) -> tuple[bool, str, int]:
+    return buffer.role is Role.OUTPUT, buffer.dtype, buffer.nbytes
