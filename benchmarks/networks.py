@@ -160,13 +160,11 @@ def drawn(tensor: Any, rng: np.random.Generator) -> Any:
 
 def of_onnx(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subject:
     """Return a float ONNX network, quantised on four images, which it is compared on."""
-    from vtaops import quantize
     from vtaops.graph.probe import Probe
 
     full = f"light_{name}" if name in examples.LIGHT else name
     model, data = examples.network(full, count=4)
-    ways: Any = way
-    quantized = by_onnxruntime(model, data) if way == "ort" else quantize(model, data, scales=ways)
+    quantized = by_onnxruntime(model, data) if way == "ort" else rounded(model, data, way)
     clock("quantize")
     softmax = [node for node in model.graph.node if node.op_type == "Softmax"]
     output = model.graph.output[0].name
@@ -187,14 +185,11 @@ def of_torch(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subje
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from vtaops import quantize
-
     module, images = built(name)
     with torch.no_grad(), FlopCounterMode(display=False) as flops:
         exact = module(torch.from_numpy(images[4:])).numpy()
     clock("float")
-    ways: Any = way
-    quantized = quantize(module, images[:4], scales=ways)
+    quantized = rounded(module, images[:4], way)
     clock("quantize")
     graph = import_model(quantized)
     clock("import")
@@ -239,6 +234,13 @@ def built(name: str) -> tuple[Any, Any]:
     with torch.no_grad():
         module(torch.from_numpy(images))
     return module.eval(), images
+
+
+def rounded(model: Any, data: Any, scales: Any) -> Any:
+    """Return a model with all products in integers, whatever its random weights leave of it."""
+    from vtaops import quantize
+
+    return quantize(model, data, scales=scales, equalization=False, float_nodes=())
 
 
 def by_onnxruntime(model: Any, data: dict[str, Any]) -> Any:

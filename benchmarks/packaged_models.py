@@ -587,7 +587,10 @@ def measure(case: Case, folder: Path) -> dict[str, Any]:
     seeds = range(CALIBRATION + JUDGED)
     samples = case.samples(seeds, case, folder)
     kept, judged = samples[:CALIBRATION], samples[CALIBRATION:]
-    model = case.model(folder, samples)
+    try:
+        model = case.model(folder, samples)
+    except VTAError as error:
+        return {"refused": f"{type(error).__name__}: {error}", "onnxruntime": {}}
     exact = [*map(Probe(model).run, judged)]
     found: dict[str, Any] = {}
     start = time.process_time()

@@ -328,6 +328,19 @@ def accuracy() -> str:
     return table(("network", "computed", "accuracy", "agreement", "cycles"), rows, 2)
 
 
+def packaged_models() -> str:
+    """Return what the files that packages carry keep in int8."""
+    rows = []
+    for name, row in results("packaged_models").items():
+        theirs = row["onnxruntime"]
+        texts = [name, row.get("task", row.get("refused")), theirs.get("task", "an error")]
+        share = f"{row['on_vta']} of {row['operators']}" if "on_vta" in row else ""
+        figures = [row.get(key, "") for key in ("launches", "cycles", "db")]
+        rows.append([*texts, share, *figures, theirs.get("db", "")])
+    heads = ("file", "task", "task, ONNX Runtime's int8", "on VTA", "launches", "cycles", "dB")
+    return table((*heads, "dB, ONNX Runtime"), rows, 3)
+
+
 def models_as_c() -> str:
     """Return what models exported as C take."""
     rows = []
@@ -377,6 +390,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mlperf tiny drams": drams,
     "inexact": inexact,
     "accuracy": accuracy,
+    "packaged models": packaged_models,
     "models as C": models_as_c,
     "joined extensions": joined_extensions,
     "extension savings": extension_savings,

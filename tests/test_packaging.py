@@ -48,6 +48,10 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_an_extra_is_installed_by_its_packages(extra):
     """Each has its own name: an index may call anything vtaops, and has nothing of ours."""
+    if f'extra == "{extra}"' not in str(requires("vtaops")):
+        pytest.skip(
+            f"this clone was installed before there was an extra {extra!r}: install it anew"
+        )
     command = install_command(extra)
     here = [r for r in map(Requirement, EXTRAS[extra]) if r.marker is None or r.marker.evaluate()]
     wanted = [*map(Requirement, shlex.split(command)[2:])]
