@@ -63,7 +63,7 @@ def test_a_design_of_the_sweep():
     design = Design(replace(HardwareConfig.load("pynq"), **sizes))
     network = Network.named(["resnet18.C10", "mobilenet.D9"])
     with Engine() as engine:
-        (point,) = sweep([design], network, engine, "default")
+        (point,) = sweep([design], network, engine)
     assert {**point.as_dict(), "front": True} == row
 
 
