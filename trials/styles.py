@@ -31,8 +31,9 @@ STYLES = ("pow2", "free", "ort", "ort_uint8", "qoperator", "pytorch", "tensorrt"
 
 def quantised(model: Model, data: Floats, style: str) -> Model:
     """Return a network quantised in a style; `data` are stacked inputs."""
-    if style in ("pow2", "free"):
-        return vtaops.quantize(model, {"x": data}, scales=style)  # type: ignore[arg-type]
+    if style in ("pow2", "free"):  # no product stays float: the marks say what hardware can do
+        options: Any = {"scales": style, "float_nodes": ()}
+        return vtaops.quantize(model, {"x": data}, **options)
     samples = _samples(model, data)
     if style in _RUNTIME:
         return _by_runtime(model, samples, **_RUNTIME[style])
