@@ -57,6 +57,8 @@ class Larger:
         ShapeError
             If the buffer holds neither an image nor a matrix.
         """
+        if len(buffer.shape) not in (2, 4):
+            raise ShapeError(f"{buffer.name} of shape {buffer.shape} is no image and no matrix")
         _, blocks, *_ = extents_of(buffer)
         before, after = rng.randint(0, 2), rng.randint(0, 2)
         n, channels, *size = buffer.shape

@@ -306,7 +306,8 @@ def hostile(server, number: int, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             knows = number % 50 == 0  # a few have the secret
-            with raw(server, SECRET if knows else None, timeout=1.0) as stream:
+            secret = SECRET if knows else None
+            with raw(server, secret, timeout=1.0, source="127.0.0.2") as stream:
                 match number % 7:
                     case 0:
                         stream.sendall(message(b'{"op":"alloc","id":1,"nbytes":%d}' % (1 << 20)))

@@ -167,6 +167,7 @@ def test_the_verifier_shares_no_code_with_the_compiler():
         "vtaops.base.errors",
         "vtaops.base.shapes",
         "vtaops.machine.isa",
+        "vtaops.machine.text",
         "vtaops.program.features",
         "vtaops.program.program",
     }

@@ -329,8 +329,11 @@ def _of_result(
     return result if result == own or (wish and wish.takes(result)) else None
 
 
-def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage:
-    """Return the storage of a product of two tensors: what readers prefer, or a matrix an image."""
+def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage | None:
+    """Return the storage of a product of two tensors: what readers prefer, or a matrix an image.
+
+    None if it makes nothing that its readers take: then it is a launch of its own.
+    """
     count, rows, columns = _matrices(node, 2)
     wish, apart = wishes.get(node.outputs[0].name), Storage.of((count, columns, rows, 1), last=True)
     if wish is None:
@@ -338,7 +341,7 @@ def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage:
     heads = Storage.of((1, count * columns, rows, 1), outer=count)
     makes = held_matrices(wish.best or apart, (count, rows, columns)) is Held.ROWS_ARE_PIXELS
     best = wish.best if wish.best and makes else apart
-    return next(filter(wish.takes, (best, apart, heads)), apart)
+    return next(filter(wish.takes, (best, apart, heads)), None)
 
 
 def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | None:

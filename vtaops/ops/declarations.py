@@ -406,10 +406,13 @@ def _declare_zero_terms(
                 ),
             )
         factor = value // ops.matmul.one_of(value)
-        found[name] = te.compute(
-            shape, lambda *i, t=total, f=factor: t(*i) * f, name=f"res_{name}_term"
-        )
+        found[name] = te.compute(shape, _times(total, factor), name=f"res_{name}_term")
     return found
+
+
+def _times(tensor: te.Tensor, factor: int) -> Callable[..., Any]:
+    """Return a tensor times a number, element by element; te takes no other arguments."""
+    return lambda *indices: tensor(*indices) * factor
 
 
 @compute.register

@@ -41,5 +41,5 @@ def test_operators_without_tiles_are_refused():
 
 def test_meta_schedule_names_what_it_lacks(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "cloudpickle", None)
-    with pytest.raises(UnsupportedError, match="pip install cloudpickle"):
+    with pytest.raises(UnsupportedError, match="pip install 'cloudpickle"):
         meta_schedule(ops.MatmulOp(4, 4, 4), tmp_path)
