@@ -86,8 +86,7 @@ def _average(
         raise NotTranslated(f"{value.label} is a mean over no pixels")
     if target.tflite:
         scaling = _mean_scaling(ratio, count, value.op == "AveragePool", target)
-        is_uint8 = any(leaf.value.dtype == "uint8" for leaf in image.leaves())
-        if scaling.rounding == "quotient" and is_uint8:
+        if scaling.rounding == "quotient" and _is_uint8(image):
             scaling = _halves_up(value, scaling, window["exclude_padding"])
         op = ops.AveragePool(requantization=scaling, **window)
     else:
@@ -122,6 +121,10 @@ def _halves_up(value: Value, scaling: Requantization, varies: bool) -> Requantiz
     return replace(scaling, multiplier=1, shift=count.bit_length() - 1, rounding="half_up")
 
 
+def _is_uint8(image: Source) -> bool:
+    return any(leaf.value.dtype == "uint8" for leaf in image.leaves())
+
+
 def _is_power_of_two(ratio: float) -> bool:
     return math.frexp(ratio)[0] == 0.5
 
@@ -142,7 +145,11 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     image = moved(ops.Pad((top, left, top, left), "edge"), moved(ops.Upsample(factors), image))
     weight = np.broadcast_to(np.outer(*taps).astype(np.int8), (channels, 1, *map(len, taps)))
     ratio = scale / target.grid.scale / float(taps[0].sum() * taps[1].sum())
-    op = ops.Convolution(weight, None, target.requantization(ratio), groups=channels)
+    scaling = target.requantization(ratio)
+    if target.tflite and _is_uint8(image) and ratio < 1 and _is_power_of_two(ratio):
+        shift = 1 - math.frexp(ratio)[1]  # TFLite computes in floats, and rounds halves up
+        scaling = replace(scaling, multiplier=1, shift=shift, rounding="half_up")
+    op = ops.Convolution(weight, None, scaling, groups=channels)
     return reshaped(step(op, image, scale=target.grid.scale), shape_of(value))
 
 
