@@ -20,6 +20,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,6 +57,9 @@ TILINGS = 24
 
 Edit = Callable[[Stream, random.Random], Stream | None]
 """Returns a changed copy, or None if it found nothing to change."""
+
+Join = Callable[[Operation, Operation], Operation | None]
+"""Returns one operation for two, or None if they cannot be one."""
 
 
 def _near(rng: random.Random) -> int:
@@ -123,17 +127,22 @@ def _any(stream: Stream, rng: random.Random, kinds: Any) -> int | None:
     return rng.choice(found) if found else None
 
 
-def transfers_joined(stream: Stream, rng: random.Random) -> Stream | None:
-    """Join a LOAD or STORE with a later one that goes on where it ends."""
-    at = _any(stream, rng, (Load, Store))
+def _two_joined(
+    stream: Stream, rng: random.Random, kinds: Any, reach: int, join: Join
+) -> Stream | None:
+    """Join any instruction of some kinds with the next one of its kind that it can be joined with.
+
+    Within `reach` operations; the joined one stands at the place of either.
+    """
+    at = _any(stream, rng, kinds)
     if at is None:
         return None
     one = stream[at]
-    for other in range(at + 1, min(len(stream), at + 40)):
+    for other in range(at + 1, min(len(stream), at + reach)):
         two = stream[other]
         if two is UNLOADED or type(two.instruction) is not type(one.instruction):
             continue
-        joined = _joined(one, two)
+        joined = join(one, two)
         if joined is not None:
             found = [*stream]
             keep, drop = (at, other) if rng.random() < 0.5 else (other, at)
@@ -141,6 +150,11 @@ def transfers_joined(stream: Stream, rng: random.Random) -> Stream | None:
             del found[drop]
             return found
     return None
+
+
+def transfers_joined(stream: Stream, rng: random.Random) -> Stream | None:
+    """Join a LOAD or STORE with a later one that goes on where it ends."""
+    return _two_joined(stream, rng, (Load, Store), 40, _joined)
 
 
 def _joined(one: Operation, two: Operation) -> Operation | None:
@@ -165,22 +179,7 @@ def _joined(one: Operation, two: Operation) -> Operation | None:
 
 def loops_joined(stream: Stream, rng: random.Random) -> Stream | None:
     """Join an instruction with a later one: as micro-ops of one, or as steps of a loop."""
-    at = _any(stream, rng, LoopInstruction)
-    if at is None:
-        return None
-    one = stream[at]
-    for other in range(at + 1, min(len(stream), at + 30)):
-        two = stream[other]
-        if two is UNLOADED or type(two.instruction) is not type(one.instruction):
-            continue
-        joined = _loops_together(one, two, rng)
-        if joined is not None:
-            found = [*stream]
-            keep, drop = (at, other) if rng.random() < 0.5 else (other, at)
-            found[keep] = joined
-            del found[drop]
-            return found
-    return None
+    return _two_joined(stream, rng, LoopInstruction, 30, partial(_loops_together, rng=rng))
 
 
 def _loops_together(one: Operation, two: Operation, rng: random.Random) -> Operation | None:

@@ -43,9 +43,8 @@ def weights_of(fragment: Fragment) -> Weights | None:
 
     What a run hands over, as both operands of a product of two tensors, are no weights.
     """
-    found = [o for o in fragment.operations if _weight_load(o)]
-    places = {o.relocation for o in found}
-    loads = [load for o in found if (load := _weight_load(o))]
+    found = [(load, o.relocation) for o in fragment.operations if (load := _weight_load(o))]
+    loads, places = [load for load, _ in found], {relocation for _, relocation in found}
     if len(places) != 1 or NO_BUFFER in places or any(map(_is_padded, loads)):
         return None
     if fragment.buffers[min(places)].role not in (Role.PARAMETER, Role.CONSTANT):
@@ -60,9 +59,8 @@ def staying(fragment: Fragment, weights: Weights, base: int) -> tuple[Fragment, 
 
     None if an instruction reads tiles at distances that no loop has.
     """
-    holds = np.full(
-        extent(fragment), -1, np.int64
-    )  # the final place of the tile that each element holds
+    # The final place of the tile that each element holds.
+    holds = np.full(extent(fragment), -1, np.int64)
     operations: list[Operation] = []
     for operation in fragment.operations:
         if load := _weight_load(operation):

@@ -42,9 +42,10 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
         parts = [buffers.part(step, finished(fragment, step.op)) for step, fragment in steps]
         return link(parts, buffers.all, metadata, interleave=lags, pinned=loads)
 
-    depth = fragments.target.config.wgt.depth * fragments.pin_weights
-    choices = map(linked, [(), *candidates(found, depth)])
-    program = min(choices, key=lambda p: p.steady.cycles()) if fragments.pin_weights else linked(())
+    program = linked(())
+    if fragments.pin_weights:
+        others = map(linked, candidates(found, fragments.target.config.wgt.depth))
+        program = min((program, *others), key=lambda p: p.steady.cycles())
     return Region(
         nodes=region.names,
         program=program,
