@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers.processes import spawned, until
 from helpers.tsim_support import needs_tools
 from hypothesis import given, settings
 
@@ -120,7 +121,7 @@ def test_a_run_does_not_keep_a_server_from_closing(simulator):
 
 def test_a_process_ends_when_it_is_told_during_a_run():
     command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0", "--programmed"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with spawned(command) as process:
         assert process.stdout is not None
         device = RemoteDevice(process.stdout.readline().split()[-1])
         loaded = LoadedProgram(endless_program(), device)
@@ -142,8 +143,7 @@ def test_a_server_whose_log_nobody_reads_serves_and_ends(tmp_path):
     secret.write_bytes(SECRET)
     words = ["--port", "0", "--programmed", "--secret-file", str(secret)]
     command = [sys.executable, "-m", "vtaops.board", "virtual", *words]
-    ends = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **ends) as process:
+    with spawned(command, stderr=subprocess.PIPE) as process:
         fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 8192)
         address = process.stdout.readline().split()[-1]
         for _ in range(100):
@@ -151,7 +151,7 @@ def test_a_server_whose_log_nobody_reads_serves_and_ends(tmp_path):
                 stream.sendall(b"GET / HTTP/1.1\r\n" * 3)
         for _ in range(10):  # two more than there are sessions
             with RemoteDevice(address, secret=SECRET, timeout=5) as device:
-                assert device.info()["sessions"] == 1
+                until(lambda: device.info()["sessions"] == 1)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
         lines = process.stderr.read().splitlines()
@@ -161,6 +161,7 @@ def test_a_server_whose_log_nobody_reads_serves_and_ends(tmp_path):
 
 def test_dropped_lines_are_counted_and_lines_are_short():
     reader, writer = os.pipe()
+    os.set_blocking(reader, False)
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 2 * LINE_BYTES)
     log = logging.Logger("x")
     log.addHandler(DroppingHandler(writer))

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from helpers.processes import spawned
 
 from trials.boards import bit_file
 
@@ -51,10 +52,8 @@ class Host:
         self.prefix = [*map(str, prefix)]
 
     def start(self, *command, environment=None, **options):
-        return subprocess.Popen(
-            [*self.prefix, *map(str, command)], stdout=subprocess.PIPE, text=True,
-            env=clean_environment() | (environment or {}), **options,
-        )  # fmt: skip
+        environment = clean_environment() | (environment or {})
+        return spawned([*self.prefix, *map(str, command)], env=environment, **options)
 
     def run(self, *command, environment=None):
         return subprocess.run(

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from helpers.processes import spawned, until
 from helpers.tsim_support import needs_tools
 from hypothesis import given
 from hypothesis import strategies as st
@@ -598,8 +599,7 @@ def test_a_client_that_waits_for_its_result_is_not_idle():
         with LoadedProgram(program, device) as loaded:
             thread = threading.Thread(target=lambda: run_until_timeout(loaded))
             thread.start()
-            while not all(map(math.isinf, list(server._open.values()))):
-                pass  # until it has asked
+            until(lambda: all(map(math.isinf, list(server._open.values()))))  # it has asked
             with pytest.raises(DeviceError, match="all 1 sessions are in use"):
                 RemoteDevice(server.address)
             thread.join()
@@ -672,7 +672,7 @@ def test_the_server_runs_in_a_process_of_its_own_and_ends_when_told(tmp_path):
     (tmp_path / "secret").write_bytes(SECRET)
     command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0"]
     command += ["--bitstream", str(tmp_path / "vta.bit"), "--secret-file", str(tmp_path / "secret")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+    with spawned(command, cwd=tmp_path) as process:
         try:
             address = process.stdout.readline().split()[-1]
             device = RemoteDevice(address, CONFIG, secret=SECRET)
@@ -686,7 +686,7 @@ def test_the_server_runs_in_a_process_of_its_own_and_ends_when_told(tmp_path):
 def test_faults_can_be_asked_for_on_the_command_line(tmp_path, capsys):
     command = [sys.executable, "-m", "vtaops.board", "virtual", "--port", "0", "--programmed"]
     command += ["--fault", "refuse-programming", "--fault", "crash:9"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with spawned(command) as process:
         with RemoteDevice(process.stdout.readline().split()[-1]) as device:
             assert device.info()["programmed"] is True  # the fault came after the start
             with pytest.raises(DeviceError, match="cannot program the logic"):

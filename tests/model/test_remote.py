@@ -1,11 +1,11 @@
 """Networks on a board in another process: what travels, and what a dead server costs."""
 
-import subprocess
 import sys
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from helpers.processes import spawned
 
 import vtaops
 from vtaops.graph import AveragePool, Convolution, Dense, Graph, MaxPool, Requantization, Reshape
@@ -16,13 +16,9 @@ VIRTUAL = (sys.executable, "-m", "vtaops.board", "virtual", "--programmed", "--p
 @contextmanager
 def board(port=0):
     """A virtual board in a process of its own; yields it and its address."""
-    with subprocess.Popen([*VIRTUAL, str(port)], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stdout.readline()
-            yield process, line.split()[-1]
-        finally:
-            process.kill()
-            process.stdout.close()
+    with spawned([*VIRTUAL, str(port)]) as process:
+        line = process.stdout.readline()
+        yield process, line.split()[-1]
 
 
 def network():
