@@ -35,7 +35,7 @@ def say(text):
 device = RemoteDevice(sys.argv[1], "pynq")
 session = Session(device)
 for line in sys.stdin:
-    device._timeout = session._timeout = float(line)
+    device._timeout = session.residents._timeout = float(line)
     try:
         x = np.full((2, 16), 3, np.int8)
         right = (session.gemm(x, np.ones((16, 16), np.int8), shift=0) == 48).all()

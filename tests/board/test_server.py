@@ -216,13 +216,13 @@ def test_each_fault_has_its_error_and_the_next_call_works(server, fault):
         if fault is Fault.STALL_REPLY:
             device._timeout = SOON
         if fault is Fault.HANG:
-            session._timeout = SOON
+            session.residents._timeout = SOON
         server.faults.inject(fault)
         kind, message = SEEN[fault]
         with pytest.raises(kind, match=message):
             session.run(OP, *ARRAYS)
         assert not server.faults.pending()
-        device._timeout = session._timeout = 30
+        device._timeout = session.residents._timeout = 30
         assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
         ones = session.run(small, np.ones((1, 16), np.int8), np.ones((16, 16), np.int8))
         assert (ones == 16).all()
