@@ -232,10 +232,10 @@ of its parameters, on the class. They stand inside methods, or serve types alone
 LIMITS = {
     "rooms": 22,
     "floors": 10,
-    "arrows": 116,
+    "arrows": 118,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 558_500,
+    "tokens": 568_500,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 67,
 }
