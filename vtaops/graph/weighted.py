@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.exact import convolve, convolve_transposed
+from vtaops.base.exact import by_rows, convolve, convolve_transposed, magnitudes
 from vtaops.base.shapes import Array, Sides
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
@@ -67,9 +67,7 @@ class Weighted(Requantized):
 
     def bound(self, data: Tensor) -> Integers:
         """Return the largest magnitude of the sums of each output channel."""
-        weight = np.abs(self.by_output.astype(np.int16))
-        totals = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
-        sums: Integers = totals * data.reach
+        sums: Integers = magnitudes(self.by_output) * data.reach
         return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
 
     def biased(self, products: Array) -> Integers:
@@ -250,7 +248,10 @@ class Dense(Weighted):
         return self.result((*data.shape[:-1], self.weight.shape[0]))
 
     def sums(self, *real: Integers) -> Integers:
-        return self.biased(real[0].astype(np.float64) @ self.weight.T)
+        data = real[0].astype(np.float64)
+        rows = data.reshape(-1, data.shape[-1]).T
+        sums = by_rows(lambda weight: weight.astype(np.float64) @ rows, self.weight)
+        return self.biased(sums.T.reshape(*data.shape[:-1], -1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
