@@ -395,7 +395,7 @@ class LoweredRegion:
         for tensor in self.outputs:
             place = self.places[tensor.name]
             memory = place.memory
-            if memory.role == "input" or memory.filled or any(memory.border) or place.size:
+            if memory.role == "input" or memory.filled or any(memory.border):
                 copy = self.new(tensor, name=f"{tensor.name}:output")
                 self.copy(tensor.name, place, copy)
                 self.places[tensor.name] = place = copy
