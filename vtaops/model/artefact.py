@@ -136,7 +136,7 @@ def loads(data: bytes) -> Model:
         If the file is foreign, of another version, truncated, corrupted or inconsistent; the
         message says which.
     """
-    text, header, *parts = _checked(data)
+    text, header, body, table = _checked(data)
     try:
         config = HardwareConfig.from_dict(header["config"], name=header["config_name"])
         if config.fingerprint != header["fingerprint"]:
@@ -144,7 +144,7 @@ def loads(data: bytes) -> Model:
                 f"it was made for a configuration {header['fingerprint']}, which has the "
                 f"fingerprint {config.fingerprint} in this vtaops"
             )
-        blobs = _Reader(*parts, kernel_layout(config))
+        blobs = _Reader(body, table, kernel_layout(config))
         graph = _read_graph(header["graph"], blobs)
         stages = _read_all(header["stages"], blobs, HostStage, Region)
         capabilities = find(header["capabilities"])
