@@ -246,9 +246,8 @@ def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[
 
 def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
     """Return the axes of a mean, from 0 on; empty if they are not known."""
-    axes = attributes(node).get("axes")
-    if axes is None:
-        axes = constants.get([*node.input, ""][1], ())
+    given = constants.get([*node.input, ""][1], np.empty(0))
+    axes = attributes(node).get("axes", given)
     return sorted(int(axis) % max(rank, 1) for axis in axes)
 
 
