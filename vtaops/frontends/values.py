@@ -160,6 +160,12 @@ class OnnxNetwork:
     opset: int = OPSET
     tflite: bool = False
 
+    def forget(self) -> None:
+        """Take values apart: their circles keep constants until the next collection."""
+        for value in (*self.inputs, *self.values):
+            value.node = None
+            value.readers.clear()
+
 
 class NetworkBuilder:
     """Builds a network node by node; shapes and dtypes are those that ONNX infers."""
