@@ -93,7 +93,7 @@ def _dequantized(value: Value, narrow: bool) -> tuple[Array, Array] | None:
     if data.dtype.kind not in "iu":  # an 8-bit float
         return None
     axis, rank = int(value.attrs.get("axis", 1)), data.ndim
-    kind = np.int16 if narrow and data.itemsize == 1 else np.int64
+    kind: Any = np.int16 if narrow and data.itemsize == 1 else np.int64
     less = np.subtract(data, along(axis, rank, zero.astype(kind).squeeze()), dtype=kind)
     return less, along(axis, rank, scale.squeeze())
 
