@@ -8,6 +8,7 @@ scratchpads or DRAM. `vtaops.proof.machine` computes the terms of the names.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -81,7 +82,7 @@ class Dram:
     """
 
     def __init__(self, machine: NameMachine) -> None:
-        program, self._machine = machine.program, machine
+        program, self._machine = machine.program, weakref.proxy(machine)
         self._unit = unit = program.config.dram_element_bytes(Memory.OUT)
         arena = np.zeros((2, -(-program.arena_nbytes // unit)), np.int64)
         self.names: dict[int, Ints] = {}
