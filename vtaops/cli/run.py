@@ -124,7 +124,7 @@ def _literal(text: str) -> str | None:
     """Return ``3,5`` or ``same`` in Python; None for an empty text."""
     if not text:
         return None
-    return repr(text) if text.isalpha() else f"({text})"
+    return repr(text) if text in ("same", "valid") else f"({text})"
 
 
 @run_app.command("op")
