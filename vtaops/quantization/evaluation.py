@@ -174,11 +174,8 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
         if exact is not None:
             outputs["float"] = exact(sample)
             noises.append(_noise(outputs["float"], outputs["answer"]))
-        answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
-        if case.label is not None:
-            answers["label"] = np.asarray(case.label)
-        all_answers.append(answers)
-        results.append(_result(case, answers, noises[-1:], data.classes, task))
+        all_answers.append(_answers(case, outputs, task))
+        results.append(_result(case, all_answers[-1], noises[-1:], data.classes, task))
     known = results[0].shares if results else {}
     return Accuracy(
         len(results),
@@ -188,6 +185,12 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
         [decibels(*row) for row in np.sum(noises, axis=0)] if noises else [],
         heapq.nlargest(WORST, results, key=lambda each: each.badness),
     )
+
+
+def _answers(case: Case, outputs: Mapping[str, Sequence[Array]], task: Task) -> Mapping[str, Array]:
+    """Return the answers to a sample by name, and its label."""
+    answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
+    return answers if case.label is None else {**answers, "label": np.asarray(case.label)}
 
 
 def _overall(samples: Sequence[Mapping[str, Array]], task: Task) -> Mapping[str, float]:
