@@ -53,6 +53,9 @@ PART = re.compile(
 TIMEOUT = 500
 """Seconds that the commands of a fence may take."""
 
+PLACE = re.compile(r"[A-Z]{4,}")
+"""A word that stands for the reader's own."""
+
 OUTPUTS = {"-o", "--output", "--plot", "--save", "--start", "--journal", "--trace"}
 """Options with files that a command writes."""
 
@@ -218,7 +221,7 @@ class Reader:
         """Return why a command in the text is none to type; None if it is one."""
         words = shlex.split(command)
         name = all(re.fullmatch(r"[a-z-]+", word) for word in words)
-        form = "|" in command or any(re.fullmatch(r"[A-Z]{4,}", word) for word in words)
+        form = re.search(r"\||\.\.\.", command) or any(map(PLACE.fullmatch, words))
         with redirect_stderr(io.StringIO()):
             if name or form or words[0] != "vtaops" or not understood(words[1:]):
                 return "names a command, without what it needs"
