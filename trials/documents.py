@@ -27,7 +27,7 @@ import textwrap
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +53,9 @@ PART = re.compile(
 TIMEOUT = 500
 """Seconds that the commands of a fence may take."""
 
+PLACE = re.compile(r"[A-Z]{4,}")
+"""A word that stands for the reader's own."""
+
 OUTPUTS = {"-o", "--output", "--plot", "--save", "--start", "--journal", "--trace"}
 """Options with files that a command writes."""
 
@@ -66,7 +69,7 @@ REASONS = {
     r"-m docs|tests/wheel": "a task of developers, which CI runs",
     r"cuda|vivado": "needs a GPU or Vivado",
     r"-m vtaops\.board serve|board virtual": "a server: it does not end",
-    r"systemctl|^sudo|^ssh|^scp": "for another machine",
+    r"systemctl|^sudo|^ssh |^scp ": "for another machine",
 }
 """Why commands are not run, by what they hold."""
 
@@ -217,10 +220,11 @@ class Reader:
     def _mention(self, command: str) -> str | None:
         """Return why a command in the text is none to type; None if it is one."""
         words = shlex.split(command)
-        if words[0] != "vtaops" or "|" in command or not understood(words[1:]):
-            return "names a command, without what it needs"
-        if any(re.fullmatch(r"[A-Z]{4,}", word) for word in words):
-            return "names a command, without what it needs"
+        name = all(re.fullmatch(r"[a-z-]+", word) for word in words)
+        form = re.search(r"\||\.\.\.", command) or any(map(PLACE.fullmatch, words))
+        with redirect_stderr(io.StringIO()):
+            if name or form or words[0] != "vtaops" or not understood(words[1:]):
+                return "names a command, without what it needs"
         given = {word for last, word in pairwise(words) if last not in OUTPUTS}
         files = {word for word in given if re.search(r"\.[a-z]{2,6}$", word)}
         if any(not (self.folder / word).exists() for word in files):
