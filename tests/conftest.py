@@ -1,6 +1,7 @@
 """Shared by all tests: hypothesis profiles with printed, reproducible examples, and the workers."""
 
 import gc
+import logging
 import os
 import sys
 from pathlib import Path
@@ -41,3 +42,12 @@ def pytest_collection_finish() -> None:
         driver.PROVEN = 0  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_teardown() -> None:
+    """Let TVM's tuner tell its records to the loggers above again.
+
+    `tune_tir` ends that, so pytest would attach its own handler to the tuner's logger, and the next
+    `tune_tir` of this process would ask that handler for a name, which it lacks.
+    """
+    logging.getLogger("tvm.s_tir.meta_schedule").propagate = True

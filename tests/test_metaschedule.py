@@ -1,7 +1,6 @@
 """MetaSchedule on schedules of one's own: it searches what it is given, and counts true cycles."""
 
 import importlib.util
-import logging
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -49,10 +48,6 @@ def test_the_best_candidate_is_the_fastest_of_the_space_and_equals_numpy():
 
 def test_the_pieces_work_in_a_tuner_of_tvm(tmp_path):
     """Records of tune_tir: seconds are cycles at the clock, artifacts are deleted."""
-    # tune_tir asks the handlers of its logger for their names. pytest's has none, and is attached
-    # once another test in this process has made the logger keep its records.
-    logger = logging.getLogger("tvm.s_tir.meta_schedule")
-    logger.handlers = [handler for handler in logger.handlers if handler.get_name()]
     counted = []
 
     def make(module):

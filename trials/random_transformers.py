@@ -10,6 +10,7 @@ import numpy as np
 import vtaops
 from trials.campaign import Campaign, Result, result
 from vtaops.graph import (
+    Convolution,
     Dense,
     Graph,
     LookupTable,
@@ -25,7 +26,7 @@ CONFIGS = ("pynq_ext", "pynq_512", "ulx3s_ext")
 
 
 class RandomTransformer:
-    """A transformer of one or two layers.
+    """A transformer of one or two layers, on tokens or on patches of an image.
 
     Parameters
     ----------
@@ -47,11 +48,61 @@ class RandomTransformer:
         self.width = self.heads * self.each
         self.before = self.rng.random() < 0.5
         self.graph = Graph("transformer")
-        x = self.graph.input("x", (1, self.tokens, self.width), scale=0.05, zero_point=self.zero())
+        x = self.rng.choice([self.given, self.patches])()
         for _ in range(self.rng.choice([1, 1, 2])):
             x = self.residual(x, self.attention)
             x = self.residual(x, self.mlp)
+        x = self.rng.choice([self.whole, self.mean, self.first])(self.norm(x) if self.before else x)
         self.graph.output(self.dense(x, self.rng.randint(1, 20)))
+
+    def given(self) -> Tensor:
+        """Return tokens from outside."""
+        shape = 1, self.tokens, self.width
+        return self.graph.input("x", shape, scale=0.05, zero_point=self.zero())
+
+    def patches(self) -> Tensor:
+        """Return patches of an image as tokens, with their positions, and perhaps one more."""
+        height, width = self.rng.choice([(4, 4), (1, 7), (self.rng.randint(1, 6),) * 2, (5, 3)])
+        size, channels = self.rng.choice([1, 2, 4]), self.rng.choice([3, 16])
+        image = 1, channels, height * size, width * size
+        weight = self.numbers(self.width, channels, size, size)
+        scaling = self.scaling(8)
+        found = self.graph.add(
+            Convolution(weight, None, scaling, (size, size)),
+            self.graph.input("x", image, scale=0.05, zero_point=self.zero()),
+            scale=0.05,
+        )
+        found = self.graph.add(Reshape((1, self.width, height * width)), found)
+        found = self.graph.add(Transpose((0, 2, 1)), found)
+        if self.rng.random() < 0.5:
+            token = self.constant((1, 1, self.width), scaling.zero_point)
+            found = self.graph.add(ops.Concat(1), token, found)
+        self.tokens = found.shape[1]
+        place = self.constant(found.shape, self.zero())
+        return self.graph.add(ops.Add((1, 1), Requantization(1, 1, self.zero())), found, place)
+
+    def numbers(self, *shape: int) -> Any:
+        """Return random numbers of int8."""
+        return self.random.integers(-128, 128, shape).astype(np.int8)
+
+    def constant(self, shape: tuple[int, ...], zero_point: int) -> Tensor:
+        """Return random numbers as a constant of the file."""
+        return self.graph.add(ops.Constant(self.numbers(*shape), zero_point), scale=0.05)
+
+    def whole(self, x: Tensor) -> Tensor:
+        """Return all tokens."""
+        return x
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Return the mean over the tokens."""
+        image = self.graph.add(Transpose((0, 2, 1)), x)
+        image = self.graph.add(Reshape((1, self.width, 1, self.tokens)), image)
+        pool = ops.AveragePool.from_ratio(1.0, self.tokens, shifts_only=False)
+        return self.graph.add(Reshape((1, self.width)), self.graph.add(pool, image, scale=0.05))
+
+    def first(self, x: Tensor) -> Tensor:
+        """Return the first token."""
+        return self.graph.add(Reshape((1, self.width)), self.graph.add(ops.Slice(1, 0, 1), x))
 
     def zero(self) -> int:
         """Return a zero point."""
@@ -63,7 +114,7 @@ class RandomTransformer:
 
     def dense(self, x: Tensor, outputs: int) -> Tensor:
         """Multiply by random weights."""
-        weight = self.random.integers(-128, 128, (outputs, x.shape[-1])).astype(np.int8)
+        weight = self.numbers(outputs, x.shape[-1])
         bias = self.random.integers(-999, 999, outputs).astype(np.int32)
         return self.graph.add(Dense(weight, bias, self.scaling(8)), x, scale=0.05)
 
@@ -71,7 +122,7 @@ class RandomTransformer:
         """Add what a layer makes of a tensor, with a norm before it or behind the sum."""
         y = layer(self.norm(x) if self.before else x)
         total = ops.Add((1, 1), Requantization(1, self.rng.choice([0, 1]), self.zero()))
-        found = self.graph.add(total, x, y, scale=0.05)
+        found = self.graph.add(total, *self.rng.sample((x, y), 2), scale=0.05)
         return found if self.before else self.norm(found)
 
     def norm(self, x: Tensor) -> Tensor:

@@ -2,8 +2,8 @@
 
 Nothing is listed here: every Python block and every command of README and docs is found. A block
 that cannot run has a comment above it, ``<!-- not run: the reason -->``, and is shown as skipped.
-Nothing is prepared for them: a page makes its files itself. Commands are parsed; those below
-``<!-- run -->`` are run too, in the same folder as the Python blocks.
+Commands are parsed; those below ``<!-- run -->`` are run too, in the same folder as the Python
+blocks. The campaign ``python -m trials documents`` runs the others, each in the shell.
 """
 
 import importlib
@@ -13,9 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
-import textwrap
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -27,53 +25,20 @@ from typer.testing import CliRunner
 import vtaops
 from benchmarks.__main__ import application, titles
 from trials import __main__ as trials_main
+from trials.documents import DOCUMENTS, ROOT, difference, parts, shown, understood
+from trials.documents import commands as lines_of
 from vtaops import HardwareConfig
 from vtaops.cli import app
 from vtaops.machine.isa import layout_table
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = {
-    str(path.relative_to(ROOT)): path.read_text()
-    for path in (
-        ROOT / "README.md",
-        ROOT / "CONTRIBUTING.md",
-        *sorted((ROOT / "docs").rglob("*.md")),
-    )
-}
-PYTHON = re.compile(
-    r"^<!-- run -->\n\s*^```sh\n(?P<shell>.*?)^```"
-    r"|(?:^<!-- not run: (?P<reason>.*?) -->\n\s*)?^(?P<indent> *)```python\n(?P<code>.*?)^ *```",
-    re.MULTILINE | re.DOTALL,
-)
 SHOWN = re.compile(r"print\(.*\)\s+# -> (.*)$")
 BOARD = "192.168.2.99"
 """The address of a board in the documents; here a virtual one answers."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """A Python block of a document, or commands to run."""
-
-    document: str
-    line: int
-    code: str
-    reason: str | None
-    shell: bool = False
-
-    def __str__(self):
-        return f"{self.document}:{self.line}"
-
-
-def blocks_of(document):
-    text = DOCUMENTS[document]
-    for found in PYTHON.finditer(text):
-        kind = "code" if found["shell"] is None else "shell"
-        line = text.count("\n", 0, found.start(kind)) + 1
-        yield Block(document, line, textwrap.dedent(found[kind]), found["reason"], kind == "shell")
-
-
-BLOCKS = [block for document in DOCUMENTS for block in blocks_of(document)]
-RUN = sorted({block.document for block in BLOCKS if block.reason is None})
+PARTS = {document: list(parts(document)) for document in DOCUMENTS}
+PYTHON = [part for document in DOCUMENTS for part in PARTS[document] if part.kind == "python"]
+RUN = sorted({part.document for part in PYTHON if part.reason is None})
 PRINTED = "@I.ir_module"
 """In blocks that a program of ours printed: they are read, not executed."""
 
@@ -98,60 +63,87 @@ def board():
         process.communicate(timeout=20)
 
 
+def followed(document):
+    """Return the parts that tests follow: Python, and what stands below ``<!-- run -->``."""
+    typed = [p.in_suite for p in PARTS[document] if p.kind in ("commands", "session")]
+    kinds = {"file", "prepare"} if all(typed) else set()
+    chosen = [p for p in PARTS[document] if p.in_suite or p.kind in {"python", *kinds}]
+    return [part for part in chosen if not part.reason]
+
+
 @pytest.mark.parametrize("document", RUN)
 def test_the_blocks_run_and_print_what_is_said(document, capsys, tmp_path, monkeypatch, board):
     monkeypatch.chdir(tmp_path)
     names = {}
-    for block in blocks_of(document):
-        if block.reason or ("Tsim" in block.code and needs_tools.args[0]):
-            continue
-        if block.shell:
-            run_commands(block)
-            continue
-        if PRINTED in block.code:
-            tvm.script.from_source(block.code)
-            continue
-        code = block.code.replace(BOARD, board()) if BOARD in block.code else block.code
-        exec(compile("\n" * (block.line - 1) + code, str(ROOT / document), "exec"), names)
-        printed = capsys.readouterr().out.splitlines()
-        shown = [match[1] for line in code.splitlines() if (match := SHOWN.search(line))]
-        assert [line for line in shown if line not in printed] == [], str(block)
+    for part in followed(document):
+        if part.kind == "prepare":
+            subprocess.run(["sh", "-c", part.text], check=True, timeout=20)
+        elif part.kind == "file":
+            Path(part.name).write_text(part.text)
+        elif part.kind != "python":
+            type_commands(part)
+        elif PRINTED in part.text:
+            tvm.script.from_source(part.text)
+        elif "Tsim" not in part.text or not needs_tools.args[0]:
+            code = part.text.replace(BOARD, board()) if BOARD in part.text else part.text
+            exec(compile("\n" * (part.line - 1) + code, str(ROOT / document), "exec"), names)
+            printed = capsys.readouterr().out.splitlines()
+            shown = [match[1] for line in code.splitlines() if (match := SHOWN.search(line))]
+            assert [line for line in shown if line not in printed] == [], str(part)
 
 
-def run_commands(block):
-    """Run the commands of a block, one a line."""
-    for line in block.code.splitlines():
+def type_commands(part):
+    """Run the commands of a part, one a line; a session prints what it shows."""
+    wanted = shown(part) if part.kind == "session" else {}
+    for line in lines_of(part):
         name, *words = shlex.split(line, comments=True)
-        assert name == "vtaops", str(block)
+        assert name == "vtaops", str(part)
         done = CliRunner().invoke(app, words)
-        assert done.exit_code == 0, f"{block}: {line}\n{done.output[-1000:]}\n{done.exception!r}"
+        if line in wanted:
+            said = done.output or str(done.exception)
+            assert difference(wanted[line], said) == "", f"{part}: {line}"
+        else:
+            assert done.exit_code == 0, f"{part}: {line}\n{done.output[-999:]}\n{done.exception!r}"
 
 
-@pytest.mark.parametrize("block", [b for b in BLOCKS if b.reason is not None], ids=str)
-def test_a_block_that_is_not_run_says_why(block):
-    compile(block.code, str(block), "exec")
-    assert len(block.reason) > 10
-    pytest.skip(f"{block}: {block.reason}")
+LEFT = [p for all_of in PARTS.values() for p in all_of if p.reason is not None]
+
+
+@pytest.mark.parametrize("part", LEFT, ids=str)
+def test_a_block_that_is_not_run_says_why(part):
+    if part.kind == "python":
+        compile(part.text, str(part), "exec")
+    assert len(part.reason) > 10
+    pytest.skip(f"{part}: {part.reason}")
+
+
+def test_other_words_than_those_shown_would_be_found():
+    said = "3 cycles; 0.07 s\n...\nthe end"
+    assert difference(said, "3  cycles; 1.2 s\nmore\nthe\nend\n") == ""
+    for printed in (
+        "4 cycles; 1.2 s\nthe end",
+        "3 cycles; 1.2 s\nthe end of it",
+        "3 cycles; 1.2 s",
+    ):
+        assert difference(said, printed) == printed
 
 
 # ---------------------------------------------------------------------------- commands
 
 
 def commands():
-    """Yield the document and the words of each command in a block, fenced or indented."""
-    for document, text in DOCUMENTS.items():
-        joined = re.sub(r"\\\n\s*", " ", re.sub(r"^```python.*?^```", "", text, flags=re.M | re.S))
-        fence = re.compile(r"^ *```\w*\n(.*?)^ *```", re.M | re.S)
-        fenced = "\n".join(fence.findall(joined))
-        indented = re.findall(r"^    (\S.*)$", fence.sub("", joined), re.M)
-        for line in [*fenced.splitlines(), *indented]:
-            for part in line.split("&&"):
-                if re.match(r"(\.venv/bin/)?(vtaops|python3?) ", part.strip()):
-                    command = re.split(r" [|>] ", part.strip())[
-                        0
-                    ]  # where its output goes is not its
-                    words = shlex.split(command, comments=True)
-                    yield document, [Path(words[0]).name, *(w for w in words[1:] if w != "&")]
+    """Yield the document and the words of each command in a block."""
+    for part in (part for all_of in PARTS.values() for part in all_of):
+        if part.kind in ("commands", "session"):
+            for line in lines_of(part):
+                for piece in line.split("&&"):
+                    if re.match(r"(\.venv/bin/)?(vtaops|python3?) ", piece.strip()):
+                        command = re.split(r" [|>] ", piece.strip())[0]
+                        words = shlex.split(command, comments=True)
+                        yield (
+                            part.document,
+                            [Path(words[0]).name, *(w for w in words[1:] if w != "&")],
+                        )
 
 
 COMMANDS = [(d, words) for d, words in commands() if words[0] == "vtaops"]
@@ -161,33 +153,15 @@ SCRIPTS = [(d, words) for d, words in commands() if words[0] != "vtaops" and wor
 @pytest.mark.parametrize(("document", "words"), COMMANDS, ids=lambda v: " ".join(v)[:60])
 def test_the_commands_of_the_documents_are_understood(document, words, capsys):
     """Parsed by the command itself, which then does nothing: name, options and values are right."""
-    understood = parse(words)
-    said = capsys.readouterr().err
-    assert understood or "does not exist" in said, f"{document}: {said}"  # files that a reader has
+    known = understood(words[1:])
+    assert known or "does not exist" in capsys.readouterr().err, document  # files that a reader has
 
 
 @pytest.mark.parametrize(
     "wrong", ["hardware write --outputs vta", "hardware wirte pynq", "run conv2d --layer"]
 )
 def test_a_wrong_command_would_be_found(wrong):
-    assert not parse(["vtaops", *wrong.split()])
-
-
-def parse(words):
-    """Return whether the command line takes these words."""
-    command = get_command(app)
-    disarm(command)
-    with pytest.raises(SystemExit) as done:
-        command.main(words[1:], prog_name="vtaops")
-    return not done.value.code
-
-
-def disarm(command):
-    for each in getattr(command, "commands", {}).values():
-        if hasattr(each, "commands"):
-            disarm(each)
-        else:
-            each.callback = None
+    assert not understood(wrong.split())
 
 
 @pytest.mark.parametrize(("document", "words"), SCRIPTS, ids=lambda v: " ".join(v)[:60])
@@ -309,7 +283,7 @@ def test_the_reference_has_every_public_name_and_an_example_of_it():
     reference = DOCUMENTS["docs/api.md"]
     headings = set(re.findall(r"`(\w+)`", "\n".join(re.findall("^### .*", reference, re.M))))
     explained = set(re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", reference, re.M))
-    code = "\n".join(block.code for block in blocks_of("docs/api.md"))
+    code = "\n".join(part.text for part in PYTHON if part.document == "docs/api.md")
     names = set(vtaops.__all__) - {"__version__"}
     errors = set(vtaops.errors.__all__)
     assert errors == explained

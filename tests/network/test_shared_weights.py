@@ -42,3 +42,18 @@ def test_one_weight_of_eight_products_is_stored_once(groups, tmp_path):
     model.save(tmp_path / "model.vtam")
     loaded = vtaops.load_model(tmp_path / "model.vtam")
     assert np.array_equal(loaded.run(x), model.run(x))
+
+
+@pytest.mark.parametrize("shape", [(250, 256), (60, 62, 3, 3)], ids=["matrix", "filters"])
+def test_weights_are_in_the_file_once(shape, tmp_path):
+    rng, path = np.random.default_rng(0), tmp_path / "model.vtam"
+    weight = rng.integers(-128, 128, shape, np.int8)
+    op = (vtaops.graph.Dense if len(shape) == 2 else vtaops.graph.Convolution)(weight)
+    graph = vtaops.Graph()
+    graph.output(graph.add(op, graph.input("x", (1, *shape[1:]))))
+    model = vtaops.compile_model(graph, "pynq_ext")
+    model.save(path)
+    assert path.stat().st_size - model.report().instructions_nbytes < 1.5 * weight.size
+    loaded = vtaops.load_model(path)
+    assert np.array_equal(loaded.graph.nodes[0].op.weight, weight)
+    assert loaded.reference(np.ones((1, *shape[1:]), np.int8)).any()

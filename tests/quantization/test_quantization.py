@@ -234,6 +234,18 @@ def test_rewrites_keep_the_function():
     assert difference(model, prepared, images(1, (4, 6, 6))) < 1e-5
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_mean_over_tokens_is_a_global_average(kept):
+    b = Builder()
+    x = b.input([1, 6, 4])
+    b.output(b.add("ReduceMean", x, axes=[-2], keepdims=kept))
+    model = onnx_files.load(b.model())
+    prepared = prepare(model)
+    kinds = [node.op_type for node in prepared.graph.node]
+    assert kinds == ["Transpose", "GlobalAveragePool", "Transpose" if kept else "Flatten"]
+    assert difference(model, prepared, images(1, (6, 4))) < 1e-5
+
+
 @pytest.mark.parametrize("zero_point", [-128, -7, 0, 31])
 def test_grids_are_recomputed_from_their_range(zero_point):
     from onnxruntime.quantization.quant_utils import compute_scale_zp

@@ -351,6 +351,16 @@ def test_programs_leave_a_full_device_by_need():
         assert 0 < len(residents) < 10
 
 
+def test_a_session_may_search_for_tilings():
+    """It takes no more cycles; what the device can do holds for the search too."""
+    x, op = int8(40), Gemm(m=4, n=24, k=6)
+    with Session("fsim", "tiny", search="fast") as session, Session("fsim", "tiny") as plain:
+        assert np.array_equal(session.multiply(x, x, shift=4), plain.multiply(x, x, shift=4))
+        assert session.program(op).cycles() < plain.program(op).cycles()
+    with pytest.raises(vtaops.errors.ScheduleError, match="search is 'slow'; it must be one of"):
+        Session(search="slow")  # type: ignore[arg-type]
+
+
 def test_threads_may_share_a_loaded_program():
     """The buffers of a program are there once: runs take turns."""
     from concurrent.futures import ThreadPoolExecutor

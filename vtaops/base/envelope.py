@@ -90,8 +90,10 @@ class Envelope:
         """Return the bytes of a file; `open` is the inverse."""
         total = PREAMBLE_BYTES + len(header) + sum(map(len, body)) + DIGEST_BYTES
         preamble = _PREAMBLE.pack(self.magic, self.version, len(header), total)
-        data = b"".join((preamble, header, *body))
-        return data + hashlib.sha256(data).digest()
+        digest = hashlib.sha256()
+        for part in (preamble, header, *body):
+            digest.update(part)
+        return b"".join((preamble, header, *body, digest.digest()))
 
     def open(self, data: bytes) -> tuple[bytes, memoryview]:
         """Return the header and body of a file's bytes.

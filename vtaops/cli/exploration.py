@@ -86,7 +86,8 @@ def sweep(
         bool, Option("--resume", help="Continue: the store must exist. Known results are reused.")
     ] = False,
     jobs: Annotated[
-        int, Option("--jobs", "-j", help="Number of processes; 0: one per core.", min=0)
+        int,
+        Option("--jobs", "-j", help="Number of processes; 0: one per core.", min=0, max=1024),
     ] = 0,
     dask: Annotated[str, Option(help="Address of a Dask scheduler that computes instead.")] = "",
     output: Annotated[

@@ -161,7 +161,7 @@ def write(
     ] = -1,
     performance_counters: Annotated[bool, Option(help="Include performance counters.")] = True,
     clock_mhz: Annotated[int, Option(help="Frequency of the logic.")] = 100,
-    jobs: Annotated[int, Option(help="Number of parallel Vivado processes.")] = 2,
+    jobs: Annotated[int, Option(help="Number of parallel Vivado processes.", min=1, max=1024)] = 2,
 ) -> None:
     """Write the RTL, its generated package and a Vivado script that builds a bitstream.
 

@@ -226,7 +226,8 @@ class _OnnxFile:
         kept = {*self._places.values()}
         self._before = {name: self._before_rounding(name, kept) for name in kept}
         wanted = ({*kept, *self._before.values()} & self._writers.keys()) - {""}
-        self._probe = Probe(model, sorted(wanted))
+        del self._constants, self._writers  # they hold the whole file
+        self._probe = Probe(model, sorted(wanted), owned=True)
         self._values: dict[str, Array] = {}
 
     def _find(self, model: ModelProto, graph: Graph) -> dict[str, str]:

@@ -92,8 +92,9 @@ def _dequantized(value: Value) -> tuple[Array, Array] | None:
     if data.dtype.kind not in "iu":  # an 8-bit float
         return None
     axis, rank = int(value.attrs.get("axis", 1)), data.ndim
+    kind = np.int16 if data.itemsize == 1 else np.int64
     zero = along(axis, rank, zero.astype(np.int64).squeeze())
-    return data.astype(np.int64) - zero, along(axis, rank, scale.squeeze())
+    return data.astype(kind) - zero.astype(kind), along(axis, rank, scale.squeeze())
 
 
 def _reshaped(value: Value, x: Array, *_: Array) -> Array:

@@ -40,7 +40,10 @@ def import_model(source: Any, *, shapes: Shapes | None = None) -> Graph:
         If a node of the model is unknown, or computes in float16 or float64.
     """
     name = Path(source).stem if isinstance(source, str | Path) else "network"
-    return to_graph(read_model(source, shapes=shapes), name)
+    network = read_model(source, shapes=shapes)
+    graph = to_graph(network, name)
+    network.forget()
+    return graph
 
 
 def read_model(source: Any, *, shapes: Shapes | None = None) -> OnnxNetwork:

@@ -160,6 +160,12 @@ class OnnxNetwork:
     opset: int = OPSET
     tflite: bool = False
 
+    def forget(self) -> None:
+        """Take values apart: their circles keep constants until the next collection."""
+        for value in (*self.inputs, *self.values):
+            value.node = None
+            value.readers.clear()
+
 
 class NetworkBuilder:
     """Builds a network node by node; shapes and dtypes are those that ONNX infers."""
@@ -219,7 +225,7 @@ class NetworkBuilder:
         if op == "Shape" and args[0] is not None and args[0].shape is not None:
             part = slice(attrs.get("start"), attrs.get("end"))
             return [self.constant(np.array(args[0].shape, np.int64)[part], names[0])]
-        unique = [self._unique(name) if name else "" for name in names]
+        unique = [name and self._unique(name) for name in names]
         label = label or f"{op} {unique[0]!r}"
         node = OnnxNode(op, tuple(args), attrs, label, tuple(captured))
         types = inference.inferred(node, len(names), self.opset)

@@ -36,14 +36,16 @@ def runtime_session(model: ModelProto, level: str, **settings: Any) -> Any:
     """
     ort = require("onnxruntime")
     options = ort.SessionOptions()
-    settings |= {"log_severity_level": 3}
+    settings |= {"log_severity_level": 3, "enable_cpu_mem_arena": False}
     settings |= {"graph_optimization_level": getattr(ort.GraphOptimizationLevel, level)}
     for name, value in settings.items():
         setattr(options, name, value)
     with runtime_errors():
-        return ort.InferenceSession(
+        session = ort.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
+    session._model_bytes = None  # kept for other providers, and as large as the file
+    return session
 
 
 class Probe:
@@ -52,12 +54,14 @@ class Probe:
     Parameters
     ----------
     model
-        The ONNX model; it is not changed.
+        The ONNX model.
     names
         Tensors to return; None for the outputs of the model.
     exact
         Run the nodes without ONNX Runtime's fusions, so that the result is defined by the file
         and not by a fused integer kernel.
+    owned
+        Change the model instead of a copy, which takes as much memory again.
 
     Raises
     ------
@@ -66,12 +70,17 @@ class Probe:
     """
 
     def __init__(
-        self, model: ModelProto, names: Sequence[str] | None = None, *, exact: bool = True
+        self,
+        model: ModelProto,
+        names: Sequence[str] | None = None,
+        *,
+        exact: bool = True,
+        owned: bool = False,
     ) -> None:
         onnx = require("onnx")
         given = names if names is not None else [value.name for value in model.graph.output]
         self.names = list(dict.fromkeys(given))
-        shown = deepcopy(model)
+        shown = model if owned else deepcopy(model)
         present = {value.name for value in shown.graph.output}
         shown.graph.output.extend(
             onnx.ValueInfoProto(name=name) for name in self.names if name not in present

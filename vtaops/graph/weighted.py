@@ -30,6 +30,9 @@ from vtaops.graph.requantization import (
 )
 from vtaops.graph.tensor import Tensor
 
+_FLOATS_AT_ONCE = 1 << 20
+"""Most weights of a matrix that are converted to float64 at once."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Weighted(Requantized):
@@ -250,7 +253,9 @@ class Dense(Weighted):
         return self.result((*data.shape[:-1], self.weight.shape[0]))
 
     def sums(self, *real: Integers) -> Integers:
-        return self.biased(real[0].astype(np.float64) @ self.weight.T)
+        data = real[0].astype(np.float64)
+        parts = np.array_split(self.weight, -(-self.weight.size // _FLOATS_AT_ONCE))
+        return self.biased(np.concatenate([data @ part.T for part in parts], axis=-1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

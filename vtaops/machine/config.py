@@ -627,12 +627,11 @@ class HardwareConfig:
 
     def _check_packing(self) -> None:
         u, i, w, a = (m.log_depth for m in (self.uop, self.inp, self.wgt, self.acc))
-        s, size = max(a, i), "a buffer size"
         rules = (
-            (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0", "LOG_UOP_BUFF_SIZE"),
-            (2 * (a + i + w), 64, f"2(A + I + W) = 2*({a} + {i} + {w})", "GEMM word 1", size),
-            (4 * a + 20, 64, f"4A + 20 = 4*{a} + 20", "ALU word 1", "LOG_ACC_BUFF_SIZE"),
-            (a + s + w, 32, f"A + max(A, I) + W = {a} + {s} + {w}", "a micro-op", size),
+            (37 + 2 * u, 64, f"37 + 2U = 37 + 2*{u}", "GEMM word 0"),
+            (2 * (a + i + w), 64, f"2(A + I + W) = 2*({a} + {i} + {w})", "GEMM word 1"),
+            (4 * a + 20, 64, f"4A + 20 = 4*{a} + 20", "ALU word 1"),
+            (a + max(a, i) + w, 32, f"A + max(A, I) + W = {a} + {max(a, i)} + {w}", "a micro-op"),
         )
         if self.has(Extension.OVERWRITE):
             end = 37 + 2 * u
@@ -645,9 +644,33 @@ class HardwareConfig:
                     f"the extension 'overwrite' needs bit 63 of GEMM, which a factor takes "
                     f"(U = {u}, A = {a}, I = {i}, W = {w}); change a buffer size"
                 )
-        for value, limit, formula, word, remedy in rules:
-            if value > limit:
-                raise ConfigError(
-                    f"{formula} = {value} bits exceed the {limit} bits of {word}; reduce {remedy} "
-                    f"(U, I, W, A are the logarithms of the scratchpad depths)"
-                )
+        broken = [
+            f"{formula} = {value} bits exceed the {limit} bits of {word}"
+            for value, limit, formula, word in rules
+            if value > limit
+        ]
+        if broken:
+            raise ConfigError(
+                f"{'; '.join(broken)} (U, I, W, A are the logarithms of the scratchpad depths). "
+                f"{self._largest_sizes()}"
+            )
+
+    def _largest_sizes(self) -> str:
+        """Say how large the scratchpads of these tiles can be: micro-ops, then what shares bits."""
+        pads = {"UOP": self.uop, "INP": self.inp, "WGT": self.wgt, "ACC": self.acc}
+        bits = {name: pad.element_bytes.bit_length() - 1 for name, pad in pads.items()}
+
+        def size(name: str, log_depth: int) -> str:
+            return f"LOG_{name}_BUFF_SIZE {log_depth + bits[name]}"
+
+        i, w, a = self.inp.log_depth, self.wgt.log_depth, min(self.acc.log_depth, 11)
+        told = f"At most {size('UOP', 13)} and {size('ACC', 11)}"
+        if a + max(a, i) + w <= 32:
+            return told
+        alone = (
+            ("INP", 32 - a - w, a),
+            ("WGT", 32 - a - max(a, i), 1),
+            ("ACC", min(32 - w - i, (32 - w) // 2), 1),
+        )
+        ways = [size(name, most) for name, most, least in alone if most >= least]
+        return f"{told}; beside the other sizes, {' or '.join(ways) or 'no single change'}"

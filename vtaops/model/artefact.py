@@ -12,8 +12,9 @@ H                     header: JSON, ASCII, keys sorted: graph, stages, reasons o
                       multiple of 64
 ====================  ==========================================================================
 
-Equal models give equal bytes. Arrays are views of the file's bytes, so a model loads as fast as its
-file is read and hashed. Host functions are machine code. Reading a file never loads them: the first
+Equal models give equal bytes. Weights that a program has as an image in tiles are stored as this
+image only. Other arrays are views of the file's bytes, so a model loads as fast as its file is read
+and hashed. Host functions are machine code. Reading a file never loads them: the first
 run that calls one does, if the caller of `load` trusts the file
 (``docs/trust.md``).
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,6 +42,7 @@ from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Ten
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
+from vtaops.machine.layout import Layout, kernel_layout
 from vtaops.model.checks import check_stages, check_tensors
 from vtaops.model.model import Model
 from vtaops.model.placement import placements
@@ -50,7 +52,7 @@ from vtaops.program.file_format import loads as load_program
 from vtaops.program.region import Argument, HostStage, Region, RowSums
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 
 _Record = TypeVar("_Record")
 
@@ -105,7 +107,8 @@ def dumps(model: Model) -> bytes:
 
 def _sections(model: Model) -> list[bytes | memoryview]:
     """Return the header of a model's file, then the parts of its body."""
-    blobs = _Blobs()
+    blobs = _Blobs(kernel_layout(model.config))
+    stages = _write(model.stages, blobs)  # first: the graph's weights are found in their images
     header: dict[str, Any] = {
         "agreement": _write(model.agreement, blobs),
         "capabilities": model.capabilities.name,
@@ -114,7 +117,7 @@ def _sections(model: Model) -> list[bytes | memoryview]:
         "fingerprint": model.config.fingerprint,
         "graph": _graph(model.graph, blobs),
         "reasons": [[row.reason, row.code] for row in model.plan],
-        "stages": _write(model.stages, blobs),
+        "stages": stages,
     }
     header["blobs"] = blobs.table
     text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
@@ -133,7 +136,7 @@ def loads(data: bytes) -> Model:
         If the file is foreign, of another version, truncated, corrupted or inconsistent; the
         message says which.
     """
-    text, header, blobs = _checked(data)
+    text, header, body, table = _checked(data)
     try:
         config = HardwareConfig.from_dict(header["config"], name=header["config_name"])
         if config.fingerprint != header["fingerprint"]:
@@ -141,6 +144,7 @@ def loads(data: bytes) -> Model:
                 f"it was made for a configuration {header['fingerprint']}, which has the "
                 f"fingerprint {config.fingerprint} in this vtaops"
             )
+        blobs = _Reader(body, table, kernel_layout(config))
         graph = _read_graph(header["graph"], blobs)
         stages = _read_all(header["stages"], blobs, HostStage, Region)
         capabilities = find(header["capabilities"])
@@ -162,7 +166,8 @@ def _padding(size: int) -> bytes:
     return bytes(-size % _ALIGNMENT)
 
 
-def _checked(data: bytes) -> tuple[bytes, dict[str, Any], _Reader]:
+def _checked(data: bytes) -> tuple[bytes, dict[str, Any], memoryview, list[tuple[int, int]]]:
+    """Return the header of a file as bytes and as a document, its blobs, and their table."""
     text, body = _FILE.open(data)
     inconsistent = "the header of the model is inconsistent"
     with raising(ProgramError, inconsistent, *_MALFORMED, told=_short):
@@ -170,7 +175,7 @@ def _checked(data: bytes) -> tuple[bytes, dict[str, Any], _Reader]:
         check_texts(header)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]
     start = len(_padding(PREAMBLE_BYTES + len(text)))
-    return text, header, _Reader(body[start:], table)
+    return text, header, body[start:], table
 
 
 # ---------------------------------------------------------------------------------- blobs
@@ -179,11 +184,12 @@ def _checked(data: bytes) -> tuple[bytes, dict[str, Any], _Reader]:
 class _Blobs:
     """The blobs after the header."""
 
-    def __init__(self) -> None:
+    def __init__(self, tiled: Layout) -> None:
         self.data: list[bytes | memoryview] = []
         self.table: list[tuple[int, int]] = []
         self.nbytes = 0
         self._numbers: dict[bytes, int] = {}
+        self._tiled = tiled
 
     def add(self, data: bytes | memoryview) -> int:
         """Return the number of a blob of this content, which is appended if it is new."""
@@ -196,16 +202,28 @@ class _Blobs:
         return self._numbers[digest]
 
     def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
-        """Append an array; return its description."""
+        """Append an array if neither it nor its image is there; return its description."""
+        kind = {"dtype": str(array.dtype), "shape": list(array.shape)}
+        if array.dtype == np.int8 and array.ndim in (2, 4):
+            image = self._tiled.pack(array.reshape(_filters(array.shape)))
+            number = self._numbers.get(hashlib.sha256(image.data).digest())
+            if number is not None:
+                return {"array": number, "tiled": True, **kind}
         blob = self.add(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-        return {"array": blob, "dtype": str(array.dtype), "shape": list(array.shape)}
+        return {"array": blob, **kind}
+
+
+def _filters(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of weights as those of a convolution."""
+    return *shape, *(1 for _ in range(4 - len(shape)))
 
 
 class _Reader:
     """The blobs of a file."""
 
-    def __init__(self, view: memoryview, table: list[tuple[int, int]]) -> None:
+    def __init__(self, view: memoryview, table: list[tuple[int, int]], tiled: Layout) -> None:
         self._view = view
+        self._tiled = tiled
         self._table = table
         if any(o < 0 or n < 0 or o + n > len(self._view) for o, n in table):
             raise ProgramError("the table of the model points beyond the file")
@@ -222,6 +240,10 @@ class _Reader:
         if entry["dtype"] not in _DTYPES:
             raise ProgramError(f"an array has dtype {entry['dtype']!r}")
         flat = np.frombuffer(self.bytes_of(entry["array"]), entry["dtype"])
+        if "tiled" in entry:
+            shape = _filters(entry["shape"])
+            flat = self._tiled.unpack(flat.reshape(self._tiled.packed_shape(shape)), shape)
+            flat.flags.writeable = False
         array: np.ndarray[Any, Any] = flat.reshape(entry["shape"])
         return array
 
@@ -273,8 +295,8 @@ def _read(entry: Any, blobs: _Reader) -> Any:
     if not isinstance(entry, dict):
         return entry
     if "record" in entry:
-        values = {name: _read(value, blobs) for name, value in entry.items() if name != "record"}
-        return _made(_RECORDS[entry["record"]], values)
+        values = {name: _read(value, blobs) for name, value in entry.items()}
+        return _made(_RECORDS[values.pop("record")], values)
     if "array" in entry:
         return blobs.array(entry)
     if "items" in entry:

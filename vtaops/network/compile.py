@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +44,13 @@ def collection_paused() -> Iterator[None]:
     finally:
         if running:
             gc.enable()
+
+
+def _return_memory() -> None:
+    """Return what files and sessions have freed to the system, which glibc would keep."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def compile_model(
@@ -118,6 +127,7 @@ def compile_model(
     """
     target = target_of(config, capabilities)
     imported = as_graph(source, shapes)
+    _return_memory()
     legal = legalize(imported, target)
     graph, decided = legal.graph, plan(legal, target)
     if not host:
@@ -128,6 +138,7 @@ def compile_model(
         model = model.replaced(
             agreement=compared_with_file(source, imported, legal, samples, shapes)
         )
+        _return_memory()
     with collection_paused():
         if prove:
             return judged(model)

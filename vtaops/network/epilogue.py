@@ -251,7 +251,7 @@ def sum_constant(
     It consists of the bias, and of the inputs' zero points times their weights. Output channels are
     on axis 0 of `weight`.
     """
-    sums = weight.astype(np.int64).reshape(len(weight), -1).sum(axis=1)
+    sums = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
     total = -zero_points[0] * sums
     if len(zero_points) > 1:
         total = total - zero_points[1] * factor
@@ -260,7 +260,8 @@ def sum_constant(
 
 def largest_sums(weight: Array, bias: Array | None, zero_point: int) -> Array:
     """Return a bound of the magnitude of the sums of each output channel."""
-    products = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1)
+    whole = np.abs(weight.astype(np.int16)).reshape(len(weight), -1)
+    products = whole.sum(axis=1, dtype=np.int64)
     constant = sum_constant(weight, bias, (zero_point,))
     return np.asarray(128 * products + np.abs(constant))
 

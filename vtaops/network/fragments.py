@@ -266,7 +266,7 @@ def _is_candidate(steps: Sequence[MappedOperator]) -> bool:
 
 def _feeds(step: MappedOperator, follower: MappedOperator) -> bool:
     given, read = step.uses["res"].place, follower.uses["data"].place
-    return given.memory is read.memory and given.lanes == read.lanes
+    return given.memory is read.memory and (given.lanes, given.size) == (read.lanes, read.size)
 
 
 def _is_classifier(ops: Sequence[Operator]) -> bool:

@@ -7,6 +7,7 @@ host executes the node. So a node runs on VTA if it can be lowered alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from vtaops.network.matrices import lower_product, lower_row_norm, lower_row_sof
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
-from vtaops.network.storage import Storage, made, storages
+from vtaops.network.storage import Storage, makes, storages
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function
@@ -174,7 +175,7 @@ def _check_storage(node: Node, graph: Graph) -> None:
             raise NotOnVta("layout", text)
         found.append(storage)
     *given, result = found
-    if made(node, given) != result:
+    if not makes(node, given, result):
         raise NotOnVta("layout", _misfit(node, given))
 
 
@@ -401,7 +402,7 @@ def _join_pixels(node: Node, region: LoweredRegion, axis: int, start: int = 0) -
     size = storage.image[2 + across]
     for tensor in node.inputs:
         data = region.packed(node, tensor)
-        extent = data.memory.image[2 + across]
+        extent = data.image[2 + across]
         shared = min(extent, size)
         uses = [
             Use(place, all_but(int(across), (at, whole - shared - at)))
@@ -427,8 +428,7 @@ def _flat(lanes: Array) -> Lanes:
 
 def _view(node: Node, region: LoweredRegion, lanes: Array) -> None:
     """Make the result of a node another view of its input: other lanes of the same image."""
-    memory = region.first(node).memory
-    region.places[node.outputs[0].name] = TensorPlace(memory, _flat(lanes))
+    region.places[node.outputs[0].name] = replace(region.first(node), lanes=_flat(lanes))
 
 
 def lower_slice(op: ops.Slice, node: Node, region: LoweredRegion) -> None:
@@ -446,8 +446,9 @@ def lower_channel_shuffle(op: ops.ChannelShuffle, node: Node, region: LoweredReg
 
 
 def lower_reshape(op: ops.Reshape, node: Node, region: LoweredRegion) -> None:
-    """Lower to a view."""
-    _view(node, region, np.array(region.first(node).lanes))
+    """Lower to a view, which may see the pixels in other rows."""
+    (result,) = node.outputs
+    region.places[result.name] = region.seen_as(node, region.first(node), region.image_of(result))
 
 
 def lower_transpose(op: ops.Transpose, node: Node, region: LoweredRegion) -> None:

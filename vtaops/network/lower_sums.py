@@ -201,7 +201,7 @@ def lower_dense(op: ops.Dense, node: Node, region: LoweredRegion) -> None:
     A product for each pixel, or of a flattened image, is a convolution of its size.
     """
     data = region.first(node)
-    n, _, h, w = data.memory.image
+    n, _, h, w = data.image
     epilogue = _epilogue(op, op.weight, node, region)
     if h * w > 1 or "multiplier" in epilogue.fields:
         size = (1, 1) if op.weight.shape[1] == len(data.lanes) else (h, w)

@@ -162,7 +162,7 @@ def _aligned(
     lanes = tuple(lane - first for lane in place.lanes)
     if keep and lanes == _group_lanes(len(lanes), groups, block):
         return place
-    n, _, h, w = place.memory.image
+    n, _, h, w = place.image
     wanted = _group_lanes(len(lanes), groups, block)
     name = f"{node.name}:aligned:{tensor.name}"
     copy = region.own(name, (n, wanted[-1] + 1, h, w), wanted, tensor)

@@ -108,10 +108,20 @@ class TensorPlace:
         The image.
     lanes : tuple of int
         The lane in the image for each channel of the tensor.
+    size : (int, int) or None
+        Height and width as which the tensor sees the pixels, if they are not the image's own.
     """
 
     memory: StoredImage
     lanes: Lanes
+    size: tuple[int, int] | None = None
+
+    @property
+    def image(self) -> Image:
+        """The image as the tensor sees it."""
+        n, c, *own = self.memory.image
+        height, width = self.size or own
+        return n, c, height, width
 
     def blocks(self, block: int) -> tuple[int, int]:
         """Return the first block of channels that holds part of it, and the number of blocks."""
@@ -143,7 +153,7 @@ class Use:
     @property
     def extents(self) -> dict[str, Any]:
         """Batch, height and width seen by the operator."""
-        n, _, h, w = self.place.memory.image
+        n, _, h, w = self.place.image
         top, left, bottom, right = self.sides
         return {"batch": n, "height": h + top + bottom, "width": w + left + right}
 
@@ -151,7 +161,11 @@ class Use:
         """Return the strides of the memory, for what the operator sees of it."""
         memory = self.place.memory
         top, left = (memory.border[side] - self.sides[side] for side in (0, 1))
-        return Strides.of(extents_of(memory.buffer(config)), top, left)
+        found = Strides.of(extents_of(memory.buffer(config)), top, left)
+        if self.place.size is None:
+            return found
+        width = self.place.size[1]
+        return replace(found, row=width, first=top * width + left)
 
     def offset(self, config: HardwareConfig) -> int:
         """Return the first byte of the blocks that hold the tensor."""

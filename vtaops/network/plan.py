@@ -117,7 +117,7 @@ def _row(
 def _is_view(node: Node, graph: Graph) -> bool:
     """Return whether the result of a node on VTA is another view of its input."""
     if isinstance(node.op, ops.Slice):
-        return not joins_pixels(node, storages(graph)[node.inputs[0].name])
+        return not joins_pixels(node, storages(graph))
     return is_free(node.op) and not isinstance(node.op, ops.Concat)
 
 

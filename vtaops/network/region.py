@@ -124,7 +124,7 @@ class LoweredRegion:
 
     def moves_pixels(self, node: Node) -> bool:
         """Return whether an operator joins or cuts pixels, and not channels."""
-        return joins_pixels(node, self.storages[node.inputs[0].name])
+        return joins_pixels(node, self.storages)
 
     def new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
         """Return a new image for a tensor, with contiguous channels."""
@@ -177,7 +177,7 @@ class LoweredRegion:
 
     def shape(self, place: TensorPlace) -> tuple[int, int, int, int]:
         """Return the shape of the blocks that hold a tensor."""
-        n, _, h, w = place.memory.image
+        n, _, h, w = place.image
         return n, self.width(place), h, w
 
     def lanes(self, place: TensorPlace) -> Lanes:
@@ -271,7 +271,11 @@ class LoweredRegion:
         """Return the second input of a node with its channels in the given lanes."""
         tensor = node.inputs[1]
         place = self.places.get(f"{node.name}<{tensor.name}", self.places[tensor.name])
-        return place if self.lanes(place) == lanes else self.packed(node, tensor, "residual")
+        if self.lanes(place) != lanes:
+            place = self.packed(node, tensor, "residual")
+        if tensor.shape != node.inputs[0].shape:
+            return place
+        return self.seen_as(node, place, self.image_of(node.inputs[0]))
 
     def packed(self, node: Node, tensor: Tensor, suffix: str = "packed") -> TensorPlace:
         """Return a tensor with contiguous channels, copied if necessary."""
@@ -307,10 +311,40 @@ class LoweredRegion:
         self, node: str, op: Operator, uses: dict[str, Use], **weights: Array | None
     ) -> None:
         """Add an operator."""
-        for use in uses.values():
-            use.place.memory.widen(use.sides)
+        uses = {name: self._with_border(node, use) for name, use in uses.items()}
         given = {name: value for name, value in weights.items() if value is not None}
         self.steps.append(MappedOperator(node, op, uses, given))
+
+    def _with_border(self, node: str, use: Use) -> Use:
+        """Return a use whose image has the border that it reads, copied if its pixels are fixed."""
+        place, (top, left, bottom, right) = use.place, use.sides
+        if place.memory.fixed and max(top, left, right, bottom if place.size else 0) > 0:
+            use = replace(use, place=self._copied(node, place))
+        use.place.memory.widen(use.sides)
+        return use
+
+    def _copied(self, node: str, place: TensorPlace) -> TensorPlace:
+        """Return a copy of a tensor in an image of its own, as the tensor sees it."""
+        n, _, h, w = place.image
+        name = f"{node}:copy:{place.memory.name}"
+        while name in self.memories:
+            name += "'"
+        image = n, self.width(place), h, w
+        memory = self.memories[name] = StoredImage(name, image, place.memory.zero_point)
+        copy = TensorPlace(memory, self.lanes(place))
+        self.copy(node, place, copy)
+        return copy
+
+    def seen_as(self, node: Node, place: TensorPlace, image: Image) -> TensorPlace:
+        """Return a place with its pixels in the rows of an image, which has as many."""
+        size = image[2], image[3]
+        if size == place.image[2:]:
+            return place
+        top, left, _, right = place.memory.border
+        if max(top, left, right) > 0:
+            place = self._copied(node.name, place)
+        place.memory.fix()
+        return replace(place, size=size)
 
     def tabulate(self, node: Node, table: Array) -> None:
         """Have the step of a node map its results by a table."""

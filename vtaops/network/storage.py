@@ -149,6 +149,12 @@ class Storage:
         axes = self.channel_axes(shape)
         return axes is not None and axis in axes and shape[axis] == self.image[1]
 
+    def seen_as(self, other: Storage | None) -> Storage:
+        """Return the storage with the pixels in the rows of another one, if it has as many."""
+        if other is None or (*self.image[:2], self.pixels) != (*other.image[:2], other.pixels):
+            return self
+        return Storage(other.image, self.outer)
+
     def with_channels(self, channels: int, *, last: bool = False) -> Storage:
         """Return the storage of a tensor with another number of channels.
 
@@ -308,7 +314,10 @@ def _decided(graph: Graph) -> dict[str, Storage]:
     wishes = _wishes(graph, rows)
     found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
     for node in graph.nodes:
-        result = _of_result(node, found, wishes, rows)
+        if isinstance(node.op, ops.Matmul):
+            result = _of_product(node, wishes)
+        else:
+            result = _of_result(node, found, wishes, rows)
         for tensor in node.outputs:
             if storage := result or _best(tensor, wishes, rows):
                 found[tensor.name] = storage
@@ -319,14 +328,20 @@ def _of_result(
     node: Node, found: Mapping[str, Storage], wishes: Mapping[str, Wish], rows: Rows
 ) -> Storage | None:
     """Return the storage of a result; None if its readers decide."""
-    if isinstance(node.op, ops.Matmul):
-        return _of_product(node, wishes)
     given = [found[tensor.name] for tensor in node.inputs if tensor.name in found]
     result = made(node, given) if len(given) == len(node.inputs) else None
     if result is None or not isinstance(node.op, _VIEWS):
         return result
     wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape, rows)
-    return result if result == own or (wish and wish.takes(result)) else None
+    takes = wish.takes if wish else own.__eq__
+    return next((s for s in _seen(node, result, wish) if s == own or takes(s)), None)
+
+
+def _seen(node: Node, result: Storage, wish: Wish | None) -> tuple[Storage, ...]:
+    """Return storages as which a view shows what another one holds, the best first."""
+    if wish is None or not isinstance(node.op, ops.Reshape):
+        return (result,)
+    return result.seen_as(wish.best), result
 
 
 def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage | None:
@@ -358,12 +373,32 @@ def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | N
 
 def made(node: Node, given: Sequence[Storage]) -> Storage | None:
     """Return the storage of a result; None if the node cannot read inputs stored so."""
-    pairs = zip(node.inputs, given, strict=True)
-    found = {forward(node, tensor.shape, storage) for tensor, storage in pairs}
+    found = {forward(node, tensor.shape, storage) for tensor, storage in _alike(node, given)}
     skips = isinstance(node.op, ops.Slice) and node.op.step > 1
-    if len(found) != 1 or (skips and joins_pixels(node, given[0])):
+    if len(found) != 1 or (skips and joins_pixels(node, {node.inputs[0].name: given[0]})):
         return None
     return found.pop()
+
+
+def _alike(node: Node, given: Sequence[Storage]) -> list[tuple[Tensor, Storage]]:
+    """Return the inputs of a node, the pixels of sums in the rows of the first.
+
+    A single pixel that is joined to images of more is left out: it is one more of them.
+    """
+    if isinstance(node.op, POINTWISE) and not _reads_images(node):
+        given = [storage.seen_as(given[0]) for storage in given]
+    joins = isinstance(node.op, ops.Concat)
+    larger = {storage.image[:2] for storage in given if joins and storage.pixels > 1}
+    pairs = zip(node.inputs, given, strict=True)
+    return [(t, s) for t, s in pairs if s.pixels > 1 or s.image[:2] not in larger]
+
+
+def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
+    """Return whether a node makes a result stored so of inputs stored so."""
+    found = made(node, given)
+    if isinstance(node.op, ops.Reshape) and found:
+        found = found.seen_as(result)
+    return found == result
 
 
 def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
@@ -442,12 +477,12 @@ def _of_rows(op: GraphOperator, shape: Shape, storage: Storage) -> Storage | Non
     return None
 
 
-def joins_pixels(node: Node, storage: Storage) -> bool:
+def joins_pixels(node: Node, storages: Mapping[str, Storage]) -> bool:
     """Return whether pixels are joined or cut, which moves them, and not channels."""
     assert isinstance(node.op, ops.Concat | ops.Slice)
-    shape = node.inputs[0].shape
-    axes = storage.channel_axes(shape)
-    return axes is None or node.op.axis % len(shape) not in axes
+    whole = (node.outputs if isinstance(node.op, ops.Concat) else node.inputs)[0]
+    axes = storages[whole.name].channel_axes(whole.shape)
+    return axes is None or node.op.axis % len(whole.shape) not in axes
 
 
 def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
@@ -497,7 +532,9 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
 
     def takes(storage: Storage) -> bool:
         result = forward(node, shape, storage)
-        return result is not None and (beyond is None or beyond.takes(result))
+        if result is None or beyond is None:
+            return result is not None
+        return any(map(beyond.takes, _seen(node, result, beyond)))
 
     best = backward(node, shape, beyond.best if beyond else None, rows)
     return Wish(best, takes, beyond, direct=direct)

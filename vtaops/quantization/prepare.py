@@ -226,20 +226,29 @@ def _deviation(node: NodeProto, variance: Array) -> Array:
 
 
 def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite a mean over height and width as a global average, flattened if axes are dropped."""
-    found = attributes(node)
-    axes = found.get("axes")
-    if axes is None and len(node.input) == 2:
-        axes = constants.get(node.input[1])
-    if axes is None or sorted(int(a) for a in axes) not in ([2, 3], [-2, -1]):
+    """Rewrite a mean over height and width, or over tokens (1), as a global average."""
+    (result,), data, rank = node.output, node.input[0], _rank(model, node.input[0])
+    axes, kept = _mean_axes(node, rank, constants), attributes(node).get("keepdims", 1)
+    if (rank, axes) == (4, [2, 3]):
+        turned = None
+    elif (rank, axes) == (3, [1]):
+        turned = make_node("Transpose", [data], [f"{result}_part0"], perm=(0, 2, 1))
+    else:
         return [node]
-    if sorted(int(a) for a in axes) == [-2, -1] and _rank(model, node.input[0]) != 4:
-        return [node]
-    if found.get("keepdims", 1):
-        return [make_node("GlobalAveragePool", node.input[:1], node.output)]
-    whole = f"{node.output[0]}_pooled"
-    pool = make_node("GlobalAveragePool", node.input[:1], [whole])
-    return [pool, make_node("Flatten", [whole], node.output)]
+    whole = result if kept and turned is None else f"{result}_pooled"
+    nodes = [make_node("GlobalAveragePool", turned.output if turned else [data], [whole])]
+    if not kept:
+        nodes.append(make_node("Flatten", [whole], [result]))
+    elif turned:
+        nodes.append(make_node("Transpose", [whole], [result], perm=(0, 2, 1)))
+    return [turned, *nodes] if turned else nodes
+
+
+def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
+    """Return the axes of a mean, from 0 on; empty if they are not known."""
+    given = constants.get([*node.input, ""][1], np.empty(0))
+    axes = attributes(node).get("axes", given)
+    return sorted(int(axis) % max(rank, 1) for axis in axes)
 
 
 def _rank(model: ModelProto, name: str) -> int:

@@ -29,8 +29,9 @@ from vtaops.machine.config import (
 from vtaops.machine.isa import OPCODE_BITS, WORD_BITS, Encoding, MicroOp
 from vtaops.machine.text import disassemble
 from vtaops.program.statistics import Statistics
-from vtaops.runtime.arguments import as_bytes, as_integer, as_launch, as_nbytes, as_pinned
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
+from vtaops.runtime.arguments import as_bytes, as_integer, as_nbytes
+from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.launches import RelaunchingDevice
 
 _ERRORS = {
     "device": DeviceError,
@@ -46,7 +47,7 @@ def available_kernels() -> list[str]:
     return list(_fsim.available_kernels())
 
 
-class Fsim(ConfiguredDevice):
+class Fsim(RelaunchingDevice):
     """Simulate VTA bit for bit, checking every access and reporting deadlocks at once.
 
     Shifts use the full 32-bit operand: a right shift by 31 or more gives the sign, a negative
@@ -172,7 +173,7 @@ class Fsim(ConfiguredDevice):
         image: npt.NDArray[np.uint8] = self._call(self._native.read, own, nbytes)
         return image
 
-    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+    def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
         """Run a program; see `vtaops.runtime.Device.launch`.
 
         Raises
@@ -185,25 +186,14 @@ class Fsim(ConfiguredDevice):
             If an instruction is invalid or accesses memory out of bounds (the message names it), if
             FINISH is missing or does not complete last, or if tokens remain at the end.
         """
-        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
-
-    def relaunch(
-        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
-    ) -> int:
-        """Run a program again; see `vtaops.runtime.device.HoldingDevice`.
-
-        With a seed every launch begins with random scratchpads, so nothing is left out.
-        """
-        address, count, seconds = as_launch(insn_address, count, timeout)
-        pinned, since = as_pinned(pinned, since, count)
-        with self._turn:
+        with self._turn:  # with a seed every launch begins with random scratchpads
             left_out = pinned if since == self._launches and self._seed is None else 0
             self._launches += 1
             self._call(
                 self._native.launch,
                 address + left_out * INSTRUCTION_BYTES,
                 count - left_out,
-                min(seconds, _LONGEST_TIMEOUT),
+                min(timeout, _LONGEST_TIMEOUT),
             )
             return self._launches
 

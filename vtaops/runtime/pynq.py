@@ -43,6 +43,7 @@ from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
 from vtaops.runtime.instruction_check import BoardDevice
 from vtaops.runtime.interrupt import Interrupt
+from vtaops.runtime.launches import RelaunchingDevice
 from vtaops.runtime.pages import Block, Blocks, whole_pages
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
@@ -363,7 +364,7 @@ class Accelerator:
             )
 
 
-class PynqDevice(BoardDevice):
+class PynqDevice(RelaunchingDevice, BoardDevice):
     """The VTA of this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.
@@ -445,7 +446,7 @@ class PynqDevice(BoardDevice):
 
     # --------------------------------------------------------------------------- runs
 
-    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+    def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
         """Run a program; see `vtaops.runtime.Device.launch`.
 
         Raises
@@ -458,17 +459,9 @@ class PynqDevice(BoardDevice):
         DeviceTimeout
             If FINISH does not complete in time.
         """
-        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
-
-    def relaunch(
-        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
-    ) -> int:
-        """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
-        insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
-        pinned, since = arguments.as_pinned(pinned, since, count)
         with self._lock:
             self._check_open()
-            words = self._instructions(insn_address, count)
+            words = self._instructions(address, count)
             self._counted(words)
             with _translate_errors("cannot flush the cache"):
                 for block in self._blocks:
@@ -477,7 +470,7 @@ class PynqDevice(BoardDevice):
                         block.dirty = False
             for block in self._blocks:
                 block.stale = True
-            launched = self._accelerator.launch(insn_address, count, timeout, pinned, since)
+            launched = self._accelerator.launch(address, count, timeout, pinned, since)
             self._statistics += self._counted(words[launched.left_out :])
             if launched.performance is not None:
                 self._performance += launched.performance

@@ -25,7 +25,8 @@ from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import DRAM_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer, check_config
+from vtaops.runtime.device import DeviceBuffer, check_config
+from vtaops.runtime.launches import RelaunchingDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     NONCE_BYTES,
@@ -71,7 +72,7 @@ class RemoteBuffer:
     connection: int
 
 
-class RemoteDevice(ConfiguredDevice):
+class RemoteDevice(RelaunchingDevice):
     """A board served at an address.
 
     If the connection fails, the call raises an error, and the next call reconnects. Buffers and
@@ -188,19 +189,11 @@ class RemoteDevice(ConfiguredDevice):
 
     # -------------------------------------------------------------------------- runs
 
-    def launch(self, insn_address: int, count: int, timeout: float) -> None:
-        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
-
-    def relaunch(
-        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
-    ) -> int:
-        """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
-        insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
-        pinned, since = arguments.as_pinned(pinned, since, count)
+    def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
         answer, _ = self._request(
             "launch",
             seconds=timeout + self._timeout,
-            address=insn_address,
+            address=address,
             count=count,
             timeout=timeout,
             pinned=pinned,

@@ -8,6 +8,9 @@ parameters and defaults against the descriptions in `vtaops.ops`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy.typing as npt
 
@@ -58,12 +61,17 @@ class OperatorMethods(ABC):
     def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
         """Run an operator description on arrays."""
 
-    def _run(self, call: tuple[Operator, Arguments], tiling: Tiling | None) -> Int8Array:
-        """Run an operator on its arrays; fold a first layer's columns if that is shorter."""
-        op, arrays = call
-        if isinstance(op, Conv2d) and tiling is None:
+    def _run(
+        self, of: Callable[..., tuple[Operator, Arguments]], given: dict[str, Any]
+    ) -> Int8Array:
+        """Run the operator that `of` makes of the parameters of a method, all of them by name.
+
+        The columns of a first layer are folded if that is shorter.
+        """
+        op, arrays = of(**{name: given[name] for name in given if name not in ("self", "tiling")})
+        if isinstance(op, Conv2d) and given["tiling"] is None:
             op = op.folded_if_shorter(self.config)
-        return self.run(op, *arrays, tiling=tiling)
+        return self.run(op, *arrays, tiling=given["tiling"])
 
     # -------------------------------------------------------- convolutions and products
 
@@ -154,30 +162,7 @@ class OperatorMethods(ABC):
         DeviceError
             If the device fails.
         """
-        return self._run(
-            Conv2d.of(
-                data,
-                kernel,
-                strides=strides,
-                padding=padding,
-                dilation=dilation,
-                groups=groups,
-                bias=bias,
-                shift=shift,
-                clip=clip,
-                rounding=rounding,
-                multiplier=multiplier,
-                residual=residual,
-                residual_scale=residual_scale,
-                residual_shift=residual_shift,
-                residual_clip=residual_clip,
-                scales=scales,
-                fine=fine,
-                zero_point=zero_point,
-                residual_factor=residual_factor,
-            ),
-            tiling,
-        )
+        return self._run(Conv2d.of, locals())
 
     @checked_call
     def depthwise_conv2d(
@@ -209,19 +194,8 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C * M, OH, OW)
         """
-        return self.conv2d(
-            data,
-            kernel,
-            strides=strides,
-            padding=padding,
-            dilation=dilation,
-            groups=int8_array("data", data, "NCHW").shape[1],
-            bias=bias,
-            shift=shift,
-            clip=clip,
-            rounding=rounding,
-            tiling=tiling,
-        )
+        groups = int8_array("data", data, "NCHW").shape[1]
+        return self._run(Conv2d.of, locals())
 
     @checked_call
     def conv2d_transpose(
@@ -262,23 +236,7 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, O, OH, OW)
         """
-        return self._run(
-            Conv2dTranspose.of(
-                data,
-                kernel,
-                strides=strides,
-                padding=padding,
-                output_padding=output_padding,
-                bias=bias,
-                shift=shift,
-                clip=clip,
-                rounding=rounding,
-                scales=scales,
-                fine=fine,
-                zero_point=zero_point,
-            ),
-            tiling,
-        )
+        return self._run(Conv2dTranspose.of, locals())
 
     @checked_call
     def gemm(
@@ -312,20 +270,7 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        return self._run(
-            Gemm.of(
-                data,
-                weight,
-                bias=bias,
-                shift=shift,
-                clip=clip,
-                rounding=rounding,
-                scales=scales,
-                fine=fine,
-                zero_point=zero_point,
-            ),
-            tiling,
-        )
+        return self._run(Gemm.of, locals())
 
     @checked_call
     def matmul(
@@ -357,20 +302,9 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        return self._run(
-            Gemm.of(
-                data,
-                int8_array("other", other, "KN").T,
-                bias=bias,
-                shift=shift,
-                clip=clip,
-                rounding=rounding,
-                scales=scales,
-                fine=fine,
-                zero_point=zero_point,
-            ),
-            tiling,
-        )
+        given = locals()
+        given["weight"] = int8_array("other", given.pop("other"), "KN").T
+        return self._run(Gemm.of, given)
 
     @checked_call
     def batch_matmul(
@@ -409,21 +343,7 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (B, M, N)
         """
-        return self._run(
-            BatchMatmul.of(
-                data,
-                other,
-                coarse=coarse,
-                shift=shift,
-                clip=clip,
-                rounding=rounding,
-                multiplier=multiplier,
-                zero_point=zero_point,
-                data_zero_point=data_zero_point,
-                other_zero_point=other_zero_point,
-            ),
-            tiling,
-        )
+        return self._run(BatchMatmul.of, locals())
 
     # -------------------------------------------------------------------------- pooling
 
@@ -456,7 +376,7 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        return self._run(MaxPool2d.of(data, kernel, strides=strides, padding=padding), tiling)
+        return self._run(MaxPool2d.of, locals())
 
     @checked_call
     def avg_pool2d(
@@ -501,26 +421,7 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, OH, OW)
         """
-        return self._run(
-            AvgPool2d.of(
-                data,
-                kernel,
-                strides=strides,
-                padding=padding,
-                count_include_pad=count_include_pad,
-                rounding=rounding,
-                clip=clip,
-                division=division,
-                offset=offset,
-                multiplier=multiplier,
-                shift=shift,
-                zero_point=zero_point,
-                constant=constant,
-                nudge=nudge,
-                fine=fine,
-            ),
-            tiling,
-        )
+        return self._run(AvgPool2d.of, locals())
 
     @checked_call
     def global_avg_pool2d(
@@ -537,12 +438,8 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (N, C, 1, 1)
         """
-        return self._run(
-            AvgPool2d.of(
-                data, int8_array("data", data, "NCHW").shape[2:], rounding=rounding, clip=clip
-            ),
-            tiling,
-        )
+        window = int8_array("data", data, "NCHW").shape[2:]
+        return self.avg_pool2d(data, window, rounding=rounding, clip=clip, tiling=tiling)
 
     # ----------------------------------------------------------------------- elementwise
 
@@ -594,27 +491,7 @@ class OperatorMethods(ABC):
         -------
         int8 array of that shape
         """
-        return self._run(
-            Elementwise.of(
-                "add",
-                data,
-                other,
-                scale=scale,
-                other_scale=other_scale,
-                data_offset=data_offset,
-                other_offset=other_offset,
-                by_channel=by_channel,
-                shift=shift,
-                clip=clip,
-                rounding=rounding,
-                multiplier=multiplier,
-                zero_point=zero_point,
-                constant=constant,
-                nudge=nudge,
-                fine=fine,
-            ),
-            tiling,
-        )
+        return self._run(partial(Elementwise.of, "add"), locals())
 
     @checked_call
     def sub(
@@ -638,27 +515,7 @@ class OperatorMethods(ABC):
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""
-        return self._run(
-            Elementwise.of(
-                "sub",
-                data,
-                other,
-                scale=scale,
-                other_scale=other_scale,
-                data_offset=data_offset,
-                other_offset=other_offset,
-                by_channel=by_channel,
-                shift=shift,
-                clip=clip,
-                rounding=rounding,
-                multiplier=multiplier,
-                zero_point=zero_point,
-                constant=constant,
-                nudge=nudge,
-                fine=fine,
-            ),
-            tiling,
-        )
+        return self._run(partial(Elementwise.of, "sub"), locals())
 
     @checked_call
     def multiply(
@@ -672,24 +529,21 @@ class OperatorMethods(ABC):
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply elements: ``int8(clip((data * other) >> shift))``; as `add`; needs MUL."""
-        return self._run(
-            Elementwise.of("multiply", data, other, shift=shift, clip=clip, rounding=rounding),
-            tiling,
-        )
+        return self._run(partial(Elementwise.of, "multiply"), locals())
 
     @checked_call
     def minimum(
         self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
     ) -> Int8Array:
         """Return the elementwise minimum; as `add`."""
-        return self._run(Elementwise.of("minimum", data, other, clip=None), tiling)
+        return self._run(partial(Elementwise.of, "minimum", clip=None), locals())
 
     @checked_call
     def maximum(
         self, data: npt.ArrayLike, other: npt.ArrayLike, *, tiling: Tiling | None = None
     ) -> Int8Array:
         """Return the elementwise maximum; as `add`."""
-        return self._run(Elementwise.of("maximum", data, other, clip=None), tiling)
+        return self._run(partial(Elementwise.of, "maximum", clip=None), locals())
 
     @checked_call
     def requantize(
@@ -703,24 +557,19 @@ class OperatorMethods(ABC):
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Rescale: ``int8(clip((data * scale) >> shift))``; as `add`, for one tensor."""
-        return self._run(
-            Elementwise.of(
-                "identity", data, rounding=rounding, scale=scale, shift=shift, clip=clip
-            ),
-            tiling,
-        )
+        return self._run(partial(Elementwise.of, "identity"), locals())
 
     @checked_call
     def relu(self, data: npt.ArrayLike, *, tiling: Tiling | None = None) -> Int8Array:
         """Replace negative elements of a tensor of any rank by 0."""
-        return self._run(Elementwise.of("identity", data, clip=(0, 127)), tiling)
+        return self.clip(data, 0, 127, tiling=tiling)
 
     @checked_call
     def clip(
         self, data: npt.ArrayLike, low: int, high: int, *, tiling: Tiling | None = None
     ) -> Int8Array:
         """Clip the elements of a tensor of any rank to ``low..high``."""
-        return self._run(Elementwise.of("identity", data, clip=(low, high)), tiling)
+        return self.requantize(data, rounding="truncate", clip=(low, high), tiling=tiling)
 
     @checked_call
     def shift_right(
@@ -732,10 +581,8 @@ class OperatorMethods(ABC):
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Shift the elements of a tensor of any rank right by 0..31 bits, arithmetically."""
-        return self._run(
-            Elementwise.of("identity", data, shift=_bits(bits), clip=None, rounding=rounding),
-            tiling,
-        )
+        shift = _bits(bits)
+        return self.requantize(data, rounding=rounding, shift=shift, clip=None, tiling=tiling)
 
     @checked_call
     def shift_left(
@@ -747,4 +594,5 @@ class OperatorMethods(ABC):
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Shift the elements of a tensor of any rank left by 0..15 bits, and clip."""
-        return self._run(Elementwise.of("identity", data, shift=-_bits(bits), clip=clip), tiling)
+        shift = -_bits(bits)
+        return self.requantize(data, rounding="truncate", shift=shift, clip=clip, tiling=tiling)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
 from vtaops.base.forks import ForkLock
 from vtaops.compiler.driver import check_arguments, compile
+from vtaops.compiler.search import search as searched
 from vtaops.fallback import Host
 from vtaops.machine.capabilities import Capabilities, find, of_target
 from vtaops.machine.config import HardwareConfig
@@ -34,6 +35,9 @@ from vtaops.session.operators import OperatorMethods
 
 Int8Array = npt.NDArray[np.int8]
 Place = Literal["vta"] | Host
+
+SEARCHES = {"off": 0, "fast": 12, "thorough": 50}
+"""Tile sizes that a session compiles and times for each new operator, by the word for it."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,9 @@ class Session(OperatorMethods, Closing):
         Time limit of one launch, in seconds.
     check_overflow : bool
         Whether an overflow of an int32 accumulator is an error (``"fsim"`` only; slower).
+    search : "off", "fast" or "thorough"
+        How many tilings `vtaops.compiler.search` compiles and times for each new operator: none,
+        12 or 50 sizes; the estimate alone decides if it is off.
     fallback : "cpu", "cuda" or None
         Where to run operators that VTA or the device does not support, or that do not fit the
         scratchpads: as a kernel for this CPU or GPU, with equal results; None: raise an error.
@@ -88,6 +95,8 @@ class Session(OperatorMethods, Closing):
         If the configuration does not exist.
     DeviceError
         If the device does not exist or cannot be opened.
+    ScheduleError
+        If `search` is none of its words.
 
     Examples
     --------
@@ -103,6 +112,7 @@ class Session(OperatorMethods, Closing):
         *,
         timeout: float = DEFAULT_TIMEOUT,
         check_overflow: bool = False,
+        search: Literal["off", "fast", "thorough"] = "off",
         fallback: Host | None = None,
         capabilities: Capabilities | str | None = None,
     ) -> None:
@@ -113,7 +123,10 @@ class Session(OperatorMethods, Closing):
         check_device(device)
         if not isinstance(timeout, int | float):
             raise DeviceError(f"timeout is {timeout!r}; it must be a number of seconds")
+        if search not in SEARCHES:
+            raise ScheduleError(f"search is {search!r}; it must be one of {', '.join(SEARCHES)}")
         self.device = device
+        self._sizes = SEARCHES[search]
         self._capabilities = capabilities_of(device) if capabilities is None else find(capabilities)
         if fallback not in (None, *get_args(Host)):
             raise DeviceError(f"fallback is {fallback!r}; it must be 'cpu', 'cuda' or None")
@@ -192,7 +205,10 @@ class Session(OperatorMethods, Closing):
         return f"instruction {found[0]} {found[1]}" if found else ""
 
     def _compile(self, op: Operator, tiling: Tiling | None) -> Program:
-        return compile(op, self.device.config, tiling, capabilities=self._capabilities)
+        config, able = self.device.config, self._capabilities
+        if tiling is None and self._sizes:
+            tiling = searched(op, config, count=self._sizes, capabilities=able)[0].tiling
+        return compile(op, config, tiling, capabilities=able)
 
     def _require_open(self) -> None:
         if self._closed:

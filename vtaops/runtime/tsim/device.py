@@ -21,7 +21,8 @@ from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, HardwareConfig
 from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
-from vtaops.runtime.device import ConfiguredDevice, DeviceBuffer
+from vtaops.runtime.device import DeviceBuffer
+from vtaops.runtime.launches import RelaunchingDevice
 from vtaops.runtime.pages import PageAllocator, whole_pages
 from vtaops.runtime.tsim.model import NO_LIMIT, Result, RtlModel
 
@@ -37,7 +38,7 @@ _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 
 
-class Tsim(ConfiguredDevice):
+class Tsim(RelaunchingDevice):
     """Our RTL of VTA, simulated cycle by cycle.
 
     The model of a configuration is built on first use, which takes some seconds, and is cached.
@@ -162,7 +163,7 @@ class Tsim(ConfiguredDevice):
             self._dram.own(buffer, nbytes)
             return np.array(model.dram[buffer.address : buffer.address + nbytes])
 
-    def launch(self, insn_address: int, count: int, timeout: float) -> None:
+    def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
         """Run a program; see `vtaops.runtime.Device.launch`.
 
         Raises
@@ -176,23 +177,15 @@ class Tsim(ConfiguredDevice):
             If the hardware reports a fault, an instruction accesses unallocated DRAM, FINISH is
             missing or does not complete last, or tokens remain at the end.
         """
-        self.relaunch(insn_address, count, timeout, pinned=0, since=-1)
-
-    def relaunch(
-        self, insn_address: int, count: int, timeout: float, *, pinned: int, since: int
-    ) -> int:
-        """Run a program again; see `vtaops.runtime.device.HoldingDevice`."""
-        insn_address, count, timeout = arguments.as_launch(insn_address, count, timeout)
-        pinned, since = arguments.as_pinned(pinned, since, count)
-        if insn_address % INSTRUCTION_BYTES:
+        if address % INSTRUCTION_BYTES:
             raise errors.DeviceError(
-                f"the instruction address is {insn_address:#x}; it must be a multiple of "
+                f"the instruction address is {address:#x}; it must be a multiple of "
                 f"{INSTRUCTION_BYTES}"
             )
         with self._turn:
             self._interrupted.clear()
             if since == self._launches:
-                insn_address += pinned * INSTRUCTION_BYTES
+                address += pinned * INSTRUCTION_BYTES
                 count -= pinned
             self._launches += 1
             with self._lock:
@@ -200,7 +193,7 @@ class Tsim(ConfiguredDevice):
                 model.reset()
                 self._start_trace(model)
                 model.write_register(RtlRegisters.COUNT, count)
-                model.write_register(RtlRegisters.ADDRESS, insn_address)
+                model.write_register(RtlRegisters.ADDRESS, address)
                 model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
             deadline = time.monotonic() + timeout
             result, simulated = Result.RUNNING, 0
