@@ -27,7 +27,7 @@ import textwrap
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import chdir, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -53,6 +53,9 @@ PART = re.compile(
 TIMEOUT = 500
 """Seconds that the commands of a fence may take."""
 
+PLACE = re.compile(r"[A-Z]{4,}")
+"""A word that stands for the reader's own."""
+
 OUTPUTS = {"-o", "--output", "--plot", "--save", "--start", "--journal", "--trace"}
 """Options with files that a command writes."""
 
@@ -66,7 +69,7 @@ REASONS = {
     r"-m docs|tests/wheel": "a task of developers, which CI runs",
     r"cuda|vivado": "needs a GPU or Vivado",
     r"-m vtaops\.board serve|board virtual": "a server: it does not end",
-    r"systemctl|^sudo|^ssh|^scp": "for another machine",
+    r"systemctl|^sudo|^ssh |^scp ": "for another machine",
 }
 """Why commands are not run, by what they hold."""
 
@@ -177,7 +180,7 @@ class Reader:
             (self.folder / part.name).write_text(part.text)
         elif part.kind == "prepare":
             self._run(part, part.text)
-        elif part.kind == "python" and not part.reason and not why_not(part.text):
+        elif part.kind == "python":
             self._python(part)
         elif part.kind in ("commands", "session"):
             self._commands(part)
@@ -217,10 +220,11 @@ class Reader:
     def _mention(self, command: str) -> str | None:
         """Return why a command in the text is none to type; None if it is one."""
         words = shlex.split(command)
-        if words[0] != "vtaops" or "|" in command or not understood(words[1:]):
-            return "names a command, without what it needs"
-        if any(re.fullmatch(r"[A-Z]{4,}", word) for word in words):
-            return "names a command, without what it needs"
+        name = all(re.fullmatch(r"[a-z-]+", word) for word in words)
+        form = re.search(r"\||\.\.\.", command) or any(map(PLACE.fullmatch, words))
+        with redirect_stderr(io.StringIO()):
+            if name or form or words[0] != "vtaops" or not understood(words[1:]):
+                return "names a command, without what it needs"
         given = {word for last, word in pairwise(words) if last not in OUTPUTS}
         files = {word for word in given if re.search(r"\.[a-z]{2,6}$", word)}
         if any(not (self.folder / word).exists() for word in files):
@@ -317,14 +321,17 @@ def _trial(document: str) -> Result:
         try:
             found = list(parts(document))
             typed = any(part.kind in ("commands", "session") for part in found)
+            left = any(
+                part.kind == "python" and (part.reason or why_not(part.text)) for part in found
+            )
             for part in found:
-                if typed or part.kind != "python":  # the suite runs all of these
+                if part.kind != "python" or (typed and not left):  # the suite runs all of these
                     reader.follow(part)
         finally:
             reader.close()
-    left = {"not run": reader.reasons}
+    unrun = {"not run": reader.reasons}
     counts: Counts = {document: dict(reader.counts)}
-    return {"counts": counts, "failed": reader.failed, **left}
+    return {"counts": counts, "failed": reader.failed, **unrun}
 
 
 def _tables(results: Results) -> dict[str, Counts]:

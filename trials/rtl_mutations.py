@@ -3,14 +3,15 @@
 Every expression of the sources that decides something has mutants (`trials.rtl_mutants`):
 conditions turned round, dropped or constant; bounds off by one; other operators and constants;
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
-value, or none. Six models hold all of them: with all extensions behind the bare port, and with a
-port of 64 bytes; with multipliers from LUTs beside those in DSP blocks; plain behind AXI; with all
-extensions and two rows to a tile behind AXI; and with all extensions writing waveforms, in which
-the accesses of memories are counted. A mutant runs the trials of `trials.rtl_trials` one after the
-other, in a process of its own, until one of them shows something else than the right RTL: a
-result, a fault, a counter, a cycle, an access. What survives goes to the proof of its block, if
-there is one (``trials/proofs``). A survivor is a failure, unless ``rtl_equivalent.json`` says why
-nothing can tell it from the right RTL.
+value, or none; others are thought of by hand (`trials.rtl_own_mutants`). Six models hold all of
+them: with all extensions behind the bare port, and with a port of 64 bytes; with multipliers from
+LUTs beside those in DSP blocks; plain behind AXI; with all extensions and two rows to a tile behind
+AXI; and with all extensions writing waveforms, in which the accesses of memories are counted. A
+mutant runs the trials of `trials.rtl_trials` one after the other, in a process of its own, until
+one of them shows something else than the right RTL: a result, a fault, a counter, a cycle, an
+access. What survives goes to the proof of its block, if there is one (``trials/proofs``). A
+survivor is a failure, unless ``rtl_equivalent.json`` says why nothing can tell it from the right
+RTL.
 
 The mutants come in an order that mixes all files and does not depend on places, so that those of a
 run that is cut short are a fair sample. ``--only compute.sv`` takes those of one file.
@@ -36,6 +37,7 @@ from unittest import mock
 from trials import proofs
 from trials.campaign import Campaign, Counts, Result, Results, result, summed
 from trials.rtl_mutants import DRIVER, PACKAGE, Mutant, applied, find_mutants, instrumented
+from trials.rtl_own_mutants import own_mutants
 from trials.rtl_trials import (
     EXTENDED,
     MIXED,
@@ -90,7 +92,12 @@ def without_place(name: str, line: str = "") -> str:
 def all_mutants() -> list[Mutant]:
     """Return all mutants of all files, in order."""
     files = [path for path in [*rtl.sources(), *rtl.axi_sources()] if path.suffix == ".sv"]
-    return [mutant for path in files for mutant in find_mutants(path.name, path.read_text())]
+    return [
+        mutant
+        for path in files
+        for find in (find_mutants, own_mutants)
+        for mutant in find(path.name, path.read_text())
+    ]
 
 
 def build_library(model: str, mutants: list[Mutant]) -> Path:

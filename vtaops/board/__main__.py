@@ -1,7 +1,7 @@
 """``python -m vtaops.board``: serve a board, or a virtual one, until it is interrupted.
 
-Needs only Python, NumPy and, on a board, PYNQ. If typer is installed, ``vtaops board serve`` and
-``vtaops board virtual pynq`` do the same.
+Needs only Python, NumPy and, on a board, PYNQ or the kernel module u-dma-buf. With typer installed,
+``vtaops board serve`` and ``vtaops board virtual pynq`` do the same.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
 if TYPE_CHECKING:
     from vtaops.board.virtual import VirtualBoard
+    from vtaops.runtime.linux import LinuxBoard
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None, programs: Mapping[str, str] = PROGR
 
 def _serve(options: argparse.Namespace) -> None:
     faults = Faults() if options.command == "virtual" else None
-    interface = _virtual_board(options, faults) if faults else None
+    interface = _virtual_board(options, faults) if faults else _linux_board(options)
     accelerator = Accelerator(
         HardwareConfig.load(options.config),
         RegisterMap(options.register_map),
@@ -60,7 +61,7 @@ def _serve(options: argparse.Namespace) -> None:
         clock_mhz=options.clock_mhz,
         interrupt=None if faults else Interrupt.find(),
     )
-    if options.attach:
+    if options.attach or options.memory:
         accelerator.attach()
     secret = read_secret(options.secret_file)
     limits = Limits(idle_seconds=as_seconds(options.idle_seconds))
@@ -120,12 +121,17 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         "--attach", action="store_true", help="the bitstream was programmed by other means"
     )
     serve.add_argument(
+        "--memory",
+        metavar="UDMABUF",
+        help="on a Linux without PYNQ: the device of u-dma-buf, as udmabuf0; implies --attach",
+    )
+    serve.add_argument(
         "--clock-mhz",
         type=float,
         default=DEFAULT_CLOCK_MHZ,
         help="clock of the logic (default: 100)",
     )
-    virtual.set_defaults(attach=False, clock_mhz=DEFAULT_CLOCK_MHZ)
+    virtual.set_defaults(attach=False, memory=None, clock_mhz=DEFAULT_CLOCK_MHZ)
     virtual.add_argument("--simulator", choices=("fsim", "tsim", "tsim-axi"), default="fsim")
     virtual.add_argument(
         "--programmed", action="store_true", help="start as if a bitstream were in the logic"
@@ -157,6 +163,12 @@ def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
     return VirtualBoard(
         config, RegisterMap(options.register_map), faults, simulator=options.simulator
     )
+
+
+def _linux_board(options: argparse.Namespace) -> LinuxBoard | None:
+    from vtaops.runtime.linux import LinuxBoard
+
+    return LinuxBoard(options.memory) if options.memory else None
 
 
 def _bitstream(options: argparse.Namespace) -> bytes:

@@ -6,6 +6,7 @@ quoted. See `start`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -123,7 +124,7 @@ p{max-width:46em}.note,small{color:#5f6b7a}.warn{background:#fff4de;padding:.6em
 .key div{background:#f2f5f8;padding:.6em .8em;border-radius:6px}
 .key b{display:block;font-size:1.35em}
 table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.3em .7em .3em 0;
-vertical-align:top;border-bottom:1px solid #e3e8ee;overflow-wrap:anywhere}
+vertical-align:top;border-bottom:1px solid #e3e8ee;overflow-wrap:break-word}
 td:first-child,th:first-child{min-width:5.5em}.wide{white-space:nowrap}
 th{font-weight:600;color:#5f6b7a}.n{text-align:right;white-space:nowrap;overflow-wrap:normal}
 .bar{width:22%}.bar i{display:block;height:.8em;margin-top:.35em;background:#4c9be8;min-width:1px}
@@ -281,7 +282,7 @@ def _layers(found: Findings) -> str:
     most = max(1, found.slowest.cycles)
     head = "layer", "operator", "cycles", "", "array", "SQNR dB"
     rows = "".join(
-        f"<tr><td>{_text(_short(layer.name))}</td><td class='wide'>{_text(layer.operator)}</td>"
+        f"<tr><td>{_cell(_short(layer.name))}</td><td class='wide'>{_text(layer.operator)}</td>"
         f"<td class='n'>{layer.cycles:,}</td>"
         f"<td class='bar'><i style='width:{100 * layer.cycles / most:.1f}%'></i></td>"
         f"<td class='n'>{layer.utilization:.0%}</td>"
@@ -317,10 +318,16 @@ def _text(value: object) -> str:
     return escape(terminal_text(str(value)))
 
 
+def _cell(value: object) -> str:
+    """Return a value as text of a table: in a narrow one long names break, words do not."""
+    places = r"[/;:._](?=[A-Za-z_])|[A-Za-z0-9]{12}(?=\w{3})"
+    return escape(re.sub(places, "\\g<0>\0", terminal_text(str(value)))).replace("\0", "<wbr>")
+
+
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()) -> str:
     def row(cells: Sequence[Any], tag: str) -> str:
         return "".join(
-            f"<{tag}{' class=n' if i in numbers else ''}>{_text(cell)}</{tag}>"
+            f"<{tag}{' class=n' if i in numbers else ''}>{_cell(cell)}</{tag}>"
             for i, cell in enumerate(cells)
         )
 

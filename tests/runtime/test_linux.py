@@ -1,0 +1,83 @@
+"""A board under a Linux without PYNQ: files stand in for /dev/mem and for u-dma-buf."""
+
+import numpy as np
+import pytest
+
+from vtaops import HardwareConfig
+from vtaops.board.__main__ import main
+from vtaops.errors import DeviceError
+from vtaops.hardware.registers import RegisterMap
+from vtaops.runtime.linux import LinuxBoard
+from vtaops.runtime.pynq import Accelerator, PynqDevice
+
+CONFIG = HardwareConfig.load("pynq")
+AT, SIZE = 0x1E00_0000, 1 << 16
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A system with 64 KB of memory, and a page of registers that count up from 7."""
+    (tmp_path / "dev").mkdir()
+    facts = tmp_path / "sys/class/u-dma-buf/udmabuf0"
+    facts.mkdir(parents=True)
+    (facts / "phys_addr").write_text(f"{AT:#010x}\n")
+    (facts / "size").write_text(f"{SIZE}\n")
+    (tmp_path / "dev/udmabuf0").write_bytes(bytes(SIZE))
+    with (tmp_path / "dev/mem").open("wb") as mem:
+        mem.seek(CONFIG.board.register_base)
+        mem.write(np.arange(7, 7 + 1024, dtype="<u4").tobytes())
+    return tmp_path
+
+
+def test_a_device_reads_and_writes_the_memory_at_its_address(root):
+    device = PynqDevice(
+        accelerator := Accelerator(CONFIG, RegisterMap.RTL, LinuxBoard("udmabuf0", root))
+    )
+    accelerator.attach()
+    first, second = device.alloc(5000), device.alloc(100)
+    data = np.arange(5000).astype(np.uint8)
+    device.write(first, data)
+    memory = np.fromfile(root / "dev/udmabuf0", np.uint8)
+    assert AT < first.address < first.address + 5000 <= second.address
+    assert np.array_equal(memory[first.address - AT :][:5000], data)
+    with (root / "dev/udmabuf0").open("r+b") as file:
+        file.seek(second.address - AT)
+        file.write(b"\x09")
+    assert device.read(second, 2).tolist() == [9, 0]
+
+
+def test_memory_ends_and_is_given_back(root):
+    device = PynqDevice(
+        accelerator := Accelerator(CONFIG, RegisterMap.RTL, LinuxBoard("udmabuf0", root))
+    )
+    accelerator.attach()
+    whole = device.alloc(SIZE - 4 * 4096)
+    with pytest.raises(DeviceError, match="no room for 16384 bytes in udmabuf0"):
+        device.alloc(SIZE // 4)
+    device.free(whole)
+    device.alloc(SIZE // 4)
+
+
+def test_registers_are_words_at_their_address(root):
+    page = LinuxBoard("udmabuf0", root).MMIO(CONFIG.board.register_base, 4096)
+    assert [page.read(0), page.read(8)] == [7, 9]
+    page.write(8, 0xFFFF_FFFF)
+    with (root / "dev/mem").open("rb") as mem:
+        mem.seek(CONFIG.board.register_base + 8)
+        assert mem.read(8) == b"\xff\xff\xff\xff\x0a\0\0\0"
+
+
+def test_what_is_missing_is_named(root, capsys):
+    with pytest.raises(
+        DeviceError, match=r"cannot use udmabuf1 of u-dma-buf: .*udmabuf1/phys_addr"
+    ):
+        LinuxBoard("udmabuf1", root)
+    assert main(["serve", "--memory", "no_such_device"]) == 1
+    assert "cannot use no_such_device of u-dma-buf" in capsys.readouterr().err
+    with pytest.raises(DeviceError, match=r"x\.bit: without PYNQ the boot loader programs"):
+        LinuxBoard("udmabuf0", root).Bitstream("x.bit")
+    (root / "sys/class/u-dma-buf/udmabuf0/phys_addr").write_text("0x1e000010")
+    with pytest.raises(
+        DeviceError, match="udmabuf0 is at 0x1e000010; VTA needs a multiple of 4096"
+    ):
+        LinuxBoard("udmabuf0", root)

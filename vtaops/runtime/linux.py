@@ -1,0 +1,130 @@
+"""LinuxBoard: a Zynq board under any Linux, without the package ``pynq``.
+
+It has the part of that package's interface that `vtaops.runtime.pynq` uses, but for programming:
+the boot loader does that (U-Boot's ``fpga load``) and sets up the clock. Memory is that of a device
+of the kernel module u-dma-buf, mapped without a cache; registers are in ``/dev/mem``.
+
+Imports no TVM: a board installs this file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops.base.errors import DeviceError, raising
+from vtaops.machine.config import PAGE_BYTES
+from vtaops.runtime.pages import Block, PageAllocator
+
+if TYPE_CHECKING:
+    _Array = np.ndarray[Any, Any]
+else:
+    _Array = np.ndarray  # NumPy 1.21, which board images have, does not allow a subscript here
+
+
+class LinuxBoard:
+    """The registers and the contiguous memory of this board.
+
+    Parameters
+    ----------
+    memory : str
+        Name of the device of u-dma-buf, for example ``udmabuf0``.
+    root : Path
+        Folder that holds ``dev`` and ``sys``.
+
+    Raises
+    ------
+    DeviceError
+        If the device is not there, cannot be mapped, or has no address that VTA can use.
+    """
+
+    def __init__(self, memory: str, root: Path = Path("/")) -> None:
+        self._dev = root / "dev"
+        self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
+        facts = root / "sys" / "class" / "u-dma-buf" / memory
+        with raising(DeviceError, f"cannot use {memory} of u-dma-buf", OSError, ValueError):
+            self._address = int((facts / "phys_addr").read_text(), 16)
+            size = int((facts / "size").read_text())
+            self._bytes = np.frombuffer(_mapped(self._dev / memory, 0, size), np.uint8)
+        if self._address % PAGE_BYTES:
+            raise DeviceError(
+                f"{memory} is at {self._address:#x}; VTA needs a multiple of {PAGE_BYTES}"
+            )
+        self._pages, self._lock = PageAllocator(size, memory), threading.Lock()
+
+    def allocate(self, shape: Any, dtype: Any, *, cacheable: int = 0) -> LinuxBuffer:
+        """Return an array in this memory; it is never cached."""
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        with self._lock:
+            block = self._pages.alloc(nbytes)
+        image = self._bytes[block.address : block.address + nbytes]
+        array: LinuxBuffer = image.view(dtype).reshape(shape).view(LinuxBuffer)
+        array.physical_address = self._address + block.address
+        array.board, array.block = self, block
+        return array
+
+    def release(self, block: Block) -> None:
+        """Free the block of an array."""
+        with self._lock:
+            self._pages.free(block)
+
+    def MMIO(self, base_addr: int, length: int) -> LinuxRegisters:  # noqa: N802 (PYNQ's name)
+        """Map a page of registers."""
+        return LinuxRegisters(_mapped(self._dev / "mem", base_addr, length))
+
+    def Bitstream(self, bitfile_name: str) -> Any:  # noqa: N802 (PYNQ's name)
+        """Refuse to program the logic."""
+        raise DeviceError(
+            f"{bitfile_name}: without PYNQ the boot loader programs the logic; start the server "
+            "with --attach"
+        )
+
+
+class LinuxRegisters:
+    """A page of registers, read and written by words."""
+
+    def __init__(self, page: mmap.mmap) -> None:
+        self._words = np.frombuffer(page, np.uint32)
+
+    def read(self, offset: int) -> int:
+        """Return the register at a byte offset."""
+        return int(self._words[offset // 4])
+
+    def write(self, offset: int, data: int) -> None:
+        """Set the register at a byte offset."""
+        self._words[offset // 4] = data
+
+
+class LinuxBuffer(_Array):
+    """An array in contiguous memory without a cache."""
+
+    physical_address = 0
+    board: LinuxBoard | None = None
+    block: Block | None = None
+
+    def flush(self) -> None:
+        """Do nothing: writes reach the memory."""
+
+    def invalidate(self) -> None:
+        """Do nothing: reads come from the memory."""
+
+    def freebuffer(self) -> None:
+        """Free it."""
+        if self.board is not None and self.block is not None:
+            self.board.release(self.block)
+            self.block = None
+
+
+def _mapped(path: Path, offset: int, nbytes: int) -> mmap.mmap:
+    """Map a part of a file, uncached where it is a device."""
+    file = os.open(path, os.O_RDWR | os.O_SYNC | os.O_CLOEXEC)
+    try:
+        return mmap.mmap(file, nbytes, offset=offset)
+    finally:
+        os.close(file)
