@@ -2,9 +2,10 @@
 
     python -m benchmarks accuracy [--folder accuracy_models] [--images 3000] [--json accuracy.json]
 
-A ResNet-20 and a small MobileNet learn characters that `trials.glyphs` draws (28x28, in many fonts,
-turned, noisy); training takes minutes and needs ``torch==2.13.0``; a network that lies in the
-folder is not trained again. Each is quantised for `pynq` (powers of two) and `pynq_ext` (free
+A ResNet-20, a small MobileNet-v1, torchvision's ResNet-18 and MobileNet-v2 and a small ViT learn
+characters that `trials.glyphs` draws (28x28, in many fonts, turned, noisy); training takes minutes
+and needs ``torch==2.13.0`` and ``torchvision==0.28.0``; a network that lies in the folder is not
+trained again. Each is quantised for `pynq` (powers of two) and `pynq_ext` (free
 scales), every option left to `quantize`, and by ONNX Runtime's `quantize_static` with its defaults.
 Those for devices run on fsim. Counted are right answers, and answers equal to float's, on
 characters that neither training nor calibration has seen.
@@ -12,6 +13,7 @@ characters that neither training nor calibration has seen.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -86,21 +88,62 @@ def _classifier(channels: int) -> list[Any]:
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, len(CHARACTERS))]
 
 
-NETWORKS = {"resnet20": resnet20, "mobilenet": mobilenet}
+def resnet18() -> Any:
+    """Return torchvision's ResNet-18 for pictures of one channel."""
+    from torch import nn
+    from torchvision.models import resnet18 as whole
+
+    model = whole(num_classes=len(CHARACTERS))
+    model.conv1 = nn.Conv2d(1, 64, 7, 2, 3, bias=False)
+    return model
 
 
-def trained(make: Callable[[], Any], count: int, seed: int = 0) -> ModelProto:
-    """Return a network as ONNX that has seen each of so many characters twice."""
+def mobilenet_v2() -> Any:
+    """Return torchvision's MobileNet-v2 of a quarter of the channels; its first stride is 1."""
+    from torch import nn
+    from torchvision.models import mobilenet_v2 as whole
+
+    model = whole(num_classes=len(CHARACTERS), width_mult=0.25, dropout=0)
+    model.features[0][0] = nn.Conv2d(1, 8, 3, 1, 1, bias=False)
+    return model
+
+
+def vit() -> Any:
+    """Return torchvision's vision transformer of four layers and 96 channels, patches of 4x4."""
+    from torch import nn
+    from torchvision.models import VisionTransformer
+
+    model = VisionTransformer(SIZE, 4, 4, 4, 96, 192, num_classes=len(CHARACTERS))
+    model.conv_proj = nn.Conv2d(1, 96, 4, 4)
+    return model
+
+
+NETWORKS: dict[str, Callable[[], Any]] = {
+    "resnet20": resnet20,
+    "mobilenet": mobilenet,
+    "resnet18": resnet18,
+    "mobilenet_v2": mobilenet_v2,
+    "vit": vit,
+}
+RATES = {"vit": 2e-3}
+"""Highest learning rates, where 0.01 is too much."""
+
+PASSES = {"vit": 12, "mobilenet_v2": 4}
+"""How often a network sees each character, where that is not twice."""
+
+
+def trained(name: str, count: int, seed: int = 0) -> ModelProto:
+    """Return a network as ONNX that has learned from so many characters."""
     import torch
 
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    model, batch = make(), 64
+    model, batch = NETWORKS[name](), 64
     images, labels = glyphs(count, seed + 1000)
     data, answers = torch.from_numpy(to_input(images)), torch.from_numpy(labels)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=1e-4)
-    steps = 2 * (count // batch)
-    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps)
+    steps = PASSES.get(name, 2) * (count // batch)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATES.get(name, 1e-2), total_steps=steps)
     model.train()
     for step in range(steps):
         chosen = torch.randint(count, (batch,))
@@ -130,12 +173,15 @@ def measure(model: ModelProto, count: int) -> list[dict[str, Any]]:
     found = {"float": answers(model, images)}
     facts: dict[str, dict[str, Any]] = {}
     for way, config in DEVICES.items():
+        start = time.process_time()
         done = run_quantization(model, calibration, config=config)
+        seconds = time.process_time() - start
         compiled = compile_model(done.model, config)
         found[way] = np.array([compiled.run(image[None]).argmax() for image in images])
         best = done.trials[0]
         facts[way] = {
             "way": str(best.recipe),
+            "quantize_s": round(seconds, 1),
             "sqnr_db": best.sqnr_db,
             "launches": best.figures.launches,
             "cycles": best.figures.cycles,
@@ -169,7 +215,7 @@ def main(
     for name in only or NETWORKS:
         file = folder / f"{name}.onnx"
         if not file.exists():
-            onnx.save(trained(NETWORKS[name], characters), file)
+            onnx.save(trained(name, characters), file)
         results[name] = {"images": images, "rows": measure(onnx.load(file), images)}
         for row in results[name]["rows"]:
             cells = [f"{100 * row['accuracy']:.2f} %", f"{100 * row['agreement']:.2f} %"]

@@ -53,6 +53,9 @@ PART = re.compile(
 TIMEOUT = 500
 """Seconds that the commands of a fence may take."""
 
+PLACE = re.compile(r"[A-Z]{4,}")
+"""A word that stands for the reader's own."""
+
 OUTPUTS = {"-o", "--output", "--plot", "--save", "--start", "--journal", "--trace"}
 """Options with files that a command writes."""
 
@@ -177,7 +180,7 @@ class Reader:
             (self.folder / part.name).write_text(part.text)
         elif part.kind == "prepare":
             self._run(part, part.text)
-        elif part.kind == "python" and not part.reason and not why_not(part.text):
+        elif part.kind == "python":
             self._python(part)
         elif part.kind in ("commands", "session"):
             self._commands(part)
@@ -218,7 +221,7 @@ class Reader:
         """Return why a command in the text is none to type; None if it is one."""
         words = shlex.split(command)
         name = all(re.fullmatch(r"[a-z-]+", word) for word in words)
-        form = "|" in command or any(re.fullmatch(r"[A-Z]{4,}", word) for word in words)
+        form = re.search(r"\||\.\.\.", command) or any(map(PLACE.fullmatch, words))
         with redirect_stderr(io.StringIO()):
             if name or form or words[0] != "vtaops" or not understood(words[1:]):
                 return "names a command, without what it needs"
@@ -318,14 +321,17 @@ def _trial(document: str) -> Result:
         try:
             found = list(parts(document))
             typed = any(part.kind in ("commands", "session") for part in found)
+            left = any(
+                part.kind == "python" and (part.reason or why_not(part.text)) for part in found
+            )
             for part in found:
-                if typed or part.kind != "python":  # the suite runs all of these
+                if part.kind != "python" or (typed and not left):  # the suite runs all of these
                     reader.follow(part)
         finally:
             reader.close()
-    left = {"not run": reader.reasons}
+    unrun = {"not run": reader.reasons}
     counts: Counts = {document: dict(reader.counts)}
-    return {"counts": counts, "failed": reader.failed, **left}
+    return {"counts": counts, "failed": reader.failed, **unrun}
 
 
 def _tables(results: Results) -> dict[str, Counts]:

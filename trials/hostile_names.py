@@ -93,7 +93,7 @@ def hostile(chance: random.Random) -> str:
 
 
 class _Structure(HTMLParser):
-    """The tags of a page, with the names of their attributes."""
+    """The tags of a page, with the names of their attributes; not where a long name may break."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -102,7 +102,8 @@ class _Structure(HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, *(name for name, _ in attrs)))
+        if attrs or tag != "wbr":
+            self.found.append((tag, *(name for name, _ in attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         self.found.append((f"/{tag}",))
@@ -141,7 +142,9 @@ for (const canvas of document.querySelectorAll("canvas")) {
     for (const kind of x % 80 || y % 80 ? ["mousemove"] : ["mousemove", "click"])
       canvas.dispatchEvent(new MouseEvent(kind, {clientX: box.x + x, clientY: box.y + y}));
 }
-return [hits, [...document.querySelectorAll("*")].map(e => [e.tagName, ...e.getAttributeNames()])];
+return [hits, [...document.querySelectorAll("*")]
+  .filter(e => e.tagName != "WBR" || e.attributes.length)
+  .map(e => [e.tagName, ...e.getAttributeNames()])];
 """
 """Points at all of a page; returns how often a name ran, and the elements with attributes."""
 
@@ -302,7 +305,7 @@ def _evaluation_page(name: str) -> str:
     case = Case(f"{name}/{name}", dict, None, None)
     worst = JudgedSample(case, {}, {"label": name, "answer": name}, 1.0)
     with patch("vtaops.cli.evaluate._picture", lambda _: ""):
-        return worst_page(name, Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst]))
+        return worst_page(name, Accuracy(1, {"accuracy": 1.0}, {}, 0, [1.0], [worst]))
 
 
 def _start_page(name: str) -> str:

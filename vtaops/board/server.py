@@ -487,8 +487,8 @@ class ClientHandler:
         faults = self._server.faults
         if faults is not None and faults.take(Fault.CRASH):
             raise RuntimeError("a crash was injected")
-        operation = header.get("op")
-        types = _field_types().get(operation) if isinstance(operation, str) else None
+        operation = str(header.get("op"))
+        types = _field_types().get(operation)
         if types is None:
             raise DeviceError(f"unknown operation {_short(operation)}")
         fields = {name: value for name, value in header.items() if name not in ("op", "id")}
@@ -496,8 +496,8 @@ class ClientHandler:
             fields = {"payload": payload, **fields}  # a field of that name has the wrong type
         elif payload:
             raise DeviceError(f"{operation} takes no payload; it got {len(payload)} bytes")
-        _check_fields(str(operation), fields, types)
-        answer: _Answer = getattr(self._operations, str(operation))(**fields)
+        _check_fields(operation, fields, types)
+        answer: _Answer = getattr(self._operations, operation)(**fields)
         return ({}, answer) if isinstance(answer, bytes) else (answer or {}, b"")
 
     def _answer(self, header: dict[str, Any], payload: bytes = b"") -> None:

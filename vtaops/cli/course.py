@@ -18,7 +18,7 @@ from typer import Argument, Option
 from vtaops.base import errors
 from vtaops.base.data import data_directory
 from vtaops.base.files import write_file
-from vtaops.cli.check import judged
+from vtaops.cli.check import Finding, judged
 from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
 from vtaops.program.confined import is_confined
 from vtaops.report.files import FIGURE_SUFFIXES
@@ -65,8 +65,6 @@ def check(
         return
     with progress_bar(f"check {exercise.name}"):
         findings, output = judged(exercise, against, timeout)
-    marks = [f"{'NO ' if f.advice else 'yes'}  {f.question}: {f.answer}" for f in findings]
-    parts = [f"{m}\n     {f.advice}".rstrip() for m, f in zip(marks, findings, strict=True)]
     solved = bool(findings) and not any(f.advice for f in findings)
     data = {
         "solved": solved,
@@ -75,8 +73,15 @@ def check(
         "output": output[-PRINTED:],
     }
     printed = [f"  | {line}" for line in output[-PRINTED:].splitlines()]
+    parts = map(_marked, findings)
     show(data, as_json, *printed, *parts, "solved" if solved else "not solved yet")
     raise typer.Exit(not solved)
+
+
+def _marked(finding: Finding) -> str:
+    """Return a question with its answer, and advice below it."""
+    mark = "NO " if finding.advice else "yes"
+    return f"{mark}  {finding.question}: {finding.answer}\n     {finding.advice}".rstrip()
 
 
 def _written(folder: Path) -> Iterator[Path]:

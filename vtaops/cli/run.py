@@ -104,22 +104,27 @@ def run_conv2d(
 
     if layer and not isinstance(op := find(layer).op, Conv2d):
         raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a Conv2d; see vtaops run op")
-    ints = {
+    parameters = {
         "in_channels": in_channels,
         "out_channels": out_channels,
         "height": height,
         "width": width,
+        "kernel": _literal(kernel),
+        "strides": _literal(strides),
+        "padding": _literal(padding),
     }
-    lists = {"kernel": kernel, "strides": strides}
-    parameters = {name: str(value) for name, value in ints.items() if value is not None}
-    parameters |= {name: f"({text})" for name, text in lists.items() if text}
-    if padding:
-        parameters["padding"] = repr(padding) if padding.isalpha() else f"({padding})"
-    written = ", ".join(f"{name}={value}" for name, value in parameters.items())
+    written = ", ".join(f"{n}={value}" for n, value in parameters.items() if value is not None)
     run_op(
         layer or f"Conv2d({written})",
         config=config, device=device, stage=stage, timing=timing, as_json=as_json,
     )  # fmt: skip
+
+
+def _literal(text: str) -> str | None:
+    """Return ``3,5`` or ``same`` in Python; None for an empty text."""
+    if not text:
+        return None
+    return repr(text) if text in ("same", "valid") else f"({text})"
 
 
 @run_app.command("op")
@@ -358,17 +363,15 @@ def tune(
     for name in layer:
         with progress_bar(name):
             found[name] = search(find(name).op, hardware, costs, count=count)
-    best = {name: candidates[0] if candidates else None for name, candidates in found.items()}
+    best = {name: candidates[0] for name, candidates in found.items() if candidates}
     rows = [
         (name, one.program.cycles(), one.tiling.text, _cost(one.cost) if device else "")
         for name, one in best.items()
-        if one
     ]
     columns = {"layer": "", "cycles": ",", "tiling": "", "measured": ""}
     title = f"Best tilings on {hardware.name}; cycles by the timing model"
-    figures = {
-        name: one
-        and {
+    figures = dict.fromkeys(layer) | {
+        name: {
             "tiling": vars(one.tiling),
             "cycles": one.program.cycles(),
             "cost": one.cost,
@@ -377,7 +380,7 @@ def tune(
         for name, one in best.items()
     }
     show(figures, as_json, list_table(title, columns, rows))
-    if None in best.values():
+    if len(best) < len(found):
         raise typer.Exit(1)
 
 
@@ -530,20 +533,26 @@ def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:
 
     kinds = [name for name in ops.__all__ if name != "Operator"]
     try:
-        call = ast.parse(text, mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
-            raise ValueError("it is not a call with keywords")
-        if call.func.id not in kinds:
-            raise ValueError(f"unknown operator {call.func.id}{suggestion(call.func.id, kinds)}")
-        values = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        name, values = _call(text, kinds)
     except (SyntaxError, ValueError, TypeError) as error:
         raise ShapeError(
             f"cannot read the operator {text!r}: {error}; write for example "
             f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
             f"{', '.join(kinds)}"
         ) from error
-    kind, (data, weights) = getattr(ops, call.func.id), given.values()
-    if data and weights and EXTENT.get(call.func.id, "") not in {"", *values}:
+    kind, (data, weights) = getattr(ops, name), given.values()
+    if data and weights and EXTENT.get(name, "") not in {"", *values}:
         bias = values.pop("bias", len(weights) > 1)
         return replace(kind.of(data[0], weights[0], **values)[0], bias=bias)
     return kind(**values)
+
+
+def _call(text: str, kinds: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """Return the name and the keywords of a call; ValueError says what else a text is."""
+    call = ast.parse(text, mode="eval").body
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+        raise ValueError("it is not a call with keywords")
+    name = call.func.id
+    if name not in kinds:
+        raise ValueError(f"unknown operator {name}{suggestion(name, kinds)}")
+    return name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}

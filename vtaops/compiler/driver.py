@@ -250,15 +250,15 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
                 f"{', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
             )
     scaled = any(isinstance(stage, ScaleStage) for stage in op.stages)
-    if scaled and not config.has(Extension.POST):
-        raise UnsupportedError(
-            f"{op.summary} has fixed-point scales; {config.name} has no extension 'post', which "
-            f"multiplies by them"
-        )
-    if getattr(op, "fine", False) and not config.has(Extension.EXACT):
-        raise UnsupportedError(
-            f"{op.summary} has fine scales; {config.name} has no extension 'exact', which they need"
-        )
+    for used, extension, what in (
+        (scaled, Extension.POST, "fixed-point scales"),
+        (getattr(op, "fine", False), Extension.EXACT, "fine scales"),
+    ):
+        if used and not config.has(extension):
+            raise UnsupportedError(
+                f"{op.summary} has {what}; {config.name} has no extension {extension.value!r}, "
+                f"which they need"
+            )
     if config.batch > 1 and not able.has(Feature.ALU_BATCH):
         raise UnsupportedError(
             f"{able.name} has an ALU for tiles of one row; {config.name} has {config.batch}"

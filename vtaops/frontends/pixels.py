@@ -31,10 +31,14 @@ def moved_pixels(value: Value) -> tuple[Value, Make] | None:
     The value is a DepthToSpace, a SpaceToDepth, or the reshape at the end of one that is spelled
     out.
     """
-    if value.op in ("DepthToSpace", "SpaceToDepth"):
-        image = first(value)
-        make = _of_operator(value, shape_of(image))
-        return None if make is None else (image, make)
+    if value.op not in ("DepthToSpace", "SpaceToDepth"):
+        return _spelled_out(value)
+    image = first(value)
+    make = _of_operator(value, shape_of(image))
+    return None if make is None else (image, make)
+
+
+def _spelled_out(value: Value) -> tuple[Value, Make] | None:
     turned = through_pairs(first(value))
     if len(shape_of(value)) != 4 or turned.op != "Transpose" or len(shape_of(turned)) != 6:
         return None

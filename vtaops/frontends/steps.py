@@ -178,7 +178,7 @@ def reduced_image(value: Value, source: Source) -> tuple[Source, Size]:
     shape, axes = shape_of(first(value)), reduced_axes(value)
     if len(shape) == 4 and {*axes} <= {2, 3}:
         return source, (shape[2] if 2 in axes else 1, shape[3] if 3 in axes else 1)
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    kept = sorted({*range(len(shape))} - {*axes})
     if kept + axes != sorted(kept + axes):
         source = moved(Transpose((*kept, *axes)), source)
     rows = [[shape[axis] for axis in part] for part in (kept[:1], kept[1:], axes[:-1], axes[-1:])]

@@ -739,18 +739,28 @@ def _slice(call: _Call) -> Value:
 
 def _strided_slice(call: _Call) -> Value:
     names = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
-    masks, offset = [call.option(name, 0) for name in names], call.option("Offset", False)
-    entries: list[slice | int | EllipsisType | None] = []
+    masks, offset = [call.option(name, 0) for name in names], int(call.option("Offset", False))
+    entries = []
     for k, (begin, end, step) in enumerate(zip(*map(call.ints, (1, 2, 3)), strict=True)):
-        no_begin, no_end, ellipsis, new, shrink = (mask >> k & 1 for mask in masks)
-        stop = None if no_end else begin + end if offset else end
-        cut = slice(None if no_begin else begin, stop, step)
-        one = 0 if no_begin else begin
-        entries.append(... if ellipsis else None if new else one if shrink else cut)
+        no_begin, no_end, *kinds = (mask >> k & 1 for mask in masks)
+        stop = None if no_end else end + begin * offset
+        entries.append(_entry(slice(None if no_begin else begin, stop, step), *kinds))
     return _indexed(call, entries)
 
 
-def _indexed(call: _Call, entries: list[slice | int | EllipsisType | None]) -> Value:
+Entry = slice | int | EllipsisType | None
+"""What NumPy takes in place of an axis."""
+
+
+def _entry(cut: slice, ellipsis: int, new: int, shrink: int) -> Entry:
+    if ellipsis:
+        return ...
+    if new:
+        return None
+    return (cut.start or 0) if shrink else cut
+
+
+def _indexed(call: _Call, entries: list[Entry]) -> Value:
     """Return operand 0 indexed as an array is indexed in NumPy."""
     entries = entries if ... in entries else [*entries, ...]
     left = len(call.shape) + 1 - sum(entry is not None for entry in entries)

@@ -225,7 +225,7 @@ class NetworkBuilder:
         if op == "Shape" and args[0] is not None and args[0].shape is not None:
             part = slice(attrs.get("start"), attrs.get("end"))
             return [self.constant(np.array(args[0].shape, np.int64)[part], names[0])]
-        unique = [self._unique(name) if name else "" for name in names]
+        unique = [name and self._unique(name) for name in names]
         label = label or f"{op} {unique[0]!r}"
         node = OnnxNode(op, tuple(args), attrs, label, tuple(captured))
         types = inference.inferred(node, len(names), self.opset)

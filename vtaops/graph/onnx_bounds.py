@@ -50,13 +50,19 @@ def _require_bounded(model: ModelProto) -> None:
         if nbytes > TENSOR:
             told = f"the tensor {name!r} has {nbytes:,} bytes, more than {TENSOR:,}"
             raise UnsupportedError(told)
-    folded, kept = 0, {tensor.name for tensor in model.graph.initializer}
-    for node in graph.node:
-        if {name for name in node.input if name} <= kept and not _graphs(node):
-            kept |= {*node.output}
-            folded += sum(sizes.get(name, 0) for name in node.output)
+    folded = _folded(graph, {tensor.name for tensor in model.graph.initializer}, sizes)
     if folded > FOLDED:
         raise UnsupportedError(f"constants are computed of {folded:,} bytes, more than {FOLDED:,}")
+
+
+def _folded(graph: Any, constants: set[str], sizes: Mapping[str, int]) -> int:
+    """Return the bytes of what a graph computes of constants alone."""
+    folded, constants = 0, {*constants, ""}
+    for node in graph.node:
+        if {*node.input} <= constants and not _graphs(node):
+            constants |= {*node.output}
+            folded += sum(sizes.get(name, 0) for name in node.output)
+    return folded
 
 
 def _skeleton(model: ModelProto) -> ModelProto:
@@ -99,8 +105,8 @@ def _require_few_trips(
 ) -> None:
     """Refuse the loops of a graph whose trips are unknown or too many, times those around it."""
     constants = {**constants, **{t.name: t for t in graph.initializer}}
-    written = {v.name for v in graph.input}.union(*(node.output for node in graph.node))
-    constants = {name: tensor for name, tensor in constants.items() if name not in written}
+    for name in {v.name for v in graph.input}.union(*(node.output for node in graph.node)):
+        constants.pop(name, None)
     known = {name: (*tensor.dims,) for name, tensor in constants.items()}
     shapes = {**shapes, **known, **tensor_shapes((*graph.input, *graph.value_info))}
     for node in graph.node:

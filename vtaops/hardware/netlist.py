@@ -9,6 +9,7 @@ import copy
 import math
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -135,6 +136,12 @@ def _raise(pins: dict[str, Any], port: str) -> int:
     return up
 
 
+def _pins(connections: dict[str, list[Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the pins of a cell and their nets; those of a bus end in numbers."""
+    for pin, bits in connections.items():
+        yield from ((pin if len(bits) == 1 else f"{pin}{i}", bit) for i, bit in enumerate(bits))
+
+
 def as_text(module: dict[str, Any]) -> bytes:
     """Return a module in the format of ``sim/tsim/ulx3s/netlist.h``: one port or cell per line.
 
@@ -147,12 +154,9 @@ def as_text(module: dict[str, Any]) -> bytes:
     nets = [2]
     for cell in module["cells"].values():
         facts = {name: value.strip() for name, value in cell["parameters"].items()}
-        for pin, bits in cell["connections"].items():
-            names = [pin] if len(bits) == 1 else [f"{pin}{i}" for i in range(len(bits))]
-            facts |= {
-                n: "0" if bit == "x" else str(bit) for n, bit in zip(names, bits, strict=True)
-            }
-            nets += [bit for bit in bits if isinstance(bit, int)]
+        pins = dict(_pins(cell["connections"]))
+        facts |= {name: "0" if bit == "x" else str(bit) for name, bit in pins.items()}
+        nets += [bit for bit in pins.values() if isinstance(bit, int)]
         if cell["type"] != "$scopeinfo":
             lines.append(" ".join((cell["type"], *(f"{n}={value}" for n, value in facts.items()))))
     return "\n".join((f"nets {1 + max(nets)}", *lines)).encode()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from enum import IntEnum
 from itertools import accumulate
 from pathlib import Path
 
@@ -272,11 +273,6 @@ def _log2(value: int) -> int:
 def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     port = parameters.port_bytes
     widest = max(config.scratchpad(memory).element_bytes for memory in config.memories)
-    multipliers = config.macs_per_micro_op
-    if parameters.packed_multipliers:
-        multipliers = config.batch * config.block_in * ceil_div(config.block_out, 2)
-    if parameters.dsp_multipliers is not None:
-        multipliers = min(multipliers, parameters.dsp_multipliers)
     values = {
         "BATCH": config.batch,
         "BLOCK_IN": config.block_in,
@@ -296,7 +292,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "COMMAND_DEPTH": parameters.command_depth,
         "TOKEN_CAPACITY": parameters.token_capacity,
         "ADDR_BITS": parameters.address_bits,
-        "DSP_MULTIPLIERS": multipliers,
+        "DSP_MULTIPLIERS": _multipliers(config, parameters),
         "PACKED_MULTIPLIERS": int(parameters.packed_multipliers),
         "TREE_STAGES": tree_stages(config),
         "GEMM_STAGES": gemm_stages(config),
@@ -343,11 +339,26 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "INP_GROUPS": WINDOW_PARTS if windows else 1,
     }
     lines = [f"    localparam int {name} = {value};" for name, value in values.items()]
-    codes: dict[str, int] = {}
-    for prefix, members in (("OP", isa.Opcode), ("MEM", Memory), ("ALU", isa.AluOp)):
-        codes |= {f"{prefix}_{member.name}": member.value for member in members}
+    codes = {f"{p}_{member.name}": member.value for p, members in _CODES for member in members}
     codes["ALU_LAST"] = max(isa.AluOp).value
     return lines + [f"    localparam logic [2:0] {name} = 3'd{v};" for name, v in codes.items()]
+
+
+_CODES: tuple[tuple[str, type[IntEnum]], ...] = (
+    ("OP", isa.Opcode),
+    ("MEM", Memory),
+    ("ALU", isa.AluOp),
+)
+"""The codes of the instruction set, with the beginning of their names."""
+
+
+def _multipliers(config: HardwareConfig, parameters: RtlParameters) -> int:
+    """Return how many multipliers are in DSP blocks."""
+    most = config.macs_per_micro_op
+    if parameters.packed_multipliers:
+        most = config.batch * config.block_in * ceil_div(config.block_out, 2)
+    stated = parameters.dsp_multipliers
+    return most if stated is None else min(most, stated)
 
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:

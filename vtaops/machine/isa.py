@@ -501,6 +501,16 @@ class Encoding:
                     f"{self.config.name!r} lacks the extension {extension!r}"
                 )
 
+    def _class_of(self, opcode: int, word: npt.NDArray[np.uint64]) -> type[Instruction]:
+        """Return the class of an opcode, which stands in a word."""
+        if opcode not in self._by_opcode:
+            added = "".join(f", {own}" for own in self._by_opcode if own >= len(INSTRUCTIONS))
+            raise EncodingError(
+                f"word {_text(word)} has opcode {opcode}; "
+                f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}{added}"
+            )
+        return self._by_opcode[opcode]
+
     def decode_all(self, words: npt.NDArray[np.uint64]) -> list[Instruction]:
         """Return the instructions of words, shape (n, 2); bits outside their fields are ignored.
 
@@ -513,13 +523,7 @@ class Encoding:
         opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
         for opcode in np.unique(opcodes).tolist():
             rows = np.flatnonzero(opcodes == opcode)
-            cls = self._by_opcode.get(opcode)
-            if cls is None:
-                added = "".join(f", {own}" for own in self._by_opcode if own >= len(INSTRUCTIONS))
-                raise EncodingError(
-                    f"word {_text(words[rows[0]])} has opcode {opcode}; "
-                    f"valid opcodes are 0..{len(INSTRUCTIONS) - 1}{added}"
-                )
+            cls = self._class_of(opcode, words[rows[0]])
             columns = self.columns(words[rows], cls)
             for name in self._named.keys() & columns.keys():
                 bad = np.flatnonzero(columns[name] >= len(self._named[name]))

@@ -295,8 +295,8 @@ def _read(entry: Any, blobs: _Reader) -> Any:
     if not isinstance(entry, dict):
         return entry
     if "record" in entry:
-        values = {name: _read(value, blobs) for name, value in entry.items() if name != "record"}
-        return _made(_RECORDS[entry["record"]], values)
+        values = {name: _read(value, blobs) for name, value in entry.items()}
+        return _made(_RECORDS[values.pop("record")], values)
     if "array" in entry:
         return blobs.array(entry)
     if "items" in entry:

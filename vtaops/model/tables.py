@@ -34,15 +34,20 @@ def network_table(report: ModelReport, width: int = _WIDE) -> Table:
     wide = width >= _WIDE + max(0, longest - _NAME)
     reasons = list(dict.fromkeys(layer.reason for layer in layers if layer.where != "vta"))
     texts = ["layer", "operator", "where"] if wide else ["layer", "where"]
-    numbers = ["cycles", "share", "array", *([f"{m} kB" for m in _MEMORIES] if wide else [_DRAM])]
-    if any(layer.sqnr is not None for layer in layers):
-        numbers.append("SQNR dB")
+    numbers = _numbers(report, wide)
     table = _table(f"{report.name} on {report.config}", *texts, numbers=numbers)
     rows = [*(_row(layer, stem, reasons) for layer in layers), _total(report, wide)]
     for number, row in enumerate(rows, 1):
         cells = [row.get(column, "") for column in (*texts, *numbers)]
         table.add_row(*cells, end_section=number == len(layers))
     return _explain(table, stem, [f"host {n}: {text}" for n, text in enumerate(reasons, 1)])
+
+
+def _numbers(report: ModelReport, wide: bool) -> list[str]:
+    """Return the headings of the columns of numbers."""
+    moved = [f"{memory} kB" for memory in _MEMORIES] if wide else [_DRAM]
+    measured = any(layer.sqnr is not None for layer in report.layers)
+    return ["cycles", "share", "array", *moved, *["SQNR dB"] * measured]
 
 
 def _row(layer: Layer, stem: str, reasons: Sequence[str]) -> dict[str, str]:

@@ -136,6 +136,14 @@ class Conv2d(WindowOperator, SumOfProducts):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
+        self._check_residual()
+        self.channel_groups.check()
+        if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
+            raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
+        if self.fold_columns and self.groups != 1:
+            raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
+
+    def _check_residual(self) -> None:
         epilogue.check_epilogue(self.residual_shift, self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
         own = self.residual_scale, self.residual_shift, self.residual_clip
@@ -146,11 +154,6 @@ class Conv2d(WindowOperator, SumOfProducts):
             )
         if self.residual and self.zero_point and not self.scales:
             raise ShapeError("zero_point and a residual exclude each other without scales")
-        self.channel_groups.check()
-        if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
-            raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
-        if self.fold_columns and self.groups != 1:
-            raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
 
     # ------------------------------------------------------------------- arrays
 

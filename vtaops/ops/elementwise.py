@@ -216,9 +216,7 @@ class Elementwise(UniformlyScaled):
         A factor beyond int8 takes two products, the high digit first.
         """
         sign = -1 if self.function == "sub" else 1
-        factors = {"data": self.scale}
-        if self.binary:
-            factors["other"] = sign * self.other_scale
+        factors = dict(zip(self.operands, (self.scale, sign * self.other_scale), strict=False))
         low = [(name, name, factor) for name, factor in factors.items()]
         if all(-128 <= factor <= 127 for factor in factors.values()):
             return low

@@ -9,7 +9,7 @@ Imports no TVM: a board installs this file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate, product
 from typing import Any
@@ -253,6 +253,16 @@ class Interpreter:
         self.acc[dst] = kept
 
 
+def _relocated(program: Program, places: Mapping[int, int]) -> Iterator[isa.Instruction]:
+    """Yield the instructions of a program whose buffers lie at some addresses."""
+    for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
+        if isinstance(instruction, isa.Load | isa.Store):
+            unit = program.config.dram_element_bytes(Memory(instruction.memory))
+            base = instruction.dram_base + places[relocation] // unit
+            instruction = replace(instruction, dram_base=base)
+        yield instruction
+
+
 def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
     """Interpret a program; return its output, as `Program.run` does on a device.
 
@@ -279,11 +289,7 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
         if image is not None:
             machine.place(address, image)
     places = {NO_BUFFER: 0, MICRO_OPS: micro_ops, **dict(enumerate(addresses))}
-    for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
-        if isinstance(instruction, isa.Load | isa.Store):
-            unit = program.config.dram_element_bytes(Memory(instruction.memory))
-            base = instruction.dram_base + places[relocation] // unit
-            instruction = replace(instruction, dram_base=base)
+    for instruction in _relocated(program, places):
         machine.execute(instruction)
     results = tuple(
         buffer.unpack(machine.dram[address : address + buffer.nbytes])

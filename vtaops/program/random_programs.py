@@ -344,14 +344,7 @@ class _Writer:
             return
         use_bias, use_scale = (int(rng.integers(2)) for _ in range(2))
         low, high = sorted(self._integer(-128, 127) for _ in range(2))
-        fields: dict[str, int] = {}
-        if not use_scale:
-            fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
-        elif self.config.has(Extension.EXACT):
-            fields |= {"fine": int(rng.integers(4))}
-        if use_bias or use_scale:  # up to 8 iterations of each loop
-            fields |= {"row": _half(POST_ROWS, context).base + self._integer(0, 1)}
-            fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
+        fields = self._random_rows(context, use_bias, use_scale)
         if self.tables and rng.random() < 0.5:
             tables = _half(TABLES, context)
             index = self._integer(tables.base, tables.base + tables.size - 1)
@@ -368,6 +361,18 @@ class _Writer:
                 **fields,
             )
         )
+
+    def _random_rows(self, context: int, use_bias: int, use_scale: int) -> dict[str, int]:
+        """Draw the scale that an instruction states, and the rows that it reads."""
+        fields: dict[str, int] = {}
+        if not use_scale:
+            fields |= {"multiplier": self._integer(0, 65535), "shift": self._integer(0, 47)}
+        elif self.config.has(Extension.EXACT):
+            fields |= {"fine": int(self.rng.integers(4))}
+        if use_bias or use_scale:  # up to 8 iterations of each loop
+            fields |= {"row": _half(POST_ROWS, context).base + self._integer(0, 1)}
+            fields |= {f"row_factor_{loop}": self._integer(0, 1) for loop in ("out", "in")}
+        return fields
 
     def _random_acc_load(self, segment: int, context: int) -> None:
         if self.able.has(Feature.ACC_8BIT) and self.rng.random() < 0.5:

@@ -82,9 +82,16 @@ def prove(
             "a Model is proven against its own graph, for its own capabilities; against and "
             "capabilities must be None"
         )
-    subject.verify()
-    found = [proven(launch_task(subject.graph, r), rounds, seed) for r in subject.regions]
-    hosts = sum(len(stage.nodes) for stage in subject.stages if not isinstance(stage, Region))
+    return _of_network(subject, rounds, seed, begin)
+
+
+def _of_network(
+    network: CompiledNetwork, rounds: int | None, seed: int | None, begin: float
+) -> Proof:
+    """Return the proof of all launches of a network."""
+    network.verify()
+    found = [proven(launch_task(network.graph, r), rounds, seed) for r in network.regions]
+    hosts = sum(len(stage.nodes) for stage in network.stages if not isinstance(stage, Region))
     return _joined(found, hosts, begin)
 
 

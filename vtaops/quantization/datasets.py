@@ -28,9 +28,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 class Case:
     """A sample: its name, how it is read, its label if there is one, and its picture.
 
-    A label is the number of a class, an array of such numbers for a sequence, or boxes as rows of
-    (class, left, top, right, bottom) in shares of the picture; categories of COCO are numbered in
-    the order of their own numbers.
+    A label is the number of a class, an array of such numbers for a sequence, a text, or boxes as
+    rows of (class, left, top, right, bottom) in shares of the picture. Categories of COCO are
+    numbered in the order of their own numbers; its crowds are no boxes.
     """
 
     name: str
@@ -123,10 +123,10 @@ def _arrays(path: Path, shapes: Shapes) -> Dataset:
     cases = [*_unlabelled(load_samples(arrays, shapes))]
     if labels is None:
         return Dataset(cases, {})
-    if len(labels) != len(cases) or labels.dtype.kind not in "iu":
+    if len(labels) != len(cases) or labels.dtype.kind not in "iuU":
         raise ModelError(
             f"{path}: {LABELS!r} holds {len(labels)} values of {labels.dtype}; give one whole "
-            f"number, or a row of them, for each of the {len(cases)} samples"
+            f"number, a row of them, or a text for each of the {len(cases)} samples"
         )
     pairs = zip(cases, labels, strict=True)
     return Dataset([replace(case, label=label) for case, label in pairs], {})
@@ -141,7 +141,8 @@ def _boxes(path: Path, shapes: Shapes, preparation: Preparation | None) -> Datas
         numbers = {kind: number for number, kind in enumerate(sorted(names) or kinds)}
         rows: dict[int, list[list[float]]] = defaultdict(list)
         for box in content["annotations"]:
-            rows[box["image_id"]].append([numbers[box["category_id"]], *map(float, box["bbox"])])
+            row = [numbers[box["category_id"]], *map(float, box["bbox"])]
+            rows[box["image_id"]] += [] if box.get("iscrowd") else [row]
         images = [
             (path.parent / image["file_name"], _shares(rows[image["id"]], image))
             for image in content["images"]

@@ -38,6 +38,9 @@ class Task(Protocol):
     def told(self, answer: Array, classes: Mapping[int, str]) -> str:
         """Return an answer in words."""
 
+    def overall(self, answers: Sequence[Array], labels: Sequence[Array]) -> Mapping[str, float]:
+        """Return figures by name that only all samples together have."""
+
 
 class Classes:
     """The greatest score names the class: of a sample, or of each position of a sequence."""
@@ -63,6 +66,10 @@ class Classes:
     def told(self, answer: Array, classes: Mapping[int, str]) -> str:
         """Return the names of classes."""
         return " ".join(classes.get(int(one), str(one)) for one in np.ravel(answer)[:32])
+
+    def overall(self, answers: Sequence[Array], labels: Sequence[Array]) -> Mapping[str, float]:
+        """Return nothing: the shares tell all."""
+        return {}
 
 
 PAIRS = {
@@ -99,6 +106,8 @@ class Accuracy:
         Number of samples.
     shares : mapping of str to float
         The means of `PAIRS`, as far as there are labels and a float model.
+    overall : mapping of str to float
+        Figures of all samples together that a task has, of the model and, after `float_`, of float.
     float_wrong : int
         Samples that float itself answers wrong.
     sqnr_db : sequence of float
@@ -109,12 +118,14 @@ class Accuracy:
 
     samples: int
     shares: Mapping[str, float]
+    overall: Mapping[str, float]
     float_wrong: int
     sqnr_db: Sequence[float]
     worst: Sequence[JudgedSample]
 
     def __str__(self) -> str:
-        told = [f"{name.replace('_', ' ')} {share:.1%}" for name, share in self.shares.items()]
+        figures = (*self.shares.items(), *self.overall.items())
+        told = [f"{name.replace('_', ' ')} {share:.1%}" for name, share in figures]
         told += [f"{found:.1f} dB" for found in self.sqnr_db]
         told += [f"float itself is wrong on {self.float_wrong}"] if self.float_wrong else []
         return ", ".join((f"{self.samples} samples", *told))
@@ -127,7 +138,14 @@ class Accuracy:
         ]
         shares = {name: self.shares.get(name) for name in PAIRS}
         figures = {"float_wrong": self.float_wrong, "sqnr_db": [*self.sqnr_db]}
-        return {"schema": 1, "samples": self.samples, **shares, **figures, "worst": rows}
+        return {
+            "schema": 1,
+            "samples": self.samples,
+            **shares,
+            **self.overall,
+            **figures,
+            "worst": rows,
+        }
 
 
 def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accuracy:
@@ -148,6 +166,7 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
         If the outputs of the two differ in shape, or do not suit the task.
     """
     results: list[JudgedSample] = []
+    all_answers: list[Mapping[str, Array]] = []
     noises: list[Array] = []
     for case in tracked("evaluate sample", data.cases, lambda case: case.name):
         sample = case.read()
@@ -155,28 +174,46 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
         if exact is not None:
             outputs["float"] = exact(sample)
             noises.append(_noise(outputs["float"], outputs["answer"]))
-        results.append(_result(case, outputs, noises[-1:], data.classes, task))
+        all_answers.append(_answers(case, outputs, task))
+        results.append(_result(case, all_answers[-1], noises[-1:], data.classes, task))
     known = results[0].shares if results else {}
     return Accuracy(
         len(results),
         {name: float(np.mean([each.shares[name] for each in results])) for name in known},
+        _overall(all_answers, task),
         sum(each.shares.get("float_accuracy", 1.0) < 1 for each in results),
         [decibels(*row) for row in np.sum(noises, axis=0)] if noises else [],
         heapq.nlargest(WORST, results, key=lambda each: each.badness),
     )
 
 
+def _answers(case: Case, outputs: Mapping[str, Sequence[Array]], task: Task) -> Mapping[str, Array]:
+    """Return the answers to a sample by name, and its label."""
+    answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
+    return answers if case.label is None else {**answers, "label": np.asarray(case.label)}
+
+
+def _overall(samples: Sequence[Mapping[str, Array]], task: Task) -> Mapping[str, float]:
+    """Return the figures of all samples together, if all have labels."""
+    if not all("label" in answers for answers in samples):
+        return {}
+    labels = [answers["label"] for answers in samples]
+    return {
+        prefix + name: figure
+        for prefix, key in (("", "answer"), ("float_", "float"))
+        if all(key in answers for answers in samples)
+        for name, figure in task.overall([answers[key] for answers in samples], labels).items()
+    }
+
+
 def _result(
     case: Case,
-    outputs: Mapping[str, Sequence[Array]],
+    answers: Mapping[str, Array],
     noise: Sequence[Array],
     classes: Mapping[int, str],
     task: Task,
 ) -> JudgedSample:
     """Return what is told of a sample."""
-    answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
-    if case.label is not None:
-        answers["label"] = np.asarray(case.label)
     shares = {
         name: task.agreement(answers[one], answers[other])
         for name, (one, other) in PAIRS.items()

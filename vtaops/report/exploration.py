@@ -116,15 +116,14 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
         If matplotlib is not installed.
     """
     across, up = COLUMNS[x], COLUMNS[y]
-    shown = [row for row in _ordered(rows) if row["complete"] and across in row and up in row]
+    shown = [row for row in _ordered(rows) if row["complete"] and {across, up} <= row.keys()]
     if not shown:
         raise ShapeError("no design runs all layers and has both objectives: nothing to draw")
     figure = new_figure(11, 6)
     axes = figure.add_subplot()
     _scatter(axes, shown, across, up)
     best = sorted((row for row in shown if row["front"]), key=lambda row: (row[across], row[up]))
-    edge = [row for i, row in enumerate(best) if all(row[up] < r[up] for r in best[:i])]
-    axes.plot([r[across] for r in edge], [r[up] for r in edge], color="#9aa5ad", linewidth=1)
+    _line(axes, best, across, up)
     _scale(axes, "x", shown, across)
     _scale(axes, "y", shown, up)
     axes.margins(x=0.12, y=0.1)
@@ -138,6 +137,12 @@ def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycle
     return figure
 
 
+def _line(axes: Axes, best: Sequence[Row], across: str, up: str) -> None:
+    """Join the points of the front that no other one beats in both objectives."""
+    edge = [row for i, row in enumerate(best) if all(row[up] < r[up] for r in best[:i])]
+    axes.plot([r[across] for r in edge], [r[up] for r in edge], color="#9aa5ad", linewidth=1)
+
+
 def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
     """Draw the points and label their colours."""
     for limit, color in LIMIT_COLORS.items():
@@ -146,12 +151,12 @@ def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
             continue
         label = f"limited by {limit}" if limit else "estimated"
         axes.scatter([], [], s=42, color=color, label=label)
-        for best, face in ((False, "none"), (True, color)):
+        for best, face, size in ((False, "none", 26), (True, color, 42)):
             some = [row for row in mine if row["front"] == best]
+            x, y = ([row[column] for row in some] for column in (across, up))
             axes.scatter(
-                [row[across] for row in some], [row[up] for row in some], s=42 if best else 26,
-                facecolor=face, edgecolor=color, linewidth=0.9, zorder=3 if best else 2,
-            )  # fmt: skip
+                x, y, s=size, facecolor=face, edgecolor=color, linewidth=0.9, zorder=2 + best
+            )
     if not all(row["front"] for row in rows):
         beaten = "another is at least as good in every objective"
         axes.scatter([], [], s=26, facecolor="none", edgecolor=LIMIT_COLORS[""], label=beaten)

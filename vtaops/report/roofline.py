@@ -150,11 +150,16 @@ def roofline(
     axes.set_ylabel("multiply-accumulates for each cycle (logarithmic)")
     axes.set_title(figure_text(title), loc="left", fontsize=11)
     rule(axes)
+    _number(axes)
+    return figure
+
+
+def _number(axes: Axes) -> None:
+    """Write 1, 2, 5, 10, ... at the axes."""
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_tick_params(which="both", length=4)  # labels of both kinds in one line
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "25" else "")
-    return figure
 
 
 _OFFSETS = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vtaops.base.quoting import figure_text
 from vtaops.program.timing import IDLE, WAITS, Timeline, lanes
+from vtaops.program.timing.timeline import Segment
 from vtaops.report import style
 from vtaops.report.files import new_figure
 
@@ -64,16 +65,24 @@ def spacetime(
     return figure
 
 
+def _spans(
+    segments: Sequence[Segment], window: tuple[int, int]
+) -> dict[str, list[tuple[int, int]]]:
+    """Return (start, cycles) of what a unit does in a window, by kind."""
+    spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for segment in segments:
+        if segment.end > window[0] and segment.start < window[1] and segment.kind != IDLE:
+            spans[segment.kind].append((segment.start, segment.cycles))
+    return spans
+
+
 def _draw(axes: Axes, timeline: Timeline, window: tuple[int, int], tokens: bool | None) -> set[str]:
     """Draw one timeline; return the kinds of work and of waits that appear."""
     first, last = window
     kinds: set[str] = set()
     for lane, unit in enumerate(lanes.LANES):
         height = _HEIGHT[unit]
-        bars: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for segment in timeline.segments[unit]:
-            if segment.end > first and segment.start < last and segment.kind != IDLE:
-                bars[segment.kind].append((segment.start, segment.cycles))
+        bars = _spans(timeline.segments[unit], window)
         for kind, spans in bars.items():
             _bars(axes, kind, spans, (lane - height / 2, height), last - first)
         kinds |= set(bars)

@@ -83,9 +83,8 @@ def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[
         if computes and settings[number].instruction != now:
             result.append(settings[number])
         result += group
-        for operation in group:
-            if isinstance(operation.instruction, Post):
-                settings[number] = operation
+        posts = [operation for operation in group if isinstance(operation.instruction, Post)]
+        settings[number] = [settings[number], *posts][-1]
         if computes:
             now = settings[number].instruction
     return result
@@ -116,6 +115,12 @@ class _Stream:
             for other, last in zip(streams, self.needs[self.done], strict=False)
         )
 
+    def look(self, streams: Sequence[_Stream], lag: int, now: float) -> None:
+        """Note whether it waits; one that waited goes on at the pace `now` of the others."""
+        waited, self.waits = self.waits, not self.may_run(streams, lag)
+        if waited and not self.waits:
+            self.begun += max(0.0, now - self.progress)
+
 
 def _order(groups: list[list[Group]], lag: int) -> Iterator[tuple[int, Group]]:
     """Yield the groups in turn: all operators at one pace, as their dependences allow.
@@ -131,9 +136,7 @@ def _order(groups: list[list[Group]], lag: int) -> Iterator[tuple[int, Group]]:
         left = [stream for stream in streams if stream.done < len(stream.groups)]
         now = min((stream.progress for stream in left if not stream.waits), default=0.0)
         for stream in left:
-            waited, stream.waits = stream.waits, not stream.may_run(streams, lag)
-            if waited and not stream.waits:
-                stream.begun += max(0.0, now - stream.progress)
+            stream.look(streams, lag, now)
         ready = [stream for stream in left if not stream.waits]
         chosen = min(ready, key=lambda stream: (stream.progress, -stream.number))
         yield chosen.number, chosen.groups[chosen.done]

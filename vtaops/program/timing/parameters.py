@@ -160,14 +160,7 @@ class TimingParameters:
     sdram: Sdram | None = None
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            value, least = getattr(self, f.name), _LEAST.get(f.name, 1)
-            if f.name in ("bandwidth", "sdram") or value is f.default:
-                continue
-            if type(value) is not int or value < least:
-                raise ConfigError(
-                    f"{f.name} is {value!r}; it must be an integer of at least {least}"
-                )
+        self._check_integers()
         if self.bandwidth is not None and not 0 < self.bandwidth < math.inf:
             raise ConfigError(f"bandwidth is {self.bandwidth}; give bytes per cycle above 0")
         if self.port_bytes not in (None, *PORT_BYTES):
@@ -183,6 +176,16 @@ class TimingParameters:
                 f"dram_latency is {self.dram_latency}; it includes the return_latency of the SDRAM "
                 f"({self.sdram.return_latency})"
             )
+
+    def _check_integers(self) -> None:
+        for f in fields(self):
+            value, least = getattr(self, f.name), _LEAST.get(f.name, 1)
+            if f.name in ("bandwidth", "sdram") or value is f.default:
+                continue
+            if type(value) is not int or value < least:
+                raise ConfigError(
+                    f"{f.name} is {value!r}; it must be an integer of at least {least}"
+                )
 
     def port_width(self, config: HardwareConfig) -> int:
         """Return the bytes of a beat on `config`."""

@@ -161,15 +161,18 @@ def _check_post(step: CheckedInstruction, i: isa.Post) -> None:
     require(i.enable or i == isa.Post(**_tokens(i)), reason)
     if i.enable and i.low > i.high:
         step.reject(Rule.POST, f"the bounds {i.low}..{i.high} hold no value")
-    if i.use_scale:
-        reason = "multiplier and shift come from the row, so the fields must be 0"
-        require(not (i.multiplier or i.shift), reason)
-    require(i.use_scale or not i.fine, "it takes no scales of the row, so fine must be 0")
-    if not i.reads_row:
-        reason = "it reads no row, so the row and its factors must be 0"
-        require(not (i.row or i.row_factor_out or i.row_factor_in), reason)
-    if not i.use_table:
-        require(not i.table_index, "it reads no table, so its number must be 0")
+    row = i.row, i.row_factor_out, i.row_factor_in
+    for used, values, reason in (
+        (
+            not i.use_scale,
+            (i.multiplier, i.shift),
+            "multiplier and shift come from the row, so the fields must be 0",
+        ),
+        (i.use_scale, (i.fine,), "it takes no scales of the row, so fine must be 0"),
+        (i.reads_row, row, "it reads no row, so the row and its factors must be 0"),
+        (i.use_table, (i.table_index,), "it reads no table, so its number must be 0"),
+    ):
+        require(used or not any(values), reason)
 
 
 def check_capabilities(
