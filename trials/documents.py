@@ -180,7 +180,7 @@ class Reader:
             (self.folder / part.name).write_text(part.text)
         elif part.kind == "prepare":
             self._run(part, part.text)
-        elif part.kind == "python" and not part.reason and not why_not(part.text):
+        elif part.kind == "python":
             self._python(part)
         elif part.kind in ("commands", "session"):
             self._commands(part)
@@ -321,14 +321,17 @@ def _trial(document: str) -> Result:
         try:
             found = list(parts(document))
             typed = any(part.kind in ("commands", "session") for part in found)
+            left = any(
+                part.kind == "python" and (part.reason or why_not(part.text)) for part in found
+            )
             for part in found:
-                if typed or part.kind != "python":  # the suite runs all of these
+                if part.kind != "python" or (typed and not left):  # the suite runs all of these
                     reader.follow(part)
         finally:
             reader.close()
-    left = {"not run": reader.reasons}
+    unrun = {"not run": reader.reasons}
     counts: Counts = {document: dict(reader.counts)}
-    return {"counts": counts, "failed": reader.failed, **left}
+    return {"counts": counts, "failed": reader.failed, **unrun}
 
 
 def _tables(results: Results) -> dict[str, Counts]:

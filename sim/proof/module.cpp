@@ -306,6 +306,29 @@ class Hashes {
   std::vector<uint64_t> words_;
 };
 
+// Multiplies residues with residues, (planes, ...), modulo the prime of each plane. They are below
+// 2**31 in magnitude, so that the quotient of their product is at most one off.
+void multiply(const Array<double>& x, const Array<double>& y,
+              const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made,
+              const Column<double>& primes) {
+  Walk<2> walk(x, y);
+  const std::size_t planes = primes.size(), count = planes ? walk.size() / planes : 0;
+  if (planes * count != walk.size() || made.size() != walk.size()) {
+    throw nb::value_error("tables differ in shape");
+  }
+  double* to = made.data();
+  for (std::size_t p = 0; p < planes; ++p) {
+    const double prime = primes(p), inverse = 1.0 / prime;
+    const auto whole = static_cast<int64_t>(prime);
+    for (std::size_t k = 0; k < count; ++k, walk.next()) {
+      const double a = x.data()[walk.place(0)], b = y.data()[walk.place(1)];
+      const auto quotient = static_cast<int64_t>(a * b * inverse);
+      const int64_t rest = static_cast<int64_t>(a) * static_cast<int64_t>(b) - quotient * whole;
+      *to++ = centred(static_cast<double>(rest), prime, inverse);
+    }
+  }
+}
+
 // Scales residues, (planes, ...), as `terms.Fields._scaled` does: value * factor + offsets[shift]; the
 // arrays have the shape without planes, and offsets are (planes, shifts).
 void scale(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& value,
@@ -448,6 +471,8 @@ NB_MODULE(_proof, m) {
         nb::arg("batch"), nb::arg("inputs"), nb::arg("lanes"), nb::arg("weights"),
         nb::arg("ranges"), nb::arg("value").noconvert(), nb::arg("range").noconvert());
   m.def("centre", &centre, nb::arg("value").noconvert(), nb::arg("primes"));
+  m.def("multiply", &multiply, nb::arg("x"), nb::arg("y"), nb::arg("made").noconvert(),
+        nb::arg("primes"));
   m.def("products", &products, nb::arg("micro_ops"), nb::arg("outer"), nb::arg("inner"),
         nb::arg("factors"), nb::arg("acc"), nb::arg("inp"), nb::arg("wgt"),
         nb::arg("made").noconvert());

@@ -200,6 +200,22 @@ def test_loops_equal_those_of_numpy(monkeypatch):
     assert Terms(fast[0]).shape == (500,)
 
 
+def test_products_of_residues_equal_those_of_python():
+    fields = Fields(0, 2)
+    x, y = fields.symbols((2, 1, 7)).value, fields.symbols((3, 1)).value
+    x[:, 0, 0, 0] = [prime // 2 for prime in fields.primes]
+    y = y[:, None]
+    made = fields.product(x, y)
+    assert made.shape == (4, 2, 3, 7)
+    assert np.array_equal(made, fields.multiplied_plainly(x, y))
+    for prime, plane, a, b in zip(fields.primes, made, *np.broadcast_arrays(x, y), strict=True):
+        flat = zip(plane.flat, a.flat, b.flat, strict=True)
+        assert all((int(c) - int(a) * int(b)) % prime == 0 for c, a, b in flat)
+        assert np.abs(plane).max() <= prime / 2
+    with pytest.raises(ValueError, match="shape"):
+        _proof.multiply(x, x, np.empty((4, 2)), np.array(fields.primes, np.float64))
+
+
 def delayed(rng, fields):
     """Return terms that delay shifts and clamps; some are numbers, or halves of a shift's unit."""
     shape = tuple(rng.integers(1, 6, size=3).tolist())

@@ -6,6 +6,7 @@ Sums of products use matrix products of floats, which are exact: of float32 wher
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,27 @@ import numpy.typing as npt
 from vtaops.base.window import Size, Window
 
 Array = npt.NDArray[Any]
+
+SOME = 1 << 18
+"""Scalars of the rows that `by_rows` gives at a time: the cache holds what is made of them."""
+
+
+def by_rows(function: Callable[[Array], Array], rows: Array) -> Array:
+    """Return what a function makes of each row (axis 0), applied to a few rows at a time.
+
+    What is made of large weights on the way needs no new memory then, whose pages take longer to
+    come than the sums.
+    """
+    few = max(1, SOME * len(rows) // rows.size)
+    return np.concatenate([function(rows[at : at + few]) for at in range(0, len(rows), few)])
+
+
+def magnitudes(weight: Array) -> Array:
+    """Return the sum of the magnitudes of each row (axis 0), int64."""
+    return by_rows(
+        lambda rows: np.abs(rows.astype(np.int64)).sum(axis=1),
+        weight.reshape(len(weight), -1),
+    )
 
 
 def padded(data: Array, window: Window, value: float = 0) -> Array:
@@ -43,7 +65,7 @@ def convolve(data: Array, weight: Array, window: Window, groups: int = 1) -> Arr
 def _exact_floats(data: Array, weight: Array) -> type[np.floating[Any]]:
     """Return the smallest floats that hold every sum of products of data and weights."""
     largest = np.abs(data.astype(np.float32)).max(initial=0)
-    reach = np.abs(weight.astype(np.float32)).sum(axis=(1, 2, 3)).max(initial=0) * largest
+    reach = magnitudes(weight).max(initial=0) * largest
     return np.float32 if reach < 1 << 23 else np.float64
 
 

@@ -8,7 +8,10 @@ workers return memory at once (``MALLOC_TRIM_THRESHOLD_``), and two such process
 from __future__ import annotations
 
 import ctypes
+import gc
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers of mallopt(3)
@@ -28,3 +31,15 @@ def keep_freed_memory() -> bool:
     settings = {_MMAP_THRESHOLD: _LARGEST_ON_HEAP, _TRIM_THRESHOLD: _KEPT_BYTES}
     accepted = [libc.mallopt(name, value) for name, value in settings.items()]
     return all(accepted)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Let no garbage collection walk the objects of a short computation, which are soon freed."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -63,9 +62,7 @@ def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
         x = reals(grid)
         return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
     found = None if value.op == "LeakyRelu" else integers(argument(value, 1))
-    numbers: tuple[Any, ...] = (slopes,)
-    if found is not None:
-        numbers = found[0].astype(np.int64).reshape(-1), float(found[1].reshape(()))
+    numbers = (slopes,) if found is None else (found[0].reshape(-1), float(found[1].reshape(())))
     grids = scale, grid.zero_point, target.grid.scale
     return of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
 

@@ -216,8 +216,7 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     if found[0].size > 1 and not (value.op != "Mul" and is_per_channel(found[0], shape_of(value))):
         return None
     data, scale = operand(argument(value, fixed.index(False)), value)
-    constant = found[0].astype(np.int64).reshape(-1, 1)
-    terms = [np.arange(-128, 128) - data.tensor.zero_point, constant]
+    terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)]
     scales = [scale, float(found[1].reshape(()))]
     if fixed[0]:
         terms, scales = terms[::-1], scales[::-1]

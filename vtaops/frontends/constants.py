@@ -62,19 +62,20 @@ def whole_numbers(value: Value | None) -> list[int] | None:
     return None if found is None else [int(number) for number in found.reshape(-1)]
 
 
-def integers(value: Value | None) -> tuple[Array, Array] | None:
+def integers(value: Value | None, *, narrow: bool = False) -> tuple[Array, Array] | None:
     """Return the integers, less their zero point, and the scales of a dequantised constant.
 
-    The scales broadcast to the shape of the integers. None for any other value.
+    The scales broadcast to the shape of the integers, which are int64; with `narrow`, those of 8
+    bits less a zero point are int16. None for any other value.
     """
     if value is None or not value.fixed:
         return None
     if value.op in RESHAPING or value.op == "Transpose":
-        found = integers(value.args[0])
+        found = integers(value.args[0], narrow=narrow)
         parts = () if found is None else np.broadcast_arrays(*found)
         moved = [_EXACT[value.op](value, part) for part in parts]
         return (moved[0], moved[1]) if moved else None
-    return _dequantized(value) if value.op == "DequantizeLinear" else None
+    return _dequantized(value, narrow) if value.op == "DequantizeLinear" else None
 
 
 def are_integers(value: Value | None) -> bool:
@@ -85,16 +86,16 @@ def are_integers(value: Value | None) -> bool:
     return value is not None and quantized and value.fixed and not value.attrs.get("block_size")
 
 
-def _dequantized(value: Value) -> tuple[Array, Array] | None:
+def _dequantized(value: Value, narrow: bool) -> tuple[Array, Array] | None:
     data, scale, zero = map(real, value.args)
     if data is None or scale is None or zero is None or value.attrs.get("block_size"):
         return None
     if data.dtype.kind not in "iu":  # an 8-bit float
         return None
     axis, rank = int(value.attrs.get("axis", 1)), data.ndim
-    kind = np.int16 if data.itemsize == 1 else np.int64
-    zero = along(axis, rank, zero.astype(np.int64).squeeze())
-    return data.astype(kind) - zero.astype(kind), along(axis, rank, scale.squeeze())
+    kind: Any = np.int16 if narrow and data.itemsize == 1 else np.int64
+    less = np.subtract(data, along(axis, rank, zero.astype(kind).squeeze()), dtype=kind)
+    return less, along(axis, rank, scale.squeeze())
 
 
 def _reshaped(value: Value, x: Array, *_: Array) -> Array:

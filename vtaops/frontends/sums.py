@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
+from vtaops.base.exact import magnitudes
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import are_integers, integers, real
 from vtaops.frontends.functions import Affine, affine_step, varying_axis
@@ -131,7 +132,7 @@ class Sum:
         most = 255.0 * 2.0 ** (8 * weight.itemsize - 1) * (weight.size // self.channels)
         if (steps + most < 1 << 31).all():  # nearly always; the weights may be a hundred million
             return self
-        reach = 255.0 * np.abs(weight.reshape(self.channels, -1).astype(np.int64)).sum(axis=1)
+        reach = 255.0 * magnitudes(weight.reshape(self.channels, -1))
         far = steps + reach >= 1 << 31
         within = np.array([target.low, target.high]) - target.grid.zero_point
         middle, room = self.bias / target.grid.scale, reach * self.scale / target.grid.scale
@@ -275,7 +276,7 @@ def _weights(value: Value | None, axis: int) -> tuple[Array, Array]:
 
     Weights are 8-bit integers less their zero point, so they have up to 9 bits.
     """
-    found = integers(value)
+    found = integers(value, narrow=True)
     if found is None:
         raise NotTranslated(f"the weights {value and value.name!r} are not quantised constants")
     data, scale = found

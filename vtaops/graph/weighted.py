@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.exact import convolve, convolve_transposed
+from vtaops.base.exact import by_rows, convolve, convolve_transposed, magnitudes
 from vtaops.base.shapes import Array, Sides
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
@@ -29,9 +29,6 @@ from vtaops.graph.requantization import (
     integers,
 )
 from vtaops.graph.tensor import Tensor
-
-_FLOATS_AT_ONCE = 1 << 20
-"""Most weights of a matrix that are converted to float64 at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,9 +67,7 @@ class Weighted(Requantized):
 
     def bound(self, data: Tensor) -> Integers:
         """Return the largest magnitude of the sums of each output channel."""
-        weight = np.abs(self.by_output.astype(np.int16))
-        totals = weight.reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
-        sums: Integers = totals * data.reach
+        sums: Integers = magnitudes(self.by_output) * data.reach
         return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
 
     def biased(self, products: Array) -> Integers:
@@ -254,8 +249,9 @@ class Dense(Weighted):
 
     def sums(self, *real: Integers) -> Integers:
         data = real[0].astype(np.float64)
-        parts = np.array_split(self.weight, -(-self.weight.size // _FLOATS_AT_ONCE))
-        return self.biased(np.concatenate([data @ part.T for part in parts], axis=-1))
+        rows = data.reshape(-1, data.shape[-1]).T
+        sums = by_rows(lambda weight: weight.astype(np.float64) @ rows, self.weight)
+        return self.biased(sums.T.reshape(*data.shape[:-1], -1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from vtaops.base.exact import magnitudes
 from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS, TWO_DIGITS
 from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
@@ -149,13 +150,11 @@ def _shifted(
     factor = 0 if residual is None else _residual_factor(residual, shift)
     left = max(0, -shift)
     shift += left
-    weight = weight.astype(np.int64) << left
-    if left and (factor or np.abs(weight).max() > LARGEST_WEIGHT):
+    if left and (factor or np.abs(weight.astype(np.int64)).max() << left > LARGEST_WEIGHT):
         raise NotOnVta("scale", f"its scales need a shift to the left by {left}")
-    bias = None if bias is None else bias.astype(np.int64) << left
     # The zero point of the result and the half for rounding are added before the shift.
-    constant = sum_constant(weight, bias, zero_points, factor) + scaling.constant
-    reach = np.abs(weight).reshape(len(weight), -1).sum(axis=1) + factor
+    constant = (sum_constant(weight, bias, zero_points, factor) << left) + scaling.constant
+    reach = (magnitudes(weight) << left) + factor
     require_accumulator((128 * reach + np.abs(constant)).max())
     residuals: dict[str, Any] = {}
     if factor:
@@ -260,10 +259,8 @@ def sum_constant(
 
 def largest_sums(weight: Array, bias: Array | None, zero_point: int) -> Array:
     """Return a bound of the magnitude of the sums of each output channel."""
-    whole = np.abs(weight.astype(np.int16)).reshape(len(weight), -1)
-    products = whole.sum(axis=1, dtype=np.int64)
     constant = sum_constant(weight, bias, (zero_point,))
-    return np.asarray(128 * products + np.abs(constant))
+    return np.asarray(128 * magnitudes(weight) + np.abs(constant))
 
 
 def one_shift(scaling: Requantization, largest: Array) -> Requantization | None:

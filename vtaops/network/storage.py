@@ -333,13 +333,14 @@ def _of_result(
     if result is None or not isinstance(node.op, _VIEWS):
         return result
     wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape, rows)
-    takes = wish.takes if wish else own.__eq__
-    return next((s for s in _seen(node, result, wish) if s == own or takes(s)), None)
+    if wish is None:
+        return result if own in (None, result) else None
+    return next((s for s in _seen(node, result, wish) if s == own or wish.takes(s)), None)
 
 
-def _seen(node: Node, result: Storage, wish: Wish | None) -> tuple[Storage, ...]:
+def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
     """Return storages as which a view shows what another one holds, the best first."""
-    if wish is None or not isinstance(node.op, ops.Reshape):
+    if not isinstance(node.op, ops.Reshape):
         return (result,)
     return result.seen_as(wish.best), result
 

@@ -257,6 +257,11 @@ def _micro_ops(lines: Lines) -> tuple[list[tuple[int, ...]], dict[str, range]]:
     table: list[tuple[int, ...]] = []
     labels: dict[str, range] = {}
     for number, line in lines:
+        plain = _PLAIN_ROWS.fullmatch(line)
+        if plain and int(plain[1]) == len(table) < int(plain[2]) <= _MOST:
+            count = int(plain[2]) - len(table)
+            table += [*zip(*(_values(plain, column, count) for column in (3, 5, 7)), strict=True)]
+            continue
         words = Words(line, number)
         if not words.rest or words.rest == ["range", "dst", "src", "wgt"]:
             continue
@@ -276,6 +281,14 @@ def _micro_ops(lines: Lines) -> tuple[list[tuple[int, ...]], dict[str, range]]:
 
 _MOST = 1 << 20
 """Rows of a table."""
+_COLUMN = r"\s+([0-9]{1,9})(?:\s+([+-][0-9]{1,9}))?"
+_PLAIN_ROWS = re.compile(rf"\s*([0-9]{{1,9}})\.\.([0-9]{{1,9}}){3 * _COLUMN}\s*")
+"""A line of the table as it is printed; most lines of most texts are."""
+
+
+def _values(plain: re.Match[str], column: int, count: int) -> Sequence[int]:
+    first, step = int(plain[column]), int(plain[column + 1] or 0)
+    return range(first, first + count * step, step) if step else [first] * count
 
 
 def _rows(words: Words, begin: int) -> int:

@@ -119,24 +119,23 @@ class Forms:
         if not parts:
             return
         sums, sources, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
-        inputs, tiles = (
-            self._factors(values, part, tag)
-            for tag, part in (("input", sources << 2), ("weight", weights))
-        )
+        inputs, input_of = self._factors(values, sources << 2, "input")
+        tiles, tile_of = self._factors(values, weights, "weight")
         for plane in range(PLANES):
-            np.add.at(values[plane], sums, inputs[plane] * tiles[plane])
+            products = inputs[plane].take(input_of) * tiles[plane].take(tile_of)
+            np.add.at(values[plane], sums, products)
 
-    def _factors(self, values: Words, codes: Ints, tag: str) -> Words:
-        """Return operands of products: of names times four, plus the tile of a window."""
-        least = int(codes.min())
-        number = np.zeros(int(codes.max()) - least + 1, np.int32)
-        number[codes - least] = 1
-        used = np.flatnonzero(number)
-        number[used] = np.arange(len(used))
-        own, part = values[:, (used + least) >> 2], ((used + least) & 3).astype(np.uint64)
+    def _factors(self, values: Words, codes: Ints, tag: str) -> tuple[Words, Ints]:
+        """Return different operands of products, and which of them each code is.
+
+        A code is four times a name, plus the tile of a window.
+        """
+        least, shift = int(codes.min()), 0 if (codes & 3).any() else 2
+        used = np.arange(least, int(codes.max()) + 1, 1 << shift)
+        own, part = values[:, used >> 2], (used & 3).astype(np.uint64)
         found = self._hash((tag,), own + part * _ODD)
         found[:, ~own.any(axis=0)] = 0  # the zero tile
-        return found[:, number[codes - least]]
+        return found, (codes - least) >> shift
 
     def _hash(self, tag: Any, values: Words) -> Words:
         """Return random numbers that depend on a tag and on both planes of values."""

@@ -35,6 +35,7 @@ try:
     import vtaops._proof as _proof
 except ImportError:  # the wheel for boards has no native module
     _proof = None
+from vtaops.base.exact import by_rows
 from vtaops.machine.accesses import Ints, distinct
 from vtaops.proof.terms import Fields, Floats, Terms
 
@@ -101,7 +102,9 @@ class Folds:
         self._outputs = fields.symbols((self.outputs,)).value
         self.held = self.tiles(held)
         self.totals = held.sum(axis=2, dtype=np.int32)
-        self.reaches = np.abs(held, dtype=np.int16).sum(axis=2, dtype=np.int32)
+        self.reaches = by_rows(
+            lambda tiles: np.abs(tiles.astype(np.int32)).sum(axis=2, dtype=np.int32), held
+        )
         self.columns, self.columns_of = sets_of(self.held.columns)
         self._held_residues = self._unsigned(self.held.value.T)
         self._ranges = np.concatenate([self.totals, self.reaches], axis=1)

@@ -136,8 +136,9 @@ class TermMachine:
             for s, level in zip(names.steps, levels, strict=False)
             for o in s.operands
         ]
-        for number, parts in names.reads.items():
-            reads += [(steps, levels[number]) for steps in parts]
+        for number, parts in names.products.items():
+            for _, inputs, weights in parts:
+                reads += [(names.step_of[n], levels[number]) for n in (inputs, weights >> 2)]
         for steps, level in sorted(reads, key=lambda read: int(read[1])):
             last[steps] = level
         for held in names.dram.names.values():

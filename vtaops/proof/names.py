@@ -8,10 +8,11 @@ scratchpads or DRAM. `vtaops.proof.machine` computes the terms of the names.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class Dram:
     """
 
     def __init__(self, machine: NameMachine) -> None:
-        program, self._machine = machine.program, machine
+        program, self._machine = machine.program, weakref.proxy(machine)
         self._unit = unit = program.config.dram_element_bytes(Memory.OUT)
         arena = np.zeros((2, -(-program.arena_nbytes // unit)), np.int64)
         self.names: dict[int, Ints] = {}
@@ -158,6 +159,8 @@ class NameMachine:
         self.count = 0
         """Number of names."""
         self.products: dict[int, list[list[Any]]] = defaultdict(list)
+        self._adds_to: dict[bytes, list[int]] = {}
+        """The sums in accumulators that GEMMs add to, as long as nothing else changes these."""
         self._index = -1
         self.make(("zeros",), 1)
         self.dram = Dram(self)
@@ -172,9 +175,12 @@ class NameMachine:
         """The different settings so far, without what says when and where they act."""
         self._settings = np.zeros((config.acc.depth, 4), np.int64)
         """For each element of the output memory: its POST, and names of bias, scale and table."""
-        self.reads: dict[int, list[Names]] = defaultdict(list)
-        """For steps that are sums: the steps of the inputs and weights of their products."""
+        self._flat = True
+        """Whether inputs and weights so far are what the host wrote, at level 0."""
         self._plans: dict[tuple[bytes, bytes], Iterations] = {}
+        self._current: dict[bytes, Iterations] = {}
+        """The same by word, as long as `uop` stays."""
+        self._words = [word.tobytes() for word in program.instructions & _WITHOUT_TOKENS]
 
     def run(self) -> None:
         micro_ops = Encoding.of(self.config).decode_micro_ops(self.program.micro_ops)
@@ -186,6 +192,7 @@ class NameMachine:
                     first, size = instruction.dram_base, instruction.x_size
                     base = instruction.sram_base
                     self.uop[base : base + size] = micro_ops[first : first + size]
+                    self._current.clear()
                 case Load() if not instruction.is_nop:
                     self._load(instruction, relocations[index])
                 case Store() if not instruction.is_nop:
@@ -202,6 +209,7 @@ class NameMachine:
     # -------------------------------------------------------------------------------- names
 
     def make(self, what: tuple[Any, ...], count: int, *operands: Names) -> Ints:
+        self._adds_to.clear()
         number, first = len(self.steps), self.count
         if number == len(self.levels):
             self.levels = np.concatenate([self.levels, np.zeros_like(self.levels)])
@@ -239,22 +247,28 @@ class NameMachine:
             scalar = 4 if memory in (Memory.ACC, Memory.POST) else 1
             nbytes = self.config.dram_element_bytes(memory)
             names = self.dram.read(buffer, _rows(i), nbytes, scalar)
-        rows = (i.y_pad_top + np.arange(i.y_size))[:, None] * i.sram_row
-        places = (i.sram_base + rows + i.x_pad_left + np.arange(i.x_size)).reshape(-1)
+        first = i.sram_base + i.y_pad_top * i.sram_row + i.x_pad_left
         sram = self.sram[Memory.ACC if memory == Memory.ACC_8BIT else memory]
         sram[i.sram_base : i.sram_base + i.sram_size] = 0
-        sram[places] = names
+        sram[first + _grid(i.y_size, i.x_size, i.sram_row)] = names
+        if sram is self.sram[Memory.ACC]:
+            self._adds_to.clear()
+        if self._flat and memory in (Memory.INP, Memory.WGT):
+            self._flat = not self.levels[self.step_of[names]].any()
 
     # ----------------------------------------------------------------------- GEMM, ALU, POOL
 
     def _loop(self, i: LoopInstruction) -> None:
-        micro_ops = self.uop[i.uop_begin : i.uop_end]
-        words = self.program.instructions[self._index] & _WITHOUT_TOKENS
-        key = words.tobytes(), micro_ops.tobytes()
-        plan = self._plans.get(key)
+        word = self._words[self._index]
+        plan = self._current.get(word)
         if plan is None:
-            shares = sharing(self.config, i, micro_ops)
-            plan = self._plans[key] = Iterations(i, micro_ops, shares)
+            micro_ops = self.uop[i.uop_begin : i.uop_end].copy()
+            key = word, micro_ops.tobytes()
+            plan = self._plans.get(key)
+            if plan is None:
+                shares = sharing(self.config, i, micro_ops)
+                plan = self._plans[key] = Iterations(i, micro_ops, shares)
+            self._current[word] = plan
         if i.reset:
             zeros = np.zeros_like(plan.written)
             self.sram[Memory.ACC][plan.written] = self._sums(zeros)
@@ -291,19 +305,28 @@ class NameMachine:
 
     def _gemm(self, i: Gemm, plan: Iterations) -> None:
         acc, inputs, tiles = (self.sram[memory] for memory in (Memory.ACC, Memory.INP, Memory.WGT))
-        names = acc[plan.written]
-        closed = bool(i.overwrite) | ~self._open[self.step_of[names]]
-        if closed.any():
-            acc[plan.written[closed]] = self._sums(names[closed] * (not i.overwrite))
-        used = self.step_of[np.concatenate([inputs[plan.inputs], tiles[plan.tiles]])]
-        written, products = self.step_of[acc[plan.written]], plan.products(acc, inputs, tiles)
-        self.levels[written] = np.maximum(self.levels[written], 1 + self.levels[used].max())
-        several = (written != written[0]).any()
-        owners = self.step_of[products[0]] if several else written
-        for number in distinct(written).tolist() if several else [int(written[0])]:
-            self.reads[number].append(used)
-            own = owners == number if several else slice(None)
+        sums = None if i.overwrite else self._adds_to.get(plan.place)
+        if sums is None:
+            sums = self._opened(acc, plan.written, bool(i.overwrite))
+            self._adds_to[plan.place] = sums
+        products = plan.products(acc, inputs, tiles)
+        level = 1
+        if not self._flat:
+            used = np.concatenate([inputs[plan.inputs], tiles[plan.tiles]])
+            level += self.levels[self.step_of[used]].max()
+        owners = self.step_of[products[0]] if len(sums) > 1 else None
+        for number in sums:
+            self.levels[number] = max(self.levels[number], level)
+            own = slice(None) if owners is None else owners == number
             self.products[number].append([part[own] for part in products])
+
+    def _opened(self, acc: Names, places: Ints, overwrite: bool) -> list[int]:
+        """Return the steps of the sums in accumulators; where none is open, begin new ones."""
+        names = acc[places]
+        closed = overwrite | ~self._open[self.step_of[names]]
+        if closed.any():
+            acc[places[closed]] = self._sums(names[closed] * (not overwrite))
+        return [*distinct(self.step_of[acc[places]]).tolist()]
 
     def _alu(self, i: Alu, plan: Iterations) -> None:
         acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)
@@ -324,8 +347,13 @@ class NameMachine:
 
 def _rows(i: Load | Store) -> Ints:
     """Return the elements that a LOAD reads, or those that a STORE writes."""
-    down = i.dram_base + np.arange(i.y_size) * i.x_stride
-    index: Ints = (down[:, None] + np.arange(i.x_size)).reshape(-1)
+    return i.dram_base + _grid(i.y_size, i.x_size, i.x_stride)
+
+
+@lru_cache(maxsize=1024)
+def _grid(count: int, length: int, stride: int) -> Ints:
+    """Return the elements of rows, the first of which starts at element 0."""
+    index: Ints = np.add.outer(np.arange(count) * stride, np.arange(length)).reshape(-1)
     return index
 
 
@@ -346,6 +374,8 @@ class Iterations:
     ----------
     written, inputs, tiles : ndarray of int64
         The different accumulators that it writes, its sources, and tiles of weights.
+    place : bytes
+        `written`, as a key.
     own : bool
         Whether sources are accumulators.
     """
@@ -354,6 +384,7 @@ class Iterations:
         self._instruction, self._micro_ops, self._shares = i, micro_ops, shares
         self.own = isinstance(i, Alu) and not _is_immediate(i)
         self.written = reached(i, "dst", micro_ops[:, 0])
+        self.place = self.written.tobytes()
         if isinstance(i, Gemm):
             self.inputs = reached(i, "src", micro_ops[:, 1])
             self.tiles = reached(i, "wgt", micro_ops[:, 2])
@@ -384,11 +415,16 @@ class Iterations:
         assert isinstance(i, Gemm)
         if _proof is None or i.overwrite or isinstance(i, Depthwise):
             return self.plain_products(acc, inputs, tiles)
-        loops = [getattr(i, f"{o}_factor_{side}") for o in _OPERANDS for side in ("out", "in")]
         made = np.empty((3, i.iterations), np.int32)
-        factors, count = np.array(loops, np.int64), (i.iter_out, i.iter_in)
-        _proof.products(micro_ops, *count, factors, acc, inputs, tiles, made)
+        _proof.products(micro_ops, i.iter_out, i.iter_in, self._factors, acc, inputs, tiles, made)
         return [*made]
+
+    @cached_property
+    def _factors(self) -> Ints:
+        """The steps of the outer and of the inner loop, for each operand."""
+        i = self._instruction
+        loops = [getattr(i, f"{o}_factor_{side}") for o in _OPERANDS for side in ("out", "in")]
+        return np.array(loops, np.int64)
 
     def plain_products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
         """Return the same as `products`, with NumPy alone."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.exact import by_rows
 from vtaops.base.window import Size, Window
 from vtaops.proof.folds import DEGREE, folded_sums
 from vtaops.proof.terms import Fields, Floats, Terms
@@ -108,9 +109,8 @@ def _products(
         used = weights.value.any(axis=0).sum(axis=1)
         total, reach, radius = 0.0 * used, 128.0 * used, x.reach
     else:
-        wide = np.result_type(weights, np.int16)
         total = weights.sum(axis=1, dtype=np.float64)
-        reach = np.abs(weights, dtype=wide).sum(axis=1, dtype=np.float64)
+        reach = by_rows(lambda rows: np.abs(rows.astype(np.float64)).sum(axis=1), weights)
         folded = fields.folds and folded_sums(
             fields.folds, image, weights, groups, taps, zero, x.degree
         )

@@ -177,6 +177,15 @@ class Fields:
 
     def product(self, x: Floats, y: Floats) -> Floats:
         """Return the product of residues with residues."""
+        if _proof is None:
+            return self.multiplied_plainly(x, y)
+        x, y = np.broadcast_arrays(x, y)
+        made = np.empty(x.shape)
+        _proof.multiply(x, y, made, np.array(self.primes, np.float64))
+        return made
+
+    def multiplied_plainly(self, x: Floats, y: Floats) -> Floats:
+        """Return the same as `product`, with NumPy alone."""
         high = np.rint(y * 2.0**-15)
         made = self.centred(x * high) * 2.0**15
         made += x * (y - high * 2.0**15)

@@ -251,10 +251,7 @@ class BlockedShape:
         shape with one element per tiling.
         """
         window = self.rows.span(h) * self.columns.span(w)
-        # Whole groups: TVM allocates their bounding box, with all blocks of all but the last group.
-        whole = oc // (self.group_oc or self.oc)
-        groups = max(1, whole) if isinstance(whole, int) else np.maximum(1, whole)
-        blocks = (groups - 1) * self.ic + ic
+        blocks = self.input_blocks(oc, ic)
         pixels = h * w * self.phases
         weights = self.shared_weights or oc * ic * self.taps
         accumulated = pixels * (1 + self.operands) + window * self.staged
@@ -268,6 +265,15 @@ class BlockedShape:
             "acc": oc * (acc_tiles * accumulated + self.bias),
             "post": 2 * oc * self.scaled,
         }
+
+    def input_blocks(self, oc: Count, ic: Count) -> Count:
+        """Return the input channel blocks that a tile of `oc` and `ic` blocks reads.
+
+        Of several groups, TVM allocates the bounding box: all blocks of all but the last group.
+        """
+        whole = oc // (self.group_oc or self.oc)
+        groups = max(1, whole) if isinstance(whole, int) else np.maximum(1, whole)
+        return (groups - 1) * self.ic + ic
 
     def admits(self, oc: Count) -> Count:
         """Whether a tile of `oc` output blocks is part of one group, or whole groups."""

@@ -39,6 +39,9 @@ TRAFFIC_SLACK = 1.2
 _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
 _PER_STORE = 4
+# What waits for a store if the accumulators have one tile: 60 pools and small products on pynq,
+# pynq_ext, pynq_512 and tiny take 0.5 % more with 0, and as many with 30 or 100.
+_PER_WAIT = 60
 
 _ALIKE = 0.004  # estimates this close are considered equal
 _AHEAD = 4  # more tiles of an operand than this make no difference
@@ -211,7 +214,8 @@ def cycle_bound(
 
     # A padded image takes one request per channel block: the hardware pads two dimensions.
     padded = not (all(shape.rows.real) and all(shape.columns.real))
-    requests = outputs * steps * ((c.ic if padded else 1) + 1) + outputs
+    blocks = shape.input_blocks(c.oc, c.ic)
+    requests = outputs * steps * ((blocks if padded else 1) + 1) + outputs
     instructions = outputs * (steps + 1 + shape.alu_passes)
     overhead = instructions * INSTRUCTION_BYTES / bus + _PER_REQUEST * requests
     inp, wgt, out = (part / bus for part in dram_traffic(shape, config, c))
@@ -224,18 +228,21 @@ def cycle_bound(
     computed: Any = computed_cycles(shape, config, c.ic)
     if separate := shape.separate:
         computed = separate.cycles(c.h, c.w) * pixel_tiles * shape.oc
-        instructions = outputs * (separate.instructions + 1)
+        instructions = np.zeros_like(
+            outputs
+        )  # passes over one tile fill the gaps between those over another
     compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
-    first_inp = c.ic * rows * columns * config.inp.element_bytes / bus
+    first_inp = blocks * rows * columns * config.inp.element_bytes / bus
     first_wgt = (shape.shared_weights or c.oc * c.ic * shape.taps) * config.wgt.element_bytes / bus
     last = _last(shape.oc, c.oc) * _last(shape.rows.extent, c.h) * _last(shape.columns.extent, c.w)
     stored = np.where(c.acc_tiles > 1, last, shape.outputs)
-    exposed = both(first_inp, first_wgt) + stored * config.out.element_bytes / bus
+    waits = np.where(c.acc_tiles > 1, 0, _PER_WAIT * (outputs - 1))
+    exposed = both(first_inp, first_wgt) + stored * config.out.element_bytes / bus + waits
     combinations = np.lcm(c.inp_tiles, c.wgt_tiles) * c.acc_tiles
     micro_ops = combinations * _micro_ops(shape, c) * 4 / bus
 
-    between = both(np.where(c.inp_tiles > 1, 0, inp), np.where(c.wgt_tiles > 1, 0, wgt))
+    between = both(np.where(c.inp_tiles > 1, 0, inp + overhead), np.where(c.wgt_tiles > 1, 0, wgt))
     kept = 0 if shape.shared_weights else first_wgt  # or loaded once
     stalls = _stalls(shape, c, compute / (outputs * steps), both(first_inp, kept))
     body = np.maximum(compute + np.maximum(between, stalls), transfer)

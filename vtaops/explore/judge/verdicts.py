@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from vtaops.base.errors import ProgramError, VTAError
 from vtaops.base.shapes import Array
+from vtaops.explore.heap import collection_paused, keep_freed_memory
 from vtaops.explore.judge.answers import Answer, Schedule, kind_of, program_of
 from vtaops.explore.judge.tasks import KernelTask, find_task
 from vtaops.program import Program
@@ -117,6 +118,7 @@ class Judge:
 
     def __init__(self, task: KernelTask | str) -> None:
         self.task = find_task(task) if isinstance(task, str) else task
+        keep_freed_memory()
         self._forms = Forms(secrets.token_bytes(64))  # whoever answers must not know it
         self._proven: set[bytes] = set()
         self._verdicts: dict[bytes, Verdict] = {}
@@ -135,7 +137,8 @@ class Judge:
         if key not in self._verdicts:
             while len(self._verdicts) >= KEPT:
                 del self._verdicts[next(iter(self._verdicts))]
-            self._verdicts[key] = self._judged(answer, rtl)
+            with collection_paused():  # otherwise a fifth of the time of a verdict
+                self._verdicts[key] = self._judged(answer, rtl)
         return self._verdicts[key]
 
     def _judged(self, answer: Answer, rtl: bool) -> Verdict:
