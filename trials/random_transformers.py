@@ -152,9 +152,18 @@ class RandomTransformer:
 
     def softmax(self, x: Tensor) -> Tensor:
         """Return the softmax of rows, in floats as a file states it."""
-        real = self.graph.add(ops.Softmax(), self.graph.add(ops.Dequantize(), x))
+        real = self.graph.add(ops.Dequantize(), x)
+        if self.rng.random() < 0.4:
+            real = self.graph.add(ops.AddTerm(self.mask(*x.shape[-2:])), real)
+        real = self.graph.add(ops.Softmax(), real)
         step, zero = self.rng.choice([(1 / 256, -128), (self.rng.uniform(1e-3, 1e-2), self.zero())])
         return self.graph.add(ops.Quantize(step, zero), real)
+
+    def mask(self, rows: int, columns: int) -> Any:
+        """Return terms that leave out later tokens, or some at the end."""
+        left = self.rng.randint(1, columns)
+        kept = self.rng.choice([np.tri(rows, columns), np.arange(columns) < left])
+        return np.where(kept, 0, np.finfo(np.float32).min).astype(np.float32)
 
     def function(self, x: Tensor) -> Tensor:
         """Map a tensor by a table."""

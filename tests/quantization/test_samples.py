@@ -99,6 +99,8 @@ def test_samples_are_stacked_in_many_ways():
         {"x": x[:, None], "state": state.reshape(8, 1, 4)},
         {"x": x.tolist(), "state": LearningTensor(state)},
         [{"x": LearningTensor(a), "state": b} for a, b in zip(x, state, strict=True)],
+        [(a, b) for a, b in zip(x, state, strict=True)],
+        [[x[:2], state[:2], np.zeros(2)], (x[2:], state[2:], np.zeros(2))],  # with labels
     ]
     for form in forms:
         for one, other in zip(load_samples(form, shapes), wanted, strict=True):
@@ -108,6 +110,8 @@ def test_samples_are_stacked_in_many_ways():
     assert all(np.array_equal(sample["state"], state[0]) for sample in shared)
     for form in (x, x.tolist(), list(x), LearningTensor(x), [LearningTensor(row) for row in x]):
         assert len(load_samples(form, {"x": (1, 3)})) == 4
+    labelled = [[LearningTensor(x[at : at + 2]), np.zeros(2)] for at in (0, 2)]
+    assert len(load_samples(labelled, {"x": (1, 3)})) == 4
 
 
 @pytest.mark.parametrize(
