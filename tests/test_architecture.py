@@ -1,6 +1,7 @@
 """The rules of the house: imports go one way, boards need no TVM, and the house stays small."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,22 @@ def test_public_names_resolve():
 def test_every_file_says_what_it_owns():
     silent = [m for m, path in house.modules().items() if not ast.get_docstring(house.tree(path))]
     assert silent == []
+
+
+WALL_CLOCKS = re.compile(
+    r"\btime\.time(_ns)?\(|datetime\.(now|today)|utcnow|system_clock|gettimeofday|CLOCK_REALTIME"
+)
+
+
+def test_nobody_waits_by_a_clock_that_can_be_set():
+    """A computer that wakes up or gets its time from a network: no limit of time changes."""
+    kinds = {".py", ".c", ".h", ".cpp", ".hpp"}
+    files = [
+        p
+        for room in ("vtaops", "sim")
+        for p in (house.PACKAGE.parent / room).rglob("*")
+        if p.suffix in kinds
+    ]
+    assert len(files) > 300
+    assert [str(path) for path in files if WALL_CLOCKS.search(path.read_text())] == []
+    assert WALL_CLOCKS.search("end = time.time() + 5")

@@ -164,6 +164,13 @@ def _arrays(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     return numbers.astype(dtype)
 
 
+def _exponentials() -> np.ndarray[Any, Any]:
+    """Return both digits of exponentials, all of them 1 but the first, which is 0."""
+    tables = np.full((2, 256), 127, np.int8)
+    tables[:, 0] = -127, -128
+    return tables
+
+
 _IMAGES = (2, 6, 5, 4)
 NODES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...]]] = {
     "Convolution": ({"weight": _arrays((6, 6, 2, 2), np.int8)}, (_IMAGES,)),
@@ -193,7 +200,7 @@ NODES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...]]] = {
         {"weight": np.arange(6, dtype=np.int32) * 3000, "bias": np.full(6, 7, np.int32)},
         ((3, 6),),
     ),
-    "RowSoftmax": ({"tables": np.full((2, 256), 127, np.int8)}, ((3, 6),)),
+    "RowSoftmax": ({"tables": _exponentials()}, ((3, 6),)),
     "FixedSoftmax": ({}, ((3, 6),)),
     "Constant": ({"value": _arrays(_IMAGES, np.int8)}, ()),
     "Expand": ({"shape": _IMAGES}, ((1, 6, 1, 4),)),
@@ -217,6 +224,10 @@ NODE_VALUES: dict[str, tuple[Any, ...]] = {
     "bool": (False, True),
     "npt.NDArray[np.int8]": (*_WEIGHTS, _arrays((256,), np.int8), _arrays((6, 256), np.int8)),
     "npt.NDArray[np.int32]": (np.full(6, -65535, np.int32), np.full(5, 1, np.int32)),
+    "npt.NDArray[np.bool_] | None": (
+        *(None, np.tri(3, 6) > 0, np.arange(6)[None] > 3),
+        *(np.ones((3, 6), bool), np.eye(2, 6) > 0, np.zeros((3, 6), bool)),
+    ),
     "npt.NDArray[np.int32] | None": (None, _arrays((6,), np.int32)),
     "Any": (None, 1, 3, -7, 64, 200, np.arange(6) + 1, np.arange(6) - 3),
     "str": ("table", "gelu"),

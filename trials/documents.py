@@ -335,7 +335,7 @@ def _trial(document: str) -> Result:
 
 
 def _tables(results: Results) -> dict[str, Counts]:
-    rows = {name: found["counts"][name] for name, found in results.items()}
+    rows = {name: found["counts"].get(name, {}) for name, found in results.items()}
     total = Counter[str]()
     for row in rows.values():
         total.update({name: int(number) for name, number in row.items()})

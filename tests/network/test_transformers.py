@@ -94,11 +94,14 @@ def test_the_definition_is_close_to_float(channels, spread):
     assert difference.mean() <= (0.12 if spread < 2 else 0.02)
 
 
-def softmax(shape, scale, result=1 / 256, zero_point=-128):
+def softmax(shape, scale, result=1 / 256, zero_point=-128, mask=None):
     """Return the graph of a softmax in floats."""
     graph = Graph("softmax")
     x = graph.input("x", shape, scale=scale, zero_point=3)
-    real = graph.add(ops.Softmax(), graph.add(ops.Dequantize(), x))
+    real = graph.add(ops.Dequantize(), x)
+    if mask is not None:
+        real = graph.add(ops.AddTerm(np.where(mask, 0, -3e38).astype(np.float32)), real)
+    real = graph.add(ops.Softmax(), real)
     graph.output(graph.add(ops.Quantize(result, zero_point), real))
     return graph
 
@@ -119,6 +122,38 @@ def test_softmax_is_on_integers(shape, scale, config):
         found = model.run(x)
         assert np.array_equal(found, model.reference(x))
         assert np.abs(found.astype(int) - evaluate(graph, x)[0].astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "mask", "config"),
+    [
+        ((1, 3, 16, 16), 0.05, np.tri(16), "pynq_ext"),
+        ((2, 1, 21, 21), 0.3, np.tri(21), "pynq_512"),
+        ((1, 2, 5, 37), 0.01, np.arange(37) < 30, "pynq_ext"),
+    ],
+)
+def test_masked_softmax_is_on_integers(shape, scale, mask, config):
+    """What a mask leaves out is 0, whatever it is, and the rest at most a step from float."""
+    graph = softmax(shape, scale, mask=mask)
+    model = vtaops.compile_model(graph, config)
+    assert (len(model.regions), {row.where for row in model.plan}) == (1, {"vta"})
+    assert model.prove().complete
+    for values in inputs(shape):
+        x = values.astype(np.int8)
+        found = model.run(x)
+        assert np.array_equal(found, model.reference(x))
+        assert np.abs(found.astype(int) - evaluate(graph, x)[0].astype(int)).max() <= 1
+        assert (found == -128)[..., ~np.broadcast_to(mask, shape[-2:]).astype(bool)].all()
+
+
+def test_a_mask_that_is_none_stays_float():
+    """Terms that are neither 0 nor below all logits, and rows that nothing is left of."""
+    for term in (np.where(np.tri(5), 0, -3), np.full((5, 5), -1e9)):
+        graph = Graph("softmax")
+        x = graph.input("x", (5, 5), scale=0.05)
+        real = graph.add(ops.AddTerm(term.astype(np.float32)), graph.add(ops.Dequantize(), x))
+        graph.output(graph.add(ops.Quantize(1 / 256, -128), graph.add(ops.Softmax(), real)))
+        assert {row.where for row in plan_model(graph, "pynq_ext").rows} == {"host"}
 
 
 @pytest.mark.parametrize("columns", [2, 16, 197, 2048])
@@ -159,6 +194,11 @@ def test_what_no_softmax_has():
     for wrong in (table[1:], table[:, ::-1], table.astype(np.int16)):
         with pytest.raises(vtaops.errors.ShapeError, match="the tables of a softmax are int8"):
             RowSoftmax(wrong)
+    for mask in (np.zeros((2, 4), bool), np.ones((2, 4), bool), np.eye(4, dtype=np.int8)):
+        with pytest.raises(vtaops.errors.ShapeError, match="the mask of a softmax is bool"):
+            RowSoftmax(table, mask=mask)
+    with pytest.raises(vtaops.errors.ShapeError, match="begin with -127 and -128"):
+        RowSoftmax(np.full((2, 256), 127, np.int8), mask=np.tri(4, dtype=bool))
     with pytest.raises(vtaops.errors.ShapeError, match="one scale for all channels"):
         RowSoftmax(table, Requantization(np.array([1, 2]), 3))
     graph = Graph("softmax")

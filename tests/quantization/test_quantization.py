@@ -246,6 +246,26 @@ def test_a_mean_over_tokens_is_a_global_average(kept):
     assert difference(model, prepared, images(1, (6, 4))) < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("mask", "kinds"),
+    [
+        (np.zeros((5, 5)), ["Softmax"]),
+        (np.where(np.tri(5), 0, -3e38), ["Add", "Softmax"]),
+        (np.full((5, 5), -np.inf), ["Add", "Softmax", "IsNaN", "Where"]),
+    ],
+)
+def test_a_softmax_needs_no_guard_if_its_mask_leaves_something(mask, kinds):
+    b = Builder()
+    logits = b.add("Add", b.input([2, 5, 5]), b.constant(mask.astype(np.float32)))
+    softmax = b.add("Softmax", logits)
+    guarded = b.add("Where", b.add("IsNaN", softmax), b.constant(np.float32(0)), softmax)
+    b.output(b.add("Relu", guarded))
+    model = onnx_files.load(b.model())
+    prepared = prepare(model)
+    assert [node.op_type for node in prepared.graph.node] == [*kinds, "Relu"]
+    assert difference(model, prepared, images(1, (2, 5, 5))[0]) < 1e-6
+
+
 @pytest.mark.parametrize("zero_point", [-128, -7, 0, 31])
 def test_grids_are_recomputed_from_their_range(zero_point):
     from onnxruntime.quantization.quant_utils import compute_scale_zp

@@ -11,6 +11,7 @@ from tests.helpers.tensors import LearningTensor
 from vtaops.errors import ModelError
 from vtaops.quantization import pictures
 from vtaops.quantization.samples import load_samples
+from vtaops.quantization.sources import _examples
 
 Image = pytest.importorskip("PIL.Image")
 SHAPES = {"x": (1, 3, 6, 4)}
@@ -99,6 +100,8 @@ def test_samples_are_stacked_in_many_ways():
         {"x": x[:, None], "state": state.reshape(8, 1, 4)},
         {"x": x.tolist(), "state": LearningTensor(state)},
         [{"x": LearningTensor(a), "state": b} for a, b in zip(x, state, strict=True)],
+        [(a, b) for a, b in zip(x, state, strict=True)],
+        [[x[:2], state[:2], np.zeros(2)], (x[2:], state[2:], np.zeros(2))],  # with labels
     ]
     for form in forms:
         for one, other in zip(load_samples(form, shapes), wanted, strict=True):
@@ -108,6 +111,8 @@ def test_samples_are_stacked_in_many_ways():
     assert all(np.array_equal(sample["state"], state[0]) for sample in shared)
     for form in (x, x.tolist(), list(x), LearningTensor(x), [LearningTensor(row) for row in x]):
         assert len(load_samples(form, {"x": (1, 3)})) == 4
+    labelled = [[LearningTensor(x[at : at + 2]), np.zeros(2)] for at in (0, 2)]
+    assert len(load_samples(labelled, {"x": (1, 3)})) == 4
 
 
 @pytest.mark.parametrize(
@@ -128,3 +133,12 @@ def test_samples_are_stacked_in_many_ways():
 def test_samples_that_do_not_fit(data, message):
     with pytest.raises(ModelError, match=message):
         load_samples(data, {"x": (1, 3), "y": (1, 2)})
+
+
+def test_inputs_of_a_module_are_named_in_shapes():
+    with pytest.raises(ModelError, match="the shapes have no 'x'; the module takes x, y"):
+        _examples(["x", "y"], [], {"input": (1, 3), "y": (1, 2)})
+    with pytest.raises(ModelError, match="the calibration data have no 'y'"):
+        _examples(["x", "y"], {"x": np.zeros((2, 3))}, None)
+    (found,) = _examples(["x"], [], {"x": (1, 3)})
+    assert found.shape == (1, 3)

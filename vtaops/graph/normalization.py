@@ -29,6 +29,8 @@ from vtaops.graph.tensor import Tensor
 
 MOST_CHANNELS = 2048
 MOST_EPSILON = 4 * LARGEST
+UNCOUNTED = -512
+"""What a mask adds to values of rows that do not count."""
 
 
 def normalized(a: Arithmetic, x: Any, op: RowNorm) -> Any:
@@ -124,10 +126,14 @@ class RowSoftmax(GraphOperator):
         less 32640: 256 times the first, plus the second.
     requantization : Requantization
         Of 2**22 times the result.
+    mask : ndarray of bool, shape (R, C), optional
+        Which values of rows count, of R rows in turn; inputs below -127 then are -127, and the
+        exponentials of -255 steps are those of the others, 0.
     """
 
     tables: npt.NDArray[np.int8]
     requantization: Requantization = field(default_factory=Requantization)
+    mask: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         tables = self.tables
@@ -135,29 +141,50 @@ class RowSoftmax(GraphOperator):
             raise ShapeError("the tables of a softmax are int8[2, 256], whose last values are 127")
         if self.requantization.channels > 1 or self.requantization.rounding != "half_up":
             raise ShapeError("a softmax has one scale for all channels, which rounds half up")
+        if self.mask is not None:
+            self._check_mask(self.mask)
+
+    def _check_mask(self, mask: npt.NDArray[np.bool_]) -> None:
+        if mask.dtype != np.bool_ or mask.ndim != 2 or mask.all() or not mask.any(-1).all():
+            raise ShapeError("the mask of a softmax is bool[R, C]: not all, and some of each row")
+        if (self.tables[:, 0] != (-127, -128)).any():
+            raise ShapeError("the tables of a masked softmax begin with -127 and -128, which are 0")
 
     @staticmethod
-    def of(given: Tensor, result: Tensor) -> RowSoftmax:
+    def of(given: Tensor, result: Tensor, mask: npt.NDArray[np.bool_] | None = None) -> RowSoftmax:
         """Return the operator for the grids of input and result; raises ShapeError if none is."""
         exponentials = np.exp(np.arange(-255, 1) * float(given.scale))
+        if mask is not None:
+            exponentials[0] = 0
         numbers = np.rint(MOST_EXPONENTIAL * exponentials).astype(np.int64) - MIDDLE
         low = (numbers + 128) % 256 - 128
         tables = np.stack([(numbers - low) // 256, low]).astype(np.int8)
         scaling = Requantization.from_ratio(2.0**-22 / result.scale, result.zero_point)
-        return RowSoftmax(tables, scaling)
+        return RowSoftmax(tables, scaling, mask)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         columns = inputs[0].shape[axis_of(-1, inputs[0])]
+        mask, rows = self.mask, math.prod(inputs[0].shape[:-1])
+        if mask is not None and (mask.shape[1] != columns or rows % len(mask)):
+            raise ShapeError(f"a mask of {mask.shape} rows and columns for {rows} x {columns}")
         if columns > MOST_CHANNELS:
             raise ShapeError(f"a softmax of {columns} values; there are at most {MOST_CHANNELS}")
         return (Tensor("-", inputs[0].shape, zero_point=self.requantization.zero_point),)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         data = arrays[0].astype(np.int64)
-        below = 255 + data - data.max(axis=-1, keepdims=True)
+        if self.mask is not None:
+            data = np.maximum(data, -127) + self.offsets(data.shape)
+        below = np.maximum(255 + data - data.max(axis=-1, keepdims=True), 0)
         high, low = (table[below].astype(np.int64) for table in self.tables)
         sums = shares(_Int32(), high, low, data.shape[-1])
         return self.requantization.apply(sums, 0)
+
+    def offsets(self, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+        """Return what brings values that do not count below all others, for rows of a shape."""
+        assert self.mask is not None
+        offsets = np.where(self.mask, 0, UNCOUNTED)
+        return np.tile(offsets, (math.prod(shape[:-1]) // len(offsets), 1)).reshape(shape)
 
 
 class _Int32:

@@ -61,7 +61,8 @@ class RowLayout:
                 held = halves * blocks
                 accumulators = vectors + held * (op.channels + REGISTERS)
                 inputs = 2 * held * op.channels if isinstance(op, ColumnShares) else 0
-                sizes = (accumulators, held * columns, inputs)
+                masked = isinstance(op, RowsBelowMaximum) and op.masked
+                sizes = (accumulators, held * columns << masked, inputs)
                 memories = (config.acc, config.wgt, config.inp)
                 if all(n <= memory.depth for n, memory in zip(sizes, memories, strict=True)):
                     return RowLayout(blocks, halves, kept)
@@ -181,17 +182,24 @@ class _Rows:
 
     def _enter(self, base: int) -> None:
         """Write the transposed rows, times an identity, to the accumulators of values."""
+        self._transpose(base, self.weights, (1, self.blocks), overwrite=1)
+
+    def _transpose(self, base: int, weights: int, apart: Pair, *, overwrite: int) -> None:
+        """Write transposed tiles of weights to the accumulators of values, or add them.
+
+        Blocks of rows, and of columns, are so many tiles `apart`.
+        """
         uops = [
-            (self.values + number * self.channels, base, self.weights + number)
+            (self.values + number * self.channels, base, weights + number * apart[0])
             for number in range(self.blocks)
         ]
         whole, rest = divmod(self.channels, self.block)
         for column, count, lanes in ((0, whole, self.block), (whole, 1, rest)):
             if count and lanes:
-                offset = np.array([column * self.block, 0, column * self.blocks])
+                offset = np.array([column * self.block, 0, column * apart[1]])
                 loops = {"iter_out": count, "iter_in": lanes, "dst_factor_out": self.block}
-                steps = {"dst_factor_in": 1, "src_factor_in": 1, "wgt_factor_out": self.blocks}
-                self._gemm(np.array(uops) + offset, overwrite=1, **loops, **steps)
+                steps = {"dst_factor_in": 1, "src_factor_in": 1, "wgt_factor_out": apart[1]}
+                self._gemm(np.array(uops) + offset, overwrite=overwrite, **loops, **steps)
 
     def _gemm(self, uops: Any, **fields: int) -> None:
         rows = np.asarray(uops, np.int64)
@@ -333,15 +341,30 @@ class _Norm(_Rows):
 class _Below(_Rows):
     """The operations of rows below their maximum."""
 
+    def _constants(self) -> None:
+        self._load("constants", Memory.INP, 0, 0, (1, self.block << self.op.masked), 0)
+
     def _group(self) -> None:
         self._load_rows()
-        self._enter(0)
+        mask = self.weights + self.layout.halves * self.layout.blocks * self.columns
+        if self.op.masked:
+            size = 1, self.blocks * self.columns
+            self._load("mask", Memory.WGT, mask, self.first * self.columns, size, 0)
+        self._counted(mask)
         self._reset(0)
         self._reduce(AluOp.MAX, 0)
         self._registers_alu(AluOp.MUL, 0, None, -1)
-        self._enter(0)
+        self._counted(mask)
         self._post(1, 0, 127)
         self._by_row(AluOp.ADD, 0)
+
+    def _counted(self, mask: int) -> None:
+        """Write the values, those that do not count below all others."""
+        self._enter(0)
+        if self.op.masked:
+            values = (self.blocks, self.channels), (self.channels, 1)
+            self._alu(AluOp.MAX, self.values, *values, imm=-127)
+            self._transpose(self.block, mask, (self.columns, 1), overwrite=0)
 
 
 class _Shares(_Rows):

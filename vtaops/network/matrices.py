@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.lowering import RowLayout, Strides, extents_of
@@ -269,12 +269,13 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     (result,), extents = node.outputs, _extents(node, region)
     scale = uniform(op.requantization)
     assert scale is not None
-    below = RowsBelowMaximum(**extents)
+    below = RowsBelowMaximum(**extents, masked=op.mask is not None)
     least, most = op.requantization.clip
     fields = {name: scale[name] for name in ("multiplier", "shift", "zero_point")}
     shares = ColumnShares(**extents, least=least, most=most, **fields)
     if not region.target.tables:
         raise NotOnVta("extension", f"{region.target.config.name} has no tables")
+    _check(below, region.target)
     source = _rows(node, shares, region)
     plain = replace(result, zero_point=0)
     names = "high", "low", "shares"
@@ -282,17 +283,26 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     place = _of_rows(node, shares, region)
     place.memory.zeros = True
     n, identity = source.memory.image[0], np.eye(region.block, dtype=np.int8)
-    for number in range(n):
+    for number, mask in enumerate(_masks(op, node.inputs[0], n)):
         data = _Blocks(source, number=number, count=n, weights=True, matrix=True)
         digits = [_Image(digit, number=number) for digit in (high, low)]
         uses: dict[str, Use]
         for digit, table in zip(digits, op.tables, strict=True):
             uses = {"data": data, "res": digit}
-            region.append(node.name, below, uses, constants=identity, table=table)
+            given = {"constants": below.constants(region.block), "mask": mask}
+            region.append(node.name, below, uses, **given, table=table)
         uses = {"data": digits[0], "low": digits[1], "res": _Image(parts, number=number)}
         region.append(node.name, shares, uses, constants=identity[None])
         _turn_back(node, parts, place, number, shares.rows, region)
     region.places[result.name] = place
+
+
+def _masks(op: ops.RowSoftmax, tensor: Tensor, images: int) -> list[Array | None]:
+    """Return a quarter of what is added to the rows of each image; None without a mask."""
+    if op.mask is None:
+        return [None] * images
+    offsets = (op.offsets(tensor.shape) // 4).astype(np.int8)
+    return [*offsets.reshape(images, 1, -1, tensor.shape[-1])]
 
 
 def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
@@ -418,8 +428,12 @@ class _Blocks(Use):
 def _result(node: Node, count: int, region: LoweredRegion) -> Use:
     """Return the place of the result, which a copy moves to its part of a concatenation."""
     (tensor,) = node.outputs
-    storage = region.storages[tensor.name]
-    n, channels, h, w = storage.image
+    if _held(node, tensor, count, region) is not Held.ROWS_ARE_PIXELS:
+        text = (
+            f"{tensor.name} is stored as {region.storages[tensor.name]}, whose rows are no pixels"
+        )
+        raise NotOnVta("layout", text)
+    n, channels, h, w = region.image_of(tensor)
     lanes = _group_lanes(channels, 1 if n > 1 else count, region.block)
     place = region.own(tensor.name, (n, lanes[-1] + 1, h, w), lanes, tensor)
     place.memory.fix()

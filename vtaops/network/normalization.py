@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import numpy as np
+
 from vtaops.base.errors import ShapeError
 from vtaops.graph import Graph, GraphOperator, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.network.lower import reason_for_host
 from vtaops.network.target import Target
 
+NEGLIGIBLE = 32
+"""Logits below those of a mask: their exponentials are no step of any result."""
 NOTE = "on integers: within a step of the float function"
 
-Found = dict[str, tuple[GraphOperator, Node, Node]]
-"""Operators by the name of their result, with the nodes in floats that they replace."""
+Found = dict[str, tuple[GraphOperator, list[Node]]]
+"""Operators by the name of their result, with the nodes in floats that they replace: the norm, a
+mask that is added before, and what made floats."""
 
 
 def norms_on_integers(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
@@ -29,33 +34,59 @@ def norms_on_integers(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
     return graph, []
 
 
-def _norm(node: Node, graph: Graph) -> tuple[GraphOperator, Node, Node] | None:
+def _norm(node: Node, graph: Graph) -> tuple[GraphOperator, list[Node]] | None:
     """Return a norm that ends in a quantisation, with the nodes before it; None if none does."""
-    norm = graph.maker(node.inputs[0]) if isinstance(node.op, ops.Quantize) else None
-    if norm is None or not isinstance(norm.op, ops.LayerNorm | ops.Softmax):
+    nodes = _before(node, graph) if isinstance(node.op, ops.Quantize) else []
+    kinds = [type(before.op) for before in nodes]
+    mask = nodes[1].op if kinds == [ops.Softmax, ops.AddTerm, ops.Dequantize] else None
+    if mask is None and kinds not in (
+        [ops.LayerNorm, ops.Dequantize],
+        [ops.Softmax, ops.Dequantize],
+    ):
         return None
-    before = graph.maker(norm.inputs[0])
-    if before is None or not isinstance(before.op, ops.Dequantize):
-        return None
-    if graph.consumers(norm.outputs[0]) != [node] or norm.outputs[0] in graph.outputs:
-        return None
-    made = _on_integers(norm.op, before.inputs[0], node.outputs[0])
-    return (made, norm, before) if made else None
+    made = _on_integers(nodes[0].op, mask, nodes[-1].inputs[0], node.outputs[0])
+    return (made, nodes) if made else None
 
 
-def _on_integers(op: GraphOperator, given: Tensor, result: Tensor) -> GraphOperator | None:
+def _before(node: Node, graph: Graph) -> list[Node]:
+    """Return the chain of up to three nodes whose results only the next one reads, but the first's.
+
+    It ends in what makes floats.
+    """
+    nodes: list[Node] = []
+    maker = graph.maker(node.inputs[0])
+    while maker is not None and len(nodes) < 3:
+        nodes.append(maker)
+        (result,) = maker.outputs[:1]
+        if isinstance(maker.op, ops.Dequantize):
+            return nodes
+        if graph.consumers(result) != [node] or result in graph.outputs:
+            return []
+        node, maker = maker, graph.maker(maker.inputs[0]) if maker.inputs else None
+    return []
+
+
+def _on_integers(
+    op: GraphOperator, mask: GraphOperator | None, given: Tensor, result: Tensor
+) -> GraphOperator | None:
     """Return an operator on integers between two grids; None if its numbers are out of range."""
     if isinstance(op, ops.LayerNorm):
         return ops.RowNorm.of(op.weight, op.bias, op.epsilon, given, result)
+    counted = None
+    if isinstance(mask, ops.AddTerm):
+        term = np.atleast_2d(mask.term).reshape(-1, given.shape[-1])
+        counted = None if not term.any() else term == 0
+        if (term[term != 0] > -256 * given.scale - NEGLIGIBLE).any():
+            return None
     with suppress(ShapeError):
-        return ops.RowSoftmax.of(given, result)
+        return ops.RowSoftmax.of(given, result, counted)
     return None
 
 
 def _replaced(graph: Graph, found: Found) -> Graph:
     """Return a graph with norms on integers; floats that nothing else reads are left out."""
-    gone = {norm.name for _, norm, _ in found.values()}
-    for _, _, before in found.values():
+    gone = {node.name for _, nodes in found.values() for node in nodes[:-1]}
+    for _, (*_, before) in found.values():
         tensor = before.outputs[0]
         readers = {reader.name for reader in graph.consumers(tensor)}
         if readers <= gone and tensor not in graph.outputs:
@@ -63,7 +94,7 @@ def _replaced(graph: Graph, found: Found) -> Graph:
 
     def put(result: Graph, node: Node) -> None:
         if node.name in found:
-            op, _, before = found[node.name]
+            op, (*_, before) = found[node.name]
             result.add_like(node, op, [before.inputs[0].name])
         elif node.name not in gone:
             result.add_like(node)

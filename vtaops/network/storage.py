@@ -412,8 +412,8 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
         return as_image(result) if storage == as_image(shape) else None
     if isinstance(op, POINTWISE):
         return storage if _has_channels(op, shape, storage) else None
-    if isinstance(op, ops.Dense | ROWS):
-        return _of_rows(op, shape, storage)
+    if _reads_rows(node):
+        return _of_rows(node, shape, storage)
     if isinstance(op, ops.Concat | ops.Slice):
         return _resized(storage, shape, result, op.axis % len(result))
     if isinstance(op, ops.Transpose):
@@ -431,10 +431,8 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
         return as_image(shape)
     if isinstance(op, POINTWISE):
         return wanted if _has_channels(op, shape, wanted) else _by_axis_1(shape)
-    if isinstance(op, ops.Dense | ROWS):
-        if wanted is not None and wanted.ends_in(result[-1]):
-            return wanted.with_channels(shape[-1], last=True)
-        return rows(shape)
+    if _reads_rows(node):
+        return _best_rows(node, shape, wanted, rows)
     if wanted is None:
         return None
     if isinstance(op, ops.Transpose):
@@ -448,7 +446,26 @@ def _reads_images(node: Node) -> bool:
     """Return whether a node reads images as they are: windows, or a gate (N, C, 1, 1)."""
     if isinstance(node.op, POINTWISE):
         return any(tensor.shape != node.inputs[0].shape for tensor in node.inputs)
-    return isinstance(node.op, PIXELWISE)
+    return isinstance(node.op, PIXELWISE) and not _scales_rows(node)
+
+
+def _reads_rows(node: Node) -> bool:
+    """Return whether a node reads rows: its channels are the last axis, or those of one pixel."""
+    return isinstance(node.op, ops.Dense | ROWS) or _scales_rows(node)
+
+
+def _as_rows(node: Node, shape: Shape) -> Shape:
+    """Return the shape of a tensor of a node that reads rows, whose last axis are channels."""
+    return shape[:2] if isinstance(node.op, ops.Convolution) else shape
+
+
+def _scales_rows(node: Node) -> bool:
+    """Return whether a node multiplies rows, images of one pixel, by a number for each channel."""
+    if not isinstance(node.op, ops.Convolution):
+        return False
+    channels = node.outputs[0].shape[1]
+    alone = node.op.groups == channels and node.op.weight.shape == (channels, 1, 1, 1)
+    return alone and {t.shape[1:] for t in (*node.inputs, *node.outputs)} == {(channels, 1, 1)}
 
 
 def _has_channels(op: GraphOperator, shape: Shape, storage: Storage | None) -> bool:
@@ -465,11 +482,19 @@ def _by_channel(op: GraphOperator) -> bool:
     return isinstance(op, ops.Requantize) and op.requantization.channels > 1
 
 
-def _of_rows(op: GraphOperator, shape: Shape, storage: Storage) -> Storage | None:
+def _best_rows(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> Storage:
+    """Return the storage that a function of rows prefers, like `wanted` for its result."""
+    given, result = (_as_rows(node, each) for each in (shape, node.outputs[0].shape))
+    if wanted is not None and wanted.ends_in(result[-1]):
+        return wanted.with_channels(given[-1], last=True)
+    return rows(given)
+
+
+def _of_rows(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     """Return the storage of a function of rows; None if it cannot read its input so."""
-    if isinstance(op, ROWS):
-        return storage if storage.ends_in(shape[-1]) else None
-    assert isinstance(op, ops.Dense)
+    op = node.op
+    if not isinstance(op, ops.Dense):
+        return storage if storage.ends_in(_as_rows(node, shape)[-1]) else None
     outputs, inputs = op.weight.shape
     if storage.ends_in(inputs):
         return storage.with_channels(outputs, last=True)
@@ -525,7 +550,7 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
     if _reads_images(node):
         return _exactly(as_image(shape))
     moves = isinstance(node.op, _VIEWS)
-    if not isinstance(node.op, POINTWISE | ops.Dense | ROWS | _VIEWS) or (moves and beyond is None):
+    if beyond is None if moves else not (isinstance(node.op, POINTWISE) or _reads_rows(node)):
         return None
     direct = not isinstance(node.op, ops.Reshape | ops.Transpose)
     if isinstance(node.op, POINTWISE):

@@ -91,24 +91,35 @@ class RowsBelowMaximum(Operator):
     ----------
     rows, channels : int
         ``data`` is (rows, channels), the result (1, rows, channels, 1): rows are channels of it.
+    masked : bool
+        Whether 4 times a ``mask`` is added first, to numbers of at least -127.
     """
 
     rows: int
     channels: int
+    masked: bool = False
 
     @property
     def summary(self) -> str:
-        return f"rows_below_maximum {self.rows}x{self.channels}"
+        return f"rows_below_maximum {self.rows}x{self.channels}{' masked' * self.masked}"
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         block = config.block_in
         weights = Layout(f"BOI{config.block_out}o{block}i")
-        result = (1, self.rows, self.channels, 1)
+        rows, result = (1, self.rows, self.channels), (1, self.rows, self.channels, 1)
+        size, matrix = (block << self.masked, block), matrix_layout(config)
+        mask = Buffer("mask", Role.PARAMETER, rows, "int8", weights)
         return (
-            Buffer("data", Role.INPUT, (1, self.rows, self.channels), "int8", weights),
-            Buffer("constants", Role.PARAMETER, (block, block), "int8", matrix_layout(config)),
+            Buffer("data", Role.INPUT, rows, "int8", weights),
+            Buffer("constants", Role.PARAMETER, size, "int8", matrix),
+            *[mask] * self.masked,
             Buffer("res", Role.OUTPUT, result, "int8", data_layout(config)),
         )
+
+    def constants(self, block: int) -> Array:
+        """Return the input tiles: the identity, and 4 times it for a mask."""
+        identity = np.eye(block, dtype=np.int8)
+        return np.concatenate([identity, 4 * identity][: 1 + self.masked])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

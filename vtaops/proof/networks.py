@@ -152,6 +152,8 @@ def _row_norm(op: ops.RowNorm, given: Inputs) -> Terms:
 @_meaning.register
 def _row_softmax(op: ops.RowSoftmax, given: Inputs) -> Terms:
     fields, x = given.fields, given.terms[0]
+    if op.mask is not None:
+        x = fields.sum(fields.clamped(x, -127, np.inf), fields.numbers(op.offsets(x.shape)))
     columns = [x.moved(lambda part, at=at: part[..., at : at + 1]) for at in range(x.shape[-1])]
     most = fields.extremum_of(columns, 1)
     below = fields.sum(x, fields.times(most, -1))

@@ -7,7 +7,8 @@ integers join them, until none is left that
 * runs on the host beside floats (masks, factors of a softmax);
 * computes on VTA for host functions only, without being a product (residuals before an RMS norm,
   power spectra): the result leaves VTA in any case. Softmax, layer norms and means do not count,
-  which C has; but an addition that leaves an operand few steps, as a mask does, joins them as well;
+  which C has; but an addition before a softmax that leaves an operand few steps, as a mask does,
+  joins it as well;
 * computes on VTA with what host functions write, other than by a table, or multiplies by it (the
   parts of an RMS norm);
 * computes on VTA in a piece of the network without any product (the factor of a norm).
@@ -94,7 +95,8 @@ class _Search:
         for group in self._groups_of(graph.outputs):
             group.is_output = True
         self.functions = self._of_kind(ops.Host)
-        self.exact = self._of_kind(ops.FloatOperator) | self._behind_masks()
+        self.masked = self._behind_masks()
+        self.exact = self._of_kind(ops.FloatOperator) | self.masked
         self.joined: set[str] = set()
 
     @property
@@ -126,11 +128,11 @@ class _Search:
         return {node.name for node in self.computing if isinstance(node.op, kind)}
 
     def _behind_masks(self) -> set[str]:
-        """Return functions of rows of sums that round an operand to few steps: better in floats."""
-        rows = (n for n in self.computing if isinstance(n.op, ops.RowNorm | ops.RowSoftmax))
+        """Return softmax of sums that round an operand to few steps: better in floats."""
         return {
             node.name
-            for node in rows
+            for node in self.computing
+            if isinstance(node.op, ops.Softmax | ops.RowSoftmax)
             for group in self._groups_of(node.inputs)
             if any(map(_drowns, group.writers))
         }
@@ -161,7 +163,7 @@ class _Search:
 
     def _is_read_by_floats(self, node: Node) -> bool:
         """Return whether only host functions read what a node writes."""
-        loose = self.functions | self.joined | (self.exact if _drowns(node) else set())
+        loose = self.functions | self.joined | (self.masked if _drowns(node) else set())
         behind = self._groups_of(node.outputs)
         return all(group.readers and not group.is_output for group in behind) and all(
             reader.name in loose for group in behind for reader in group.readers

@@ -47,6 +47,9 @@ QUANTIZED = frozenset(
 )
 """ONNX operators that VTA runs or that move data, if their tensors are integers."""
 
+_ROWS = ("LayerNormalization", "Softmax")
+"""Functions of rows, between two of which VTA needs integers."""
+
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
 _BIAS = 2
 """Number of the input of a product that is its bias."""
@@ -204,7 +207,10 @@ class _Insertion:
 
     def _is_near(self, name: str) -> bool:
         """Return whether a node that computes on integers reads or writes a tensor."""
-        near = [*self.tensors.readers.get(name, []), self.tensors.writers.get(name)]
+        readers, writer = self.tensors.readers.get(name, []), self.tensors.writers.get(name)
+        if writer is not None and writer.op_type in _ROWS:
+            return any(node.name in self.integers or node.op_type in _ROWS for node in readers)
+        near = [*readers, writer]
         return any(node is not None and node.name in self.integers for node in near)
 
     def run(self) -> None:

@@ -128,8 +128,8 @@ def quantize(
         removed first: weights, inputs and outputs become the real numbers that they represent.
     calibration
         Representative inputs: an `.npz` file with an array for each input, a folder of `.npz` or
-        `.npy` files or pictures, or arrays by name. The first axis counts images. Integers for a
-        quantised input represent real numbers, too.
+        `.npy` files or pictures, arrays by name, or a loader of PyTorch. The first axis counts
+        images. Integers for a quantised input represent real numbers, too.
     config : HardwareConfig, str or Path, optional
         The device. All options among scales, zero points, equalisation, learned rounding and bias
         correction that are not given are then tried, and the best combination is used. Every fourth

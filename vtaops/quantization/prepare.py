@@ -9,7 +9,7 @@ concatenation move to its parts, where they are free.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 
 import numpy as np
@@ -27,6 +27,7 @@ from vtaops.graph.onnx_files import (
     initializers,
     make_node,
     producers,
+    read_by,
     refill,
     rename_inner,
     replace_initializer,
@@ -65,6 +66,7 @@ def prepare(model: ModelProto) -> ModelProto:
         runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
     _free_names(prepared)
+    _drop_idle(prepared)
     constants = initializers(prepared)
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
@@ -101,6 +103,66 @@ def _is_taken(name: str, names: Collection[str]) -> bool:
 
 def _unlike(name: str, names: Collection[str]) -> str:
     return next(new for new in (f"{name}_own{i}" for i in count()) if new not in names)
+
+
+def _drop_idle(model: ModelProto) -> None:
+    """Drop sums with zeros, and what replaces a softmax that is no number, which none here is."""
+    tensors, renamed = Connections(model), dict[str, str]()
+    shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
+    kept = []
+    for node in model.graph.node:
+        same = _softmax_behind(node, tensors) or _unchanged(node, tensors, shapes)
+        if same is None or node.output[0] in tensors.outputs:
+            kept.append(node)
+        else:
+            renamed[node.output[0]] = renamed.get(same, same)
+    for node in kept:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        rename_inner(node, renamed)
+    refill(model.graph.node, _without_tests(kept, tensors.outputs))
+
+
+def _without_tests(nodes: Sequence[NodeProto], outputs: Collection[str]) -> list[NodeProto]:
+    """Return nodes without tests of numbers that nothing reads."""
+    read = {name for node in nodes for name in read_by(node)}.union(outputs)
+    return [node for node in nodes if node.op_type != "IsNaN" or node.output[0] in read]
+
+
+def _softmax_behind(node: NodeProto, tensors: Connections) -> str | None:
+    """Return the softmax that ``Where(IsNaN(softmax), 0, softmax)`` is; None if it is none."""
+    if node.op_type != "Where":
+        return None
+    test, softmax = (tensors.writers.get(node.input[index]) for index in (0, 2))
+    if softmax is None or softmax.op_type != "Softmax" or not _is_test_of(test, node.input[2]):
+        return None
+    sums = tensors.writers.get(softmax.input[0])
+    given = sums.input if sums is not None else ()
+    masks = (tensors.constants[name] for name in given if name in tensors.constants)
+    name: str = node.input[2]
+    return name if all(map(_leaves_some, masks)) else None
+
+
+def _is_test_of(node: NodeProto | None, name: str) -> bool:
+    return node is not None and (node.op_type, *node.input) == ("IsNaN", name)
+
+
+def _leaves_some(mask: Array) -> bool:
+    """Return whether a mask leaves a number in each row."""
+    return mask.ndim > 0 and bool((mask.max(axis=-1, initial=-np.inf) > -1e30).all())
+
+
+def _unchanged(
+    node: NodeProto, tensors: Connections, shapes: Mapping[str, tuple[int, ...]]
+) -> str | None:
+    """Return the term of a sum whose other term is zeros; None if there is none."""
+    if node.op_type != "Add":
+        return None
+    names: list[str] = [*node.input]
+    for data, term in (names, names[::-1]):
+        zeros = term in tensors.constants and not tensors.constants[term].any()
+        if zeros and data in shapes and shapes[data] == shapes.get(node.output[0]):
+            return data
+    return None
 
 
 def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:

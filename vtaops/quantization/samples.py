@@ -40,8 +40,10 @@ def load_samples(
     source
         An `.npz` file whose arrays have the names of the inputs; a folder of `.npy` files (for a
         model with one input), `.npz` files or pictures (one input); or the same as arrays, tensors
-        of PyTorch or lists. Samples are stacked along the first axis, which is split into batches
-        of the model, or along one more axis in front. An input with one sample has it in all.
+        of PyTorch or lists; or samples with an array for each input in order, as loaders of PyTorch
+        yield them: what follows in one, such as labels, is left out. Samples are stacked along the
+        first axis, which is split into batches of the model, or along one more axis in front. An
+        input with one sample has it in all.
     shapes
         Shapes of the model's inputs by name.
     dtypes
@@ -115,12 +117,25 @@ def _sources(
         if not isinstance(source, Iterable):
             raise ModelError(f"calibration data are files or arrays, not {type(source).__name__}")
         given = list(source)
-        if any(isinstance(each, Mapping) or hasattr(each, "__array__") for each in given):
+        if any(_is_sample(each, shapes) for each in given):
             return [_sample(f"sample {index}", each, shapes) for index, each in enumerate(given)]
     return [("the array", _single(as_array("the array", given, ModelError), shapes, "an array"))]
 
 
+def _is_sample(each: Any, shapes: Mapping[str, Shape]) -> bool:
+    """Return whether an item is samples: named arrays, one array, or one for each input.
+
+    Loaders of torch yield the latter, with labels behind.
+    """
+    if not isinstance(each, list | tuple) or not all(hasattr(part, "__array__") for part in each):
+        return isinstance(each, Mapping) or hasattr(each, "__array__")
+    parts = [as_array("a part of a sample", part, ModelError) for part in each]
+    return len(shapes) > 1 or len({part.shape for part in parts}) > 1
+
+
 def _sample(place: str, sample: Any, shapes: Mapping[str, Shape]) -> tuple[str, Sample]:
+    if isinstance(sample, list | tuple):
+        sample = dict(zip(shapes, sample, strict=False))
     if isinstance(sample, Mapping):
         return place, _arrays(place, sample)
     return place, _single(as_array(place, sample, ModelError), shapes, place)
