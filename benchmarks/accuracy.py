@@ -154,7 +154,7 @@ def trained(name: str, count: int, seed: int = 0) -> ModelProto:
         cycle.step()
         if step % 50 == 0:
             print(f"step {step} of {steps}: loss {loss.item():.3f}", flush=True)
-    return from_torch(model.eval(), None, {"input": (1, 1, SIZE, SIZE)})
+    return from_torch(model.eval(), np.zeros((1, 1, SIZE, SIZE), np.float32), None)
 
 
 def answers(model: ModelProto, images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -19,6 +19,7 @@ struct Machine {
   int64_t port_bytes;         // of a beat
   int64_t beat_micro_ops;     // in a beat
   int64_t instruction_bytes;  // of an instruction
+  int64_t left_out;           // instructions of the aligned program before the first that is fetched
   int64_t compute_depth;      // stages after the issue of a micro-op
   int64_t output_delay;       // cycles from the write of the accumulator to that of the output memory
   int64_t forwards;           // 1 with the extension of this name

@@ -41,6 +41,7 @@ timing::Machine machine_of(const nb::dict& values) {
   VTA_TAKE(port_bytes);
   VTA_TAKE(beat_micro_ops);
   VTA_TAKE(instruction_bytes);
+  VTA_TAKE(left_out);
   VTA_TAKE(compute_depth);
   VTA_TAKE(output_delay);
   VTA_TAKE(forwards);

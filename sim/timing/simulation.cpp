@@ -106,7 +106,7 @@ class Fetch {
 
   void dispatch(Time arrival, Time time) {
     const Machine& p = s_.p;
-    const int64_t begin = index_ % per_burst_ * p.instruction_bytes;
+    const int64_t begin = (index_ + p.left_out) % per_burst_ * p.instruction_bytes;
     last_ = time;
     rooms_.push_back({time + 1, (begin + p.instruction_bytes) / p.port_bytes - begin / p.port_bytes});
     if (s_.keep) {
@@ -121,8 +121,9 @@ class Fetch {
   bool offers() {
     const int64_t count = static_cast<int64_t>(s_.work.count);
     if (burst_ || requested_ == count) return burst_;
-    const int64_t size = std::min(per_burst_, count - requested_);
-    const int64_t burst = ceil_div(size * s_.p.instruction_bytes, s_.p.port_bytes);
+    const int64_t place = (requested_ + s_.p.left_out) % per_burst_;
+    const int64_t size = std::min(per_burst_ - place, count - requested_);
+    const int64_t burst = ceil_div(in_beat() + size * s_.p.instruction_bytes, s_.p.port_bytes);
     for (; free_beats_ < burst; rooms_.pop_front()) {
       if (rooms_.empty()) return false;
       free_beats_ += rooms_.front().beats;
@@ -135,13 +136,18 @@ class Fetch {
     return true;
   }
 
+  // Where the next instruction to request begins in its beat, in bytes.
+  int64_t in_beat() const {
+    return (requested_ + s_.p.left_out) * s_.p.instruction_bytes % s_.p.port_bytes;
+  }
+
   void request() {
     const Machine& p = s_.p;
-    const Grant grant =
-        s_.port.grant(kFetch, kRead, request_, burst_, requested_, requested_ * p.instruction_bytes);
+    const Grant grant = s_.port.grant(kFetch, kRead, request_, burst_, requested_,
+                                      (requested_ + p.left_out) * p.instruction_bytes);
     request_ = s_.port.accepted;
     for (int64_t k = 1; k <= size_; ++k) {
-      const int64_t last_beat = (k * p.instruction_bytes - 1) / p.port_bytes;
+      const int64_t last_beat = (in_beat() + k * p.instruction_bytes - 1) / p.port_bytes;
       arrivals_.push_back(s_.port.beat(grant, burst_, last_beat) +
                           static_cast<Time>(p.buffer_latency));
     }

@@ -18,6 +18,7 @@ from vtaops.machine.isa import Encoding, Load
 from vtaops.model import Model
 from vtaops.program import Program
 from vtaops.program.file_format import dumps, loads
+from vtaops.program.timing import TimingParameters
 from vtaops.runtime import Fsim
 from vtaops.runtime.tsim import Tsim
 
@@ -69,10 +70,17 @@ def test_later_runs_load_no_weights_and_take_the_predicted_cycles(model):
 
 
 @needs_tools
-def test_the_rtl_takes_these_cycles(model):
-    expected = [model.cycles(), model.steady_cycles(), model.steady_cycles()]
+@pytest.mark.parametrize(("latency", "bandwidth"), [(32, None), (100, 7.0)])
+def test_the_rtl_takes_these_cycles(latency, bandwidth):
+    """Later runs begin within a burst of instructions, which then is a shorter one."""
+    model = vtaops.compile_model(chain(5, 32), "pynq_512", pin_weights=True)
+    dram = TimingParameters(dram_latency=latency, bandwidth=bandwidth)
+    expected = [model.cycles(dram), *[model.steady_cycles(dram)] * 2]
     found = []
-    with Tsim(model.config) as device, vtaops.Session(device) as session:
+    with (
+        Tsim(model.config, latency=latency, bandwidth=bandwidth) as device,
+        vtaops.Session(device) as session,
+    ):
         for run in range(3):
             device.reset_stats()
             (array,) = random_inputs(model.graph, run)

@@ -11,6 +11,7 @@ from tests.helpers.tensors import LearningTensor
 from vtaops.errors import ModelError
 from vtaops.quantization import pictures
 from vtaops.quantization.samples import load_samples
+from vtaops.quantization.sources import _examples
 
 Image = pytest.importorskip("PIL.Image")
 SHAPES = {"x": (1, 3, 6, 4)}
@@ -132,3 +133,12 @@ def test_samples_are_stacked_in_many_ways():
 def test_samples_that_do_not_fit(data, message):
     with pytest.raises(ModelError, match=message):
         load_samples(data, {"x": (1, 3), "y": (1, 2)})
+
+
+def test_inputs_of_a_module_are_named_in_shapes():
+    with pytest.raises(ModelError, match="the shapes have no 'x'; the module takes x, y"):
+        _examples(["x", "y"], [], {"input": (1, 3), "y": (1, 2)})
+    with pytest.raises(ModelError, match="the calibration data have no 'y'"):
+        _examples(["x", "y"], {"x": np.zeros((2, 3))}, None)
+    (found,) = _examples(["x"], [], {"x": (1, 3)})
+    assert found.shape == (1, 3)

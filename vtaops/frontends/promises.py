@@ -47,35 +47,35 @@ def _slack(op: ops.GraphOperator, node: Node) -> float:
 
 
 @_slack.register
-def _(op: ops.Host | ops.FloatOperator, node: Node) -> float:
+def _slack_of_host(op: ops.Host | ops.FloatOperator, node: Node) -> float:
     return HOST_ERROR * REACH
 
 
 @_slack.register
-def _(op: ops.LookupTable, node: Node) -> float:
+def _slack_of_lookup_table(op: ops.LookupTable, node: Node) -> float:
     return FUNCTION_ERROR
 
 
 @_slack.register
-def _(op: ops.Requantized, node: Node) -> float:
+def _slack_of_requantized(op: ops.Requantized, node: Node) -> float:
     return _rounding(op.requantization, REACH * REACH)
 
 
 @_slack.register
-def _(op: ops.Matmul, node: Node) -> float:
+def _slack_of_matmul(op: ops.Matmul, node: Node) -> float:
     return _rounding(op.requantization, node.inputs[0].shape[-1] * REACH * REACH)
 
 
 @_slack.register
-def _(op: ops.Weighted, node: Node) -> float:
+def _slack_of_weighted(op: ops.Weighted, node: Node) -> float:
     scaling = op.requantization
     bias = float(_ratio(scaling).max()) / 2  # a real one is rounded to the sums, also to none
     return _rounding(scaling, op.bound(node.inputs[0])) + bias
 
 
 @_slack.register
-def _(op: ops.Convolution, node: Node) -> float:
-    error = _slack.dispatch(ops.Weighted)(op, node)
+def _slack_of_convolution(op: ops.Convolution, node: Node) -> float:
+    error = _slack_of_weighted(op, node)
     if op.residual_factor is None:
         return error
     exact = node.inputs[1].scale / node.outputs[0].scale
@@ -84,7 +84,7 @@ def _(op: ops.Convolution, node: Node) -> float:
 
 
 @_slack.register
-def _(op: ops.Add, node: Node) -> float:
+def _slack_of_add(op: ops.Add, node: Node) -> float:
     unit = _ratio(op.requantization)
     exact = [tensor.scale / node.outputs[0].scale for tensor in node.inputs]
     made = sum(
@@ -94,7 +94,7 @@ def _(op: ops.Add, node: Node) -> float:
 
 
 @_slack.register
-def _(op: ops.AveragePool, node: Node) -> float:
+def _slack_of_average_pool(op: ops.AveragePool, node: Node) -> float:
     data = node.inputs[0]
     exact, count = data.scale / node.outputs[0].scale, op.window(data).count
     scaling = op.requantization

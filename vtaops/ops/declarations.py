@@ -343,7 +343,9 @@ def compute(op: Operator, given: Given, shape: Shape, config: HardwareConfig) ->
 
 
 @compute.register
-def _(op: ops.Gemm, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+def _declared_of_gemm(
+    op: ops.Gemm, given: Given, shape: Shape, config: HardwareConfig
+) -> te.Tensor:
     data, kernel = declare_copy(given["data"]), declare_copy(given["weight"], "kernel_buf")
     acc = declare_sum(
         "res_gem",
@@ -355,7 +357,9 @@ def _(op: ops.Gemm, given: Given, shape: Shape, config: HardwareConfig) -> te.Te
 
 
 @compute.register
-def _(op: ops.BatchMatmul, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+def _declared_of_batch_matmul(
+    op: ops.BatchMatmul, given: Given, shape: Shape, config: HardwareConfig
+) -> te.Tensor:
     def product(part: str, name: str) -> te.Tensor:
         left, right = (declare_copy(given[f"{side}{part}"]) for side in ("data", "other"))
         return declare_sum(
@@ -416,7 +420,9 @@ def _times(tensor: te.Tensor, factor: int) -> Callable[..., Any]:
 
 
 @compute.register
-def _(op: ops.Conv2d, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+def _declared_of_conv2d(
+    op: ops.Conv2d, given: Given, shape: Shape, config: HardwareConfig
+) -> te.Tensor:
     blocks = op.blocks(config)
     data_buf = _declare_input(op, given["data"], blocks.count * blocks.ic)
     kernel_buf = declare_copy(given["kernel"])
@@ -473,7 +479,9 @@ def _declare_input(op: ops.Conv2d, data: te.Tensor, blocks: int) -> te.Tensor:
 
 
 @compute.register
-def _(op: ops.Conv2dTranspose, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+def _declared_of_conv2d_transpose(
+    op: ops.Conv2dTranspose, given: Given, shape: Shape, config: HardwareConfig
+) -> te.Tensor:
     rows, columns = op.rows, op.columns
     size, before = (rows.span, columns.span), (-rows.lowest, -columns.lowest)
     data_buf = declare_image(given["data"], size, bordered(given["data"], before))
@@ -501,7 +509,9 @@ def _declare_kernel(op: ops.Conv2dTranspose, kernel: te.Tensor) -> te.Tensor:
 
 
 @compute.register
-def _(op: ops.Elementwise, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+def _declared_of_elementwise(
+    op: ops.Elementwise, given: Given, shape: Shape, config: HardwareConfig
+) -> te.Tensor:
     copies = {name: declare_copy(given[name]) for name in op.operands}
     found = {
         name: declare_product(
@@ -524,7 +534,9 @@ def _declare_padded(op: ops.MaxPool2d | ops.AvgPool2d, data: te.Tensor, value: i
 
 
 @compute.register
-def _(op: ops.MaxPool2d, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+def _declared_of_max_pool2d(
+    op: ops.MaxPool2d, given: Given, shape: Shape, config: HardwareConfig
+) -> te.Tensor:
     pixels = _declare_padded(op, given["data"], LEAST)
     if not op.reads_inputs(config):
         scale = declare_tiles(given["data_scale"])
@@ -545,7 +557,9 @@ def _(op: ops.MaxPool2d, given: Given, shape: Shape, config: HardwareConfig) -> 
 
 
 @compute.register
-def _(op: ops.AvgPool2d, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+def _declared_of_avg_pool2d(
+    op: ops.AvgPool2d, given: Given, shape: Shape, config: HardwareConfig
+) -> te.Tensor:
     data_buf = _declare_padded(op, given["data"], 0)
     scale_buf = declare_tiles(given["data_scale"])
     (kh, kw), (sh, sw) = op.window.kernel, op.window.strides

@@ -54,13 +54,13 @@ def _sums(op: Operator, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: ops.Gemm, given: Given) -> Float:
+def _sums_of_gemm(op: ops.Gemm, given: Given) -> Float:
     total: Float = given["data"] @ given["weight"].T
     return total
 
 
 @_sums.register
-def _(op: ops.Conv2d, given: Given) -> Float:
+def _sums_of_conv2d(op: ops.Conv2d, given: Given) -> Float:
     total = convolve(given["data"], given["kernel"], op.window, op.groups)
     if op.bias_tiles:
         weights = given["constant_scale"][:, :, 0, 0]
@@ -72,7 +72,7 @@ def _(op: ops.Conv2d, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: ops.BatchMatmul, given: Given) -> Float:
+def _sums_of_batch_matmul(op: ops.BatchMatmul, given: Given) -> Float:
     data, other = given["data"] - op.data_zero_point, given["other"] - op.other_zero_point
     acc: Float = data @ other.transpose(0, 2, 1) - op.scaling.constant  # which follows the sums
     if op.coarse:
@@ -81,12 +81,12 @@ def _(op: ops.BatchMatmul, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: ops.Conv2dTranspose, given: Given) -> Float:
+def _sums_of_conv2d_transpose(op: ops.Conv2dTranspose, given: Given) -> Float:
     return convolve_transposed(given["data"], given["kernel"], op.window, op.out_size)
 
 
 @_sums.register
-def _(op: ops.Elementwise, given: Given) -> Float:
+def _sums_of_elementwise(op: ops.Elementwise, given: Given) -> Float:
     value = given["data"] * op.scale + op.data_offset
     if op.binary:
         combine = getattr(np, "subtract" if op.function == "sub" else op.function)
@@ -95,12 +95,12 @@ def _(op: ops.Elementwise, given: Given) -> Float:
 
 
 @_sums.register
-def _(op: ops.MaxPool2d, given: Given) -> Float:
+def _sums_of_max_pool2d(op: ops.MaxPool2d, given: Given) -> Float:
     return over_windows(np.maximum, given["data"], op.window, -128)
 
 
 @_sums.register
-def _(op: ops.AvgPool2d, given: Given) -> Float:
+def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given) -> Float:
     total = over_windows(np.add, given["data"], op.window, 0)
     if op.divides:
         counted = over_windows(np.add, np.ones_like(given["data"]), op.window, 0)

@@ -266,6 +266,9 @@ class Program:
     pinned : int
         Leading LOADs whose elements no other instruction writes: a run that follows another one on
         the same device, with the same parameters, may start behind them.
+    left_out : int
+        Instructions of which `steady` is the rest: it begins so far behind an aligned address,
+        which matters to the timing model alone.
 
     Raises
     ------
@@ -282,6 +285,7 @@ class Program:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     operators: tuple[OperatorRecord, ...] = ()
     pinned: int = 0
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.instructions)
@@ -387,7 +391,12 @@ class Program:
         )
         words, relocations = self.instructions[n:], self.relocations[n:]
         return replace(
-            self, instructions=words, relocations=relocations, operators=operators, pinned=0
+            self,
+            instructions=words,
+            relocations=relocations,
+            operators=operators,
+            pinned=0,
+            left_out=n,
         )
 
     # -------------------------------------- operations on programs; each in a separate file

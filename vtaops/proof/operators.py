@@ -55,7 +55,9 @@ def _result(op: Record, fields: Fields, x: Terms, given: Given) -> Terms:
 
 
 @_result.register
-def _(op: records.WeightedRecord, fields: Fields, x: Terms, given: Given) -> Terms:
+def _result_of_weighted(
+    op: records.WeightedRecord, fields: Fields, x: Terms, given: Given
+) -> Terms:
     vectors = {
         name: _by_channel(op, given[name])
         for name in ("bias", "multiplier", "scales")
@@ -85,7 +87,7 @@ def _with_residual(op: records.WeightedRecord, fields: Fields, x: Terms, given: 
 
 
 @_result.register
-def _(op: records.UniformRecord, fields: Fields, x: Terms, given: Given) -> Terms:
+def _result_of_uniform(op: records.UniformRecord, fields: Fields, x: Terms, given: Given) -> Terms:
     if not op.multiplier:
         shift = op.factor[1] if isinstance(op, records.AvgPool2dRecord) else op.shift
         x = fields.sum(x, fields.numbers(op.constant)) if op.constant else x
@@ -141,14 +143,14 @@ def _sums(op: Record, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.GemmRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_gemm(op: records.GemmRecord, fields: Fields, given: Given) -> Terms:
     weight = given["weight"].moved(np.transpose)
     value = fields.matmul(given["data"].value, weight.value)
     return Terms(value, np.float64(0), np.float64(op.k * 2.0**14))
 
 
 @_sums.register
-def _(op: records.Conv2dRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_conv2d(op: records.Conv2dRecord, fields: Fields, given: Given) -> Terms:
     total = convolve(fields, given["data"], given["kernel"], op.window, op.groups)
     if op.bias_tiles:
         weights = given["constant_scale"].moved(lambda part: part[:, :, 0, 0])
@@ -165,12 +167,14 @@ def _(op: records.Conv2dRecord, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.Conv2dTransposeRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_conv2d_transpose(
+    op: records.Conv2dTransposeRecord, fields: Fields, given: Given
+) -> Terms:
     return convolve_transposed(fields, given["data"], given["kernel"], op.window, op.out_size)
 
 
 @_sums.register
-def _(op: records.BatchMatmulRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_batch_matmul(op: records.BatchMatmulRecord, fields: Fields, given: Given) -> Terms:
     def product(part: str, columns: int) -> Terms:
         zeros = {"data": op.data_zero_point, "other": op.other_zero_point}
         left, right = (
@@ -189,7 +193,7 @@ def _(op: records.BatchMatmulRecord, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.ElementwiseRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_elementwise(op: records.ElementwiseRecord, fields: Fields, given: Given) -> Terms:
     x = fields.times(given["data"], op.scale)
     if op.function == "identity":
         return x
@@ -209,12 +213,12 @@ def _(op: records.ElementwiseRecord, fields: Fields, given: Given) -> Terms:
 
 
 @_sums.register
-def _(op: records.MaxPool2dRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_max_pool2d(op: records.MaxPool2dRecord, fields: Fields, given: Given) -> Terms:
     return window_maxima(fields, given["data"], op.window)
 
 
 @_sums.register
-def _(op: records.AvgPool2dRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_avg_pool2d(op: records.AvgPool2dRecord, fields: Fields, given: Given) -> Terms:
     total = window_sums(fields, given["data"], op.window)
     if op.multiplier:
         return total

@@ -152,14 +152,13 @@ def _parameters(module: Any) -> list[str]:
 def _examples(
     names: list[str], calibration: Calibration, shapes: Shapes | None
 ) -> list[np.ndarray[Any, Any]]:
+    arrays = first_arrays(calibration, names) if shapes is None else {}
+    missing = [name for name in names if name not in (arrays if shapes is None else shapes)]
+    if missing:
+        given = "calibration data" if shapes is None else "shapes"
+        raise ModelError(f"the {given} have no {missing[0]!r}; the module takes {', '.join(names)}")
     if shapes is not None:
         return [np.zeros(tuple(shapes[name]), np.float32) for name in names]
-    arrays = first_arrays(calibration, names)
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise ModelError(
-            f"the calibration data have no {missing[0]!r}; the module takes {', '.join(names)}"
-        )
     return [np.array(arrays[name][:1]) for name in names]
 
 

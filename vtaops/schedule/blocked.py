@@ -308,7 +308,7 @@ def blocked_shape(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
+def _shape_of_conv2d(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
     op = op.unfolded
     blocks = op.blocks(config)
     (kh, kw), (sh, _), (dh, dw) = op.window.kernel, op.window.strides, op.window.dilation
@@ -339,7 +339,7 @@ def _(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: ops.Gemm, config: HardwareConfig) -> BlockedShape:
+def _shape_of_gemm(op: ops.Gemm, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         oc=ceil_div(op.n, config.block_out),
         ic=ceil_div(op.k, config.block_in),
@@ -352,7 +352,7 @@ def _(op: ops.Gemm, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: ops.BatchMatmul, config: HardwareConfig) -> BlockedShape:
+def _shape_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         batch=op.batch,
         oc=ceil_div(op.n, config.block_out),
@@ -371,12 +371,12 @@ def _(op: ops.BatchMatmul, config: HardwareConfig) -> BlockedShape:
 @blocked_shape.register(NormalizeRows)
 @blocked_shape.register(RowsBelowMaximum)
 @blocked_shape.register(ColumnShares)
-def _(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
+def _shape_of_rows(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(rows=_line(1), alu_passes=0)  # its operations have no tiling
 
 
 @blocked_shape.register
-def _(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
+def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
     rows, columns = op.rows, op.columns
     whole = BlockedShape(
         batch=ceil_div(op.batch, config.batch),
@@ -403,7 +403,7 @@ def _(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: ops.Elementwise, config: HardwareConfig) -> BlockedShape:
+def _shape_of_elementwise(op: ops.Elementwise, config: HardwareConfig) -> BlockedShape:
     blocks = op.tiles(config, "other") if op.by_channel else 1
     return BlockedShape(
         batch=blocks,
@@ -418,7 +418,7 @@ def _(op: ops.Elementwise, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedShape:
+def _shape_of_max_pool2d(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedShape:
     if not op.reads_inputs(config):
         separate = op.separate(config)
         passes = separate.passes if separate else op.window.count
@@ -430,7 +430,7 @@ def _(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedShape:
 
 
 @blocked_shape.register
-def _(op: ops.AvgPool2d, config: HardwareConfig) -> BlockedShape:
+def _shape_of_avg_pool2d(op: ops.AvgPool2d, config: HardwareConfig) -> BlockedShape:
     shape = _pooled(op, config, alu_passes=_passes(op, config), staged=False)
     height, width = op.window.kernel
     if height * width <= config.inp.depth:

@@ -46,7 +46,7 @@ def _schedule(op: Operator, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _schedule_of_gemm(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = steps.block_matrix(s, config, tiling)
     steps.attach_output_stages(s, "res_gem", op.stages, loops.tile, loops.channels)
@@ -59,7 +59,7 @@ def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
 
 
 @_schedule.register
-def _(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
+def _schedule_of_conv2d(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
     op = op.unfolded
     s = Schedule(op.declare(config))

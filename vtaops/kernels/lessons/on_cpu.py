@@ -102,7 +102,7 @@ def _matmul_packed(op: ops.MatmulOp, target: CpuTarget) -> Any:
 
 
 @MATMUL.stage("tuned")
-def _(op: ops.MatmulOp, target: CpuTarget) -> Any:
+def _matmul_tuned(op: ops.MatmulOp, target: CpuTarget) -> Any:
     """A cost model chooses the tile; the size of B decides whether it is packed."""
     return schedule_matmul(op, target)
 
@@ -148,7 +148,7 @@ def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) ->
 
 
 @CONV2D.stage("registers")
-def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+def _conv2d_registers(op: ops.Conv2dOp, target: CpuTarget) -> Any:
     """The block shrinks to 4 channels by one vector of columns, which stay in registers; the kernel
     is packed in the order in which it is read.
     """
@@ -203,7 +203,7 @@ def _schedule_packed(s: Any, columns: int) -> Any:
 
 
 @CONV2D.stage("tuned")
-def _(op: ops.Conv2dOp, target: CpuTarget) -> Any:
+def _conv2d_tuned(op: ops.Conv2dOp, target: CpuTarget) -> Any:
     """Back to NCHW: the tile fills the registers; for narrow images a vector holds channels instead
     of columns.
     """
@@ -244,7 +244,7 @@ def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = 
 
 
 @DEPTHWISE.stage("tuned")
-def _(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
+def _depthwise_tuned(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
     """Tiles of a few rows by one vector of columns stay in registers; the loops over taps are
     unrolled.
     """
@@ -289,13 +289,13 @@ def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> 
 
 
 @VECTOR_ADD.stage("tuned")
-def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+def _vector_add_tuned(op: ops.BroadcastOp, target: CpuTarget) -> Any:
     """Each thread takes a few long chunks; short arrays are added on one thread."""
     return schedule_elementwise(op, target)
 
 
 @BROADCAST_ADD.stage("tuned")
-def _(op: ops.BroadcastOp, target: CpuTarget) -> Any:
+def _broadcast_add_tuned(op: ops.BroadcastOp, target: CpuTarget) -> Any:
     """The same, but on one thread if there is little to compute."""
     return schedule_elementwise(op, target)
 
@@ -331,7 +331,7 @@ def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
 
 
 @POOL.stage("tuned")
-def _(op: ops.PoolOp, target: CpuTarget) -> Any:
+def _pool_tuned(op: ops.PoolOp, target: CpuTarget) -> Any:
     """The maximum or sum runs down the columns of a window first, then along its row; several small
     images are pooled at once.
     """
@@ -375,7 +375,7 @@ def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) ->
 
 
 @BATCH_NORM.stage("tuned")
-def _(op: ops.NormalizeOp, target: CpuTarget) -> Any:
+def _batch_norm_tuned(op: ops.NormalizeOp, target: CpuTarget) -> Any:
     """Square root and quotient are computed once per channel and folded into a scale and a shift:
     one multiply-add per element remains.
     """

@@ -104,7 +104,7 @@ def _direct(
 
 
 @CONV2D.stage("product")
-def _(op: ops.Conv2dOp, target: CudaTarget) -> Any:
+def _conv2d_product(op: ops.Conv2dOp, target: CudaTarget) -> Any:
     """The convolution becomes a matrix product, channels by pixels, in tiles of 64 x 64 with 4 x 4
     results per thread; the next tile is loaded during the multiply-adds.
     """
@@ -112,7 +112,7 @@ def _(op: ops.Conv2dOp, target: CudaTarget) -> Any:
 
 
 @CONV2D.stage("tuned")
-def _(op: ops.Conv2dOp, target: CudaTarget) -> Any:
+def _conv2d_tuned(op: ops.Conv2dOp, target: CudaTarget) -> Any:
     """The size of the product decides the tile."""
     return schedule_matmul(op, target)
 
@@ -128,25 +128,25 @@ def _depthwise_channel(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
 
 
 @DEPTHWISE.stage("blocked")
-def _(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
+def _depthwise_blocked(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
     """Blocks of 32 x 32 results need less shared memory, so more of them run at once."""
     return schedule_window(op, target, WindowTile(threads=(8, 8), shared=True))
 
 
 @DEPTHWISE.stage("threads")
-def _(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
+def _depthwise_threads(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
     """With 4 x 32 threads a warp reads whole rows, and a thread reuses pixels for 8 results."""
     return schedule_window(op, target, WindowTile(threads=(4, 32), shared=True))
 
 
 @DEPTHWISE.stage("vthread")
-def _(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
+def _depthwise_vthread(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
     """8 x 16 threads, each split into 2 virtual threads along the columns (a strided pattern)."""
     return schedule_window(op, target, WindowTile(threads=(8, 16), vthreads=(1, 2), shared=True))
 
 
 @DEPTHWISE.stage("tuned")
-def _(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
+def _depthwise_tuned(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
     """Each thread reads each of its pixels once, from global memory straight to registers; caches
     hold the pixels that neighbouring threads share.
     """
@@ -157,7 +157,7 @@ ELEMENTWISE = Stages()
 
 
 @ELEMENTWISE.stage("continuous")
-def _(op: ops.BroadcastOp | ops.NormalizeOp, target: CudaTarget) -> Any:
+def _elementwise_continuous(op: ops.BroadcastOp | ops.NormalizeOp, target: CudaTarget) -> Any:
     """Each thread takes 8 adjacent elements, so the threads of a warp access addresses 32 bytes
     apart.
     """
@@ -165,7 +165,7 @@ def _(op: ops.BroadcastOp | ops.NormalizeOp, target: CudaTarget) -> Any:
 
 
 @ELEMENTWISE.stage("alternate")
-def _(op: ops.BroadcastOp | ops.NormalizeOp, target: CudaTarget) -> Any:
+def _elementwise_alternate(op: ops.BroadcastOp | ops.NormalizeOp, target: CudaTarget) -> Any:
     """Neighbouring threads take neighbouring elements; the 8 elements of a thread lie one block
     apart.
     """
@@ -173,7 +173,7 @@ def _(op: ops.BroadcastOp | ops.NormalizeOp, target: CudaTarget) -> Any:
 
 
 @ELEMENTWISE.stage("tuned")
-def _(op: ops.BroadcastOp | ops.NormalizeOp, target: CudaTarget) -> Any:
+def _elementwise_tuned(op: ops.BroadcastOp | ops.NormalizeOp, target: CudaTarget) -> Any:
     """Each thread takes one vector of 16 bytes."""
     return schedule_elementwise(op, target)
 
@@ -182,19 +182,19 @@ POOL = Stages()
 
 
 @POOL.stage("threads")
-def _(op: ops.PoolOp, target: CudaTarget) -> Any:
+def _pool_threads(op: ops.PoolOp, target: CudaTarget) -> Any:
     """One thread per result reads the pixels of its window from global memory."""
     return schedule_window(op, target, WindowTile((8, 32), (8, 32)))
 
 
 @POOL.stage("shared")
-def _(op: ops.PoolOp, target: CudaTarget) -> Any:
+def _pool_shared(op: ops.PoolOp, target: CudaTarget) -> Any:
     """A block computes 32 x 32 results and first loads their pixels to shared memory."""
     return schedule_window(op, target, WindowTile(threads=(8, 32), shared=True))
 
 
 @POOL.stage("tuned")
-def _(op: ops.PoolOp, target: CudaTarget) -> Any:
+def _pool_tuned(op: ops.PoolOp, target: CudaTarget) -> Any:
     """Each thread reads each of its pixels once, from global memory straight to registers."""
     return schedule_window(op, target)
 

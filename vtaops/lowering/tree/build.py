@@ -46,14 +46,14 @@ def build_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> Tree:
 
 
 @build_tree.register
-def _(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Tree:
+def _tree_of_gemm(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Matrix(op, config, tiling, op.m, op.n)
     sums = tiles.sums("data", "weight", op.k, weights="kernel")
     return tiles.tree(sums, {}, late=tiles.loaded)
 
 
 @build_tree.register
-def _(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Tree:
+def _tree_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Matrix(op, config, tiling, op.m, op.n, batch=op.batch)
     sums = tiles.sums("data", "other", op.k, zeros=op.zero_terms)
     operands = tiles.zero_terms
@@ -226,7 +226,7 @@ def _sliding(op: WindowOperator, number: int, axis: TiledAxis, tap: Loop, apart:
 
 
 @build_tree.register
-def _(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Tree:
+def _tree_of_conv2d(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Convolution(op.unfolded, config, tiling)
     sums, operands = tiles.sums(), {}
     if op.bias_tiles:
@@ -321,7 +321,9 @@ class _Convolution(_Image):
 
 
 @build_tree.register
-def _(op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling) -> Tree:
+def _tree_of_conv2d_transpose(
+    op: ops.Conv2dTranspose, config: HardwareConfig, tiling: Tiling
+) -> Tree:
     tiles = _Transposed(op, config, tiling)
     return tiles.tree(tiles.sums(), {}, late=tiles.loaded)
 
@@ -427,7 +429,7 @@ class _Transposed(_Image):
 
 
 @build_tree.register
-def _(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Tree:
+def _tree_of_elementwise(op: ops.Elementwise, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Elementwise(op, config, tiling)
     found = {name: tiles.product_of(name, tensor) for name, tensor, _ in op.products}
     first, *others = found
@@ -476,7 +478,7 @@ class _Elementwise(TreeBuilder):
 
 
 @build_tree.register
-def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
+def _tree_of_avg_pool2d(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
     if op.divides:
         raise UnsupportedError(
             "avg_pool2d with padding and count_include_pad=False divides border pixels by "
@@ -487,7 +489,7 @@ def _(op: ops.AvgPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
 
 
 @build_tree.register
-def _(op: ops.MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
+def _tree_of_max_pool2d(op: ops.MaxPool2d, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Pool(op, config, tiling)
     if separate := op.separate(config):
         return tiles.separate_maxima(separate)

@@ -353,14 +353,8 @@ def _add_function(op: GraphOperator, node: Node, values: Values) -> None:
     x = one.input("x", (1, tables, 256), zero_point=data.zero_point)
     one.output(one.add(op, x))
     every = np.broadcast_to(np.arange(-128, 128).astype(np.int8), x.shape)
-    values.blob.step(
-        StepKind.TABLE,
-        values.slot(data),
-        values.result(node.outputs[0]),
-        values.blob.constant(evaluate(one, every)[0]),
-        tables,
-        *_channels(data, tables > 1),
-    )
+    table = values.blob.constant(evaluate(one, every)[0])
+    _one(StepKind.TABLE, node, values, table, tables, *_channels(data, tables > 1))
 
 
 # ------------------------------------------------------------------------------ movement
@@ -443,23 +437,19 @@ def _add_transpose(op: operators.Transpose, node: Node, values: Values) -> None:
 
 @_add.register
 def _add_quantize(op: operators.Quantize, node: Node, values: Values) -> None:
-    _boundary(StepKind.QUANTIZE, op.scale, op.zero_point, node, values)
+    elements = node.inputs[0].elements
+    _one(StepKind.QUANTIZE, node, values, elements, _bits(op.scale), op.zero_point)
 
 
 @_add.register
 def _add_dequantize(op: operators.Dequantize, node: Node, values: Values) -> None:
     data = node.inputs[0]
-    _boundary(StepKind.DEQUANTIZE, data.scale, data.zero_point, node, values)
+    _one(StepKind.DEQUANTIZE, node, values, data.elements, _bits(data.scale), data.zero_point)
 
 
-def _boundary(kind: StepKind, scale: float, zero_point: int, node: Node, values: Values) -> None:
-    elements = node.inputs[0].elements
-    values.blob.step(
-        kind,
-        values.slot(node.inputs[0]),
-        values.result(node.outputs[0]),
-        *(elements, _bits(scale), zero_point),
-    )
+def _one(kind: StepKind, node: Node, values: Values, *words: int) -> None:
+    """Add a step that makes the result of a node from its first input."""
+    values.blob.step(kind, values.slot(node.inputs[0]), values.result(node.outputs[0]), *words)
 
 
 def _bits(number: float) -> int:
@@ -468,11 +458,9 @@ def _bits(number: float) -> int:
 
 @_add.register
 def _add_uint8(op: operators.FromUint8 | operators.ToUint8, node: Node, values: Values) -> None:
-    data, table = node.inputs[0], np.arange(256).astype(np.int8)  # of -128, -127, ..., 127
-    slots = values.slot(data), values.result(node.outputs[0])
-    values.blob.step(
-        StepKind.TABLE, *slots, values.blob.constant(table), 1, *_channels(data, needed=False)
-    )
+    data, numbers = node.inputs[0], np.arange(256).astype(np.int8)  # of -128, -127, ..., 127
+    table = values.blob.constant(numbers)
+    _one(StepKind.TABLE, node, values, table, 1, *_channels(data, needed=False))
 
 
 @_add.register
@@ -480,41 +468,34 @@ def _add_fixed_softmax(op: operators.FixedSoftmax, node: Node, values: Values) -
     data = node.inputs[0]
     columns = data.shape[-1]
     terms, reach = exponentials(data.scale)
-    slots = values.slot(data), values.result(node.outputs[0])
     table = values.blob.constant(terms.astype(np.int32))
-    values.blob.step(
-        StepKind.FIXED_SOFTMAX, *slots, data.elements // columns, columns, table, reach
-    )
+    sizes = data.elements // columns, columns
+    _one(StepKind.FIXED_SOFTMAX, node, values, *sizes, table, reach)
 
 
 @_add.register
 def _add_softmax(op: operators.Softmax, node: Node, values: Values) -> None:
-    data = node.inputs[0]
-    slots = values.slot(data), values.result(node.outputs[0])
-    values.blob.step(StepKind.SOFTMAX, *slots, math.prod(data.shape[:-1]), data.shape[-1])
+    *rows, columns = node.inputs[0].shape
+    _one(StepKind.SOFTMAX, node, values, math.prod(rows), columns)
 
 
 @_add.register
 def _add_layer_norm(op: operators.LayerNorm, node: Node, values: Values) -> None:
-    data, blob = node.inputs[0], values.blob
-    slots = values.slot(data), values.result(node.outputs[0])
-    terms = blob.constant(op.weight), blob.constant(op.bias)
-    sizes = math.prod(data.shape[:-1]), data.shape[-1]
-    blob.step(StepKind.LAYER_NORM, *slots, *terms, *sizes, _bits(op.epsilon))
+    *rows, columns = node.inputs[0].shape
+    terms = values.blob.constant(op.weight), values.blob.constant(op.bias)
+    sizes = math.prod(rows), columns
+    _one(StepKind.LAYER_NORM, node, values, *terms, *sizes, _bits(op.epsilon))
 
 
 @_add.register
 def _add_mean(op: operators.Mean, node: Node, values: Values) -> None:
-    data = node.inputs[0]
-    axis = op.axis % len(data.shape)
-    sizes = (math.prod(data.shape[:axis]), data.shape[axis], math.prod(data.shape[axis + 1 :]))
-    slots = values.slot(data), values.result(node.outputs[0])
-    values.blob.step(StepKind.MEAN, *slots, *sizes)
+    shape = node.inputs[0].shape
+    axis = op.axis % len(shape)
+    sizes = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    _one(StepKind.MEAN, node, values, *sizes)
 
 
 @_add.register
 def _add_add_term(op: operators.AddTerm, node: Node, values: Values) -> None:
-    data = node.inputs[0]
-    slots = values.slot(data), values.result(node.outputs[0])
-    sizes = data.elements // op.term.size, op.term.size
-    values.blob.step(StepKind.ADD_TERM, *slots, values.blob.constant(op.term), *sizes)
+    sizes = node.inputs[0].elements // op.term.size, op.term.size
+    _one(StepKind.ADD_TERM, node, values, values.blob.constant(op.term), *sizes)

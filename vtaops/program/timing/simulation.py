@@ -113,7 +113,8 @@ def traced(
             f"instruction, which has {INSTRUCTION_BYTES} bytes"
         )
     work = work_of(program, width)
-    found: dict[str, Any] = _timing.simulate(vars(work), _machine(parameters, program.config), keep)
+    machine = _machine(parameters, program.config) | {"left_out": program.left_out}
+    found: dict[str, Any] = _timing.simulate(vars(work), machine, keep)
     stuck = [
         f"{name} waits for {_CHANNELS[channel]}"
         for name, channel in zip(PROCESSES, found["stuck"], strict=True)
