@@ -140,7 +140,7 @@ class RandomTransformer:
 
     def attention(self, x: Tensor) -> Tensor:
         """Multiply queries by keys, and the result by values."""
-        q, k, v = (self.dense(x, self.width) for _ in range(3))
+        q, k, v = self.rng.choice([self.apart, self.apart, self.together])(x)
         queries, values = (self.split(t, self.heads, (0, 2, 1, 3)) for t in (q, v))
         scores = self.graph.add(
             Matmul(self.scaling(6)), queries, self.split(k, self.heads, (0, 2, 3, 1))
@@ -149,6 +149,21 @@ class RandomTransformer:
         mixed = self.graph.add(Matmul(self.scaling(8)), shares, values)
         joined = self.graph.add(Transpose((0, 2, 1, 3)), mixed)
         return self.dense(self.graph.add(Reshape((1, self.tokens, self.width)), joined), self.width)
+
+    def apart(self, x: Tensor) -> list[Tensor]:
+        """Return queries, keys and values, each by its own weights."""
+        return [self.dense(x, self.width) for _ in range(3)]
+
+    def together(self, x: Tensor) -> list[Tensor]:
+        """Return queries, keys and values of one product, whose first axis tells them apart."""
+        rows = self.graph.add(Reshape((self.tokens, self.width)), x)
+        whole = self.dense(rows, 3 * self.width)
+        parts = self.graph.add(Reshape((1, self.tokens, 1, 3, self.width)), whole)
+        parts = self.graph.add(Transpose((3, 1, 2, 0, 4)), parts)
+        if self.rng.random() < 0.5:
+            parts = self.graph.add(ops.Requantize(self.scaling(0)), parts, scale=0.05)
+        found = (self.graph.add(ops.Slice(0, at, at + 1), parts) for at in range(3))
+        return [self.graph.add(Reshape((1, self.tokens, self.width)), part) for part in found]
 
     def softmax(self, x: Tensor) -> Tensor:
         """Return the softmax of rows, in floats as a file states it."""

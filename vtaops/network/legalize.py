@@ -24,6 +24,7 @@ from vtaops.network.rounding import (
     host_rounding,
     value_range,
 )
+from vtaops.network.slices import slices_first
 from vtaops.network.target import Target
 
 
@@ -52,6 +53,7 @@ class LegalGraph:
 def legalize(graph: Graph, target: Target) -> LegalGraph:
     """Return the graph that the hardware computes; what it cannot, the host does, unchanged."""
     graph = functions_as_tables(graph) if target.tables else graph
+    graph = slices_first(graph, target)
     graph, norms = norms_on_integers(graph, target)
     walk = _Walk(graph, target)
     legal = graph.rewritten(walk.put)

@@ -1,0 +1,130 @@
+"""Slices move before views and functions of one value, to the product whose results they divide.
+
+Queries, keys and values are often slices of one product that has been reshaped and transposed
+first, so that they are divided on an axis of images. Of the product's own result, they are slices
+of channels, which are free.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from vtaops.graph import Graph, GraphOperator, Node, Tensor
+from vtaops.graph import operators as ops
+from vtaops.network.lower import reason_for_host
+from vtaops.network.target import Target
+
+Range = tuple[int, int, int]
+"""An axis, its first element, and the one behind its last."""
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The way from a product to a slice.
+
+    Attributes
+    ----------
+    root : Tensor
+        The result of the product.
+    part : Slice
+        The slice of that result.
+    nodes : tuple of Node
+        What follows, in order, without the slice.
+    """
+
+    root: Tensor
+    part: ops.Slice
+    nodes: tuple[Node, ...]
+
+
+def slices_first(graph: Graph, target: Target) -> Graph:
+    """Return a graph whose slices divide products, where VTA does not execute them otherwise."""
+    paths = _paths(graph, target)
+    idle = _idle(graph, paths)
+
+    def put(result: Graph, node: Node) -> None:
+        if node.name in paths:
+            _follow(paths[node.name], node.name, result)
+        elif node.name not in idle:
+            result.add_like(node)
+
+    return graph.rewritten(put) if paths else graph
+
+
+def _paths(graph: Graph, target: Target) -> dict[str, _Path]:
+    """Return the ways to slices that VTA does not execute as they are, by their names."""
+    found = [(node, _path(node, graph)) for node in graph.nodes if isinstance(node.op, ops.Slice)]
+    return {n.name: path for n, path in found if path and reason_for_host(n, graph, target)}
+
+
+def _follow(path: _Path, name: str, result: Graph) -> None:
+    """Add a slice of the product and what follows, whose last result has a name."""
+    tensor = result.add(path.part, result.tensors[path.root.name], name=f"{name}:part")
+    for number, node in enumerate(path.nodes, 1):
+        made = name if number == len(path.nodes) else f"{name}:part{number}"
+        tensor = result.add(node.op, tensor, name=made, scale=node.outputs[0].scale)
+
+
+def _path(node: Node, graph: Graph) -> _Path | None:
+    """Return the way from a product to a slice; None if there is none, or only the slice."""
+    assert isinstance(node.op, ops.Slice)
+    tensor, found = node.inputs[0], list[Node]()
+    part: Range | None = (node.op.axis % len(tensor.shape), node.op.start, node.op.stop)
+    while part is not None and node.op.step == 1 and (maker := graph.maker(tensor)) is not None:
+        if isinstance(maker.op, ops.Dense):
+            axis, first, behind = part
+            product = found and axis == len(tensor.shape) - 1
+            sliced = ops.Slice(axis, first, behind)
+            return _Path(tensor, sliced, tuple(found[::-1])) if product else None
+        moved = _before(maker, part)
+        if moved is None:
+            return None
+        found.append(replace(maker, op=_of_part(maker, part)))
+        tensor, part = maker.inputs[0], moved
+    return None
+
+
+def _before(node: Node, part: Range) -> Range | None:
+    """Return the part of a node's input that makes a part of its result; None if none does."""
+    axis, first, behind = part
+    if isinstance(node.op, ops.Transpose):
+        return node.op.axes[axis], first, behind
+    if isinstance(node.op, ops.Requantize | ops.LookupTable):
+        return None if _by_channel(node.op) else part
+    if not isinstance(node.op, ops.Reshape):
+        return None
+    before, shape = node.inputs[0].shape, node.outputs[0].shape
+    outside, each = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    for at, extent in enumerate(before):
+        inner = math.prod(before[at + 1 :])
+        whole = (math.prod(before[:at]), extent * inner) == (outside, shape[axis] * each)
+        if whole and not first * each % inner and not behind * each % inner:
+            return at, first * each // inner, behind * each // inner
+    return None
+
+
+def _by_channel(op: GraphOperator) -> bool:
+    """Return whether a function of one value differs between channels."""
+    if isinstance(op, ops.LookupTable):
+        return op.table.ndim > 1
+    return isinstance(op, ops.Requantize) and op.requantization.channels > 1
+
+
+def _of_part(node: Node, part: Range) -> GraphOperator:
+    """Return the operator of a node that makes a part of its result."""
+    if not isinstance(node.op, ops.Reshape):
+        return node.op
+    shape, (axis, first, behind) = node.outputs[0].shape, part
+    return ops.Reshape((*shape[:axis], behind - first, *shape[axis + 1 :]))
+
+
+def _idle(graph: Graph, paths: dict[str, _Path]) -> set[str]:
+    """Return the nodes before slices that nothing else reads."""
+    idle, on_paths = {*paths}, {node.name for path in paths.values() for node in path.nodes}
+    for node in reversed(graph.nodes):
+        readers = (reader.name for tensor in node.outputs for reader in graph.consumers(tensor))
+        read = any(tensor in graph.outputs for tensor in node.outputs)
+        if node.name in on_paths and not read and idle.issuperset(readers):
+            idle.add(node.name)
+    return idle - paths.keys()
