@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from operator import itemgetter
-from typing import Any, get_args
+from typing import Any
 
 from vtaops.base.errors import ScheduleError, VTAError
 from vtaops.base.shapes import ceil_div
@@ -19,14 +19,10 @@ from vtaops.compiler.driver import compile, settled
 from vtaops.explore.design import Design
 from vtaops.explore.engine import Engine
 from vtaops.explore.evaluation import TilingCandidate, energy
+from vtaops.explore.tilings import tiling_axes
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
 from vtaops.schedule.candidates import TilingList
-from vtaops.schedule.tiling import Operand
-
-MOST_TILES = 8
-"""Maximum tiles of an operand that a random candidate holds at once."""
-
 
 MOST_STEPS = 2000
 """Maximum steps (loads and products of one tile) of a legal candidate; good ones have some tens,
@@ -142,18 +138,7 @@ class Problem:
     @property
     def axes(self) -> dict[str, tuple[Any, ...]]:
         """Values of each tiling field for random candidates."""
-        shape, config = blocked_shape(self.settled, self.design.config), self.design.config
-        counts = tuple(range(1, MOST_TILES + 1))
-        return {
-            "oc": tuple(config.block_out * n for n in range(1, shape.oc + 1)),
-            "ic": tuple(config.block_in * n for n in range(1, shape.ic + 1)),
-            "h": tuple(range(1, shape.rows.extent + 1)),
-            "w": tuple(range(1, shape.columns.extent + 1)),
-            "inp_tiles": counts,
-            "wgt_tiles": counts,
-            "acc_tiles": (1, 2),
-            "keep": get_args(Operand),
-        }
+        return tiling_axes(self.op, self.design.config)
 
     def sampled(self, rng: random.Random) -> Tiling:
         """Return a random candidate; most do not fit."""

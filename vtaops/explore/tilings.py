@@ -1,6 +1,6 @@
-"""EstimatedTiling: the best tiling of an operator on a design, by the estimate.
+"""Tilings of an operator: the best on a design by the estimate, and the values of each field.
 
-It takes milliseconds and compiles nothing.
+Estimates take milliseconds and compile nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from vtaops.base.errors import ScheduleError, StoreError, VTAError
 from vtaops.compiler.driver import settled
@@ -21,9 +21,32 @@ from vtaops.explore.evaluation import (
     name_of,
     operator_dict,
 )
+from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
-from vtaops.schedule import Tiling
+from vtaops.schedule import Tiling, blocked_shape
 from vtaops.schedule.candidates import TilingList, depths_of
+from vtaops.schedule.tiling import Operand
+
+MOST_TILES = 8
+"""Largest number of tiles of an operand that `tiling_axes` holds at once."""
+
+
+def tiling_axes(op: Operator, config: HardwareConfig) -> dict[str, tuple[Any, ...]]:
+    """Return the values that a search or an agent may choose for each field of a tiling.
+
+    Virtual threads and parts of the kernel are left out; not every combination fits.
+    """
+    shape, counts = blocked_shape(settled(op, config), config), tuple(range(1, MOST_TILES + 1))
+    return {
+        "oc": tuple(config.block_out * n for n in range(1, shape.oc + 1)),
+        "ic": tuple(config.block_in * n for n in range(1, shape.ic + 1)),
+        "h": tuple(range(1, shape.rows.extent + 1)),
+        "w": tuple(range(1, shape.columns.extent + 1)),
+        "inp_tiles": counts,
+        "wgt_tiles": counts,
+        "acc_tiles": (1, 2),
+        "keep": get_args(Operand),
+    }
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 import re
 from ast import literal_eval
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -69,6 +69,8 @@ def assemble(
     known = _agreed("buffers", declared, None if buffers is None else tuple(buffers))
     table, labels = _micro_ops(parts.get("micro-ops", []))
     names = {buffer.name: number for number, buffer in enumerate(known)}
+    plain = {name: number for name, number in names.items() if not name.startswith('"')}
+    plain |= {"": NO_BUFFER, "micro-ops": MICRO_OPS}
     known_labels = tuple(labels.items())
     instructions, relocations = [], []
     encoding = Encoding.of(hardware)
@@ -78,13 +80,16 @@ def assemble(
         text = line[begin:].strip()
         if not text or text.startswith(";"):
             continue
-        words = partial(Words, " " * begin + line[begin:], number, labels)
         try:
             instruction, buffer = _parsed(text, known_labels)
         except ProgramError:
-            instruction, buffer = parse(words())  # names line and column
+            instruction, buffer = parse(Words(" " * begin + line[begin:], number, labels))
         instructions.append(instruction)
-        relocations.append(_relocation(words, buffer, names))
+        relocation = plain.get(buffer)
+        if relocation is None:
+            words = Words(" " * begin + line[begin:], number, labels)
+            relocation = _relocation(words, buffer, names)
+        relocations.append(relocation)
     return Program(
         config=hardware,
         instructions=_encoded(encoding, instructions, parts.get("instructions", [])),
@@ -140,14 +145,10 @@ def _encoded(encoding: Encoding, instructions: list[Instruction], lines: Lines) 
         raise
 
 
-def _relocation(line: Callable[[], Words], buffer: str, names: dict[str, int]) -> int:
-    if not buffer:
-        return NO_BUFFER
-    if buffer == "micro-ops":
-        return MICRO_OPS
+def _relocation(words: Words, buffer: str, names: dict[str, int]) -> int:
+    """Return the buffer whose name stands in quotes; refuse one that is not there."""
     name = _unquoted(buffer)
     if name not in names:
-        words = line()
         words.back_to(buffer)
         words.fail(f"there is no buffer {name!r}; there are {', '.join(names) or 'none'}")
     return names[name]

@@ -14,18 +14,16 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from vtaops.base.errors import ScheduleError
-from vtaops.compiler.driver import settled
 from vtaops.explore.judge.streams import EDITS, operations_of, program_of
 from vtaops.explore.judge.verdicts import Judge, Verdict
+from vtaops.explore.tilings import tiling_axes
 from vtaops.ops import Operator
-from vtaops.schedule import Tiling, blocked_shape
-from vtaops.schedule.tiling import Operand
+from vtaops.schedule import Tiling
+from vtaops.schedule.tiling import PaddingRule
 
 Observation = npt.NDArray[np.float64]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 
-MOST_TILES = 8
-"""Largest number of tiles of an operand that are held at once."""
 FARTHEST = 32
 """How far an edit moves an operation, or behind how many rows it splits one."""
 
@@ -88,19 +86,7 @@ class TilingEnv(_JudgedEnv):
         definition, config = self._judge.task.definition, self._judge.task.config
         if not isinstance(definition, Operator):
             raise ScheduleError(f"{task} is a graph; only an operator has a tiling")
-        shape = blocked_shape(settled(definition, config), config)
-        counts = tuple(range(1, MOST_TILES + 1))
-        self._axes: dict[str, tuple[Any, ...]] = {
-            "oc": tuple(config.block_out * n for n in range(1, shape.oc + 1)),
-            "ic": tuple(config.block_in * n for n in range(1, shape.ic + 1)),
-            "h": tuple(range(1, shape.rows.extent + 1)),
-            "w": tuple(range(1, shape.columns.extent + 1)),
-            "inp_tiles": counts,
-            "wgt_tiles": counts,
-            "acc_tiles": (1, 2),
-            "keep": get_args(Operand),
-            "padding": ("multiply", "skip"),
-        }
+        self._axes = tiling_axes(definition, config) | {"padding": get_args(PaddingRule)}
         self.action_space = spaces.MultiDiscrete([len(axis) for axis in self._axes.values()])
 
     def tiling(self, action: npt.NDArray[np.int64]) -> Tiling:
