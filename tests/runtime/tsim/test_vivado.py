@@ -91,7 +91,7 @@ class Vivado:
 needs_tcl = pytest.mark.skipif(tkinter is None, reason="tkinter, which has a Tcl, is missing")
 
 
-PORTS = {"pynq": 0, "pynq_512": 0, "ultra96": 1, "zcu104": 0, "pynq_ext": 1}
+PORTS = {"pynq": 0, "pynq_512": 0, "zcu104_2048": 0, "ultra96": 1, "pynq_ext": 1}
 """Configuration -> whether it is given a port for weights."""
 
 
