@@ -179,7 +179,8 @@ def proofs() -> str:
         cells = [f"{proof['products'] / 1e6:,.0f}", f"{compiling:.1f}"]
         cells.append(f"{compiling + proving:.1f}")
         rows.append([name, way, *cells, proof["compile_mb"], proof["proof_mb"]])
-    heads = ("network", "way", "M products", "without proof, s", "with proof, s", "compile MB", "proof MB")
+    times = "without proof, s", "with proof, s"
+    heads = ("network", "way", "M products", *times, "compile MB", "proof MB")
     return table(heads, rows, 2)
 
 
