@@ -69,7 +69,8 @@ REASONS = {
     r"-m docs|tests/wheel": "a task of developers, which CI runs",
     r"cuda|vivado": "needs a GPU or Vivado",
     r"-m vtaops\.board serve|board virtual": "a server: it does not end",
-    r"systemctl|^sudo|^ssh |^scp ": "for another machine",
+    r"ulx3s://127": "needs the server of another terminal, which takes minutes to build",
+    r"systemctl|pynq_venv|^sudo|^ssh |^scp ": "for another machine",
 }
 """Why commands are not run, by what they hold."""
 

@@ -24,7 +24,7 @@ import vtaops
 from trials import random_cases
 from trials.campaign import Campaign, Result, result
 from trials.random_graphs import RandomGraph, random_inputs
-from vtaops import ops
+from vtaops import HardwareConfig, ops
 from vtaops.base.errors import NotEquivalent, ShapeError, VTAError
 from vtaops.graph import (
     AveragePool,
@@ -37,6 +37,7 @@ from vtaops.graph import (
     operators,
 )
 from vtaops.graph.requantization import quantized_multiplier
+from vtaops.machine.layout import kernel_layout
 from vtaops.model import Model, artefact
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program, file_format
@@ -121,7 +122,7 @@ class Document:
         """Return the bytes of the file."""
         if "stages" not in self.header and "graph" not in self.header:
             return file_format._FILE.seal(_text(self.header), *self.blobs)
-        blobs = artefact._Blobs()
+        blobs = artefact._Blobs(kernel_layout(HardwareConfig.load("pynq")))  # packs nothing here
         for number, blob in enumerate(self.blobs):
             blobs.add(self.programs[number].sealed() if number in self.programs else blob)
         text = _text({**self.header, "blobs": blobs.table})

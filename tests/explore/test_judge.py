@@ -1,6 +1,8 @@
 """The judge: right answers of every kind are accepted, wrong ones are refused with the reason."""
 
+import gc
 import json
+import weakref
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -9,11 +11,14 @@ from typer.testing import CliRunner
 
 import vtaops
 from vtaops.cli import app
+from vtaops.explore.heap import collection_paused
 from vtaops.explore.judge import Judge, KernelTask, Schedule, find_task, read_answer, task_names
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role
 from vtaops.program.confined import is_confined
 from vtaops.proof.congruence import Forms
+from vtaops.proof.names import NameMachine
+from vtaops.schedule.candidates import TilingList
 
 TINY, SUM = "tiny/gemm", "pynq/residual_sum"
 SOURCE = """
@@ -165,3 +170,22 @@ def test_the_command(tmp_path):
     listed = run(app, ["judge", "--list", "tiny/", "--json"])
     names = [name for name in task_names() if name.startswith("tiny/")]
     assert [row["task"] for row in json.loads(listed.stdout)] == names
+
+
+def test_names_are_freed_without_garbage_collection():
+    """Verdicts pause the collector: what a verdict leaves behind must not wait for it."""
+    machine = NameMachine(find_task("tiny/conv2d").compiled)
+    machine.run()
+    gone = weakref.ref(machine)
+    with collection_paused():
+        assert not gc.isenabled()
+        del machine
+        assert gone() is None
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("name", ["pynq/max_pool", "pynq_ext/max_pool", "tiny/max_pool"])
+def test_default_tilings_of_small_pools_are_near_the_best_of_a_search(name):
+    task = find_task(name)
+    listed = TilingList(task.definition, task.config).of_each_size(task.config, 12)
+    assert task.cycles <= 1.06 * min(task.tiled(tiling).cycles() for tiling in listed)

@@ -146,6 +146,18 @@ def test_masked_softmax_is_on_integers(shape, scale, mask, config):
         assert (found == -128)[..., ~np.broadcast_to(mask, shape[-2:]).astype(bool)].all()
 
 
+def test_a_masked_softmax_in_a_file_and_in_c(tmp_path):
+    model = vtaops.compile_model(softmax((1, 2, 7, 7), 0.1, mask=np.tri(7)))
+    model.save(tmp_path / "masked.vtam")
+    loaded = vtaops.load_model(tmp_path / "masked.vtam")
+    x = RNG.integers(-128, 128, (1, 2, 7, 7)).astype(np.int8)
+    assert loaded.prove().complete
+    assert np.array_equal(loaded.reference(x), model.reference(x))
+    status, (found,) = c_bundles.load(loaded).run([x])
+    assert status == c_bundles.OK
+    assert np.array_equal(found, model.reference(x))
+
+
 def test_a_mask_that_is_none_stays_float():
     """Terms that are neither 0 nor below all logits, and rows that nothing is left of."""
     for term in (np.where(np.tri(5), 0, -3), np.full((5, 5), -1e9)):

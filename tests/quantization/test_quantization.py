@@ -234,6 +234,17 @@ def test_rewrites_keep_the_function():
     assert difference(model, prepared, images(1, (4, 6, 6))) < 1e-5
 
 
+def test_two_norms_have_a_pair_between_them():
+    b = Builder()
+    x = b.add("MatMul", b.input([1, 6, 16]), b.constant(b.rng.normal(size=(16, 16)).astype("f4")))
+    for _ in range(2):
+        x = b.add("LayerNormalization", x, b.constant(np.ones(16, np.float32)))
+    b.output(b.add("MatMul", x, b.constant(b.rng.normal(size=(16, 4)).astype("f4"))))
+    quantized = vtaops.quantize(b.model(), images(4, (6, 16)), config="pynq_ext")
+    where = [row.where for row in vtaops.network.plan_model(quantized, "pynq_ext").rows]
+    assert where == ["host", "vta", "vta", "vta", "vta", "host"]
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_mean_over_tokens_is_a_global_average(kept):
     b = Builder()

@@ -242,8 +242,12 @@ class _Insertion:
 
     def _reads_image(self, node: NodeProto, name: str) -> bool:
         """Return whether a node reads the integers of a tensor: any, if nothing else is left."""
+        if node.name in self.integers:
+            return True
         writer = self.tensors.writers.get(name)
-        return node.name in self.integers or (writer is not None and writer.name in self.integers)
+        if writer is None:
+            return False
+        return writer.name in self.integers or {writer.op_type, node.op_type} <= {*_ROWS}
 
     # ------------------------------------------------------------------------- tensors
 

@@ -228,10 +228,11 @@ def cycle_bound(
     computed: Any = computed_cycles(shape, config, c.ic)
     if separate := shape.separate:
         computed = separate.cycles(c.h, c.w) * pixel_tiles * shape.oc
-        instructions = np.zeros_like(
-            outputs
-        )  # passes over one tile fill the gaps between those over another
-    compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
+        instructions = outputs * (separate.instructions + 1)
+        # Passes over one tile fill the gaps between those over another, but are still fetched.
+        compute = computed + instructions * INSTRUCTION_BYTES / bus
+    else:
+        compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
     first_inp = blocks * rows * columns * config.inp.element_bytes / bus
     first_wgt = (shape.shared_weights or c.oc * c.ic * shape.taps) * config.wgt.element_bytes / bus
