@@ -50,8 +50,8 @@ class RandomProgram:
 
     DRAM is one region: micro-ops, then random bytes that LOADs read and STOREs overwrite, then room
     for a dump of all accumulators. Some bytes are all of the least value, some of the greatest.
-    All extensions of the configuration are used. With POST, a program begins with values at both
-    ends of every width of post-processing.
+    All extensions of the configuration are used. A program begins with the least and the greatest
+    sum of two products and, with POST, with values at both ends of every width of post-processing.
     """
 
     uops = 64
@@ -74,6 +74,10 @@ class RandomProgram:
             tiles = np.repeat(sums[:, None], config.batch, axis=1)
             words = np.concatenate([part.view(np.uint8).ravel() for part in (tiles, *rows)])
             self.reference.dram[self.data : self.data + words.size] = words
+        self.half = self.data + self.data_nbytes // 2
+        for number, value in enumerate((0x80, 0x7F)):
+            first = self.half + number * self._extreme_nbytes
+            self.reference.dram[first : first + self._extreme_nbytes] = value
         if config.has(Extension.POST):
             posts = [self._end_post(zero_point) for zero_point in (-128, 127)]
             self.ends = [(post, self._end_tiles(post)) for post in posts]
@@ -104,6 +108,11 @@ class RandomProgram:
     def _source_depth(self) -> int:
         """The elements that a ``src`` may name: inputs, or accumulators."""
         return min(self.config.inp.depth, self.config.acc.depth)
+
+    @property
+    def _extreme_nbytes(self) -> int:
+        """Bytes of one value, of which a tile of inputs or weights is made."""
+        return max(self.config.inp.element_bytes, self.config.wgt.element_bytes)
 
     @property
     def _boundary_tiles(self) -> int:
@@ -310,14 +319,30 @@ class RandomProgram:
         self.emit(replace(own, fine=self.integer(1, 3), round_half=self.integer(0, 1)))
         self.emit(Alu(alu_op=AluOp.ADD, uop_end=1, iter_out=1, iter_in=1, use_imm=1))
         out = self.config.out.element_bytes
-        place = self.integer((self.data + self.data_nbytes // 2) // out, self.dump // out - 1)
+        place = self.integer(self.half // out, self.dump // out - 1)
         self.emit(Store(memory=Memory.OUT, x_size=1, y_size=1, dram_base=place))
+
+    def product_ends(self) -> None:
+        """Add the greatest products, two at once, and the least."""
+        one = Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
+        self.emit(replace(one, y_size=2))  # the same micro-op twice
+        for memory, index in ((Memory.INP, 0), (Memory.WGT, 0), (Memory.WGT, 1)):
+            first = self.half + index * self._extreme_nbytes
+            base = first // self.config.dram_element_bytes(memory)
+            self.emit(replace(one, memory=memory, sram_base=index, dram_base=base))
+        loops = {"iter_out": 2, "iter_in": 1, "dst_factor_out": 1}
+        self.emit(Gemm(reset=1, uop_end=1, **loops))
+        self.emit(Gemm(uop_end=2, wgt_factor_out=1, **loops))
+        shift = 8 + self.config.block_in.bit_length()  # the sign of a sum stays in a byte
+        self.emit(Alu(alu_op=AluOp.SHR, use_imm=1, imm=shift, uop_end=1, **loops))
+        target = (self.half + self.data_nbytes // 4) // self.config.out.element_bytes
+        self.emit(Store(memory=Memory.OUT, dram_base=target, x_size=2, y_size=1))
 
     def width_ends(self) -> None:
         """Post-process the values at the ends of all widths, with either greatest zero point."""
         tile, out = self.config.acc.element_bytes, self.config.out.element_bytes
         first = self.dump // tile - sum(len(tiles) for _, tiles in self.ends)
-        target = (self.data + self.data_nbytes // 2) // out
+        target = self.half // out
         step = Alu(alu_op=AluOp.ADD, use_imm=1, uop_end=1, iter_out=1, dst_factor_in=1)
         self.emit(Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1))
         for post, tiles in self.ends:
@@ -441,6 +466,8 @@ class RandomProgram:
         choices += [choice for name in own if self.has(name) for choice in own[name]]
         if self.has(Extension.POST):
             self._write_all()
+        self.product_ends()
+        if self.has(Extension.POST):
             self.width_ends()
         for _ in range(count):
             choices[self.rng.integers(len(choices))]()
