@@ -41,6 +41,8 @@ CONFIGS = {
 }
 REGION = 4096
 """Device address of the first buffer of a device."""
+POST_WIDTHS = (8, 12, 13)
+"""Bits of the values in post-processing: of a result, scaled, and with a zero point."""
 
 
 class RandomProgram:
@@ -48,7 +50,8 @@ class RandomProgram:
 
     DRAM is one region: micro-ops, then random bytes that LOADs read and STOREs overwrite, then room
     for a dump of all accumulators. Some bytes are all of the least value, some of the greatest.
-    All extensions of the configuration are used.
+    All extensions of the configuration are used. A program begins with the least and the greatest
+    sum of two products and, with POST, with values at both ends of every width of post-processing.
     """
 
     uops = 64
@@ -71,6 +74,15 @@ class RandomProgram:
             tiles = np.repeat(sums[:, None], config.batch, axis=1)
             words = np.concatenate([part.view(np.uint8).ravel() for part in (tiles, *rows)])
             self.reference.dram[self.data : self.data + words.size] = words
+        self.half = self.data + self.data_nbytes // 2
+        for number, value in enumerate((0x80, 0x7F)):
+            first = self.half + number * self._extreme_nbytes
+            self.reference.dram[first : first + self._extreme_nbytes] = value
+        if config.has(Extension.POST):
+            posts = [self._end_post(zero_point) for zero_point in (-128, 127)]
+            self.ends = [(post, self._end_tiles(post)) for post in posts]
+            words = np.concatenate([tiles for _, tiles in self.ends]).view(np.uint8)
+            self.reference.dram[self.dump - words.size : self.dump] = words.ravel()
         # What STORE and `forward` may read: accumulators last written by a step, with `post`.
         self.current = np.full(depth, not config.has(Extension.POST))
         words = Encoding.of(config).encode_micro_ops(self._micro_ops()).view(np.uint8)
@@ -98,6 +110,11 @@ class RandomProgram:
         return min(self.config.inp.depth, self.config.acc.depth)
 
     @property
+    def _extreme_nbytes(self) -> int:
+        """Bytes of one value, of which a tile of inputs or weights is made."""
+        return max(self.config.inp.element_bytes, self.config.wgt.element_bytes)
+
+    @property
     def _boundary_tiles(self) -> int:
         """Tiles of sums that lie where a result changes: with their scales, half of the data."""
         memories = Memory.ACC, Memory.POST, Memory.POST
@@ -122,6 +139,29 @@ class RandomProgram:
         multiplier[::8], shift[::8] = 1 << (FINE_BITS - 1), 49
         nudges = self.rng.integers(-8, 8, count)
         return np.stack([sums, biases, fine_scale(multiplier, shift, nudges)])
+
+    def _end_post(self, zero_point: int) -> Post:
+        """Return a scale by which 32-bit sums reach every scaled value of `POST_WIDTHS`."""
+        scale = {"multiplier": self.integer(1 << 15, 0xFFFF), "shift": self.integer(16, 32)}
+        return Post(enable=1, zero_point=zero_point, low=-128, high=127, **scale)
+
+    def _end_tiles(self, post: Post) -> npt.NDArray[np.int32]:
+        """Return tiles of the sums on both sides of where a value leaves a width.
+
+        The value before the zero point, and after it; rounded down, and to the nearest. Also the
+        ends of a sum, and of its lower part, which has a multiplier of its own.
+        """
+        sums = [-(1 << 31), (1 << 31) - 1]
+        for width in POST_WIDTHS:
+            for left in (-1 << (width - 1), 1 << (width - 1)):
+                for twice in (2 * value - half for value in (left, left - post.zero_point)
+                              for half in (0, 1)):  # fmt: skip
+                    least = -(-(twice << (post.shift - 1)) // post.multiplier)
+                    sums += [least - 1, least]
+        for part in (-1 << 17, 1 << 17):
+            sums += [part - 1, part]
+        tiles = -(-len(sums) // self.config.acc.lanes)
+        return np.resize(np.array(sums, "<i4"), (tiles, self.config.acc.lanes))
 
     def emit(self, instruction: Instruction) -> None:
         self.instructions.append(instruction)
@@ -275,11 +315,47 @@ class RandomProgram:
             self.emit(replace(one, memory=Memory.POST, sram_base=first, dram_base=base))
         self.emit(replace(one, dram_base=self.data // tile + number))
         own = Post(enable=1, use_bias=1, use_scale=1, row=row, low=-128, high=127)
+        own = replace(own, zero_point=self.integer(-128, 127))
         self.emit(replace(own, fine=self.integer(1, 3), round_half=self.integer(0, 1)))
         self.emit(Alu(alu_op=AluOp.ADD, uop_end=1, iter_out=1, iter_in=1, use_imm=1))
         out = self.config.out.element_bytes
-        place = self.integer((self.data + self.data_nbytes // 2) // out, self.dump // out - 1)
+        place = self.integer(self.half // out, self.dump // out - 1)
         self.emit(Store(memory=Memory.OUT, x_size=1, y_size=1, dram_base=place))
+
+    def product_ends(self) -> None:
+        """Add the greatest products, two at once, and the least."""
+        one = Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1)
+        self.emit(replace(one, y_size=2))  # the same micro-op twice
+        for memory, index in ((Memory.INP, 0), (Memory.WGT, 0), (Memory.WGT, 1)):
+            first = self.half + index * self._extreme_nbytes
+            base = first // self.config.dram_element_bytes(memory)
+            self.emit(replace(one, memory=memory, sram_base=index, dram_base=base))
+        loops = {"iter_out": 2, "iter_in": 1, "dst_factor_out": 1}
+        self.emit(Gemm(reset=1, uop_end=1, **loops))
+        self.emit(Gemm(uop_end=2, wgt_factor_out=1, **loops))
+        shift = 8 + self.config.block_in.bit_length()  # the sign of a sum stays in a byte
+        self.emit(Alu(alu_op=AluOp.SHR, use_imm=1, imm=shift, uop_end=1, **loops))
+        target = (self.half + self.data_nbytes // 4) // self.config.out.element_bytes
+        self.emit(Store(memory=Memory.OUT, dram_base=target, x_size=2, y_size=1))
+
+    def width_ends(self) -> None:
+        """Post-process the values at the ends of all widths, with either greatest zero point."""
+        tile, out = self.config.acc.element_bytes, self.config.out.element_bytes
+        first = self.dump // tile - sum(len(tiles) for _, tiles in self.ends)
+        target = self.half // out
+        step = Alu(alu_op=AluOp.ADD, use_imm=1, uop_end=1, iter_out=1, dst_factor_in=1)
+        self.emit(Load(memory=Memory.UOP, dram_base=REGION // 4, x_size=1, y_size=1))
+        for post, tiles in self.ends:
+            count = len(tiles)
+            self.emit(Load(memory=Memory.ACC, dram_base=first, x_size=count, y_size=1))
+            for half in (0, 1):
+                self.emit(replace(post, round_half=half))
+                self.emit(replace(step, iter_in=count))
+                store = Store(memory=Memory.OUT, dram_base=target, x_size=count, y_size=1)
+                self.emit(store)
+                target += count
+            first += count
+        self.emit(Post())
 
     def random_table_load(self) -> None:
         count = self.integer(1, TABLES)
@@ -390,6 +466,9 @@ class RandomProgram:
         choices += [choice for name in own if self.has(name) for choice in own[name]]
         if self.has(Extension.POST):
             self._write_all()
+        self.product_ends()
+        if self.has(Extension.POST):
+            self.width_ends()
         for _ in range(count):
             choices[self.rng.integers(len(choices))]()
 

@@ -657,10 +657,17 @@ def refused(opened: Opened, config: HardwareConfig) -> list[Any]:
         if config.has(Extension.TABLE):  # a table has no zeros around it
             streams.append([Load(memory=Memory.TABLE, x_size=1, y_pad_top=1), finish])
         long = place(device, np.zeros(1 << 19, np.uint8)).address
-        for memory in (Memory.INP, Memory.UOP):  # a row of more than 2**15 elements
-            first = long // config.dram_element_bytes(memory)
-            row = Load(memory=memory, dram_base=first, y_size=1, x_size=(1 << 15) + 1)
-            streams.append([row, finish])
+        # Sizes that need their highest bit: without it, none or one would be left.
+        sizes = [(x, y) for size in (1 << 15, (1 << 15) + 1) for x, y in ((size, 1), (1, size))]
+        for x_size, y_size in sizes:
+            for begins, ends in (
+                (Load(memory=Memory.INP, push_next=1), Finish(pop_prev=1)),
+                (Load(memory=Memory.UOP), finish),
+                (Store(memory=Memory.OUT, push_prev=1), Finish(pop_next=1)),
+            ):
+                first = long // config.dram_element_bytes(Memory(begins.memory))
+                moves = replace(begins, dram_base=first, x_size=x_size, y_size=y_size)
+                streams.append([moves, ends])
         target = place(device, np.zeros(4096, np.uint8))
         base = target.address // config.out.element_bytes
         for extra in (1, 2):
