@@ -369,7 +369,8 @@ def sqnr(exact: Any, rounded: Any) -> float | None:
 def scores(graph: Any, values: dict[str, Any]) -> Any:
     """Return what enters the softmax at the end; without one, the output."""
     for node in reversed(graph.nodes):
-        if "softmax" in (node.op.kind, *getattr(node.op, "operators", ())):
+        names = (node.op.kind, *getattr(node.op, "operators", ()))
+        if "softmax" in map(str.lower, names):
             return values[node.inputs[0].name]
     return values[graph.outputs[0].name]
 
