@@ -60,6 +60,7 @@ class Tokens {
   // Appends an operation that waits for the instructions `need`; returns its position.
   int64_t append(std::size_t place, std::size_t unit, Clock need, bool relays = false) {
     Clock& known = known_[unit];
+    for (std::size_t v = 0; v < kUnits; ++v) need[v] = std::max(need[v], far_behind(unit, v));
     for (std::size_t v = 0; v < kUnits; ++v) need[v] = need[v] > known[v] ? need[v] : kNone;
     const std::size_t opposite = kStore - unit;
     if (unit != kCompute && need[opposite] != kNone) {
@@ -76,6 +77,7 @@ class Tokens {
       Row& pusher = rows_[static_cast<std::size_t>(need[source])];
       (unit > source ? pusher.push_next : pusher.push_prev) = 1;
       (unit > source ? rows_.back().pop_prev : rows_.back().pop_next) = 1;
+      pops_[source][unit].push_back(position);
       const Clock& seen = clock_after(need[source]);
       for (std::size_t v = 0; v < kUnits; ++v) known[v] = std::max(known[v], seen[v]);
     }
@@ -92,8 +94,19 @@ class Tokens {
  private:
   static constexpr Clock kNothing = {kNone, kNone, kNone};
 
+  // Queues hold 255 tokens (TOKEN_CAPACITY of the verifier). The rest is for tokens that are pushed
+  // before the instructions that pop them are appended.
+  static constexpr std::size_t kPending = 192;
+
   const Clock& clock_after(int64_t position) const {
     return clocks_[static_cast<std::size_t>(position)];
+  }
+
+  // The last pop of tokens between two units, where the pusher has seen none of the last kPending.
+  int64_t far_behind(std::size_t pusher, std::size_t popper) const {
+    const std::vector<int64_t>& pops = pops_[pusher][popper];
+    const bool full = pops.size() >= kPending && pops[pops.size() - kPending] > known_[pusher][popper];
+    return full ? pops.back() : kNone;
   }
 
   // Drops waits that another wait of the same instruction implies.
@@ -109,4 +122,5 @@ class Tokens {
   std::array<Clock, kUnits> known_;  // what each unit has waited for
   std::vector<Clock> clocks_;        // the same after each instruction
   std::vector<Row> rows_;
+  std::array<std::array<std::vector<int64_t>, kUnits>, kUnits> pops_;  // by pusher and popper
 };

@@ -15,7 +15,7 @@ from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
 from vtaops.lowering.linking.micro_ops import place_micro_ops
-from vtaops.lowering.linking.tokens import insert_tokens
+from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.tree.tir import parse
 from vtaops.machine.accesses import DRAM, distinct, listed
@@ -23,6 +23,7 @@ from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.machine.layout import Layout
 from vtaops.program import Buffer, Role
+from vtaops.program.verifier import TOKEN_CAPACITY
 from vtaops.schedule import blocked_shape
 
 
@@ -291,6 +292,26 @@ def test_store_to_load_hazard_travels_through_compute():
     load = stub(Load(memory=Memory.INP), listed(DRAM, np.array([3])))
     units = [o.instruction.unit for o in insert_tokens([store, load])[0]]
     assert units == [Unit.STORE, Unit.COMPUTE, Unit.LOAD, Unit.COMPUTE]
+
+
+def test_tiles_that_nothing_orders_overflow_no_queue():
+    """Four hundred results in places of their own: stores could be behind by all of them."""
+    pairs = [
+        (
+            stub(Gemm(), listed(Memory.ACC, np.array([place]), writes=True)),
+            stub(Store(memory=Memory.OUT), listed(Memory.ACC, np.array([place]))),
+        )
+        for place in range(400)
+    ]
+    ordered, _, flags = insert_tokens([operation for pair in pairs for operation in pair])
+    pending, most = 0, 0
+    for operation, row in zip(ordered, flags.tolist(), strict=True):
+        tokens = dict(zip(FLAGS, row, strict=True))
+        if operation.instruction.unit == Unit.COMPUTE:
+            # What it waits for is the store of all that it has pushed.
+            pending = tokens["push_next"] + (0 if tokens["pop_next"] else pending)
+            most = max(most, pending)
+    assert 100 < most <= TOKEN_CAPACITY
 
 
 # ------------------------------------------------------------------------------- addresses

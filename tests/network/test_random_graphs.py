@@ -37,6 +37,14 @@ def test_free_scales_equal_the_executor(config, seed):
     assert max(layer.utilization for layer in report.layers) <= 1
 
 
+def test_column_sums_of_each_tile_fit_the_accumulators():
+    check(
+        random_graph(34, free=True),
+        34,
+        replace(HardwareConfig.load("tiny"), extensions=tuple(Extension)),
+    )
+
+
 @pytest.mark.parametrize(("config", "seed"), [("tiny", 3), ("fsim", 8), ("ulx3s", 5)])
 def test_plain_hardware_with_mul_multiplies_each_channel(config, seed):
     graph = random_graph(seed, free=True)

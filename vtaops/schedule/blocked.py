@@ -121,6 +121,8 @@ class BlockedShape:
         Output channel blocks of one group; 0: all.
     phases : int
         Output pixels per pixel of `rows` and `columns`, which share their input pixels.
+    column_sums : int
+        Whether each tile holds the sums of its columns, an accumulator for each channel block.
     addends : int
         Further inputs of the output's shape that accumulate onto it, each with a weight tile.
     constants : int
@@ -155,6 +157,7 @@ class BlockedShape:
     taps: int = 1
     alu_passes: int
     bias: int = 0
+    column_sums: int = 0
     groups: int = 1
     group_oc: int = 0
     phases: int = 1
@@ -262,7 +265,7 @@ class BlockedShape:
         return {
             "inp": inp_tiles * (blocks * window + pixels * others + self.constants),
             "wgt": wgt_tiles * (weights + self.addends + oc * tiles),
-            "acc": oc * (acc_tiles * accumulated + self.bias),
+            "acc": oc * (acc_tiles * (accumulated + self.column_sums) + self.bias),
             "post": 2 * oc * self.scaled,
         }
 
@@ -362,7 +365,7 @@ def _shape_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig) -> Block
         resets=_resets(config),
         scaled=int(op.multiplier > 0),
         coarse=ceil_div(op.coarse, config.block_in),
-        bias=int(op.data_zero_point != 0),
+        column_sums=int(op.data_zero_point != 0),
         operands=int(op.other_zero_point != 0),
         constants=ceil_div(op.k, config.block_in) * bool(op.zero_terms),
     )

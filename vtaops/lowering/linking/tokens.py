@@ -12,6 +12,9 @@ instruction that pops it, and every token inserted later ends later, so none can
 one redundant. Why it cannot deadlock: every token is pushed by an instruction that precedes its
 pop in program order.
 
+A queue holds 255 tokens. A unit that has pushed many, of which it knows none to be popped, waits
+for the last pop of them: many small tiles, each in a place of its own, order nothing else.
+
 The load and store units are not neighbours; a dependence between them (operators chained through
 DRAM) is relayed by a no-operation on the compute unit.
 """
