@@ -232,12 +232,12 @@ of its parameters, on the class. They stand inside methods, or serve types alone
 LIMITS = {
     "rooms": 22,
     "floors": 10,
-    "arrows": 118,
+    "arrows": 116,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 568_500,
+    "tokens": 565_800,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 67,
+    "functions of a complexity over 10": 45,
 }
 """What today's house has; only a feature raises one. Goal: 355,000 tokens, 30 functions over 10."""
 
