@@ -256,7 +256,7 @@ class RandomProgram:
     def _written(self, count: int) -> int | None:
         """Return the first of so many elements that the output memory holds; None if none do."""
         missing = np.concatenate([[0], np.cumsum(~self.current)])
-        starts = np.flatnonzero(missing[count:] == missing[: len(missing) - count])
+        starts = np.flatnonzero(missing[count:] == missing[: max(0, len(missing) - count)])
         return int(starts[self.integer(0, len(starts) - 1)]) if starts.size else None
 
     def random_post_load(self) -> None:
