@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from vtaops.graph import Graph, GraphOperator, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.network.lower import reason_for_host
+from vtaops.network.storage import by_channel
 from vtaops.network.target import Target
 
 Range = tuple[int, int, int]
@@ -91,7 +92,7 @@ def _before(node: Node, part: Range) -> Range | None:
     if isinstance(node.op, ops.Transpose):
         return node.op.axes[axis], first, behind
     if isinstance(node.op, ops.Requantize | ops.LookupTable):
-        return None if _by_channel(node.op) else part
+        return None if by_channel(node.op) else part
     if not isinstance(node.op, ops.Reshape):
         return None
     before, shape = node.inputs[0].shape, node.outputs[0].shape
@@ -102,13 +103,6 @@ def _before(node: Node, part: Range) -> Range | None:
         if whole and not first * each % inner and not behind * each % inner:
             return at, first * each // inner, behind * each // inner
     return None
-
-
-def _by_channel(op: GraphOperator) -> bool:
-    """Return whether a function of one value differs between channels."""
-    if isinstance(op, ops.LookupTable):
-        return op.table.ndim > 1
-    return isinstance(op, ops.Requantize) and op.requantization.channels > 1
 
 
 def _of_part(node: Node, part: Range) -> GraphOperator:

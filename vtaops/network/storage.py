@@ -470,10 +470,10 @@ def _scales_rows(node: Node) -> bool:
 
 def _has_channels(op: GraphOperator, shape: Shape, storage: Storage | None) -> bool:
     """Return whether the channels of a storage are those by which a function may differ."""
-    return not _by_channel(op) or (storage is not None and storage.channels_on(1, shape))
+    return not by_channel(op) or (storage is not None and storage.channels_on(1, shape))
 
 
-def _by_channel(op: GraphOperator) -> bool:
+def by_channel(op: GraphOperator) -> bool:
     """Return whether a function of one value differs between the channels on axis 1."""
     if isinstance(op, ops.LookupTable):
         return op.table.ndim > 1
