@@ -18,6 +18,7 @@ import pytest
 
 import vtaops
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
+from vtaops.base import heap
 from vtaops.base.errors import ConfigError, DeviceError, ShapeError, StoreError
 from vtaops.explore import (
     Design,
@@ -31,7 +32,6 @@ from vtaops.explore import (
     energy,
     evaluate,
     front,
-    heap,
     model_version,
     share,
     sweep,

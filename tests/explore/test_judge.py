@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import vtaops
+from vtaops.base.heap import collection_paused
 from vtaops.cli import app
-from vtaops.explore.heap import collection_paused
 from vtaops.explore.judge import Judge, KernelTask, Schedule, find_task, read_answer, task_names
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role

@@ -7,8 +7,8 @@ import pytest
 import vtaops
 from trials.onnx_models import Builder
 from trials.random_graphs import random_graph
+from vtaops.base.heap import collection_paused
 from vtaops.frontends.values import Value
-from vtaops.network.compile import collection_paused
 
 
 @collection_paused()

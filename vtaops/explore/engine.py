@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vtaops.base.errors import DeviceError, StoreError, raising
+from vtaops.base.heap import keep_freed_memory
 from vtaops.base.optional import optional
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
-from vtaops.explore.heap import keep_freed_memory
 from vtaops.explore.store import Record, ResultStore
 from vtaops.explore.tilings import EstimatedTiling, TilingQuery, estimate_tilings
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vtaops.base.agreement import Agreement
 from vtaops.base.errors import ModelError, PlacementWarning, ShapeError
+from vtaops.base.heap import collection_paused, return_memory
 from vtaops.base.reasons import HINTS
 from vtaops.base.shapes import Array
 from vtaops.frontends import import_model
@@ -30,27 +27,6 @@ from vtaops.network.plan import Plan, plan
 from vtaops.network.products import LoweredProducts, compile_products
 from vtaops.network.regions import compile_region
 from vtaops.network.target import Target
-
-
-@contextmanager
-def collection_paused() -> Iterator[None]:
-    """Pause the garbage collector if it runs; as a context manager or as a decorator."""
-    # A model is hundreds of thousands of small objects without cycles: collecting took a quarter
-    # of the time (MobileNet-v1 on pynq_ext: 8.9 s instead of 6.6, 2026-11-28).
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
-
-
-def _return_memory() -> None:
-    """Return what files and sessions have freed to the system, which glibc would keep."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
-    if trim is not None:
-        trim(0)
 
 
 def compile_model(
@@ -127,7 +103,7 @@ def compile_model(
     """
     target = target_of(config, capabilities)
     imported = as_graph(source, shapes)
-    _return_memory()
+    return_memory()
     legal = legalize(imported, target)
     graph, decided = legal.graph, plan(legal, target)
     if not host:
@@ -138,7 +114,8 @@ def compile_model(
         model = model.replaced(
             agreement=compared_with_file(source, imported, legal, samples, shapes)
         )
-        _return_memory()
+        return_memory()
+    # A quarter of the time of MobileNet-v1 on pynq_ext: 8.9 s instead of 6.6, 2026-11-28.
     with collection_paused():
         if prove:
             return judged(model)

@@ -20,8 +20,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from vtaops.base.errors import ProgramError, VTAError
+from vtaops.base.heap import collection_paused, keep_freed_memory
 from vtaops.base.shapes import Array
-from vtaops.explore.heap import collection_paused, keep_freed_memory
 from vtaops.explore.judge.answers import Answer, Schedule, kind_of, program_of
 from vtaops.explore.judge.tasks import KernelTask, find_task
 from vtaops.program import Program

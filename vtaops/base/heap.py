@@ -1,4 +1,4 @@
-"""Keep freed memory in processes that compile many programs.
+"""What a process does with freed memory, and when it collects garbage.
 
 Each program allocates and frees megabytes. By default glibc's malloc returns them to the system and
 obtains them again, page by page, which takes a tenth of a sweep's time; Dask's nanny even makes its
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,9 +34,19 @@ def keep_freed_memory() -> bool:
     return all(accepted)
 
 
+def return_memory() -> None:
+    """Return freed memory to the system, which glibc would keep; other libraries do as they do."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+
+
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """Let no garbage collection walk the objects of a short computation, which are soon freed."""
+    """Pause the garbage collector if it runs; as a context manager or as a decorator.
+
+    For computations of many small objects without cycles, which it would walk again and again.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
