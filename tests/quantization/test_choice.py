@@ -185,4 +185,4 @@ def test_a_histogram_gives_the_exact_error_of_powers_of_two(zero):
     for scale in (0.25, 0.5, 1.0, 2.0):
         grid = Grid(scale) if zero is None else Grid(scale, zero, symmetric=False)
         expected = np.square(values - grid.rounded(values)).sum()
-        assert histogram.squared_error(grid) == pytest.approx(expected, rel=1e-9)
+        assert histogram.squared_error(grid, (-np.inf, np.inf)) == pytest.approx(expected, rel=1e-9)

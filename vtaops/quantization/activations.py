@@ -28,8 +28,8 @@ class Function:
     nodes: tuple[str, ...]
 
 
-def functions(model: ModelProto) -> list[Function]:
-    """Return the functions of one tensor in a model.
+def functions(model: ModelProto, *, curved: bool = True) -> list[Function]:
+    """Return the functions of one tensor in a model; also linear ones and bounds if not `curved`.
 
     A function ends where something else reads its result. It begins at the farthest tensor of which
     it is a function, provided that nothing else reads the tensors in between.
@@ -46,7 +46,7 @@ def functions(model: ModelProto) -> list[Function]:
             seen |= inner  # what lies in between begins at the same root, and computes less
             names = {tensors.writers[name].name for name in inner}
             nodes = [each for each in model.graph.node if each.name in names]
-            if _is_curved(nodes, scalars):
+            if not curved or _is_curved(nodes, scalars):
                 found.append(Function(root, end, tuple(each.name for each in nodes)))
     return found
 

@@ -43,6 +43,7 @@ from vtaops.quantization.observers import (
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import LOW_DB, Quality, compare
+from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, relieved, worst_output
 from vtaops.quantization.rounding import learn_rounding, learnable
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
@@ -334,8 +335,10 @@ def _observed(
     outputs = First({value.name for value in model.graph.output} & producers(model).keys())
     seen = ranges, errors, channels, moments, outputs
     observe(model, order.samples, seen, "calibrate image")
-    found = changed_outputs(given, order.samples[0], outputs.values)
-    return _Observed(model, equalized, found, ranges.ranges(), errors, channels, moments)
+    found, all_of = changed_outputs(given, order.samples[0], outputs.values), ranges.ranges()
+    return _Observed(
+        model, equalized, found, reached(model, all_of), errors, channels, moments
+    )
 
 
 def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantization:
