@@ -203,7 +203,7 @@ def test_equalisation_of_a_chain_with_a_depthwise_convolution():
 
 def test_bias_correction_takes_the_mean_error_away():
     model, data = small_network(3), {"x": images(16)}
-    plain = run_quantization(model, data)
+    plain = run_quantization(model, data, bias_correction=False)
     tensor = next(n for n in plain.prepared.graph.node if n.op_type == "Add").input[0]
 
     def values(model, name):

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from trials.onnx_models import Builder
 
+from trials.onnx_models import Builder
 from vtaops.graph import probe
 from vtaops.graph.onnx_files import Connections
 from vtaops.quantization import run_quantization

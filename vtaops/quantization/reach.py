@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 
 import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.graph.grid import Range
-from vtaops.graph.onnx_files import Connections, ModelProto, require
+from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto, require
 from vtaops.graph.probe import Probe
-from vtaops.quantization.activations import Function, functions
+from vtaops.quantization.activations import Function, elementwise
 
 POINTS = 1024
 """Number of arguments for which a function is computed."""
@@ -38,7 +39,7 @@ def reached(model: ModelProto, ranges: Mapping[str, Range]) -> dict[str, Range]:
     ranges
         The least and the greatest value of its tensors, with 0.0 in each range.
     """
-    found, tensors = dict(ranges), Connections(model)
+    found = dict(ranges)
     chosen = [
         function
         for those in only_arguments(model).values()
@@ -52,19 +53,25 @@ def reached(model: ModelProto, ranges: Mapping[str, Range]) -> dict[str, Range]:
         room = FLAT * (high - low) / 255
         needed[function.root].append(_between_flat(points[function.root], results, room))
         found[function.root] = _hull(needed[function.root])
+    _pass_back(model, found)
+    return found
+
+
+def _pass_back(model: ModelProto, ranges: dict[str, Range]) -> None:
+    """Let tensors that are only moved lose what their images lose."""
+    tensors = Connections(model)
     for node in reversed(model.graph.node):
-        read = [found[name] for name in node.output if name in found]
+        read = [ranges[name] for name in node.output if name in ranges]
         if node.op_type in _COMMUTING and len(read) == len(node.output):
             name, (least, greatest) = node.input[0], _hull(read)
-            if name in found and tensors.only_reader(name) is not None:
-                found[name] = max(found[name][0], least), min(found[name][1], greatest)
-    return found
+            if name in ranges and tensors.only_reader(name) is not None:
+                ranges[name] = max(ranges[name][0], least), min(ranges[name][1], greatest)
 
 
 def only_arguments(model: ModelProto) -> dict[str, list[Function]]:
     """Return the tensors that only functions of them read, a bound being one, with these."""
     tensors, found = Connections(model), defaultdict[str, list[Function]](list)
-    for function in functions(model, curved=False):
+    for function in elementwise(model):
         found[function.root].append(function)
     return {
         root: those
@@ -85,22 +92,36 @@ def _results(
     """Return what functions make of the points of their arguments, a row for each point."""
     if not chosen:
         return []
-    onnx = require("onnx")
-    roots = {name: function.root for function in chosen for name in function.nodes}
-    part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
-    part.graph.name = "functions"
-    part.graph.node.extend(node for node in model.graph.node if node.name in roots)
-    for node in part.graph.node:
-        root = roots[node.name]
-        node.input[:] = [f"argument/{name}" if name == root else name for name in node.input]
-    read = {name for node in part.graph.node for name in node.input}
-    part.graph.initializer.extend(t for t in model.graph.initializer if t.name in read)
-    given = {f"argument/{root}": each.reshape(-1, 1, 1, 1) for root, each in points.items()}
-    for name, value in given.items():
-        kind = onnx.TensorProto.FLOAT
-        part.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, value.shape))
+    given = {_argument(root): each.reshape(-1, 1, 1, 1) for root, each in points.items()}
+    part = _part(model, {name: each.root for each in chosen for name in each.nodes}, given)
     values = Probe(part, [function.end for function in chosen]).run(given)
     return [np.asarray(values[function.end]).reshape(POINTS, -1) for function in chosen]
+
+
+def _argument(root: str) -> str:
+    """Return the name of the points, which no function writes."""
+    return f"argument/{root}"
+
+
+def _part(model: ModelProto, roots: Mapping[str, str], given: Mapping[str, Array]) -> ModelProto:
+    """Return a model of some nodes, each of a function of a root, which take given inputs."""
+    onnx = require("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [_of_points(n, roots[n.name]) for n in model.graph.node if n.name in roots]
+    read = {name for node in nodes for name in node.input}
+    constants = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    inputs = [helper.make_tensor_value_info(n, kind, value.shape) for n, value in given.items()]
+    graph = helper.make_graph(nodes, "functions", inputs, [], constants)
+    made: ModelProto = helper.make_model(graph, opset_imports=model.opset_import)
+    made.ir_version = model.ir_version
+    return made
+
+
+def _of_points(node: NodeProto, root: str) -> NodeProto:
+    """Return a node that reads the points instead of a root."""
+    found = deepcopy(node)
+    found.input[:] = [_argument(root) if name == root else name for name in node.input]
+    return found
 
 
 def _between_flat(points: Array, results: Array, room: float) -> Range:
