@@ -178,7 +178,20 @@ AsCsv = Annotated[bool, Option("--csv", help="Print the report as CSV.")]
 
 
 class Command(TyperCommand):
-    """A command that refuses to write over what it reads, or two outputs to one file."""
+    """A command that refuses to write over what it reads, or two outputs to one file.
+
+    One whose argument is a configuration takes it as `--config`, too, like all others.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if any(p.name == "config" and p.param_type_name == "argument" for p in self.params):
+            words = zip(args, [*args[1:], "-"], strict=True)
+            args = [
+                word.removeprefix("--config=")
+                for word, after in words
+                if word != "--config" or after.startswith("-")
+            ]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         names = ctx.meta.get(__name__, ())
