@@ -315,6 +315,14 @@ def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
     return found or None
 
 
+def read_state(texts: list[str] | None) -> dict[str, str]:
+    """Return the pairs of `--state PAST=PRESENT`; raises ArgumentError if one is malformed."""
+    found = dict(text.split("=", 1) for text in texts or [] if "=" in text)
+    if wrong := [text for text in texts or [] if "=" not in text]:
+        raise ArgumentError(f"--state is {wrong[0]!r}; it must be like past=present")
+    return found
+
+
 def parse_tiling(text: str) -> Any:
     """Parse ``oc=128,ic=16,...``; an empty text means the default tiling."""
     from vtaops.schedule import Tiling
