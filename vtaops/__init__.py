@@ -9,7 +9,6 @@ what takes long: compilations, searches for tilings, builds of models.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 
 __version__ = "0.1.0"
@@ -17,7 +16,7 @@ __version__ = "0.1.0"
 
 def _read_exports() -> dict[str, str]:
     """Return the module of each public name: the imports of the stub beside this file."""
-    with open(os.path.splitext(__file__)[0] + ".pyi", encoding="utf-8") as stub:
+    with open(f"{__file__.rpartition('.')[0]}.pyi", encoding="utf-8") as stub:  # noqa: PTH123
         lines = [line.split() for line in stub if line.startswith("from ")]
     return {name: module for _, module, *_, name in lines}
 

@@ -278,9 +278,7 @@ def test_a_bad_end_is_one_line_and_the_right_code(line, code, said):
 
 def test_little_is_imported_before_an_interruption_is_told():
     code = "import sys; known = {*sys.modules}; import vtaops; print({*sys.modules} - known)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for heavy in ("ast", "pathlib", "re", "typing", "numpy"):
         assert f"'{heavy}'" not in done.stdout
 
