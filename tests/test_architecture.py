@@ -84,6 +84,7 @@ def test_the_house_stays_small():
 
 
 TWINS = {
+    "Epilogue": "of an operator of VTA, and of a kernel",
     "Gemm": "the operator, and the instruction as the ISA names it",
     "ConvTile": "of a CPU kernel and of a CUDA kernel",
     "MatmulTile": "of a CPU kernel and of a CUDA kernel",
