@@ -235,11 +235,7 @@ LIMITS = {
     "arrows": 116,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-<<<<<<< HEAD
-    "tokens": 570_550,
-=======
-    "tokens": 569_210,
->>>>>>> main
+    "tokens": 570_810,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 45,
 }
