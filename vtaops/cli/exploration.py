@@ -322,7 +322,8 @@ def _write(
     else:
         first = objectives[0]
         second = objectives[1] if len(objectives) > 1 else "sram" if first != "sram" else "cycles"
-        save_figure(front_plot(rows, title, x=second, y=first), path)
+        named = f"{title}; objectives: {', '.join(objectives)}"
+        save_figure(front_plot(rows, named, x=second, y=first), path)
     say(f"written to {path}", err=True)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -223,8 +224,9 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         If so; the message quotes the argument.
     """
     if not isinstance(op, Operator):
+        shown = reprlib.repr(op)  # a function of TIR is a page
         raise ShapeError(
-            f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
+            f"the operator is {shown}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
         )
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
