@@ -223,9 +223,9 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         If so; the message quotes the argument.
     """
     if not isinstance(op, Operator):
-        shown = reprlib.repr(op)  # a function of TIR is a page
-        raise ShapeError(
-            f"the operator is {shown}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
+        raise ShapeError(  # briefly, since a function of TIR is a page
+            f"the operator is {reprlib.repr(op)}; give a description such as "
+            f"vtaops.Gemm(m=1, n=8, k=8)"
         )
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
