@@ -235,9 +235,9 @@ LIMITS = {
     "arrows": 116,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 569_700,
+    "tokens": 567_300,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 45,
+    "functions of a complexity over 10": 43,
 }
 """What today's house has; only a feature raises one. Goal: 355,000 tokens, 30 functions over 10."""
 

@@ -71,6 +71,8 @@ def compiled(kind: str, name: str, config: str) -> Sequence[Program]:
     if kind == "schedule":
         rng, hardware = random.Random(int(name)), HardwareConfig.load(config)
         own = random_convolution(rng, hardware)
+        while min(own.out_size) < 1:
+            own = random_convolution(rng, hardware)
         plan = random_plan(rng, own).schedule(own)
         return [vtaops.compile_schedule(plan, hardware, verify=False)]
     if kind == "network":

@@ -6,6 +6,7 @@ Subclasses declare the fields; each has only those that it needs.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from vtaops.base.shapes import Padding, Pair, Sides, check_padded, require_at_least
 from vtaops.base.window import Size, Window
@@ -76,8 +77,32 @@ class WindowOperator(Operator):
         return f"{batch}{channels}x{self.height}x{self.width}"
 
 
-class SumOfProducts(Operator):
-    """Base class of convolutions and matrix products: sums are biased, shifted, clipped to int8.
+class EpilogueOperator(Operator):
+    """Base class of operators whose sums an epilogue makes int8."""
+
+    shift: int
+    clip: tuple[int, int] | None
+    rounding: Rounding
+    zero_point: int = 0
+    fine: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.epilogue  # checks it
+
+    def _epilogue(self, **scale: Any) -> Epilogue:
+        return Epilogue(
+            shift=self.shift,
+            clip=self.clip,
+            rounding=self.rounding,
+            zero_point=self.zero_point,
+            fine=self.fine,
+            **scale,
+        )
+
+
+class SumOfProducts(EpilogueOperator):
+    """Base class of convolutions and matrix products, whose vectors are arguments.
 
     Vectors (bias, multiplier) have one value per output channel. Packed, they are
     (blocks, batch, block); the second index of a packed result selects the block. With `scales`,
@@ -89,57 +114,25 @@ class SumOfProducts(Operator):
     bias: bool = False
     multiplier: bool = False
     scales: bool = False
-    fine: int = 0
-    zero_point: int = 0
-    shift: int
-    clip: tuple[int, int] | None
-    rounding: Rounding
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.epilogue  # checks it
 
     @cached_property
     def epilogue(self) -> Epilogue:
-        """Its vectors are arguments."""
-        return Epilogue(
-            shift=self.shift,
-            clip=self.clip,
-            rounding=self.rounding,
-            zero_point=self.zero_point,
-            vectors=tuple(name for name in VECTORS if getattr(self, name)),
-            fine=self.fine,
-        )
+        return self._epilogue(vectors=tuple(name for name in VECTORS if getattr(self, name)))
 
 
-class UniformlyScaled(Operator):
+class UniformlyScaled(EpilogueOperator):
     """Base class of operators without weights: a shift, or one scale for all channels."""
 
     multiplier: int
-    shift: int
-    zero_point: int
     constant: int = 0
     nudge: int = 0
-    fine: int = 0
-    clip: tuple[int, int] | None
-    rounding: Rounding
     lowest_shift = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _ = self.epilogue  # checks it
 
     @cached_property
     def epilogue(self) -> Epilogue:
-        """Its scale is a number."""
-        return Epilogue(
-            shift=self.shift,
-            clip=self.clip,
-            rounding=self.rounding,
-            zero_point=self.zero_point,
+        return self._epilogue(
             multiplier=self.multiplier,
             constant=self.constant,
             nudge=self.nudge,
-            fine=self.fine,
             lowest=self.lowest_shift,
         )

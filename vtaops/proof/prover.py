@@ -26,8 +26,8 @@ from vtaops.proof.terms import SMALL, Fields, Terms
 CHECKER = 3
 """Version of the checker, which certificates state."""
 FEW = 8.0
-"""Pairs of leaves below a scalar of a definition that nests none but its epilogue's: wrapping,
-clipping and a residual."""
+"""Pairs of leaves below a scalar whose definition has no nonlinear operations but those of an
+epilogue: wrapping, clipping, a residual."""
 
 
 def prove(
