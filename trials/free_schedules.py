@@ -116,7 +116,7 @@ def of_operator(op: Operator, config: HardwareConfig, seed: int) -> Subject:
             products, stages = {f"res_{n}" for n in names}, [*op.offset_stages.values(), *stages]
             loads = {f"{n}_scale_buf": "wgt" for n in names}
             loads |= {f"{n}_buf": "inp" for n in op.operands}
-    vectors = {f"{name}_buf": "acc" for s in op.stages for name in {*s.operands} & VECTORS}
+    vectors = {f"{name}_buf": "acc" for s in op.stages for name in {*s.operands} & {*VECTORS}}
     return Subject(
         config,
         tensors(op, config),
