@@ -2,13 +2,14 @@
 
 import io
 import subprocess
+import sys
 import zipfile
 
 import numpy as np
 import pytest
 
 from tests.helpers.tensors import LearningTensor
-from vtaops.errors import ModelError
+from vtaops.errors import ModelError, UnsupportedError
 from vtaops.quantization import pictures
 from vtaops.quantization.samples import load_samples
 from vtaops.quantization.sources import _examples
@@ -142,3 +143,9 @@ def test_inputs_of_a_module_are_named_in_shapes():
         _examples(["x", "y"], {"x": np.zeros((2, 3))}, None)
     (found,) = _examples(["x"], [], {"x": (1, 3)})
     assert found.shape == (1, 3)
+
+
+def test_without_pillow_it_is_told_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(UnsupportedError, match=r"pictures need Pillow, .*: pip install pillow"):
+        pictures.read_picture(tmp_path / "x.png", "x", (1, 3, 4, 4))

@@ -154,7 +154,9 @@ def _facts(model: Path, source: ModelProto) -> dict[str, str]:
     opset = max((entry.version for entry in source.opset_import if entry.domain == ""), default=0)
     writer = f", written by {source.producer_name}" if source.producer_name else ""
     kind = "TFLite" if model.suffix == ".tflite" else f"ONNX, opset {opset}{writer}"
-    weights = sum(math.prod(tensor.dims) for tensor in source.graph.initializer)
+    constants = (node for node in source.graph.node if node.op_type == "Constant")
+    tensors = [a.t for node in constants for a in node.attribute if a.name == "value"]
+    weights = sum(math.prod(tensor.dims) for tensor in (*source.graph.initializer, *tensors))
     return {
         "file": f"{model}, {model.stat().st_size:,} bytes, {kind}",
         "inputs": ", ".join(map(_told, graph_inputs(source))),

@@ -11,6 +11,7 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, raising
 from vtaops.base.files import SPARE, open_file
+from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
@@ -106,16 +107,15 @@ def read_picture(
     Raises
     ------
     ModelError
-        If the file cannot be read, the input is not for pictures, or Pillow is missing.
+        If the file cannot be read, or the input is not for pictures.
+    UnsupportedError
+        If Pillow is missing.
     """
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise ModelError("pictures need Pillow, which is not installed; give a .npy") from error
+    image = optional("PIL.Image", "Pillow", "pictures need", "pillow")
     first, (channels, height, width) = _layout(name, shape)
     # Pillow raises various exceptions for damaged files and for pictures that exceed memory.
     unreadable = raising(ModelError, f"cannot read {path}", Exception)
-    with unreadable, open_file(path) as stream, Image.open(stream, formats=_FORMATS) as file:
+    with unreadable, open_file(path) as stream, image.open(stream, formats=_FORMATS) as file:
         if math.prod(file.size) * _PIXEL_BYTES > SPARE:
             raise ModelError(
                 f"{path} has {file.width} x {file.height} pixels; the limit is "
