@@ -40,29 +40,42 @@ class Matrices(Use):
         Whether the operator reads tiles of weights, of so many rows each.
     rows_apart : bool
         Whether the rows are images.
+    first, step : int
+        Which of the matrices in the image these are: every so manieth, from the first on.
     """
 
     count: int = 1
     weights: bool = False
     rows_apart: bool = False
+    first: int = 0
+    step: int = 1
+
+    def _one(self, config: HardwareConfig) -> int:
+        """Return the number of elements of the image from one of its matrices to the next."""
+        images, blocks, height, width = extents_of(self.place.memory.buffer(config))
+        plane, lanes, count = height * width, self.place.lanes, self.count * self.step
+        if images == 1 < count:
+            return (lanes[len(lanes) // count] - lanes[0]) // config.block_in * plane
+        return images // count * blocks * plane
 
     def strides(self, config: HardwareConfig) -> Strides:
-        images, blocks, height, width = extents_of(self.place.memory.buffer(config))
-        plane, lanes = height * width, self.place.lanes
-        each = images // self.count * blocks * plane
-        if images == 1 < self.count:
-            each = (lanes[len(lanes) // self.count] - lanes[0]) // config.block_in * plane
+        _, blocks, height, width = extents_of(self.place.memory.buffer(config))
+        each, plane = self._one(config) * self.step, height * width
         tiles = config.block_out if self.weights else 1
         row = blocks if self.rows_apart else 1
         return Strides(each // tiles, row, plane // tiles)
 
     def offset(self, config: HardwareConfig) -> int:
         _, _, height, width = extents_of(self.place.memory.buffer(config))
-        return min(self.place.lanes) // config.block_in * height * width * config.inp.element_bytes
+        begin = min(self.place.lanes) // config.block_in * height * width
+        return (begin + self.first * self._one(config)) * config.inp.element_bytes
 
 
 def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
     """Lower to products of matrices that lie in images.
+
+    If matrices of the second operand are repeated, as keys that several queries share, each product
+    reads all of them, and every so manieth of the first.
 
     Raises
     ------
@@ -80,8 +93,9 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
     rows = math.prod(a.shape[:-1]) // count
     scale = uniform(op.requantization)
     assert scale is not None
+    other, repeats = _once(region.places[b.name], count)
     product = BatchMatmul(
-        batch=count,
+        batch=count // repeats,
         m=rows,
         n=b.shape[-1],
         k=a.shape[-1],
@@ -90,39 +104,58 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
         other_zero_point=b.zero_point,
         **scale,
     )
-    uses: dict[str, Use] = {
-        "data": _inputs(node, a, count, region),
-        "other": _weights(node, b, count, region),
-    }
-    uses["res"] = _result(node, count, region)
-    region.step(node, product, uses)
+    data = replace(_inputs(node, a, (count, rows, a.shape[-1]), region), count=count // repeats)
+    weights = _weights(node, b, other, (count // repeats, *b.shape[-2:]), region)
+    res = replace(_result(node, count, region), count=count // repeats)
+    for number in range(repeats):
+        data, res = (replace(use, first=number, step=repeats) for use in (data, res))
+        region.step(node, product, {"data": data, "other": weights, "res": res})
 
 
-def _inputs(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Matrices:
+def _once(place: TensorPlace, count: int) -> tuple[TensorPlace, int]:
+    """Return the place of so many matrices with each once, and how often each is repeated."""
+    lanes = np.array(place.lanes)
+    if place.memory.image[0] > 1 or len(lanes) % count:
+        return place, 1
+    matrices = lanes.reshape(count, -1)
+    repeats = int((matrices == matrices[0]).all(axis=1).sum())
+    each = matrices[::repeats]
+    if not np.array_equal(np.repeat(each, repeats, axis=0), matrices):
+        return place, 1
+    return replace(place, lanes=tuple(each.ravel().tolist())), repeats
+
+
+Shape = tuple[int, int, int]
+"""Number, rows and columns of matrices."""
+
+
+def _inputs(node: Node, tensor: Tensor, shape: Shape, region: LoweredRegion) -> Matrices:
     """Return the first operand: rows are pixels, and lanes behind the columns hold zeros."""
+    count, _, columns = shape
     held = _held(node, tensor, count, region)
     place = region.places[tensor.name]
     if held is Held.COLUMNS_ARE_PIXELS:
-        place = _transposed(node, tensor, count, region, swapped=True)
-    columns = tensor.shape[-1]
+        place = _transposed(node, tensor, place, shape, region, swapped=True)
     zeros = not columns % region.block or place.memory.zeros
     place = _aligned(node, tensor, place, count, region, keep=zeros)
     place.memory.fix()
     return Matrices(place, count=count, rows_apart=held is Held.ROWS_ARE_IMAGES)
 
 
-def _weights(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Matrices:
+def _weights(
+    node: Node, tensor: Tensor, place: TensorPlace, shape: Shape, region: LoweredRegion
+) -> Matrices:
     """Return the second operand: its columns are pixels, and its rows channels."""
-    held = _held(node, tensor, count, region)
+    held = _held(node, tensor, math.prod(tensor.shape[:-2]), region)
     if held is Held.ROWS_ARE_IMAGES:
         text = f"{tensor.name} is stored as {region.storages[tensor.name]}, a pixel an image"
         raise NotOnVta("layout", text)
     if held is Held.COLUMNS_ARE_PIXELS:
-        place = _aligned(node, tensor, region.places[tensor.name], count, region)
+        place = _aligned(node, tensor, place, shape[0], region)
         _read_as_weights(place.memory, region.block)
     else:
-        place = _transposed(node, tensor, count, region, swapped=False)
-    return Matrices(place, count=count, weights=True)
+        place = _transposed(node, tensor, place, shape, region, swapped=False)
+    return Matrices(place, count=shape[0], weights=True)
 
 
 def _held(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Held:
@@ -178,18 +211,21 @@ def _group_lanes(channels: int, groups: int, block: int) -> Lanes:
 
 
 def _transposed(
-    node: Node, tensor: Tensor, count: int, region: LoweredRegion, *, swapped: bool
+    node: Node,
+    tensor: Tensor,
+    place: TensorPlace,
+    shape: Shape,
+    region: LoweredRegion,
+    *,
+    swapped: bool,
 ) -> TensorPlace:
     """Return matrices whose channels have become pixels, and whose pixels channels.
 
     `swapped`: the channels are the rows of the matrices, not their columns.
     """
-    block = region.block
-    source = _aligned(node, tensor, region.places[tensor.name], count, region)
+    block, (count, rows, columns) = region.block, shape
+    source = _aligned(node, tensor, place, count, region)
     _read_as_weights(source.memory, block)
-    *_, rows, columns = tensor.shape
-    if count == 1:
-        rows = tensor.elements // columns
     channels, pixels = (rows, columns) if swapped else (columns, rows)
     images = source.memory.image[0]
     groups = 1 if images > 1 else count
@@ -240,7 +276,11 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
     """
     (result,) = node.outputs
     norm = NormalizeRows(
-        **_extents(node, region), epsilon=op.epsilon, shift=op.shift, zero_point=op.zero_point
+        **_extents(node, region),
+        epsilon=op.epsilon,
+        shift=op.shift,
+        zero_point=op.zero_point,
+        center=op.center,
     )
     source = _rows(node, norm, region)
     columns = _columns(node, "columns", result, norm, region)
@@ -425,7 +465,7 @@ class _Blocks(Use):
         return first * config.inp.element_bytes
 
 
-def _result(node: Node, count: int, region: LoweredRegion) -> Use:
+def _result(node: Node, count: int, region: LoweredRegion) -> Matrices:
     """Return the place of the result, which a copy moves to its part of a concatenation."""
     (tensor,) = node.outputs
     if _held(node, tensor, count, region) is not Held.ROWS_ARE_PIXELS:

@@ -50,7 +50,7 @@ POINTWISE = (
 ROWS = ops.RowNorm | ops.RowSoftmax
 """Functions of rows: the last axis are the channels."""
 
-_VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice
+_VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice | ops.Expand
 
 
 @dataclass(frozen=True)
@@ -418,6 +418,8 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
         return _resized(storage, shape, result, op.axis % len(result))
     if isinstance(op, ops.Transpose):
         return _transposed(shape, op.axes, storage)
+    if isinstance(op, ops.Expand):
+        return _repeated(storage, shape, result)
     return storage if isinstance(op, ops.Reshape) else None
 
 
@@ -439,7 +441,7 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
         return _transposed(result, _inverse(op.axes), wanted)
     if isinstance(op, ops.Concat | ops.Slice):
         return _resized(wanted, result, shape, op.axis % len(shape))
-    return wanted
+    return _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else wanted
 
 
 def _reads_images(node: Node) -> bool:
@@ -525,6 +527,23 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
     return Storage.of((image[0], image[1], image[2], image[3]), outer=storage.outer)
 
 
+def _repeated(storage: Storage, shape: Shape, other: Shape) -> Storage | None:
+    """Return the storage of a tensor of another shape, which repeats heads, or has each once.
+
+    Repeated heads are an axis of five or more; images of four repeat their channels by weights.
+    """
+    changed = [axis for axis, pair in enumerate(zip(shape, other, strict=False)) if len({*pair}) > 1]
+    if len(shape) < 5 or len(other) != len(shape) or len(changed) != 1:
+        return None
+    (n, c, h, w), outer, (axis,) = storage.image, storage.outer, changed
+    before = math.prod(shape[:axis])
+    heads = n <= before and before * shape[axis] <= n * outer
+    if not heads and before < n * outer * storage.pixels:
+        return None
+    c, grown = (x * other[axis] // shape[axis] for x in (c, outer))
+    return Storage.of((n, c, h, w), outer=grown if heads else outer)
+
+
 # ------------------------------------------------------------------- what readers want
 
 
@@ -573,7 +592,7 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     """
     shape, swapped = _matrices(node, operand), False
     maker = graph.maker(node.inputs[operand])
-    while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape):
+    while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand):
         if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
             swapped = not swapped
         maker = graph.maker(maker.inputs[0])

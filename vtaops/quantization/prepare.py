@@ -71,6 +71,7 @@ def prepare(model: ModelProto) -> ModelProto:
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
     _activate_parts(prepared)
+    _fold_signs(prepared)
     fold_affine(prepared)
     _own_biases(prepared)
     _name_nodes(prepared)
@@ -336,6 +337,33 @@ def _activate_parts(model: ModelProto) -> None:
         concat.output[:] = activation.output
         nodes.remove(activation)
     refill(model.graph.node, nodes)
+
+
+def _fold_signs(model: ModelProto) -> None:
+    """Let factors behind a concatenation negate its parts, as those of rotated halves."""
+    tensors, dead = Connections(model), []
+    shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
+    for node in model.graph.node:
+        parts = [tensors.writers.get(name) for name in node.input]
+        factor = tensors.only_reader(node.output[0]) if node.op_type == "Concat" else None
+        negated = [part is not None and part.op_type == "Neg" for part in parts]
+        if factor is None or factor.op_type != "Mul" or not any(negated):
+            continue
+        (constant,) = [name for name in factor.input if name != node.output[0]] or [""]
+        sizes = [shapes.get(name, ())[-1:] for name in node.input]
+        last = attributes(node)["axis"] in (-1, len(shapes.get(node.input[0], ())) - 1)
+        if constant not in tensors.constants or not last or not all(sizes):
+            continue
+        signs = np.repeat(1 - 2 * np.array(negated), [size for (size,) in sizes])
+        value = tensors.constants[constant] * signs.astype(np.float32)
+        index = list(factor.input).index(constant)
+        factor.input[index] = _stored(model, tensors.constants, f"{factor.output[0]}_factor", value)
+        for number, part in enumerate(parts):
+            if part is not None and part.op_type == "Neg":
+                node.input[number] = part.input[0]
+                dead.append(part)
+    gone = {part.output[0] for part in dead if tensors.only_reader(part.output[0]) is not None}
+    refill(model.graph.node, [n for n in model.graph.node if n.output[0] not in gone])
 
 
 def fold_affine(model: ModelProto) -> int:
