@@ -53,9 +53,12 @@ def test_an_rms_norm_of_a_file_is_one_norm(form):
     else:
         mean = b.add("ReduceMean", b.add("Pow", x, b.constant(np.float32(2))), axes=[-1])
         root = b.add("Sqrt", b.add("Add", b.constant(np.float32(1e-6)), mean))
-        one = b.constant(np.float32(1))
-        inverse = b.add("Div", one, root) if form == "Div" else b.add("Reciprocal", root)
-        y = b.add("Div", x, root) if form == "quotient" else b.add("Mul", inverse, x)
+        if form == "quotient":
+            y = b.add("Div", x, root)
+        elif form == "Div":
+            y = b.add("Mul", b.add("Div", b.constant(np.float32(1)), root), x)
+        else:
+            y = b.add("Mul", x, b.add("Reciprocal", root))
         y = b.add("Mul", weight, y)
     matrix = b.constant((b.rng.standard_normal((32, 32)) / 6).astype(np.float32))
     b.output(b.add("Add", x, b.add("MatMul", y, matrix)))

@@ -121,7 +121,7 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
         step = float_operator(value) if value.op in ("Mul", "Div") else None
         if step is not None:
             found[value] = step[1]
-            for inner in {*value.args} & found.keys():  # without the weights
+            for inner in found.keys() & {*value.args}:  # without the weights
                 del found[inner]
     return [(data, value) for value, data in found.items()]
 

@@ -105,7 +105,8 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
         **scale,
     )
     data = replace(_inputs(node, a, (count, rows, a.shape[-1]), region), count=count // repeats)
-    weights = _weights(node, b, other, (count // repeats, *b.shape[-2:]), region)
+    shape = count // repeats, b.shape[-2], b.shape[-1]
+    weights = _weights(node, b, other, shape, region)
     res = replace(_result(node, count, region), count=count // repeats)
     for number in range(repeats):
         data, res = (replace(use, first=number, step=repeats) for use in (data, res))

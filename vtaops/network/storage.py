@@ -532,13 +532,12 @@ def _repeated(storage: Storage, shape: Shape, other: Shape) -> Storage | None:
 
     Repeated heads are an axis of five or more; images of four repeat their channels by weights.
     """
-    changed = [axis for axis, pair in enumerate(zip(shape, other, strict=False)) if len({*pair}) > 1]
-    if len(shape) < 5 or len(other) != len(shape) or len(changed) != 1:
+    if len(shape) < 5 or len(shape) != len(other):
         return None
-    (n, c, h, w), outer, (axis,) = storage.image, storage.outer, changed
-    before = math.prod(shape[:axis])
-    heads = n <= before and before * shape[axis] <= n * outer
-    if not heads and before < n * outer * storage.pixels:
+    axis = next((a for a, pair in enumerate(zip(shape, other, strict=True)) if len({*pair}) > 1), 0)
+    (n, c, h, w), outer, before = storage.image, storage.outer, math.prod(shape[:axis])
+    heads = n <= before <= n * outer // shape[axis]
+    if shape[axis + 1 :] != other[axis + 1 :] or not (heads or before >= n * outer * h * w):
         return None
     c, grown = (x * other[axis] // shape[axis] for x in (c, outer))
     return Storage.of((n, c, h, w), outer=grown if heads else outer)

@@ -6,6 +6,7 @@ The model runs once for each sample, and every observer sees the tensors that it
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
@@ -238,8 +239,8 @@ class RowSizes:
     """The root mean squares of the rows of tensors, along the last axis."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self.names = names
-        self._sizes: dict[str, list[Array]] = {name: [] for name in names}
+        self.names = {*names}
+        self._sizes: dict[str, list[Array]] = defaultdict(list)
 
     def see(self, name: str, value: Array) -> None:
         """Take note of the rows of a tensor."""

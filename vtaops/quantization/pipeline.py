@@ -26,7 +26,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization import sources
-from vtaops.quantization.activations import Function, norms
+from vtaops.quantization.activations import norms
 from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
 from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
@@ -318,12 +318,12 @@ class _Observed:
     errors: SquaredErrors
     channels: Channels
     moments: Moments
-    small_rows: dict[Function, float]
+    rows: RowSizes
 
     def lost(self, grids: Mapping[str, Grid]) -> set[str]:
         """Return what norms read whose grid would leave small rows few steps."""
-        known = ((norm, size) for norm, size in self.small_rows.items() if norm.root in grids)
-        return {norm.root for norm, size in known if size < FEWEST * grids[norm.root].scale}
+        known = (name for name in self.rows.names if name in grids)
+        return {name for name in known if self.rows.small(name) < FEWEST * grids[name].scale}
 
 
 def _observed(
@@ -344,13 +344,11 @@ def _observed(
     channels = Channels({node.input[0] for node in convolutions})
     moments = Moments(layers, constants, len(order.samples))
     outputs = First({value.name for value in model.graph.output} & producers(model).keys())
-    of_rows = norms(model)
-    rows = RowSizes({norm.root for norm in of_rows})
+    rows = RowSizes([norm.root for norm in norms(model)])
     seen = ranges, errors, channels, moments, outputs, rows
     observe(model, order.samples, seen, "calibrate image")
     found = changed_outputs(given, order.samples[0], outputs.values)
-    small = {norm: rows.small(norm.root) for norm in of_rows}
-    return _Observed(model, equalized, found, ranges.ranges(), errors, channels, moments, small)
+    return _Observed(model, equalized, found, ranges.ranges(), errors, channels, moments, rows)
 
 
 def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantization:
