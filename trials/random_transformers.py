@@ -49,6 +49,7 @@ class RandomTransformer:
         self.shared = self.rng.choice([n for n in range(1, self.heads + 1) if self.heads % n == 0])
         self.before, self.centered, self.gated = (self.rng.random() < 0.5 for _ in range(3))
         self.rotary = self.each % 2 == 0 and self.rng.random() < 0.5
+        self.head_norms = self.each > 1 and self.rng.random() < 0.3
         self.graph = Graph("transformer")
         x = self.rng.choice([self.given, self.patches])()
         for _ in range(self.rng.choice([1, 1, 2])):
@@ -129,7 +130,7 @@ class RandomTransformer:
 
     def norm(self, x: Tensor) -> Tensor:
         """Normalise the rows of a tensor, in floats as a file states it."""
-        weight, bias = (self.random.normal(m, 0.3, self.width) for m in (1, 0))
+        weight, bias = (self.random.normal(m, 0.3, x.shape[-1]) for m in (1, 0))
         real = self.graph.add(ops.Dequantize(), x)
         terms = weight.astype(np.float32), bias.astype(np.float32)
         epsilon = self.rng.choice([1e-5, 1e-6, 1e-3])
@@ -144,6 +145,7 @@ class RandomTransformer:
     def attention(self, x: Tensor) -> Tensor:
         """Multiply queries by keys, and the result by values."""
         q, k, v = self.rng.choice([self.apart, self.apart, self.together])(x)
+        q, k = (self.head_norm(t) if self.head_norms else t for t in (q, k))
         queries, values = (self.split(t, self.heads_of(t), (0, 2, 1, 3)) for t in (q, v))
         if self.rotary:
             cosines, sines = (self.numbers(1, 1, self.tokens, self.each) for _ in range(2))
@@ -162,6 +164,11 @@ class RandomTransformer:
     def heads_of(self, x: Tensor) -> int:
         """Return the number of heads whose channels a tensor has."""
         return int(x.shape[-1] // self.each)
+
+    def head_norm(self, x: Tensor) -> Tensor:
+        """Normalise each head of each token."""
+        heads = self.graph.add(Reshape((1, self.tokens, self.heads_of(x), self.each)), x)
+        return self.graph.add(Reshape(x.shape), self.norm(heads))
 
     def for_all(self, x: Tensor) -> Tensor:
         """Return keys or values for all queries, of which some share a head."""

@@ -288,7 +288,7 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
     place = _of_rows(node, norm, region)
     weights = {"scale": op.weight, "bias": op.bias}
     vectors = {name: np.repeat(v[:, None], region.block, axis=1) for name, v in weights.items()}
-    n = source.memory.image[0]
+    n = columns.memory.image[0]
     for number in range(n):
         uses: dict[str, Use] = {
             "data": _Blocks(source, number=number, count=n, weights=True, matrix=True),
@@ -323,7 +323,7 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     high, low, parts = (_columns(node, name, plain, shares, region) for name in names)
     place = _of_rows(node, shares, region)
     place.memory.zeros = True
-    n, identity = source.memory.image[0], np.eye(region.block, dtype=np.int8)
+    n, identity = parts.memory.image[0], np.eye(region.block, dtype=np.int8)
     for number, mask in enumerate(_masks(op, node.inputs[0], n)):
         data = _Blocks(source, number=number, count=n, weights=True, matrix=True)
         digits = [_Image(digit, number=number) for digit in (high, low)]
@@ -350,17 +350,26 @@ def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
     """Return the rows and channels of an image; raises NotOnVta if its pixels are no rows."""
     (tensor,) = node.inputs
     storage, channels = region.storages[tensor.name], tensor.shape[-1]
-    n, _, height, width = storage.image
-    if held_matrices(storage, (n, height * width, channels)) is not Held.ROWS_ARE_PIXELS:
+    *_, height, width = storage.image
+    groups = storage.row_groups(tensor.shape)
+    if not groups or (groups == 1 and storage.split):
         raise NotOnVta("layout", f"{tensor.name} is stored as {storage}, whose pixels are no rows")
     return {"rows": height * width, "channels": channels}
+
+
+def _row_matrices(node: Node, region: LoweredRegion) -> int:
+    """Return the number of matrices of rows: images, or equal groups of the channels of one."""
+    (tensor,) = node.inputs
+    storage = region.storages[tensor.name]
+    return storage.image[0] * storage.row_groups(tensor.shape)
 
 
 def _rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     """Return the rows as weights; raises NotOnVta if the hardware cannot execute an operator."""
     _check(op, region.target)
     (tensor,) = node.inputs
-    source = _aligned(node, tensor, region.places[tensor.name], 1, region)
+    groups = region.storages[tensor.name].row_groups(tensor.shape)
+    source = _aligned(node, tensor, region.places[tensor.name], groups, region)
     _read_as_weights(source.memory, region.block)
     return source
 
@@ -369,7 +378,7 @@ def _columns(
     node: Node, name: str, like: Tensor, op: RowOperator, region: LoweredRegion
 ) -> TensorPlace:
     """Return a place for columns, which are read as weights to transpose them back."""
-    n = region.storages[node.inputs[0].name].image[0]
+    n = _row_matrices(node, region)
     lanes = _group_lanes(op.rows, 1, region.block)
     place = region.own(f"{node.name}:{name}", (n, op.rows, op.channels, 1), lanes, like)
     _read_as_weights(place.memory, region.block)
@@ -379,9 +388,9 @@ def _columns(
 def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     """Return a place for the result of a function of rows."""
     (result,) = node.outputs
-    n, _, height, width = region.storages[node.inputs[0].name].image
-    lanes = _group_lanes(op.channels, 1, region.block)
-    place = region.own(result.name, (n, op.channels, height, width), lanes, result)
+    n, channels, height, width = region.storages[node.inputs[0].name].image
+    lanes = _group_lanes(channels, channels // op.channels, region.block)
+    place = region.own(result.name, (n, lanes[-1] + 1, height, width), lanes, result)
     place.memory.fix()
     return place
 
@@ -395,7 +404,7 @@ def _turn_back(
     region: LoweredRegion,
 ) -> None:
     """Transpose the columns of one image to rows."""
-    n = place.memory.image[0]
+    n = columns.memory.image[0]
     source, target = (_Blocks(p, number=number, count=n) for p in (columns, place))
     _turn(node, source, target, region, rows)
 

@@ -144,6 +144,14 @@ class Storage:
         around = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
         return {(base, h, w * tail): 2, (base * h, w, tail): 3}.get(around)
 
+    def row_groups(self, shape: Shape) -> int:
+        """Return how many rows of the last axis the channels of a pixel are; 0 if they are none."""
+        if self.ends_in(shape[-1]):
+            return 1
+        axes = self.channel_axes(shape) or ()
+        whole = self.image[0] == 1 and len(shape) - 1 in axes
+        return self.image[1] // shape[-1] if whole else 0
+
     def channels_on(self, axis: int, shape: Shape) -> bool:
         """Return whether one axis of the tensor, whose shape this is, holds all channels."""
         axes = self.channel_axes(shape)
@@ -487,6 +495,8 @@ def by_channel(op: GraphOperator) -> bool:
 def _best_rows(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> Storage:
     """Return the storage that a function of rows prefers, like `wanted` for its result."""
     given, result = (_as_rows(node, each) for each in (shape, node.outputs[0].shape))
+    if isinstance(node.op, ROWS) and wanted is not None and wanted.row_groups(shape):
+        return wanted
     if wanted is not None and wanted.ends_in(result[-1]):
         return wanted.with_channels(given[-1], last=True)
     return rows(given)
@@ -495,6 +505,8 @@ def _best_rows(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> 
 def _of_rows(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     """Return the storage of a function of rows; None if it cannot read its input so."""
     op = node.op
+    if isinstance(op, ROWS):
+        return storage if storage.row_groups(shape) else None
     if not isinstance(op, ops.Dense):
         return storage if storage.ends_in(_as_rows(node, shape)[-1]) else None
     outputs, inputs = op.weight.shape
