@@ -1,7 +1,7 @@
 """Make all pictures of the documents anew, and write down the cycles that docs/diagrams.md shows.
 
-    python -m docs pictures                       # all; the sweep takes some minutes
-    python -m docs pictures roofline sweep
+    python -m docs pictures                       # all
+    python -m docs pictures roofline virtual_threads
     python -m docs pictures interactive network   # two pages, in headless Chromium
     python -m docs pictures seeds                 # those of seed_pictures.py
 
@@ -33,12 +33,11 @@ FIGURES = RESULTS / "pictures.json"
 
 EXACT, SEED_SCRIPT = "pictures.json", "benchmarks/kernels/seed_pictures.py"
 LESSONS = "benchmarks/kernels/lessons.py"
-CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
+CLI_REPORTS = "vtaops/cli/reports.py"
 SOURCES = {
     "images/virtual_threads.png": (CLI_REPORTS, EXACT),
     "images/before_after.png": (CLI_REPORTS, EXACT),
     "images/roofline.png": (CLI_REPORTS, "roofline.json"),
-    "images/sweep.png": (CLI_SWEEP, "sweep.json"),
     "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
     "images/area.png": ("benchmarks/area_model.py", "area_runs.json"),
     "images/interactive.png": ("docs/pictures.py", EXACT),  # the page of the same trace

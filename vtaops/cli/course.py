@@ -59,7 +59,7 @@ def check(
     Example: vtaops course check course/1_tokens.py
     """
     if (exercise is None) == (new is None):
-        raise errors.ArgumentError("give an exercise, or with --new a folder for all; one of both")
+        raise errors.ArgumentError("give either an exercise or --new FOLDER")
     if exercise is None:
         show({}, False, *map(str, _written(Path(str(new)))))
         return

@@ -145,7 +145,7 @@ def prove(
     from vtaops.proof import prove
 
     if (file is None) == (not layer):
-        raise ArgumentError("give a file, or layers with --layer; one of both")
+        raise ArgumentError("give either a file or layers with --layer")
     proofs = []
     for name, subject in _to_prove(file, layer or [], config):
         with options.progress_bar(f"prove {name}"):

@@ -18,9 +18,8 @@ from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
 from vtaops.lowering import Fragment, LoweringOptions, Strides
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
-from vtaops.machine.config import DRAM_BYTES, POST_ROWS, Extension, HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, POST_ROWS, HardwareConfig
 from vtaops.ops import MaxPool2d, Operator
-from vtaops.ops.epilogue import ScaleStage
 from vtaops.ops.rows import RowOperator
 from vtaops.program import OperatorRecord, Program
 from vtaops.schedule import Tiling, check_tiling, default_tiling
@@ -249,12 +248,8 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
                 f"{op.summary} needs {feature.value!r}, which {able.name} lacks; it runs on "
                 f"{', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
             )
-    scaled = any(isinstance(stage, ScaleStage) for stage in op.stages)
-    for used, extension, what in (
-        (scaled, Extension.POST, "fixed-point scales"),
-        (getattr(op, "fine", False), Extension.EXACT, "fine scales"),
-    ):
-        if used and not config.has(extension):
+    for extension, what in op.epilogue.needs.items() if op.epilogue else ():
+        if not config.has(extension):
             raise UnsupportedError(
                 f"{op.summary} has {what}; {config.name} has no extension {extension.value!r}, "
                 f"which they need"
