@@ -26,6 +26,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization import sources
+from vtaops.quantization.activations import norms
 from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
 from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
@@ -36,6 +37,7 @@ from vtaops.quantization.observers import (
     Channels,
     First,
     Moments,
+    RowSizes,
     SquaredErrors,
     observe,
     ranges_by,
@@ -301,6 +303,10 @@ class _Order:
         return (self.searches and option in self.missing) or getattr(self.start, option)
 
 
+FEWEST = 8
+"""Steps that a grid leaves rows of the least size, so that their norms keep some 30 dB."""
+
+
 @dataclass(frozen=True)
 class _Observed:
     """A float model, maybe equalised, and what one pass over the calibration data shows of it."""
@@ -312,6 +318,12 @@ class _Observed:
     errors: SquaredErrors
     channels: Channels
     moments: Moments
+    rows: RowSizes
+
+    def lost(self, grids: Mapping[str, Grid]) -> set[str]:
+        """Return what norms read whose grid would leave small rows few steps."""
+        known = (name for name in self.rows.names if name in grids)
+        return {name for name in known if self.rows.small(name) < FEWEST * grids[name].scale}
 
 
 def _observed(
@@ -332,19 +344,21 @@ def _observed(
     channels = Channels({node.input[0] for node in convolutions})
     moments = Moments(layers, constants, len(order.samples))
     outputs = First({value.name for value in model.graph.output} & producers(model).keys())
-    seen = ranges, errors, channels, moments, outputs
+    rows = RowSizes([norm.root for norm in norms(model)])
+    seen = ranges, errors, channels, moments, outputs, rows
     observe(model, order.samples, seen, "calibrate image")
     found = changed_outputs(given, order.samples[0], outputs.values)
-    return _Observed(model, equalized, found, ranges.ranges(), errors, channels, moments)
+    return _Observed(model, equalized, found, ranges.ranges(), errors, channels, moments, rows)
 
 
 def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantization:
     """Quantise an observed model by a recipe."""
     plain, prepared, free = observed.model, deepcopy(observed.model), order.free
     grids, suited = _grids(observed, order, zero_points=recipe.zero_points)
-    weights = integer_weights(plain, grids, order.given, free=free)
-    floats = order.device.floats(insert_pairs(plain, grids, weights, order.given))
-    results = order.given.union(floats.results)
+    given = order.given.union(observed.lost(grids))
+    weights = integer_weights(plain, grids, given, free=free)
+    floats = order.device.floats(insert_pairs(plain, grids, weights, given))
+    results = given.union(floats.results)
     kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
     weights = integer_weights(plain, kept, results, free=free)
     if recipe.learned_rounding:
