@@ -321,11 +321,11 @@ def chain_arguments(
 
 # ------------------------------------------------------------------------------- campaign
 
-SHARES = {"program": 5, "stream": 2, "operator": 2}
+SHARES = {"program": 5, "stream": 2, "operator": 2, "network": 1}
 
 
 def cases(count: int) -> list[str]:
-    """Return the names of so many cases of the three kinds in turn, and those of the layers."""
+    """Return the names of so many cases of the four kinds in turn, and those of the layers."""
     pattern = [kind for kind, share in SHARES.items() for _ in range(share)]
     rounds = [
         f"{kind}/{turn * SHARES[kind] + n}"

@@ -61,7 +61,8 @@ def check(
     if (exercise is None) == (new is None):
         raise errors.ArgumentError("give either an exercise or --new FOLDER")
     if exercise is None:
-        show({}, False, *map(str, _written(Path(str(new)))))
+        paths = [str(path) for path in _written(Path(str(new)))]
+        show({"written": paths}, as_json, *paths)
         return
     with progress_bar(f"check {exercise.name}"):
         findings, output = judged(exercise, against, timeout)

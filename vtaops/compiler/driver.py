@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -222,8 +223,9 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         If so; the message quotes the argument.
     """
     if not isinstance(op, Operator):
-        raise ShapeError(
-            f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
+        raise ShapeError(  # briefly, since a function of TIR is a page
+            f"the operator is {reprlib.repr(op)}; give a description such as "
+            f"vtaops.Gemm(m=1, n=8, k=8)"
         )
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")

@@ -199,9 +199,9 @@ def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def tensor_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors by name; 0 for an unknown extent."""
+    """Return the shapes of tensors by name; 0 for an unknown extent, which some files call -1."""
     return {
-        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        value.name: tuple(max(dim.dim_value, 0) for dim in value.type.tensor_type.shape.dim)
         for value in values
     }
 
