@@ -32,14 +32,20 @@ class Llama(Builder):
         Its sizes.
     opset : int
         From 23 on, norms are RMSNormalization, otherwise single operators.
+    pairs : bool
+        Whether positions rotate adjacent channels, as in llama2.c, and not halves of a head.
     """
 
-    def __init__(self, shape: Shape, seed: int = 0, opset: int = 17) -> None:
+    def __init__(
+        self, shape: Shape, seed: int = 0, opset: int = 17, *, pairs: bool = False
+    ) -> None:
         super().__init__(seed)
         self.shape, self.opset, self.each = shape, opset, shape.width // shape.heads
+        self.pairs = pairs
         self.mask = self.floats(np.triu(np.full((1, 1, shape.tokens, shape.tokens), -3e38), 1))
         steps = 10000.0 ** -(np.arange(0, self.each, 2) / self.each)
-        angles = np.tile(np.outer(np.arange(shape.tokens), steps), 2)[None, None]
+        angles = np.outer(np.arange(shape.tokens), steps)
+        angles = angles[None, :, None] if pairs else np.tile(angles, 2)[None, None]
         self.turns = self.floats(np.cos(angles)), self.floats(np.sin(angles))
         x = self.input([1, shape.tokens, shape.width])
         for _ in range(shape.layers):
@@ -83,11 +89,25 @@ class Llama(Builder):
         root = self.add("Sqrt", self.add("Add", mean, self.floats(1e-6)))
         return str(self.add("Mul", weight, self.add("Mul", x, self.add("Reciprocal", root))))
 
-    def split(self, x: str, heads: int) -> str:
-        parts = self.shaped(
-            self.linear(x, self.shape.width, heads * self.each), 1, -1, heads, self.each
+    def split(self, x: str, heads: int, *, placed: bool = True) -> str:
+        """Return heads, rotated by their positions if they are placed."""
+        shape = 1, self.shape.tokens, heads, self.each
+        parts = self.shaped(self.linear(x, self.shape.width, heads * self.each), *shape)
+        parts = self.rotated_pairs(parts, heads) if placed and self.pairs else parts
+        parts = str(self.add("Transpose", parts, perm=[0, 2, 1, 3]))
+        return self.rotated(parts) if placed and not self.pairs else parts
+
+    def rotated_pairs(self, x: str, heads: int) -> str:
+        """Return heads whose adjacent channels are rotated."""
+        tokens, last = self.shape.tokens, self.constant(np.array([4]))
+        pairs = self.shaped(x, 1, tokens, heads, self.each // 2, 2)
+        even, odd = (self.add("Squeeze", self.sliced(pairs, 4, at, at + 1), last) for at in (0, 1))
+        (a, b), (c, d) = (
+            [self.add("Mul", part, turn) for turn in self.turns] for part in (even, odd)
         )
-        return str(self.add("Transpose", parts, perm=[0, 2, 1, 3]))
+        found = self.add("Sub", a, d), self.add("Add", b, c)
+        joined = self.add("Concat", *(self.add("Unsqueeze", t, last) for t in found), axis=4)
+        return self.shaped(joined, 1, tokens, heads, self.each)
 
     def rotated(self, x: str) -> str:
         """Return heads whose halves are rotated by their positions."""
@@ -109,11 +129,10 @@ class Llama(Builder):
 
     def attention(self, x: str) -> str:
         shape = self.shape
-        query, key, value = (self.split(x, n) for n in (shape.heads, shape.shared, shape.shared))
-        key, value = self.repeated(self.rotated(key)), self.repeated(value)
-        scores = self.add(
-            "MatMul", self.rotated(query), self.add("Transpose", key, perm=[0, 1, 3, 2])
-        )
+        query = self.split(x, shape.heads)
+        key = self.repeated(self.split(x, shape.shared))
+        value = self.repeated(self.split(x, shape.shared, placed=False))
+        scores = self.add("MatMul", query, self.add("Transpose", key, perm=[0, 1, 3, 2]))
         scores = self.add("Add", self.add("Mul", scores, self.floats(self.each**-0.5)), self.mask)
         mixed = self.add("MatMul", self.add("Softmax", scores, axis=-1), value)
         mixed = self.add("Transpose", mixed, perm=[0, 2, 1, 3])

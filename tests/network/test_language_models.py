@@ -10,9 +10,9 @@ from trials.language_models import Llama, Shape
 SMALL = Shape(layers=1, tokens=8, width=16, heads=2, shared=1, hidden=24, vocabulary=5)
 
 
-def compiled(shape, config, opset=17):
+def compiled(shape, config, opset=17, *, pairs=False):
     """Return a decoder that is compiled in one launch and proven, and an input of it."""
-    decoder = Llama(shape, opset=opset)
+    decoder = Llama(shape, opset=opset, pairs=pairs)
     model = vtaops.compile_model(vtaops.quantize(decoder.build(), decoder.data()), config)
     assert len(model.regions) == 1
     assert model.prove().complete
@@ -33,7 +33,7 @@ def test_a_decoder_is_one_launch(config, shape, opset):
 
 
 def test_a_decoder_on_the_rtl_and_in_c(tmp_path):
-    model, x = compiled(SMALL, "pynq_ext")
+    model, x = compiled(SMALL, "pynq_ext", pairs=True)
     expected = model.reference(x)
     with vtaops.Session("tsim", config=model.config) as session:
         assert np.array_equal(model.run(x, session=session), expected)
