@@ -230,12 +230,12 @@ UPWARDS = {
 of its parameters, on the class. They stand inside methods, or serve types alone."""
 
 LIMITS = {
-    "rooms": 22,
+    "rooms": 23,
     "floors": 10,
-    "arrows": 116,
+    "arrows": 122,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 567_300,
+    "tokens": 585_000,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 43,
 }

@@ -31,6 +31,7 @@ ALLOWED = {
     "report": "base machine program hardware model",
     "network": "base graph machine program frontends ops schedule lowering model compiler",
     "quantization": "base graph frontends network",
+    "language": "base graph machine model network",
     "session": "base machine program hardware ops fallback runtime schedule compiler",
     "explore": "base graph machine program hardware ops runtime schedule lowering proof compiler "
     "network",

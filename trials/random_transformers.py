@@ -46,7 +46,10 @@ class RandomTransformer:
         self.each = self.rng.choice([4, 8, 16, self.rng.randint(2, 20)])
         self.tokens = self.rng.choice([1, 16, self.rng.randint(2, 40)])
         self.width = self.heads * self.each
-        self.before = self.rng.random() < 0.5
+        self.shared = self.rng.choice([n for n in range(1, self.heads + 1) if self.heads % n == 0])
+        self.before, self.centered, self.gated = (self.rng.random() < 0.5 for _ in range(3))
+        self.rotary = self.each % 2 == 0 and self.rng.random() < 0.5
+        self.head_norms = self.each > 1 and self.rng.random() < 0.3
         self.graph = Graph("transformer")
         x = self.rng.choice([self.given, self.patches])()
         for _ in range(self.rng.choice([1, 1, 2])):
@@ -127,10 +130,11 @@ class RandomTransformer:
 
     def norm(self, x: Tensor) -> Tensor:
         """Normalise the rows of a tensor, in floats as a file states it."""
-        weight, bias = (self.random.normal(m, 0.3, self.width) for m in (1, 0))
+        weight, bias = (self.random.normal(m, 0.3, x.shape[-1]) for m in (1, 0))
         real = self.graph.add(ops.Dequantize(), x)
         terms = weight.astype(np.float32), bias.astype(np.float32)
-        normal = self.graph.add(ops.LayerNorm(*terms, self.rng.choice([1e-5, 1e-6, 1e-3])), real)
+        epsilon = self.rng.choice([1e-5, 1e-6, 1e-3])
+        normal = self.graph.add(ops.LayerNorm(*terms, epsilon, self.centered), real)
         return self.graph.add(ops.Quantize(self.rng.uniform(0.01, 0.05), self.zero()), normal)
 
     def split(self, x: Tensor, heads: int, order: tuple[int, ...]) -> Tensor:
@@ -141,18 +145,55 @@ class RandomTransformer:
     def attention(self, x: Tensor) -> Tensor:
         """Multiply queries by keys, and the result by values."""
         q, k, v = self.rng.choice([self.apart, self.apart, self.together])(x)
-        queries, values = (self.split(t, self.heads, (0, 2, 1, 3)) for t in (q, v))
-        scores = self.graph.add(
-            Matmul(self.scaling(6)), queries, self.split(k, self.heads, (0, 2, 3, 1))
-        )
+        q, k = (self.head_norm(t) if self.head_norms else t for t in (q, k))
+        queries, values = (self.split(t, self.heads_of(t), (0, 2, 1, 3)) for t in (q, v))
+        if self.rotary:
+            cosines, sines = (self.numbers(1, 1, self.tokens, self.each) for _ in range(2))
+            turned = (self.split(k, self.heads_of(k), (0, 2, 1, 3)), queries)
+            keys, queries = (self.rotated(t, cosines, sines) for t in turned)
+            keys = self.graph.add(Transpose((0, 1, 3, 2)), self.for_all(keys))
+        else:
+            keys = self.for_all(self.split(k, self.heads_of(k), (0, 2, 3, 1)))
+        scores = self.graph.add(Matmul(self.scaling(6)), queries, keys)
+        values = self.for_all(values)
         shares = self.rng.choice([self.softmax, self.softmax, self.function])(scores)
         mixed = self.graph.add(Matmul(self.scaling(8)), shares, values)
         joined = self.graph.add(Transpose((0, 2, 1, 3)), mixed)
         return self.dense(self.graph.add(Reshape((1, self.tokens, self.width)), joined), self.width)
 
+    def heads_of(self, x: Tensor) -> int:
+        """Return the number of heads whose channels a tensor has."""
+        return int(x.shape[-1] // self.each)
+
+    def head_norm(self, x: Tensor) -> Tensor:
+        """Normalise each head of each token."""
+        heads = self.graph.add(Reshape((1, self.tokens, self.heads_of(x), self.each)), x)
+        return self.graph.add(Reshape(x.shape), self.norm(heads))
+
+    def for_all(self, x: Tensor) -> Tensor:
+        """Return keys or values for all queries, of which some share a head."""
+        _, heads, *rest = x.shape
+        if heads == self.heads:
+            return x
+        x = self.graph.add(Reshape((1, heads, 1, *rest)), x)
+        x = self.graph.add(ops.Expand((1, heads, self.heads // heads, *rest)), x)
+        return self.graph.add(Reshape((1, self.heads, *rest)), x)
+
+    def rotated(self, x: Tensor, cosines: Any, sines: Any) -> Tensor:
+        """Return heads whose halves are rotated by their positions, in integers."""
+        half, zero = self.each // 2, self.zero()
+        parts = [self.graph.add(ops.Slice(3, at, at + half), x) for at in (half, 0)]
+        turned, products = self.graph.add(ops.Concat(3), *parts), []
+        for data, factors in ((x, cosines), (turned, sines)):
+            constant = ops.Constant(np.broadcast_to(factors, x.shape).copy(), 0)
+            given = data, self.graph.add(constant, scale=1 / 128)
+            products.append(self.graph.add(ops.Multiply(self.scaling(6)), *given, scale=0.05))
+        return self.graph.add(ops.Add((1, 1), Requantization(1, 1, zero)), *products, scale=0.05)
+
     def apart(self, x: Tensor) -> list[Tensor]:
         """Return queries, keys and values, each by its own weights."""
-        return [self.dense(x, self.width) for _ in range(3)]
+        widths = self.width, *[self.shared * self.each] * 2
+        return [self.dense(x, width) for width in widths]
 
     def together(self, x: Tensor) -> list[Tensor]:
         """Return queries, keys and values of one product, whose first axis tells them apart."""
@@ -186,8 +227,13 @@ class RandomTransformer:
         return self.graph.add(LookupTable(table, self.zero()), x, scale=0.05)
 
     def mlp(self, x: Tensor) -> Tensor:
-        """Two dense layers with a function between them."""
-        return self.dense(self.function(self.dense(x, self.rng.randint(1, 3) * 16)), self.width)
+        """Two dense layers with a function between them, and perhaps a third one that it gates."""
+        width = self.rng.randint(1, 3) * 16
+        inner = self.function(self.dense(x, width))
+        if self.gated:
+            product = ops.Multiply(self.scaling(6))
+            inner = self.graph.add(product, inner, self.dense(x, width), scale=0.05)
+        return self.dense(inner, self.width)
 
 
 def check(seed: object, config: str) -> tuple[list[str], int]:

@@ -33,6 +33,7 @@ from vtaops.functional import sub as sub
 from vtaops.graph import Graph as Graph
 from vtaops.kernels import cpu as cpu
 from vtaops.kernels import cuda as cuda
+from vtaops.language import LanguageModel as LanguageModel
 from vtaops.machine.config import HardwareConfig as HardwareConfig
 from vtaops.model import Model as Model
 from vtaops.model import load_model as load_model

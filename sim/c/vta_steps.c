@@ -535,7 +535,7 @@ static int layer_norm(const vta_model *model, const uint32_t *words) {
   REQUIRE(data && result && weight && bias && s->columns);
   for (r = 0; r < s->rows; ++r, data += s->columns, result += s->columns) {
     double mean = 0.0, squares = 0.0, factor;
-    for (c = 0; c < s->columns; ++c) mean += (double)data[c];
+    for (c = 0; s->centered && c < s->columns; ++c) mean += (double)data[c];
     mean /= (double)s->columns;
     for (c = 0; c < s->columns; ++c) squares += ((double)data[c] - mean) * ((double)data[c] - mean);
     factor = inverse_root(squares / (double)s->columns + (double)float_of(s->epsilon));

@@ -90,7 +90,8 @@ typedef struct vta_fixed_softmax {
 
 typedef struct vta_layer_norm {
   uint32_t data, result, weight, bias, rows, columns;
-  uint32_t epsilon; /* the bits of a float32 */
+  uint32_t epsilon;  /* the bits of a float32 */
+  uint32_t centered; /* whether the mean is subtracted */
 } vta_layer_norm;
 
 /* Means of float32 (outer, count, inner). */

@@ -276,6 +276,7 @@ def test_float_operators_are_close_to_their_definitions(scale):
     x = graph.input("x", data.shape, "float32")
     graph.output(graph.add(LayerNorm(weight, bias, 1e-5), x), graph.add(Mean(1), x))
     graph.output(graph.add(AddTerm(weight), x))
+    graph.output(graph.add(LayerNorm(weight, bias, 1e-5, centered=False), x))
     found = vtaops.graph.evaluate(graph, data)
     exact = data.astype(np.float64)
     centred = exact - exact.mean(-1, keepdims=True)
@@ -283,6 +284,8 @@ def test_float_operators_are_close_to_their_definitions(scale):
     np.testing.assert_allclose(found[0], normal * weight + bias, 1e-6, 1e-7)
     np.testing.assert_allclose(found[1], exact.mean(1), 1e-7)
     assert np.array_equal(found[2], data + weight)
+    root = np.sqrt(np.square(exact).mean(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(found[3], exact / root * weight + bias, 1e-6, 1e-7)
     assert same(load(on_host(graph)).run(data)[1], found)
 
 

@@ -14,13 +14,13 @@ from vtaops.network import plan_model
 RNG = np.random.default_rng(7)
 
 
-def norm(shape, *, scale=0.05, epsilon=1e-5, result=0.03):
-    """Return the graph of a layer norm in floats between dense layers."""
+def norm(shape, *, scale=0.05, epsilon=1e-5, result=0.03, zero=3, centered=True):
+    """Return the graph of a norm in floats before a dense layer."""
     graph = Graph("norm")
-    x = graph.input("x", shape, scale=scale, zero_point=3)
+    x = graph.input("x", shape, scale=scale, zero_point=zero)
     weight, bias = (RNG.normal(mean, 0.3, shape[-1]).astype(np.float32) for mean in (1, 0))
     real = graph.add(ops.Dequantize(), x)
-    normal = graph.add(ops.LayerNorm(weight, bias, epsilon), real)
+    normal = graph.add(ops.LayerNorm(weight, bias, epsilon, centered), real)
     rows = graph.add(ops.Quantize(result, -4), normal)
     weights = RNG.integers(-128, 128, (5, shape[-1])).astype(np.int8)
     graph.output(rows, graph.add(Dense(weights, None, Requantization(1, 9)), rows))
@@ -39,8 +39,21 @@ def inputs(shape):
 @pytest.mark.parametrize("config", ["pynq_ext", "pynq_512"])
 @pytest.mark.parametrize("shape", [(13, 16), (1, 20, 24), (2, 18, 40), (1, 1, 33), (1, 40, 100)])
 def test_norms_are_on_integers(shape, config):
-    """They are proven, equal to the executor, and within a step of the float norm."""
-    graph = norm(shape)
+    check_norm(norm(shape), shape, config)
+
+
+@pytest.mark.parametrize("zero", [0, -128, 5])
+@pytest.mark.parametrize(
+    ("shape", "config"),
+    [((1, 20, 24), "pynq_ext"), ((2, 18, 40), "pynq_512"), ((3, 16), "pynq_ext")],
+)
+def test_rms_norms_are_on_integers(shape, config, zero):
+    """What lies at the zero point counts as 0."""
+    check_norm(norm(shape, zero=zero, centered=False), shape, config)
+
+
+def check_norm(graph, shape, config):
+    """A norm is proven, equal to the executor, and within a step of the float norm."""
     model = vtaops.compile_model(graph, config)
     assert (len(model.regions), {row.where for row in model.plan}) == (1, {"vta"})
     assert model.prove().complete
@@ -52,8 +65,9 @@ def test_norms_are_on_integers(shape, config):
         assert np.abs(found[0].astype(int) - real.astype(int)).max() <= 1
 
 
-def test_a_norm_on_the_rtl_and_in_c(tmp_path):
-    graph = norm((1, 19, 24))
+@pytest.mark.parametrize("centered", [True, False])
+def test_a_norm_on_the_rtl_and_in_c(tmp_path, centered):
+    graph = norm((1, 19, 24), centered=centered)
     model = vtaops.compile_model(graph)
     x = RNG.integers(-128, 128, (1, 19, 24)).astype(np.int8)
     expected = model.reference(x)
@@ -88,7 +102,7 @@ def test_the_definition_is_close_to_float(channels, spread):
     graph = Graph("norm")
     given = graph.input("x", x.shape, scale=1.0)
     result = vtaops.graph.Tensor("y", x.shape, scale=step)
-    graph.output(graph.add(RowNorm.of(weight, bias, 0.0, given, result), given))
+    graph.output(graph.add(RowNorm.of(ops.LayerNorm(weight, bias, 0.0), given, result), given))
     difference = np.abs(evaluate(graph, x)[0] - np.rint(real / step))
     assert difference.max() <= 1
     assert difference.mean() <= (0.12 if spread < 2 else 0.02)

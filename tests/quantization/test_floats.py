@@ -42,6 +42,36 @@ def test_a_task_is_kept(case, scales, config, least, most):
     assert launches(done.model, config) <= most
 
 
+@pytest.mark.parametrize("form", ["Reciprocal", "Div", "quotient", "RMSNormalization"])
+def test_an_rms_norm_of_a_file_is_one_norm(form):
+    """Whatever the exporter writes, with tokens of like sizes it is on integers, in one launch."""
+    b = Builder(4)
+    x = b.input([1, 8, 32])
+    weight = b.constant(b.rng.uniform(0.5, 1.5, 32).astype(np.float32))
+    if form == "RMSNormalization":
+        y = b.add("RMSNormalization", x, weight, axis=-1, epsilon=1e-6)
+    else:
+        mean = b.add("ReduceMean", b.add("Pow", x, b.constant(np.float32(2))), axes=[-1])
+        root = b.add("Sqrt", b.add("Add", b.constant(np.float32(1e-6)), mean))
+        if form == "quotient":
+            y = b.add("Div", x, root)
+        elif form == "Div":
+            y = b.add("Mul", b.add("Div", b.constant(np.float32(1)), root), x)
+        else:
+            y = b.add("Mul", x, b.add("Reciprocal", root))
+        y = b.add("Mul", weight, y)
+    matrix = b.constant((b.rng.standard_normal((32, 32)) / 6).astype(np.float32))
+    b.output(b.add("Add", x, b.add("MatMul", y, matrix)))
+    data = b.rng.standard_normal((8, 8, 32)).astype(np.float32)
+    done = run_quantization(b.model(23 if form == "RMSNormalization" else 17), data, scales="free")
+    assert done.quality().outputs[0].sqnr_db > 34
+    model = vtaops.compile_model(done.model, "pynq_ext")
+    where = {row.operator: row.where for row in model.plan}
+    if form != "RMSNormalization":  # whose input is a float of the host
+        assert (where["row_norm"], len(model.regions)) == ("vta", 1)
+    assert np.array_equal(model.run(data[:1]), model.reference(data[:1]))
+
+
 def test_scores_keep_values_of_their_own():
     """Beside boxes of hundreds, a grid of both left them one value."""
     model, data = CASES["detector"]()

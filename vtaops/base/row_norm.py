@@ -55,18 +55,18 @@ def spread_bits(count: int) -> int:
     return max(0, 14 - math.ceil(math.log2(count))) // 2 * 2
 
 
-def statistics(a: Arithmetic, x: Any, count: int, epsilon: int) -> tuple[Any, Any, Any]:
-    """Return the negative mean in 64ths, the reciprocal root, and the shift of products with it."""
-    total, squares = a.total(x), a.total(a.mul(x, x))
-    factor, shift = mean_scale(count)
-    mean = a.shr(a.add(a.shr(a.mul(total, factor), shift - MEAN_BITS - 1), 1), 1)
-    whole = a.shr(a.add(mean, 1 << MEAN_BITS - 1), MEAN_BITS)
-    rest = a.add(total, a.mul(whole, -count))
-    factor, shift = square_scale(count)
+def statistics(
+    a: Arithmetic, x: Any, count: int, epsilon: int, center: int | None = None
+) -> tuple[Any, Any, Any]:
+    """Return what brings rows about 0, in 64ths, the reciprocal root, and the shift of products.
+
+    Rows are taken about their mean, or about a `center`.
+    """
+    if center is None:
+        offset, spread = _about_mean(a, x, count)
+    else:
+        offset, spread = -center << MEAN_BITS, _about(a, x, count, center)
     bits = spread_bits(count)
-    square = a.shr(a.mul(a.mul(rest, rest), factor), shift - bits)
-    spread = a.add(squares, a.mul(a.mul(whole, a.add(total, rest)), -1))
-    spread = a.add(a.mul(spread, 1 << bits), a.mul(square, -1))
     for part in parts_of(epsilon):
         spread = a.add(spread, part)
     spread = a.clip(spread, 1 << max(0, bits - 2), math.inf)
@@ -80,7 +80,36 @@ def statistics(a: Arithmetic, x: Any, count: int, epsilon: int) -> tuple[Any, An
     for _ in range(3):
         error = a.shr(a.mul(a.shr(a.mul(root, root), 14), spread), 14)
         root = a.shr(a.mul(root, a.add(a.mul(error, -1), 3 << 13)), 14)
-    return a.mul(mean, -1), root, a.add(a.shr(moved, 1), 13 + MEAN_BITS - bits // 2)
+    return offset, root, a.add(a.shr(moved, 1), 13 + MEAN_BITS - bits // 2)
+
+
+def _about_mean(a: Arithmetic, x: Any, count: int) -> tuple[Any, Any]:
+    """Return the negative mean in 64ths, and the squares about it with `spread_bits`."""
+    total, squares = a.total(x), a.total(a.mul(x, x))
+    factor, shift = mean_scale(count)
+    mean = a.shr(a.add(a.shr(a.mul(total, factor), shift - MEAN_BITS - 1), 1), 1)
+    whole = a.shr(a.add(mean, 1 << MEAN_BITS - 1), MEAN_BITS)
+    rest = a.add(total, a.mul(whole, -count))
+    factor, shift = square_scale(count)
+    bits = spread_bits(count)
+    square = a.shr(a.mul(a.mul(rest, rest), factor), shift - bits)
+    spread = a.add(squares, a.mul(a.mul(whole, a.add(total, rest)), -1))
+    return a.mul(mean, -1), a.add(a.mul(spread, 1 << bits), a.mul(square, -1))
+
+
+def _about(a: Arithmetic, x: Any, count: int, center: int) -> Any:
+    """Return the sums of squares about a number, with `spread_bits`."""
+    spread = a.total(a.mul(x, x))
+    if center:
+        total = a.total(x)
+        rest = a.add(total, a.mul(_always(a, total, count), -center))
+        spread = a.add(spread, a.mul(a.add(total, rest), -center))
+    return a.mul(spread, 1 << spread_bits(count))
+
+
+def _always(a: Arithmetic, x: Any, number: int) -> Any:
+    """Return a number for each row."""
+    return a.clip(a.clip(x, -math.inf, number), number, math.inf)
 
 
 def parts_of(number: int) -> list[int]:
@@ -102,8 +131,7 @@ def shares(a: Arithmetic, high: Any, low: Any, count: int) -> Any:
 def inverse_total(a: Arithmetic, high: Any, low: Any, count: int) -> tuple[Any, Any]:
     """Return the reciprocals of the sums of exponentials, and the shifts of products with them."""
     total = a.add(a.mul(a.total(high), 256), a.total(low))
-    number = a.clip(a.clip(total, -math.inf, count), count, math.inf)  # which is `count`
-    total = a.add(total, a.mul(number, MIDDLE))
+    total = a.add(total, a.mul(_always(a, total, count), MIDDLE))
     moved = None
     for shift in (16, *SHIFTS):
         small = a.mul(a.add(a.clip(a.shr(total, 30 - shift), -math.inf, 1), -1), shift)

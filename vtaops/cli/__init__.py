@@ -28,6 +28,7 @@ from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError, shor
 from vtaops.base.files import reason_of
 from vtaops.base.quoting import terminal_text
 from vtaops.cli.board import bitstream_app, board_app, flash
+from vtaops.cli.chat import chat
 from vtaops.cli.course import course_app
 from vtaops.cli.demo import demo
 from vtaops.cli.evaluate import evaluate
@@ -84,7 +85,7 @@ def common(
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "Operators and programs": (run_app, disasm, asm, verify, prove, tune),
-    "Networks": (demo, start, quantize, evaluate, plan, compile, export),
+    "Networks": (demo, start, quantize, evaluate, plan, compile, export, chat),
     "Reports and lessons": (report_app, sweep, judge, course_app),
     "Hardware": (hardware_app, flash, board_app, bitstream_app),
     "What there is": (list_, fetch),

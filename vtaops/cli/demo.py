@@ -12,6 +12,7 @@ import numpy as np
 from typer import Option
 
 from vtaops.base.data import data_directory
+from vtaops.cli.chat import chat as write_story
 from vtaops.cli.options import Config, Force, NoOpen, claim, open_page, say, step, write_arrays
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.quantization.pictures import Preparation
@@ -24,6 +25,9 @@ def demo(
         Path, Option("--output", "-o", help="Output folder, created if necessary.")
     ] = Path("vtaops-demo"),
     config: Config = NETWORK_CONFIG,
+    chat: Annotated[
+        bool, Option("--chat", help="Write a story instead, with a small language model.")
+    ] = False,
     force: Force = False,
     no_open: NoOpen = False,
 ) -> None:
@@ -33,7 +37,13 @@ def demo(
     outputs of each step stay in the folder, and the commands shown repeat each step.
 
     Example: vtaops demo -o demo
+
+    Example: vtaops demo --chat
     """
+    if chat:
+        teller = data_directory("examples/stories") / "stories.bin"
+        write_story(teller, "Once upon a time", config=config, tokens=100, no_prove=True)
+        return
     from vtaops import compile_model, quantize
     from vtaops.quantization.devices import QuantizationTarget
     from vtaops.report.network_pictures import network_page

@@ -21,6 +21,7 @@ from vtaops.frontends.steps import (
     NotTranslated,
     ResultRange,
     Source,
+    Step,
     argument,
     first,
     moved,
@@ -195,7 +196,12 @@ def _alike(a: Source, b: Source, shape: tuple[int, ...]) -> tuple[Source, Source
 
 def _spread(source: Source, shape: tuple[int, ...]) -> Source:
     """Return an operand repeated to a shape."""
-    return source if source.tensor.shape == shape else moved(ops.Expand(shape), source)
+    if source.tensor.shape == shape:
+        return source
+    if isinstance(source, Step) and isinstance(source.op, ops.Constant):
+        repeated = np.broadcast_to(source.op.value, shape).copy()
+        return step(replace(source.op, value=repeated), scale=source.scale)
+    return moved(ops.Expand(shape), source)
 
 
 def _matmul(value: Value, target: ResultRange) -> Source:

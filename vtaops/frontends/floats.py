@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends.constants import real
+from vtaops.frontends.constants import number, real
 from vtaops.frontends.steps import NotTranslated, argument, first, reduced_axes, shape_of
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import OnnxNetwork, Value
 from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Mean, Softmax
 
 Found = tuple[GraphOperator, Value] | None
@@ -41,6 +41,91 @@ def _layer_norm(value: Value) -> Found:
     return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), first(value)
 
 
+def _rms_norm(value: Value) -> Found:
+    """Return an RMS norm, as opset 23 has it."""
+    weight, extent = _term(argument(value, 1)), shape_of(value)[-1:]
+    if weight is None or weight.shape != extent or not _is_last(value.attrs.get("axis", -1), value):
+        return None
+    return _about_zero(weight, float(value.attrs.get("epsilon", 1e-5))), first(value)
+
+
+def _about_zero(weight: Array, epsilon: float) -> LayerNorm:
+    return LayerNorm(weight, np.zeros_like(weight), epsilon, centered=False)
+
+
+def _product(value: Value) -> Found:
+    """Return an RMS norm in single operators, maybe with weights."""
+    extent = shape_of(value)[-1:]
+    for normal, constant in (value.args, value.args[::-1]):
+        weight = _term(constant)
+        if weight is None or normal is None or normal.shape != value.shape:
+            continue
+        found = _over_root(normal)
+        if found is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
+            return None
+        each = np.broadcast_to(weight.reshape(-1), extent).copy()
+        return _about_zero(each, found[1]), found[0]
+    return _quotient(value)
+
+
+def _quotient(value: Value) -> Found:
+    """Return an RMS norm in single operators, without weights."""
+    found = _over_root(value)
+    if found is None:
+        return None
+    return _about_zero(np.ones(shape_of(value)[-1], np.float32), found[1]), found[0]
+
+
+def _over_root(value: Value) -> tuple[Value, float] | None:
+    """Return x and epsilon if a value is ``x / sqrt(mean(x * x) + epsilon)``; else None."""
+    pairs = [value.args] if value.op == "Div" else [value.args, value.args[::-1]]
+    for x, factor in pairs if value.op in ("Mul", "Div") else []:
+        root = factor if value.op == "Div" else _divisor(factor)
+        if x is not None and root is not None and root.op == "Sqrt":
+            epsilon = _beside_mean_square(first(root), x)
+            if epsilon is not None and x.shape == value.shape:
+                return x, epsilon
+    return None
+
+
+def _divisor(value: Value | None) -> Value | None:
+    """Return what 1 is divided by; None if a value is no reciprocal."""
+    if value is None or value.op not in ("Reciprocal", "Div"):
+        return None
+    if value.op == "Reciprocal":
+        return first(value)
+    return argument(value, 1) if number(first(value)) == 1 else None
+
+
+def _beside_mean_square(total: Value, x: Value) -> float | None:
+    """Return what is added to the mean of the squares of x along its last axis, if it is so."""
+    for mean, constant in (total.args, total.args[::-1]) if total.op == "Add" else ():
+        epsilon = number(constant)
+        if epsilon is None or mean is None or mean.op != "ReduceMean":
+            continue
+        kept = mean.attrs.get("keepdims", 1) and reduced_axes(mean) == [len(shape_of(mean)) - 1]
+        return epsilon if kept and _is_square(first(mean), x) else None
+    return None
+
+
+def _is_square(value: Value, x: Value) -> bool:
+    if value.op == "Mul":
+        return value.args == (x, x)
+    return value.op == "Pow" and first(value) is x and number(argument(value, 1)) == 2
+
+
+def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
+    """Return the RMS norms that stand as several operators: what each reads, and its result."""
+    found: dict[Value, Value] = {}
+    for value in network.values:
+        step = float_operator(value) if value.op in ("Mul", "Div") else None
+        if step is not None:
+            found[value] = step[1]
+            for inner in found.keys() & {*value.args}:  # without the weights
+                del found[inner]
+    return [(data, value) for value, data in found.items()]
+
+
 def _mean(value: Value) -> Found:
     axes = reduced_axes(value)
     kept = value.attrs.get("keepdims", 1)
@@ -63,6 +148,9 @@ def _add(value: Value) -> Found:
 _RULES = {
     "Softmax": _softmax,
     "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
+    "Mul": _product,
+    "Div": _quotient,
     "ReduceMean": _mean,
     "Add": _add,
 }

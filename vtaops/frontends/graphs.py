@@ -21,7 +21,16 @@ from vtaops.frontends.rules import RULES
 from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
 from vtaops.frontends.translate import translate, translate_root
 from vtaops.frontends.values import OnnxNetwork, Value
-from vtaops.graph import Dequantize, FromUint8, Graph, Host, Quantize, Tensor, ToUint8
+from vtaops.graph import (
+    Dequantize,
+    FromUint8,
+    Graph,
+    GraphOperator,
+    Host,
+    Quantize,
+    Tensor,
+    ToUint8,
+)
 from vtaops.graph.grid import Grid
 from vtaops.graph.host import NOT_QUANTIZED
 from vtaops.graph.tensor import DTYPES
@@ -270,12 +279,22 @@ class _Emitter:
             self._opaque(group)
 
     def _defined(self, group: list[Value]) -> bool:
-        """Add the operators of a group if the graph supports all; return whether it does."""
-        steps = [step for value in group if (step := float_operator(value))]
-        if len(steps) == len(group):
-            for value, (op, data) in zip(group, steps, strict=True):
-                self._floats[value] = self.graph.add(op, self._float(data), name=self._name(value))
-        return len(steps) == len(group)
+        """Add the operators of a group if the graph supports all; return whether it does.
+
+        What lies inside of an operator that a file writes as several is not needed.
+        """
+        inside, steps = set(group), dict[Value, tuple[GraphOperator, Value]]()
+        needed = {value for value in group if self._read_outside(value, inside)}
+        for value in reversed(group):
+            if value in needed:
+                step = float_operator(value)
+                if step is None:
+                    return False
+                steps[value] = step
+                needed.add(step[1])
+        for value, (op, data) in reversed(steps.items()):
+            self._floats[value] = self.graph.add(op, self._float(data), name=self._name(value))
+        return True
 
     def _opaque(self, group: list[Value]) -> None:
         """Add a group as one function."""

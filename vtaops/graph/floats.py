@@ -62,13 +62,18 @@ class LayerNorm(FloatOperator):
         For each place on the last axis.
     epsilon : float
         Taken as float32.
+    centered : bool
+        Whether the mean is subtracted. An RMS norm takes 0 in its place, for the variance, too.
     """
 
     weight: Array
     bias: Array
     epsilon: float = 1e-5
+    centered: bool = True
 
-    named = "layer_norm"
+    @property
+    def kind(self) -> str:
+        return "layer_norm" if self.centered else "rms_norm"
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         columns = inputs[0].shape[axis_of(-1, inputs[0])]
@@ -79,7 +84,8 @@ class LayerNorm(FloatOperator):
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         data = arrays[0].astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
-            data -= _sum(data, -1) / data.shape[-1]
+            if self.centered:
+                data -= _sum(data, -1) / data.shape[-1]
             variance = _sum(data * data, -1) / data.shape[-1]
             data *= inverse_root(variance + np.float64(np.float32(self.epsilon)))
             return (data * self.weight + self.bias).astype(np.float32)

@@ -23,6 +23,7 @@ from vtaops.base.row_norm import (
     statistics,
 )
 from vtaops.base.shapes import Array
+from vtaops.graph.floats import LayerNorm
 from vtaops.graph.operator import GraphOperator, axis_of
 from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
@@ -35,14 +36,14 @@ UNCOUNTED = -512
 
 def normalized(a: Arithmetic, x: Any, op: RowNorm) -> Any:
     """Return the sums that become int8: `op.shift` bits are behind the point."""
-    mean, root, shift = statistics(a, x, len(op.weight), op.epsilon)
-    places = a.shr(a.mul(a.add(a.mul(x, 1 << MEAN_BITS), mean), root), shift)
+    offset, root, shift = statistics(a, x, len(op.weight), op.epsilon, op.center)
+    places = a.shr(a.mul(a.add(a.mul(x, 1 << MEAN_BITS), offset), root), shift)
     return a.add(a.mul(places, op.weight.astype(np.int64)), op.bias.astype(np.int64))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowNorm(GraphOperator):
-    """``(x - mean) / sqrt(variance + epsilon) * weight + bias`` along the last axis, on integers.
+    """A layer norm or an RMS norm (`LayerNorm`) along the last axis, on integers.
 
     Parameters
     ----------
@@ -57,6 +58,8 @@ class RowNorm(GraphOperator):
         1..30.
     zero_point : int
         Of the result.
+    center : int, optional
+        What takes the place of the mean: the zero point of the input, for an RMS norm.
     """
 
     weight: npt.NDArray[np.int32]
@@ -64,20 +67,22 @@ class RowNorm(GraphOperator):
     epsilon: int = 1
     shift: int = 15
     zero_point: int = 0
+    center: int | None = None
 
     def __post_init__(self) -> None:
         integers("epsilon", self.epsilon, 0, MOST_EPSILON)
         integers("shift", self.shift, 1, 30)
         integers("zero_point", self.zero_point, -128, 127)
+        if self.center is not None:
+            integers("center", self.center, -128, 127)
 
     @staticmethod
-    def of(
-        weight: Array, bias: Array, epsilon: float, given: Tensor, result: Tensor
-    ) -> RowNorm | None:
-        """Return the operator for real weights and the grids of input and result.
+    def of(norm: LayerNorm, given: Tensor, result: Tensor) -> RowNorm | None:
+        """Return the operator for a norm of real numbers and the grids of input and result.
 
-        None if their numbers are out of range.
+        None if its numbers are out of range.
         """
+        weight, bias, epsilon = norm.weight, norm.bias, norm.epsilon
         count = len(weight)
         own = round(epsilon * count * 2.0 ** spread_bits(count) / given.scale**2)
         steps = np.abs(weight.astype(np.float64)) * math.sqrt(count) / result.scale
@@ -92,7 +97,8 @@ class RowNorm(GraphOperator):
         factors: npt.NDArray[np.int32] = np.rint(weight * scale).astype(np.int32)
         half = factors.astype(np.float64) / 2  # the shift of products rounds down
         biases = np.rint(bias / result.scale * 2.0**shift + half).astype(np.int32)
-        return RowNorm(factors, biases, own, shift, result.zero_point)
+        center = None if norm.centered else given.zero_point
+        return RowNorm(factors, biases, own, shift, result.zero_point, center)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         columns = inputs[0].shape[axis_of(-1, inputs[0])]

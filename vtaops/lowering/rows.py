@@ -216,6 +216,10 @@ class _Rows:
             (1, 0),
         )
 
+    def _by_number(self, op: AluOp, number: int) -> None:
+        """Combine all values with a number."""
+        self._alu(op, self.values, (self.blocks, self.channels), (self.channels, 1), imm=number)
+
     def _alu(
         self,
         op: AluOp,
@@ -303,11 +307,24 @@ class _Rows:
         )
 
 
+_PLACES = AluOp.ADD, AluOp.MUL, AluOp.SHR
+"""How the statistics of rows make places of values."""
+
+
 class _Norm(_Rows):
     """The operations of a norm."""
 
     def _trace(self) -> Trace:
-        return Trace(lambda a: statistics(a, Trace.ROWS, self.channels, self.op.epsilon))
+        self.offset = 0
+        return Trace(self._define)
+
+    def _define(self, a: Trace) -> list[Recorded]:
+        op = self.op
+        offset, *others = statistics(a, Trace.ROWS, self.channels, op.epsilon, op.center)
+        if op.center is None:
+            return [offset, *others]
+        self.offset = offset
+        return others
 
     def _constants(self) -> None:
         self.vectors = 2 if self.layout.kept else 1
@@ -320,8 +337,10 @@ class _Norm(_Rows):
         self._load_rows()
         self._statistics()
         self._enter(2 + self.block)
-        operations = AluOp.ADD, AluOp.MUL, AluOp.SHR
-        for op, register in zip(operations, self.trace.registers, strict=True):
+        if self.offset:
+            self._by_number(AluOp.ADD, self.offset)
+        registers = self.trace.registers
+        for op, register in zip(_PLACES[-len(registers) :], registers, strict=True):
             self._by_row(op, register)
         self._by_channel(AluOp.MUL, "scale", 0)
         self._post(1, self.op.shift, self.op.zero_point)
@@ -362,8 +381,7 @@ class _Below(_Rows):
         """Write the values, those that do not count below all others."""
         self._enter(0)
         if self.op.masked:
-            values = (self.blocks, self.channels), (self.channels, 1)
-            self._alu(AluOp.MAX, self.values, *values, imm=-127)
+            self._by_number(AluOp.MAX, -127)
             self._transpose(self.block, mask, (self.columns, 1), overwrite=0)
 
 
@@ -385,10 +403,9 @@ class _Shares(_Rows):
         self._statistics()
         inverse, shift = self.trace.registers
         self._copy("data", overwrite=1)
-        whole = size, (self.channels, 1)
-        self._alu(AluOp.SHR, self.values, *whole, imm=-8)
+        self._by_number(AluOp.SHR, -8)
         self._copy("low")
-        self._alu(AluOp.ADD, self.values, *whole, imm=MIDDLE)
+        self._by_number(AluOp.ADD, MIDDLE)
         self._by_row(AluOp.MUL, inverse)
         op = self.op
         self._post(op.multiplier, op.shift, op.zero_point, (op.least, op.most))

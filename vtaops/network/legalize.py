@@ -26,6 +26,7 @@ from vtaops.network.rounding import (
 )
 from vtaops.network.slices import slices_first
 from vtaops.network.target import Target
+from vtaops.network.transposes import transposes_last
 
 
 @dataclass
@@ -53,7 +54,7 @@ class LegalGraph:
 def legalize(graph: Graph, target: Target) -> LegalGraph:
     """Return the graph that the hardware computes; what it cannot, the host does, unchanged."""
     graph = functions_as_tables(graph) if target.tables else graph
-    graph = slices_first(graph, target)
+    graph = transposes_last(slices_first(graph, target), target)
     graph, norms = norms_on_integers(graph, target)
     walk = _Walk(graph, target)
     legal = graph.rewritten(walk.put)

@@ -146,7 +146,7 @@ def _check(node: Node, graph: Graph, target: Target) -> None:
     for tensor in (*node.inputs, *node.outputs):
         if tensor.dtype != "int8":
             raise NotOnVta("type", f"{tensor.name} is {tensor.dtype}; VTA computes on int8")
-    if type(op) not in _LOWERINGS and not isinstance(op, ops.Expand | ops.Matmul):
+    if type(op) not in _LOWERINGS:
         raise NotOnVta("no_operator", f"VTA has no {op.kind}")
     if isinstance(op, ops.Requantized):
         _check_rounding(op.requantization, target)
@@ -457,6 +457,15 @@ def lower_transpose(op: ops.Transpose, node: Node, region: LoweredRegion) -> Non
     _view(node, region, lanes.transpose(op.axes))
 
 
+def lower_expand(op: ops.Expand, node: Node, region: LoweredRegion) -> None:
+    """Lower to a view of repeated channels."""
+    (result,) = node.outputs
+    lanes = _by_axis(node.inputs[0], region.first(node).lanes, region)
+    axes = region.storages[result.name].channel_axes(result.shape) or ()
+    shape = [extent if axis in axes else 1 for axis, extent in enumerate(result.shape)]
+    _view(node, region, np.broadcast_to(lanes, shape))
+
+
 def lower_pad(op: ops.Pad, node: Node, region: LoweredRegion) -> None:
     """Lower to a copy into an image whose border keeps the zero point, or is copied too."""
     data = region.same_lanes(node)
@@ -509,6 +518,7 @@ _LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], N
     ops.Concat: lower_concat,
     ops.Convolution: lower_convolution,
     ops.Dense: lower_dense,
+    ops.Expand: lower_expand,
     ops.Extremum: lower_extremum,
     ops.LeakyRelu: lower_leaky_relu,
     ops.LookupTable: lower_lookup_table,

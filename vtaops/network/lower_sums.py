@@ -205,7 +205,11 @@ def lower_dense(op: ops.Dense, node: Node, region: LoweredRegion) -> None:
     epilogue = _epilogue(op, op.weight, node, region)
     if h * w > 1 or "multiplier" in epilogue.fields:
         size = (1, 1) if op.weight.shape[1] == len(data.lanes) else (h, w)
-        weight = op.weight.reshape(len(op.weight), len(data.lanes), *size)
+        weight, storage = op.weight, region.storages[node.inputs[0].name]
+        if size != (1, 1) and storage.split:  # heads, rows, channels of each head
+            outer, inner, *_ = storage.parts[1:]
+            weight = np.moveaxis(weight.reshape(-1, outer, h, w, inner), 4, 2)
+        weight = weight.reshape(len(weight), len(data.lanes), *size)
         lower_convolution(ops.Convolution(weight, op.bias, op.requantization), node, region)
         return
 

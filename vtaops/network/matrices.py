@@ -40,29 +40,42 @@ class Matrices(Use):
         Whether the operator reads tiles of weights, of so many rows each.
     rows_apart : bool
         Whether the rows are images.
+    first, step : int
+        Which of the matrices in the image these are: every so manieth, from the first on.
     """
 
     count: int = 1
     weights: bool = False
     rows_apart: bool = False
+    first: int = 0
+    step: int = 1
+
+    def _one(self, config: HardwareConfig) -> int:
+        """Return the number of elements of the image from one of its matrices to the next."""
+        images, blocks, height, width = extents_of(self.place.memory.buffer(config))
+        plane, lanes, count = height * width, self.place.lanes, self.count * self.step
+        if images == 1 < count:
+            return (lanes[len(lanes) // count] - lanes[0]) // config.block_in * plane
+        return images // count * blocks * plane
 
     def strides(self, config: HardwareConfig) -> Strides:
-        images, blocks, height, width = extents_of(self.place.memory.buffer(config))
-        plane, lanes = height * width, self.place.lanes
-        each = images // self.count * blocks * plane
-        if images == 1 < self.count:
-            each = (lanes[len(lanes) // self.count] - lanes[0]) // config.block_in * plane
+        _, blocks, height, width = extents_of(self.place.memory.buffer(config))
+        each, plane = self._one(config) * self.step, height * width
         tiles = config.block_out if self.weights else 1
         row = blocks if self.rows_apart else 1
         return Strides(each // tiles, row, plane // tiles)
 
     def offset(self, config: HardwareConfig) -> int:
         _, _, height, width = extents_of(self.place.memory.buffer(config))
-        return min(self.place.lanes) // config.block_in * height * width * config.inp.element_bytes
+        begin = min(self.place.lanes) // config.block_in * height * width
+        return (begin + self.first * self._one(config)) * config.inp.element_bytes
 
 
 def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
     """Lower to products of matrices that lie in images.
+
+    If matrices of the second operand are repeated, as keys that several queries share, each product
+    reads all of them, and every so manieth of the first.
 
     Raises
     ------
@@ -80,8 +93,9 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
     rows = math.prod(a.shape[:-1]) // count
     scale = uniform(op.requantization)
     assert scale is not None
+    other, repeats = _once(region.places[b.name], count)
     product = BatchMatmul(
-        batch=count,
+        batch=count // repeats,
         m=rows,
         n=b.shape[-1],
         k=a.shape[-1],
@@ -90,39 +104,59 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
         other_zero_point=b.zero_point,
         **scale,
     )
-    uses: dict[str, Use] = {
-        "data": _inputs(node, a, count, region),
-        "other": _weights(node, b, count, region),
-    }
-    uses["res"] = _result(node, count, region)
-    region.step(node, product, uses)
+    data = replace(_inputs(node, a, (count, rows, a.shape[-1]), region), count=count // repeats)
+    shape = count // repeats, b.shape[-2], b.shape[-1]
+    weights = _weights(node, b, other, shape, region)
+    res = replace(_result(node, count, region), count=count // repeats)
+    for number in range(repeats):
+        data, res = (replace(use, first=number, step=repeats) for use in (data, res))
+        region.step(node, product, {"data": data, "other": weights, "res": res})
 
 
-def _inputs(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Matrices:
+def _once(place: TensorPlace, count: int) -> tuple[TensorPlace, int]:
+    """Return the place of so many matrices with each once, and how often each is repeated."""
+    lanes = np.array(place.lanes)
+    if place.memory.image[0] > 1 or len(lanes) % count:
+        return place, 1
+    matrices = lanes.reshape(count, -1)
+    repeats = int((matrices == matrices[0]).all(axis=1).sum())
+    each = matrices[::repeats]
+    if not np.array_equal(np.repeat(each, repeats, axis=0), matrices):
+        return place, 1
+    return replace(place, lanes=tuple(each.ravel().tolist())), repeats
+
+
+Shape = tuple[int, int, int]
+"""Number, rows and columns of matrices."""
+
+
+def _inputs(node: Node, tensor: Tensor, shape: Shape, region: LoweredRegion) -> Matrices:
     """Return the first operand: rows are pixels, and lanes behind the columns hold zeros."""
+    count, _, columns = shape
     held = _held(node, tensor, count, region)
     place = region.places[tensor.name]
     if held is Held.COLUMNS_ARE_PIXELS:
-        place = _transposed(node, tensor, count, region, swapped=True)
-    columns = tensor.shape[-1]
+        place = _transposed(node, tensor, place, shape, region, swapped=True)
     zeros = not columns % region.block or place.memory.zeros
     place = _aligned(node, tensor, place, count, region, keep=zeros)
     place.memory.fix()
     return Matrices(place, count=count, rows_apart=held is Held.ROWS_ARE_IMAGES)
 
 
-def _weights(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Matrices:
+def _weights(
+    node: Node, tensor: Tensor, place: TensorPlace, shape: Shape, region: LoweredRegion
+) -> Matrices:
     """Return the second operand: its columns are pixels, and its rows channels."""
-    held = _held(node, tensor, count, region)
+    held = _held(node, tensor, math.prod(tensor.shape[:-2]), region)
     if held is Held.ROWS_ARE_IMAGES:
         text = f"{tensor.name} is stored as {region.storages[tensor.name]}, a pixel an image"
         raise NotOnVta("layout", text)
     if held is Held.COLUMNS_ARE_PIXELS:
-        place = _aligned(node, tensor, region.places[tensor.name], count, region)
+        place = _aligned(node, tensor, place, shape[0], region)
         _read_as_weights(place.memory, region.block)
     else:
-        place = _transposed(node, tensor, count, region, swapped=False)
-    return Matrices(place, count=count, weights=True)
+        place = _transposed(node, tensor, place, shape, region, swapped=False)
+    return Matrices(place, count=shape[0], weights=True)
 
 
 def _held(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Held:
@@ -178,18 +212,21 @@ def _group_lanes(channels: int, groups: int, block: int) -> Lanes:
 
 
 def _transposed(
-    node: Node, tensor: Tensor, count: int, region: LoweredRegion, *, swapped: bool
+    node: Node,
+    tensor: Tensor,
+    place: TensorPlace,
+    shape: Shape,
+    region: LoweredRegion,
+    *,
+    swapped: bool,
 ) -> TensorPlace:
     """Return matrices whose channels have become pixels, and whose pixels channels.
 
     `swapped`: the channels are the rows of the matrices, not their columns.
     """
-    block = region.block
-    source = _aligned(node, tensor, region.places[tensor.name], count, region)
+    block, (count, rows, columns) = region.block, shape
+    source = _aligned(node, tensor, place, count, region)
     _read_as_weights(source.memory, block)
-    *_, rows, columns = tensor.shape
-    if count == 1:
-        rows = tensor.elements // columns
     channels, pixels = (rows, columns) if swapped else (columns, rows)
     images = source.memory.image[0]
     groups = 1 if images > 1 else count
@@ -240,14 +277,18 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
     """
     (result,) = node.outputs
     norm = NormalizeRows(
-        **_extents(node, region), epsilon=op.epsilon, shift=op.shift, zero_point=op.zero_point
+        **_extents(node, region),
+        epsilon=op.epsilon,
+        shift=op.shift,
+        zero_point=op.zero_point,
+        center=op.center,
     )
     source = _rows(node, norm, region)
     columns = _columns(node, "columns", result, norm, region)
     place = _of_rows(node, norm, region)
     weights = {"scale": op.weight, "bias": op.bias}
     vectors = {name: np.repeat(v[:, None], region.block, axis=1) for name, v in weights.items()}
-    n = source.memory.image[0]
+    n = columns.memory.image[0]
     for number in range(n):
         uses: dict[str, Use] = {
             "data": _Blocks(source, number=number, count=n, weights=True, matrix=True),
@@ -282,7 +323,7 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     high, low, parts = (_columns(node, name, plain, shares, region) for name in names)
     place = _of_rows(node, shares, region)
     place.memory.zeros = True
-    n, identity = source.memory.image[0], np.eye(region.block, dtype=np.int8)
+    n, identity = parts.memory.image[0], np.eye(region.block, dtype=np.int8)
     for number, mask in enumerate(_masks(op, node.inputs[0], n)):
         data = _Blocks(source, number=number, count=n, weights=True, matrix=True)
         digits = [_Image(digit, number=number) for digit in (high, low)]
@@ -309,17 +350,26 @@ def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
     """Return the rows and channels of an image; raises NotOnVta if its pixels are no rows."""
     (tensor,) = node.inputs
     storage, channels = region.storages[tensor.name], tensor.shape[-1]
-    n, _, height, width = storage.image
-    if held_matrices(storage, (n, height * width, channels)) is not Held.ROWS_ARE_PIXELS:
+    *_, height, width = storage.image
+    groups = storage.row_groups(tensor.shape)
+    if not groups or (groups == 1 and storage.split):
         raise NotOnVta("layout", f"{tensor.name} is stored as {storage}, whose pixels are no rows")
     return {"rows": height * width, "channels": channels}
+
+
+def _row_matrices(node: Node, region: LoweredRegion) -> int:
+    """Return the number of matrices of rows: images, or equal groups of the channels of one."""
+    (tensor,) = node.inputs
+    storage = region.storages[tensor.name]
+    return storage.image[0] * storage.row_groups(tensor.shape)
 
 
 def _rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     """Return the rows as weights; raises NotOnVta if the hardware cannot execute an operator."""
     _check(op, region.target)
     (tensor,) = node.inputs
-    source = _aligned(node, tensor, region.places[tensor.name], 1, region)
+    groups = region.storages[tensor.name].row_groups(tensor.shape)
+    source = _aligned(node, tensor, region.places[tensor.name], groups, region)
     _read_as_weights(source.memory, region.block)
     return source
 
@@ -328,7 +378,7 @@ def _columns(
     node: Node, name: str, like: Tensor, op: RowOperator, region: LoweredRegion
 ) -> TensorPlace:
     """Return a place for columns, which are read as weights to transpose them back."""
-    n = region.storages[node.inputs[0].name].image[0]
+    n = _row_matrices(node, region)
     lanes = _group_lanes(op.rows, 1, region.block)
     place = region.own(f"{node.name}:{name}", (n, op.rows, op.channels, 1), lanes, like)
     _read_as_weights(place.memory, region.block)
@@ -338,9 +388,9 @@ def _columns(
 def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     """Return a place for the result of a function of rows."""
     (result,) = node.outputs
-    n, _, height, width = region.storages[node.inputs[0].name].image
-    lanes = _group_lanes(op.channels, 1, region.block)
-    place = region.own(result.name, (n, op.channels, height, width), lanes, result)
+    n, channels, height, width = region.storages[node.inputs[0].name].image
+    lanes = _group_lanes(channels, channels // op.channels, region.block)
+    place = region.own(result.name, (n, lanes[-1] + 1, height, width), lanes, result)
     place.memory.fix()
     return place
 
@@ -354,7 +404,7 @@ def _turn_back(
     region: LoweredRegion,
 ) -> None:
     """Transpose the columns of one image to rows."""
-    n = place.memory.image[0]
+    n = columns.memory.image[0]
     source, target = (_Blocks(p, number=number, count=n) for p in (columns, place))
     _turn(node, source, target, region, rows)
 
@@ -425,7 +475,7 @@ class _Blocks(Use):
         return first * config.inp.element_bytes
 
 
-def _result(node: Node, count: int, region: LoweredRegion) -> Use:
+def _result(node: Node, count: int, region: LoweredRegion) -> Matrices:
     """Return the place of the result, which a copy moves to its part of a concatenation."""
     (tensor,) = node.outputs
     if _held(node, tensor, count, region) is not Held.ROWS_ARE_PIXELS:

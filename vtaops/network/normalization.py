@@ -1,4 +1,4 @@
-"""Layer norms and softmax between integers become integers, within a step of those in floats."""
+"""Norms and softmax between integers become integers, within a step of those in floats."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _on_integers(
 ) -> GraphOperator | None:
     """Return an operator on integers between two grids; None if its numbers are out of range."""
     if isinstance(op, ops.LayerNorm):
-        return ops.RowNorm.of(op.weight, op.bias, op.epsilon, given, result)
+        return ops.RowNorm.of(op, given, result)
     counted = None
     if isinstance(mask, ops.AddTerm):
         term = np.atleast_2d(mask.term).reshape(-1, given.shape[-1])

@@ -50,7 +50,7 @@ POINTWISE = (
 ROWS = ops.RowNorm | ops.RowSoftmax
 """Functions of rows: the last axis are the channels."""
 
-_VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice
+_VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice | ops.Expand
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,14 @@ class Storage:
         base, tail = n * self.outer, c // self.outer
         around = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
         return {(base, h, w * tail): 2, (base * h, w, tail): 3}.get(around)
+
+    def row_groups(self, shape: Shape) -> int:
+        """Return how many rows of the last axis the channels of a pixel are; 0 if they are none."""
+        if self.ends_in(shape[-1]):
+            return 1
+        axes = self.channel_axes(shape) or ()
+        whole = self.image[0] == 1 and len(shape) - 1 in axes
+        return self.image[1] // shape[-1] if whole else 0
 
     def channels_on(self, axis: int, shape: Shape) -> bool:
         """Return whether one axis of the tensor, whose shape this is, holds all channels."""
@@ -418,6 +426,8 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
         return _resized(storage, shape, result, op.axis % len(result))
     if isinstance(op, ops.Transpose):
         return _transposed(shape, op.axes, storage)
+    if isinstance(op, ops.Expand):
+        return _repeated(storage, shape, result)
     return storage if isinstance(op, ops.Reshape) else None
 
 
@@ -439,7 +449,7 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
         return _transposed(result, _inverse(op.axes), wanted)
     if isinstance(op, ops.Concat | ops.Slice):
         return _resized(wanted, result, shape, op.axis % len(shape))
-    return wanted
+    return _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else wanted
 
 
 def _reads_images(node: Node) -> bool:
@@ -485,6 +495,8 @@ def by_channel(op: GraphOperator) -> bool:
 def _best_rows(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> Storage:
     """Return the storage that a function of rows prefers, like `wanted` for its result."""
     given, result = (_as_rows(node, each) for each in (shape, node.outputs[0].shape))
+    if isinstance(node.op, ROWS) and wanted is not None and wanted.row_groups(shape):
+        return wanted
     if wanted is not None and wanted.ends_in(result[-1]):
         return wanted.with_channels(given[-1], last=True)
     return rows(given)
@@ -493,6 +505,8 @@ def _best_rows(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> 
 def _of_rows(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     """Return the storage of a function of rows; None if it cannot read its input so."""
     op = node.op
+    if isinstance(op, ROWS):
+        return storage if storage.row_groups(shape) else None
     if not isinstance(op, ops.Dense):
         return storage if storage.ends_in(_as_rows(node, shape)[-1]) else None
     outputs, inputs = op.weight.shape
@@ -523,6 +537,22 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
         return None
     image[at] = other[axis]
     return Storage.of((image[0], image[1], image[2], image[3]), outer=storage.outer)
+
+
+def _repeated(storage: Storage, shape: Shape, other: Shape) -> Storage | None:
+    """Return the storage of a tensor of another shape, which repeats heads, or has each once.
+
+    Repeated heads are an axis of five or more; images of four repeat their channels by weights.
+    """
+    if len(shape) < 5 or len(shape) != len(other):
+        return None
+    axis = next((a for a, pair in enumerate(zip(shape, other, strict=True)) if len({*pair}) > 1), 0)
+    (n, c, h, w), outer, before = storage.image, storage.outer, math.prod(shape[:axis])
+    heads = n <= before <= n * outer // shape[axis]
+    if shape[axis + 1 :] != other[axis + 1 :] or not (heads or before >= n * outer * h * w):
+        return None
+    c, grown = (x * other[axis] // shape[axis] for x in (c, outer))
+    return Storage.of((n, c, h, w), outer=grown if heads else outer)
 
 
 # ------------------------------------------------------------------- what readers want
@@ -573,7 +603,7 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     """
     shape, swapped = _matrices(node, operand), False
     maker = graph.maker(node.inputs[operand])
-    while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape):
+    while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand):
         if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
             swapped = not swapped
         maker = graph.maker(maker.inputs[0])

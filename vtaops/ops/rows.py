@@ -1,4 +1,4 @@
-"""NormalizeRows: layer normalisation of the rows of a matrix, which are lanes while it is computed.
+"""NormalizeRows: layer and RMS norms of the rows of a matrix, which are lanes while it is computed.
 
 The array reads 16 rows as a tile of weights and multiplies it by the identity: the rows become
 lanes, so what differs by row (means, roots, shifts) are operands of the ALU, and sums along a row
@@ -32,7 +32,7 @@ class NormalizeRows(Operator):
     ----------
     rows, channels : int
         ``data`` is (rows, channels), the result (1, rows, channels, 1): rows are channels of it.
-    epsilon, shift, zero_point : int
+    epsilon, shift, zero_point, center : int
         As of `vtaops.graph.RowNorm`.
     """
 
@@ -41,6 +41,7 @@ class NormalizeRows(Operator):
     epsilon: int
     shift: int
     zero_point: int = 0
+    center: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

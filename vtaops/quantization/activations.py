@@ -1,4 +1,4 @@
-"""Functions of one tensor, such as hard-swish, that files express as several nodes.
+"""Functions of one tensor, such as hard-swish and RMS norms, that files express as several nodes.
 
 They are quantised as a whole: rounded once at the input and once at the output, without pairs
 between the nodes. The importer converts them to a table of 256 values. Operators that VTA computes
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vtaops.base.shapes import Array
+from vtaops.frontends import read_model, row_norms
 from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto
 
 LINEAR = frozenset({"Add", "Sub", "Mul", "Div", "Relu", "Clip", "LeakyRelu"})
@@ -55,6 +56,20 @@ def elementwise(model: ModelProto) -> list[Function]:
             names = {tensors.writers[name].name for name in inner}
             nodes = (each.name for each in model.graph.node if each.name in names)
             found.append(Function(root, end, tuple(nodes)))
+    return found
+
+
+def norms(model: ModelProto) -> list[Function]:
+    """Return the norms of rows that a model expresses as several nodes."""
+    if all(node.op_type != "ReduceMean" for node in model.graph.node):
+        return []
+    tensors, found = Connections(model), []
+    for root, end in row_norms(read_model(model)):
+        inner = _between(root.name, end.name, tensors.writers, {*tensors.constants})
+        if _is_closed(inner - {end.name}, inner, tensors):
+            names = {tensors.writers[name].name for name in inner}
+            nodes = (node.name for node in model.graph.node if node.name in names)
+            found.append(Function(root.name, end.name, tuple(nodes)))
     return found
 
 

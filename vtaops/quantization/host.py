@@ -94,7 +94,7 @@ class _Search:
                 group.writers.append(node)
         for group in self._groups_of(graph.outputs):
             group.is_output = True
-        self.functions = self._of_kind(ops.Host)
+        self.functions = self._of_kind(ops.Host) | self._rms_norms()
         self.masked = self._behind_masks()
         self.exact = self._of_kind(ops.FloatOperator) | self.masked
         self.joined: set[str] = set()
@@ -126,6 +126,10 @@ class _Search:
 
     def _of_kind(self, kind: type[ops.GraphOperator]) -> set[str]:
         return {node.name for node in self.computing if isinstance(node.op, kind)}
+
+    def _rms_norms(self) -> set[str]:
+        kinds = ((node.name, node.op) for node in self.computing)
+        return {n for n, op in kinds if isinstance(op, ops.LayerNorm) and not op.centered}
 
     def _behind_masks(self) -> set[str]:
         """Return softmax of sums that round an operand to few steps: better in floats."""

@@ -29,7 +29,7 @@ from vtaops.graph.onnx_files import (
     rename_inner,
     require,
 )
-from vtaops.quantization.activations import functions
+from vtaops.quantization.activations import functions, norms
 from vtaops.quantization.pairs import remove_pairs
 from vtaops.quantization.scales import (
     MOVES,
@@ -47,7 +47,7 @@ QUANTIZED = frozenset(
 )
 """ONNX operators that VTA runs or that move data, if their tensors are integers."""
 
-_ROWS = ("LayerNormalization", "Softmax")
+_ROWS = ("LayerNormalization", "RMSNormalization", "Softmax")
 """Functions of rows, between two of which VTA needs integers."""
 
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
@@ -174,7 +174,7 @@ class _Insertion:
     ) -> None:
         self.model, self.grids, self.weights = model, grids, weights
         self.tensors = Connections(model)
-        found = functions(model)
+        found = functions(model) + norms(model)
         self.inside = {name for function in found for name in function.nodes}
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside

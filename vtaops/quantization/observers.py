@@ -6,6 +6,7 @@ The model runs once for each sample, and every observer sees the tensors that it
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
@@ -29,6 +30,9 @@ BOUNDLESS = 2.0**100
 
 COLUMNS = 8192
 """Maximum number of results of a layer whose inputs are sampled."""
+
+SMALL = 1 / 20
+"""Share of the rows of a tensor that count as small."""
 
 _METHODS = {"entropy": (False, 128), "percentile": (True, 2048), "distribution": (False, 2048)}
 """ONNX Runtime's methods: whether their histogram is one of magnitudes, and its bins."""
@@ -230,6 +234,24 @@ class Channels:
         """Return the mean of each channel of a tensor."""
         count, total = self._sums[name]
         return total / count
+
+
+class RowSizes:
+    """The root mean squares of the rows of tensors, along the last axis."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = {*names}
+        self._sizes: dict[str, list[Array]] = defaultdict(list)
+
+    def see(self, name: str, value: Array) -> None:
+        """Take note of the rows of a tensor."""
+        sizes = np.sqrt(np.square(value.astype(np.float64)).mean(axis=-1)).reshape(-1)
+        self._sizes[name].append(sizes[sizes > 0])
+
+    def small(self, name: str) -> float:
+        """Return the size that one row in 20 does not reach; infinite without rows but of zeros."""
+        sizes = np.concatenate(self._sizes[name])
+        return float(np.quantile(sizes, SMALL)) if sizes.size else math.inf
 
 
 class Moments:

@@ -26,6 +26,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization import sources
+from vtaops.quantization.activations import norms
 from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
 from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
@@ -36,6 +37,7 @@ from vtaops.quantization.observers import (
     Channels,
     First,
     Moments,
+    RowSizes,
     SquaredErrors,
     observe,
     ranges_by,
@@ -319,6 +321,10 @@ class _Order:
         return (tried and option in self.missing) or getattr(self.start, option)
 
 
+FEWEST = 8
+"""Steps that a grid leaves rows of the least size, so that their norms keep some 30 dB."""
+
+
 @dataclass(frozen=True)
 class _Observed:
     """A float model, maybe equalised, and what one pass over the calibration data shows of it."""
@@ -330,6 +336,12 @@ class _Observed:
     errors: SquaredErrors
     channels: Channels
     moments: Moments
+    rows: RowSizes
+
+    def lost(self, grids: Mapping[str, Grid]) -> set[str]:
+        """Return what norms read whose grid would leave small rows few steps."""
+        known = (name for name in self.rows.names if name in grids)
+        return {name for name in known if self.rows.small(name) < FEWEST * grids[name].scale}
 
 
 def _observed(
@@ -350,10 +362,13 @@ def _observed(
     channels = Channels({node.input[0] for node in convolutions})
     moments = Moments(layers, constants, len(order.samples))
     outputs = First({value.name for value in model.graph.output} & producers(model).keys())
-    seen = ranges, errors, channels, moments, outputs
+    rows = RowSizes([norm.root for norm in norms(model)])
+    seen = ranges, errors, channels, moments, outputs, rows
     observe(model, order.samples, seen, "calibrate image")
     found, all_of = changed_outputs(given, order.samples[0], outputs.values), ranges.ranges()
-    return _Observed(model, equalized, found, reached(model, all_of), errors, channels, moments)
+    return _Observed(
+        model, equalized, found, reached(model, all_of), errors, channels, moments, rows
+    )
 
 
 @dataclass(frozen=True)
@@ -369,9 +384,10 @@ def _placed(observed: _Observed, order: _Order, *, zero_points: bool) -> _Placed
     """Return where pairs stand in an observed model: where the device computes on integers."""
     plain, free = observed.model, order.free
     grids, suited = _grids(observed, order, zero_points=zero_points)
-    weights = integer_weights(plain, grids, order.given, free=free)
-    floats = order.device.floats(insert_pairs(plain, grids, weights, order.given))
-    results = order.given.union(floats.results)
+    given = order.given.union(observed.lost(grids))
+    weights = integer_weights(plain, grids, given, free=free)
+    floats = order.device.floats(insert_pairs(plain, grids, weights, given))
+    results = given.union(floats.results)
     kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
     return _Placed(kept, integer_weights(plain, kept, results, free=free), results)
 

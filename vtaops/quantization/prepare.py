@@ -9,7 +9,7 @@ concatenation move to its parts, where they are free.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 
 import numpy as np
@@ -71,6 +71,7 @@ def prepare(model: ModelProto) -> ModelProto:
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
     _activate_parts(prepared)
+    _fold_signs(prepared)
     fold_affine(prepared)
     _own_biases(prepared)
     _name_nodes(prepared)
@@ -119,13 +120,15 @@ def _drop_idle(model: ModelProto) -> None:
     for node in kept:
         node.input[:] = [renamed.get(name, name) for name in node.input]
         rename_inner(node, renamed)
-    refill(model.graph.node, _without_tests(kept, tensors.outputs))
+    refill(model.graph.node, _without_idle("IsNaN", kept, tensors.outputs))
 
 
-def _without_tests(nodes: Sequence[NodeProto], outputs: Collection[str]) -> list[NodeProto]:
-    """Return nodes without tests of numbers that nothing reads."""
+def _without_idle(
+    kind: str, nodes: Collection[NodeProto], outputs: Collection[str]
+) -> list[NodeProto]:
+    """Return nodes without those of a kind that nothing reads."""
     read = {name for node in nodes for name in read_by(node)}.union(outputs)
-    return [node for node in nodes if node.op_type != "IsNaN" or node.output[0] in read]
+    return [node for node in nodes if node.op_type != kind or node.output[0] in read]
 
 
 def _softmax_behind(node: NodeProto, tensors: Connections) -> str | None:
@@ -336,6 +339,37 @@ def _activate_parts(model: ModelProto) -> None:
         concat.output[:] = activation.output
         nodes.remove(activation)
     refill(model.graph.node, nodes)
+
+
+def _fold_signs(model: ModelProto) -> None:
+    """Let factors behind a concatenation negate its parts, as those of rotated halves."""
+    tensors = Connections(model)
+    shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
+    for factor in model.graph.node:
+        for data, name in (factor.input, factor.input[::-1]) if factor.op_type == "Mul" else ():
+            joins = tensors.chain(data, "Concat") if name in tensors.constants else None
+            signs = _signs(joins[0], tensors, shapes) if joins else 1
+            if joins and np.any(np.less(signs, 0)):
+                value, new = tensors.constants[name] * signs, f"{factor.output[0]}_factor"
+                factor.input[:] = [data, _stored(model, tensors.constants, new, value)]
+                joins[0].input[:] = [_unsigned(part, tensors) for part in joins[0].input]
+    refill(model.graph.node, _without_idle("Neg", model.graph.node, tensors.outputs))
+
+
+def _signs(node: NodeProto, tensors: Connections, shapes: Mapping[str, tuple[int, ...]]) -> Array:
+    """Return -1 or 1 for each place on the last axis of a concatenation; 1 if it has another."""
+    sizes = [shapes.get(name, ())[-1:] for name in node.input]
+    if not all(sizes) or attributes(node)["axis"] not in (-1, len(shapes[node.input[0]]) - 1):
+        return np.ones(1, np.float32)
+    signs = [1 if _unsigned(name, tensors) == name else -1 for name in node.input]
+    return np.repeat(np.array(signs, np.float32), [size for (size,) in sizes])
+
+
+def _unsigned(name: str, tensors: Connections) -> str:
+    """Return what a tensor negates, or the tensor."""
+    writer = tensors.writers.get(name)
+    data: str = writer.input[0] if writer is not None and writer.op_type == "Neg" else name
+    return data
 
 
 def fold_affine(model: ModelProto) -> int:

@@ -484,7 +484,7 @@ def _add_layer_norm(op: operators.LayerNorm, node: Node, values: Values) -> None
     *rows, columns = node.inputs[0].shape
     terms = values.blob.constant(op.weight), values.blob.constant(op.bias)
     sizes = math.prod(rows), columns
-    _one(StepKind.LAYER_NORM, node, values, *terms, *sizes, _bits(op.epsilon))
+    _one(StepKind.LAYER_NORM, node, values, *terms, *sizes, _bits(op.epsilon), int(op.centered))
 
 
 @_add.register

@@ -1,0 +1,73 @@
+"""The command ``vtaops chat``: a language model that writes a text. See `vtaops.cli`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from vtaops.cli import options
+from vtaops.cli.options import say
+from vtaops.machine.config import NETWORK_CONFIG
+
+
+def chat(
+    model: Annotated[Path, Argument(help="A language model of llama2.c, version 0: .bin.")],
+    prompt: Annotated[str, Argument(help="How the text begins.")] = "",
+    *,
+    tokenizer: Annotated[
+        Path | None, Option(help="Its tokenizer. Default: tokenizer.bin beside the model.")
+    ] = None,
+    config: options.Config = NETWORK_CONFIG,
+    device: options.Device = "fsim",
+    length: Annotated[
+        int | None, Option(help="Places of the cache. Default: as many as the model has.", min=1)
+    ] = None,
+    tokens: Annotated[
+        int | None, Option(help="Most tokens of the text. Default: as many as places.", min=1)
+    ] = None,
+    temperature: Annotated[
+        float, Option(help="0: always the best token. 1: as the model says.", min=0)
+    ] = 0.8,
+    top_p: Annotated[
+        float, Option(help="Draw of the best tokens that are together so likely.", min=0, max=1)
+    ] = 0.9,
+    seed: Annotated[int, Option(help="Of the random numbers.", min=0)] = 0,
+    no_prove: Annotated[bool, Option("--no-prove", help="Do not prove its program.")] = False,
+) -> None:
+    """Write a text with a language model, which is quantised to int8 and runs on a device.
+
+    Keys and values of all places stay in the memory of the device.
+
+    Example: vtaops chat stories.bin "Once upon a time"
+    """
+    from vtaops.language import LanguageModel
+    from vtaops.session import Session
+
+    with options.progress_bar(f"compile {model.name}"):
+        teller = LanguageModel.load(model, tokenizer, config, length=length, prove=not no_prove)
+    made, begin = 0, time.perf_counter()
+    with closing(Session(device, teller.model.config)) as session:
+        for piece in teller.write(
+            prompt,
+            tokens=tokens,
+            temperature=temperature,
+            top_p=top_p,
+            seed=seed,
+            session=session,
+        ):
+            made += 1
+            typer.echo(piece, nl=False)
+    seconds = time.perf_counter() - begin
+    typer.echo()
+    cycles, mhz = teller.model.cycles(), teller.model.config.board.clock_mhz
+    say(
+        f"{made} tokens. {teller.model!r}: {cycles:,} cycles a token by the timing model, "
+        f"{mhz * 1e6 / cycles:,.0f} tokens/s at {mhz} MHz; {made / seconds:.1f} tokens/s on "
+        f"{device} on this computer",
+        err=True,
+    )

@@ -1,0 +1,207 @@
+"""LanguageModel: a decoder on the accelerator, which writes a text token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from vtaops.base.errors import ArgumentError
+from vtaops.base.shapes import Array
+from vtaops.language.files import START, Tokenizer, Weights
+from vtaops.language.floats import FloatModel, turns
+from vtaops.language.step import HIDDEN, token_step
+from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
+from vtaops.model.model import HasResidents
+from vtaops.network import compile_model
+
+
+class LanguageModel:
+    """A decoder like Llama, in int8, whose keys and values stay on the device.
+
+    Parameters
+    ----------
+    weights : Weights
+        The float model (`Weights.read`).
+    tokenizer : Tokenizer
+        Its tokenizer (`Tokenizer.read`).
+    config : HardwareConfig, str or Path
+        The hardware.
+    length : int, optional
+        Most tokens of a text, at most those of the model: the places of its cache.
+    prove : bool
+        As of `vtaops.compile_model`.
+
+    Attributes
+    ----------
+    model : Model
+        What computes a token.
+
+    Examples
+    --------
+    >>> teller = LanguageModel.load("stories.bin")
+    >>> print("".join(teller.write("Once upon a time")))
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        tokenizer: Tokenizer,
+        config: HardwareConfig | str | Path = NETWORK_CONFIG,
+        *,
+        length: int | None = None,
+        prove: bool = True,
+    ) -> None:
+        if length is not None and not 1 <= length <= weights.length:
+            raise ArgumentError(f"length is {length}; it must be 1..{weights.length}")
+        self.weights = weights = replace(weights, length=length or weights.length)
+        self.tokenizer = tokenizer
+        floats = FloatModel(weights)
+        floats.write(np.random.default_rng(0))
+        self.model = compile_model(token_step(weights, floats.reach), config, prove=prove)
+        self._rows = _rounded(weights.embedding / self.model.graph.tensors["token"].scale)
+        self._turns = [_rounded(turn * 127) for turn in turns(weights)]
+
+    @staticmethod
+    def load(
+        path: str | Path,
+        tokenizer: str | Path | None = None,
+        config: HardwareConfig | str | Path = NETWORK_CONFIG,
+        *,
+        length: int | None = None,
+        prove: bool = True,
+    ) -> LanguageModel:
+        """Read a model and a tokenizer of llama2.c, and compile it.
+
+        Parameters
+        ----------
+        path : str or Path
+            The model, of version 0.
+        tokenizer : str or Path, optional
+            By default ``tokenizer.bin`` beside it.
+        config, length, prove
+            As of `LanguageModel`. Two texts that the float model writes calibrate it.
+
+        Raises
+        ------
+        ModelError
+            If a file cannot be read, or is not what it should be.
+        """
+        weights = Weights.read(path)
+        beside = Path(path).with_name("tokenizer.bin") if tokenizer is None else tokenizer
+        tokens = Tokenizer.read(beside, len(weights.embedding))
+        return LanguageModel(weights, tokens, config, length=length, prove=prove)
+
+    def inputs(self, token: int, place: int) -> dict[str, Array]:
+        """Return what `model` takes for the token at a place of a text."""
+        names = "cos", "place", "mask"
+        turn, column, mask = (self.model.graph.tensors[name].shape for name in names)
+        cos, sin = (each[place, : turn[2]].reshape(turn) for each in self._turns)
+        there = np.arange(self.weights.length)
+        return {
+            "token": self._rows[token].reshape(1, 1, -1),
+            "cos": cos,
+            "sin": sin,
+            "place": (there == place).astype(np.int8).reshape(column),
+            "mask": np.broadcast_to(np.where(there > place, HIDDEN, 0).astype(np.int8), mask),
+        }
+
+    def scores(
+        self, tokens: Iterable[int], session: HasResidents | None = None
+    ) -> Iterator[npt.NDArray[np.float64]]:
+        """Yield the scores of what may follow each token of a text, which may still grow."""
+        step = self.model.graph.tensors["scores"].scale
+        state = self.model.new_state(session)
+        try:
+            for place, token in zip(range(self.weights.length), tokens, strict=False):
+                yield self.model.run(self.inputs(token, place), state=state).reshape(-1) * step
+        finally:
+            state.reset()
+
+    def write(
+        self,
+        prompt: str = "",
+        *,
+        tokens: int | None = None,
+        temperature: float = 0.8,
+        top_p: float = 0.9,
+        seed: int = 0,
+        session: HasResidents | None = None,
+    ) -> Iterator[str]:
+        """Yield a text, piece by piece as it comes: the prompt, and what follows.
+
+        Parameters
+        ----------
+        prompt : str
+            Its beginning.
+        tokens : int, optional
+            Most tokens of the whole text; by default as many as there are places. It ends earlier
+            where the model begins another text.
+        temperature : float
+            0: always the best token; 1: as the model says; more is bolder.
+        top_p : float
+            Tokens are drawn of the best that together have this probability.
+        seed : int
+            Of the random numbers.
+        session : Session, optional
+            Where the model runs; by default fsim.
+
+        Raises
+        ------
+        ArgumentError
+            If the prompt has too many tokens, or a number is out of range.
+        """
+        most = self.weights.length if tokens is None else tokens
+        given = self.tokenizer.encode(prompt)
+        for name, value, low, high in (
+            ("tokens", most, 1, self.weights.length),
+            ("the tokens of the prompt", len(given), 1, most),
+            ("temperature", temperature, 0, 100),
+            ("top_p", top_p, 0, 1),
+        ):
+            if not low <= value <= high:
+                raise ArgumentError(f"{name} is {value}; it must be in {low}..{high}")
+        return self.tokenizer.decode(
+            self._tokens(given, most, Sampling(temperature, top_p, seed), session)
+        )
+
+    def _tokens(
+        self, given: list[int], most: int, sampling: Sampling, session: HasResidents | None
+    ) -> Iterator[int]:
+        """Yield the tokens of a prompt, and those that follow."""
+        text = [*given]
+        yield from given
+        for place, scores in enumerate(islice(self.scores(text, session), most - 1), 1):
+            if place == len(text):
+                token = sampling.drawn(scores)
+                if token == START:
+                    return
+                text.append(token)  # which `scores` takes next
+                yield token
+
+
+class Sampling:
+    """Draws tokens: of the best that together are `top_p` likely, at a temperature."""
+
+    def __init__(self, temperature: float, top_p: float, seed: int) -> None:
+        self._temperature, self._top_p = temperature, top_p
+        self._rng = np.random.default_rng(seed)
+
+    def drawn(self, scores: npt.NDArray[np.float64]) -> int:
+        """Return a token."""
+        if not self._temperature:
+            return int(scores.argmax())
+        parts = np.exp((scores - scores.max()) / self._temperature)
+        parts /= parts.sum()
+        best = np.argsort(-parts, kind="stable")
+        before = np.cumsum(parts[best]) - parts[best]
+        best = best[(before < self._top_p) | (before == 0)]
+        return int(self._rng.choice(best, p=parts[best] / parts[best].sum()))
+
+
+def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
+    return np.clip(np.rint(values), -128, 127).astype(np.int8)
