@@ -132,6 +132,7 @@ def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
         return None
 
 
+@cache
 def dtype_of(kind: int) -> str:
     """Return the NumPy name of an element type of ONNX; empty if it has none."""
     try:
