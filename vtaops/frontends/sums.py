@@ -181,7 +181,7 @@ def _is_product(value: Value) -> bool:
     """Return whether a value is a product with weights."""
     if value.op in ("MatMul", "Gemm"):
         weights = argument(value, 1)
-        return weights is not None and len(weights.shape or ()) == 2 and are_integers(weights)
+        return weights is not None and len(weights.shape or ()) < 3 and are_integers(weights)
     return value.op in PRODUCTS
 
 
