@@ -1,6 +1,6 @@
 """The tasks of a developer and of continuous integration: ``python tasks.py lint types``.
 
-Tasks run one after the other until one fails; what stands behind ``--`` goes to the last of them:
+Tasks run one after the other until one fails; arguments after ``--`` go to the last of them:
 ``python tasks.py test -- tests/ops -k gemm``. The tools are those of this Python's environment.
 """
 

@@ -39,6 +39,7 @@ from vtaops.hardware.synthesis import (
     FpgaResources,
     block_of,
     execute_yosys,
+    mark_ultra_ram,
     resources,
     run_yosys,
 )
@@ -88,7 +89,7 @@ def elaborate(design: Design) -> dict[str, str]:
     """Return the RTLIL of a design's modules, by their names in the hierarchy."""
     rtl = rtl_design(design.config, RtlParameters(port_bytes=design.port_bytes), axi=False)
     with tempfile.TemporaryDirectory() as name:
-        run_yosys(rtl, "write_rtlil design.il", Path(name))
+        run_yosys(rtl, f"{mark_ultra_ram(design.config)}write_rtlil design.il", Path(name))
         text = (Path(name) / "design.il").read_text()
     pieces = re.split(r"^module (\S+)\n", text, flags=re.MULTILINE)[1:]
     bodies = (piece.split("\nend\n")[0] for piece in pieces[1::2])
@@ -109,8 +110,8 @@ def digest(text: str) -> str:
 class Modules:
     """What modules count, by their hash; kept in a file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, options: str = f"-family {FAMILY}") -> None:
+        self.path, self.options = path, options
         self.known: dict[str, dict[str, Any]] = (
             json.loads(path.read_text()) if path.exists() else {}
         )
@@ -135,9 +136,13 @@ class Modules:
                 return
             start = time.monotonic()
             for name, counted in self._map(group).items():
-                self.known[name] = asdict(counted)
-            self.path.write_text(json.dumps(self.known, indent=0) + "\n")
+                self.keep(name, counted)
             print(f"  {len(group)} modules in {time.monotonic() - start:.0f} s", flush=True)
+
+    def keep(self, name: str, counted: FpgaResources) -> None:
+        """Write down what a module counts."""
+        self.known[name] = asdict(counted)
+        self.path.write_text(json.dumps(self.known, indent=0) + "\n")
 
     def _groups(self, names: list[str]) -> Iterator[list[str]]:
         group: list[str] = []
@@ -160,7 +165,7 @@ class Modules:
         commands = [
             "read_rtlil all.il",
             *(f"blackbox {box}" for box in boxes),
-            f"synth_xilinx -family {FAMILY} -top all",
+            f"synth_xilinx {self.options} -top all",
             "tee -o statistics.json stat -json",
         ]
         with tempfile.TemporaryDirectory() as folder:

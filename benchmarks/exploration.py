@@ -20,14 +20,13 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.options import Json, Picture, read_json, write_json
+from benchmarks.options import Json, read_json, write_json
 from vtaops import HardwareConfig
 from vtaops.explore import (
     Design,
@@ -41,7 +40,6 @@ from vtaops.explore import (
     share,
     sweep,
 )
-from vtaops.report import front_plot, save_figure
 
 AXES = {
     "LOG_BLOCK": [4, 3],
@@ -137,14 +135,6 @@ def best_for(points: list[Point], part: str) -> Point | None:
     return min(fits, key=lambda p: (p.milliseconds, p.area.lut), default=None)
 
 
-def draw(points: list[Point], path: Path) -> None:
-    """Draw time against LUTs, and number what nothing beats."""
-    best = front(points, FRONT)
-    rows = [{**point.as_dict(), "front": point in best} for point in points]
-    title = f"{' and '.join(NETWORKS)}: {len(points)} configurations"
-    save_figure(front_plot(rows, title, x=FRONT[1], y=FRONT[0]), path)
-
-
 def main(
     workers: Annotated[int, typer.Option()] = 1,
     count: Annotated[int | None, typer.Option("--designs")] = None,
@@ -153,7 +143,6 @@ def main(
     kill_driver: Annotated[float | None, typer.Option()] = None,
     speedup: Annotated[bool, typer.Option("--speedup")] = False,
     part: Annotated[str, typer.Option()] = "xc7z020",
-    picture_file: Picture = None,
     json_file: Json = None,
 ) -> None:
     """Run, print a table, append to the file."""
@@ -176,6 +165,4 @@ def main(
     if best is not None:
         print(f"fastest that fits {part}: {best.design.name}, {best.milliseconds:.2f} ms")
     print(f"front of {' and '.join(FRONT)}: {len(front(points, FRONT))} designs")
-    if picture_file:
-        draw(points, picture_file)
     write_json(json_file, read_json(json_file, []) + rows)

@@ -20,7 +20,7 @@ from trials import networks
 from vtaops import compile_model
 from vtaops.lowering.passes import forward, interleave, prefetch
 from vtaops.network import fragments
-from vtaops.schedule import candidates, turns
+from vtaops.schedule import candidates, grouping
 
 NETWORKS = {
     "mobilenet_v1 pynq_ext": (networks.mobilenet_v1, "pynq_ext"),
@@ -29,7 +29,7 @@ NETWORKS = {
     "mobilenet_v1 pynq": (networks.mobilenet_v1, "pynq"),
 }
 OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
-    turns: {
+    grouping: {
         "_SLACK": (1.2, 2.0),
         "_ALONE": (1.0, 4.0),
         "_LATE": (4, 12),
@@ -65,7 +65,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
 
 def cycles() -> list[int]:
     """Return the cycles of each network."""
-    turns._choices.cache_clear()
+    grouping._choices.cache_clear()
     candidates.default_tiling.cache_clear()
     candidates._default.cache_clear()
     models = (

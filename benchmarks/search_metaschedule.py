@@ -3,7 +3,7 @@
     python -m benchmarks search_metaschedule --layer resnet18.C8 --trials 128
 
 MetaSchedule samples and mutates the splits of the same schedule (perfect divisions, two tiles of
-each operand, weights kept); `vtaops.compiler.metaschedule` counts the cycles of each candidate by
+each operand, weights kept); `examples/metaschedule.py` counts the cycles of each candidate by
 the timing model, in place of compiling and measuring. Candidates that overflow a scratchpad fail,
 as they do for MetaSchedule on any device. Needs the extra ``tune``.
 """
@@ -20,9 +20,9 @@ from rich.console import Console
 from tvm.s_tir import Schedule
 
 from benchmarks.options import Json, figure_table, write_json
+from examples.metaschedule import tune
 from vtaops import Conv2d, HardwareConfig, VTAError
 from vtaops.compiler import search
-from vtaops.compiler.metaschedule import tune
 from vtaops.lowering import Capacity, LoweringOptions, emit, link, whole
 from vtaops.lowering.tree.tir import parse
 from vtaops.program import Program

@@ -1,7 +1,7 @@
-"""Make all pictures of the documents anew, and write down the cycles that docs/diagrams.md shows.
+"""Make all pictures of the documents anew, and write down the cycles that they show.
 
-    python -m docs pictures                       # all; the sweep takes some minutes
-    python -m docs pictures roofline sweep
+    python -m docs pictures                       # all
+    python -m docs pictures roofline virtual_threads
     python -m docs pictures interactive network   # two pages, in headless Chromium
     python -m docs pictures seeds                 # those of seed_pictures.py
 
@@ -33,16 +33,15 @@ FIGURES = RESULTS / "pictures.json"
 
 EXACT, SEED_SCRIPT = "pictures.json", "benchmarks/kernels/seed_pictures.py"
 LESSONS = "benchmarks/kernels/lessons.py"
-CLI_REPORTS, CLI_SWEEP = "vtaops/cli/reports.py", "vtaops/cli/exploration.py"
+CLI_REPORTS = "vtaops/cli/reports.py"
 SOURCES = {
     "images/virtual_threads.png": (CLI_REPORTS, EXACT),
     "images/before_after.png": (CLI_REPORTS, EXACT),
     "images/roofline.png": (CLI_REPORTS, "roofline.json"),
-    "images/sweep.png": (CLI_SWEEP, "sweep.json"),
     "images/bandwidth.png": ("benchmarks/bandwidth.py", "bandwidth.json"),
     "images/area.png": ("benchmarks/area_model.py", "area_runs.json"),
     "images/interactive.png": ("docs/pictures.py", EXACT),  # the page of the same trace
-    "images/network.png": ("docs/pictures.py", None),  # the page of vtaops demo
+    "images/network.png": ("docs/pictures.py", EXACT),  # the page of vtaops demo
     "images/text_boxes.png": ("examples/text_detector.py", "text_boxes.json"),
     "kernels/images/throughput.png": (SEED_SCRIPT, "throughput.json"),
     "kernels/images/lesson_cuda_*.svg": (LESSONS, "lessons_cuda.json"),
@@ -78,23 +77,26 @@ def commands() -> dict[str, list[str]]:
     return {name: shlex.split(line) for line, name in found}
 
 
-def photograph_page() -> None:
+def photograph_page() -> list[int]:
     """Take a picture of the page of docs/diagrams.md, with an instruction clicked and explained."""
     text = re.sub(r"\\\n\s*", " ", (ROOT / "docs" / "diagrams.md").read_text())
     words = re.search(r"^vtaops (report trace .*) -o threads\.html(.*)$", text, re.MULTILINE)
     # The middle of the upper timeline's compute lane.
-    photograph(
+    return photograph(
         shlex.split(f"{words[1]} {words[2]} -o threads.html"), "threads.html", 160, PAGE, 1080
     )
 
 
-def photograph_network() -> None:
+def photograph_network() -> list[int]:
     """Take a picture of the page of the network of `vtaops demo`, with an instruction clicked."""
-    photograph(["demo", "-o", "."], "glyphs.html", 260, NETWORK, 675)
+    return photograph(["demo", "-o", "."], "glyphs.html", 260, NETWORK, 675)
 
 
-def photograph(words: list[str], page: str, height: int, name: str, window: int) -> None:
-    """Take a picture of a page that a command writes, clicked in the middle at a height."""
+def photograph(words: list[str], page: str, height: int, name: str, window: int) -> list[int]:
+    """Take a picture of a page that a command writes, clicked in the middle at a height.
+
+    Return the cycles that the command tells.
+    """
     from selenium import webdriver
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.by import By
@@ -105,7 +107,7 @@ def photograph(words: list[str], page: str, height: int, name: str, window: int)
     options.binary_location = shutil.which("chromium") or ""
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "vtaops", *words], cwd=folder, check=True)
+        printed = run(words, Path(folder))
         with webdriver.Chrome(options, service) as browser:
             browser.get((Path(folder) / page).as_uri())
             plot = browser.find_element(By.ID, "plot")
@@ -114,6 +116,19 @@ def photograph(words: list[str], page: str, height: int, name: str, window: int)
             )
             place.click().move_by_offset(6, 0).perform()
             browser.save_screenshot(str(ROOT / "docs" / "images" / f"{name}.png"))
+    return cycles(printed)
+
+
+def run(words: list[str], folder: Path) -> str:
+    """Run a command of `vtaops` in a folder; return what it prints."""
+    command = [sys.executable, "-m", "vtaops", *words]
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout
+
+
+def cycles(printed: str) -> list[int]:
+    """Return the cycles that a command told."""
+    return [int(number.replace(",", "")) for number in re.findall(r"([\d,]+) cycles", printed)]
 
 
 def main(
@@ -129,18 +144,16 @@ def main(
             seed_pictures.main()
             continue
         if name in (PAGE, NETWORK):
-            {PAGE: photograph_page, NETWORK: photograph_network}[name]()
+            figures[name] = {PAGE: photograph_page, NETWORK: photograph_network}[name]()
             continue
         words, data = commands()[name], None
         if words[-2] == ">":
             *words, _, data = words
-        arguments = [sys.executable, "-m", "vtaops", *words[1:]]
-        done = subprocess.run(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        printed = run(words[1:], ROOT)
         if data:
-            (ROOT / data).write_text(done.stdout)
+            (ROOT / data).write_text(printed)
         else:
-            print(done.stdout, end="")
+            print(printed, end="")
         if words[1:3] == ["report", "trace"]:
-            cycles = re.findall(r"([\d,]+) cycles", done.stdout)
-            figures[name] = [int(number.replace(",", "")) for number in cycles]
+            figures[name] = cycles(printed)
     FIGURES.write_text(json.dumps(figures, indent=2, sort_keys=True) + "\n")

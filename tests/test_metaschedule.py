@@ -1,9 +1,7 @@
 """MetaSchedule on schedules of one's own: it searches what it is given, and counts true cycles."""
 
-import importlib.util
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +9,10 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 
 import vtaops
+from examples import metaschedule
+from examples.metaschedule import HOST, Builder, Runner, seconds_of, tune, without_processors
 from trials.own_schedules import Convolution, Plan
 from vtaops import HardwareConfig
-from vtaops.compiler.metaschedule import HOST, Builder, Runner, seconds_of, tune, without_processors
 from vtaops.errors import ScheduleError
 from vtaops.lowering import Capacity
 from vtaops.runtime import Fsim
@@ -178,16 +177,14 @@ def test_the_intrinsics_of_processors_can_be_imported_afterwards():
 
 
 def test_the_example_searches_and_equals_numpy():
-    path = Path(__file__).parents[1] / "examples" / "search_own_schedule.py"
-    spec = importlib.util.spec_from_file_location("search_own_schedule", path)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    best = tune(example.declare(8, 4), example.schedule, example.CONFIG, trials=4, seed=1)
-    program = vtaops.compile_schedule(best, example.CONFIG)
+    best = tune(
+        metaschedule.declare(8, 4), metaschedule.schedule, metaschedule.CONFIG, trials=4, seed=1
+    )
+    program = vtaops.compile_schedule(best, metaschedule.CONFIG)
     rng = np.random.default_rng(0)
     a = rng.integers(-128, 128, (8, 4, 1, 16)).astype(np.int8)
     b = rng.integers(-128, 128, (4, 4, 16, 16)).astype(np.int8)
-    with Fsim(example.CONFIG) as device:
+    with Fsim(metaschedule.CONFIG) as device:
         found = program.run(device, a, b)
     total = np.einsum("mkri,nkvi->mnrv", a.astype(np.int64), b.astype(np.int64))
     np.testing.assert_array_equal(found, (total >> 8).astype(np.int8))

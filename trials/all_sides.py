@@ -50,7 +50,7 @@ from vtaops.program.timing import TimingParameters
 from vtaops.runtime import Device, Fsim
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.tsim import Tsim
-from vtaops.schedule.turns import tilings_hand_in_hand
+from vtaops.schedule.grouping import fused_tilings
 from vtaops.schedule.workloads import find
 
 CONFIG = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
@@ -183,7 +183,7 @@ def run_layer(name: str) -> dict[str, Any]:
     """A layer of `LAYERS`, on fsim and bare RTL against NumPy: too long for the interpreter."""
     generator = np.random.default_rng(0)
     ops = LAYERS[name]
-    ways = [*tilings_hand_in_hand(ops, LARGE, limit=1e9)] if len(ops) > 1 else []
+    ways = [*fused_tilings(ops, LARGE, limit=1e9)] if len(ops) > 1 else []
     if ways:
         program = linked(ops, ways[0].tilings, LARGE, together=True, close=True)
     elif name == "table":
@@ -297,7 +297,7 @@ def _chain(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
     ops = chain(rng.choice([16, 24]), rng.randint(5, 9), rng.choice([1, 2]), inputs=8)
     ops = ops[: rng.choice([2, 3])]
     config = machine(seed)
-    plans = [*tilings_hand_in_hand(ops, config, limit=1e9)]
+    plans = [*fused_tilings(ops, config, limit=1e9)]
     if plans and rng.random() < 0.7:  # over the output memory
         program = linked(ops, rng.choice(plans[:6]).tilings, config, together=True, close=True)
     else:
@@ -321,11 +321,11 @@ def chain_arguments(
 
 # ------------------------------------------------------------------------------- campaign
 
-SHARES = {"program": 5, "stream": 2, "operator": 2}
+SHARES = {"program": 5, "stream": 2, "operator": 2, "network": 1}
 
 
 def cases(count: int) -> list[str]:
-    """Return the names of so many cases of the three kinds in turn, and those of the layers."""
+    """Return the names of so many cases of the four kinds in turn, and those of the layers."""
     pattern = [kind for kind, share in SHARES.items() for _ in range(share)]
     rounds = [
         f"{kind}/{turn * SHARES[kind] + n}"

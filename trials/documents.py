@@ -44,7 +44,7 @@ DOCUMENTS = {str(path.relative_to(ROOT)): path.read_text() for path in PAGES}
 
 PROGRAM = r"(?:\.venv/bin/)?(?:vtaops|python3?|pip|make|jupytext|ssh|scp|sudo|ssh-keygen|pytest)"
 PART = re.compile(
-    r"^<!-- prepare: (?P<prepare>.*?) -->$"
+    r"^ *<!-- prepare: (?P<prepare>.*?) -->$"
     r"|(?:^ *<!-- (?P<mark>run|not run: (?P<reason>[^>]*?)|save: (?P<name>\S+)) -->\n\s*)?"
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$"
     rf"|(?<!`)`(?P<span>{PROGRAM} [^`]+)`",

@@ -33,7 +33,7 @@ from vtaops.program import MICRO_OPS, Buffer, Program, Role
 from vtaops.program.random_programs import random_program
 from vtaops.runtime.executor import relocate
 from vtaops.runtime.fsim import Fsim
-from vtaops.schedule.turns import tilings_hand_in_hand
+from vtaops.schedule.grouping import fused_tilings
 
 FLAGS = ("pop_prev", "pop_next", "push_prev", "push_next")
 FIELDS = {
@@ -478,7 +478,7 @@ def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Prog
         vtaops.Conv2d(in_channels=16, kernel=1, **image, **scaled),
         vtaops.Conv2d(in_channels=32, groups=32, kernel=3, strides=2, padding=1, **image, **scaled),
     ]
-    tilings = next(tilings_hand_in_hand(ops, config, limit=1e9)).tilings
+    tilings = next(fused_tilings(ops, config, limit=1e9)).tilings
     found = pack_side_by_side(
         [
             emit_operator(op, config, tiling, rows=16)

@@ -2,25 +2,23 @@
 
 The names of ``__init__.pyi`` are the public interface. They are imported on first use, so that
 ``vtaops.machine.isa``, ``vtaops.program`` and ``vtaops.runtime`` work where TVM is not installed
-(on a board), and importing the package costs nothing. The logger ``vtaops`` tells at the level INFO
+(on a board), and importing the package costs nothing: what it imports itself runs before
+``vtaops.__main__`` can tell of Ctrl-C. The logger ``vtaops`` tells at the level INFO
 what takes long: compilations, searches for tilings, builds of models.
 """
 
 from __future__ import annotations
 
-import ast
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 __version__ = "0.1.0"
 
 
 def _read_exports() -> dict[str, str]:
     """Return the module of each public name: the imports of the stub beside this file."""
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
-    return {alias.name: str(node.module) for node in imports for alias in node.names}
+    with open(f"{__file__.rpartition('.')[0]}.pyi", encoding="utf-8") as stub:  # noqa: PTH123
+        lines = [line.split() for line in stub if line.startswith("from ")]
+    return {name: module for _, module, *_, name in lines}
 
 
 _EXPORTS = _read_exports()
@@ -38,7 +36,7 @@ UPSTREAM = ("build", "build_config", "get_env", "lower", "reconfig_runtime", "En
 __all__ = sorted({*_EXPORTS, "__version__"} - {*_MODULES})
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _EXPORTS:
         from vtaops.base.names import suggestion
 

@@ -2,13 +2,12 @@
 
 import os
 import signal
-from typing import Any
 
 
 def main() -> None:
     """Import the command line, which may be interrupted, and run it."""
 
-    def leave(*_: Any) -> None:
+    def leave(*_: object) -> None:
         os.write(2, b"interrupted\n")
         os._exit(130)
 

@@ -127,6 +127,28 @@ set array_constraints {
     set_multicycle_path 1 -hold -end -from $logic -to $marks
 }
 
+# Memories of one clock are UltraRAM where the part has too few block RAMs. The registers that Vivado
+# infers them from are named before synthesis, so that reads this file, and the block design is
+# synthesised together with its wrapper: cells that are synthesised alone read no such file.
+proc ultra_ram_constraints {instances} {
+    foreach instance $instances {
+        lappend names "NAME =~ */[string map {. ?} $instance]/*mem_reg*"
+    }
+    set cells "\[get_cells -hierarchical -filter {[join $names { || }]}\]"
+    return "set_property RAM_STYLE ULTRA $cells"
+}
+
+proc constraints {name text unread} {
+    # Add a file of constraints that one of synthesis and implementation does not read.
+    global here
+    set path [file join $here $name]
+    set file [open $path w]
+    puts $file $text
+    close $file
+    add_files -fileset constrs_1 $path
+    set_property $unread false [get_files $name]
+}
+
 proc block_design {} {
     global ps design family pairs weight_port port_bytes address_bits register_base register_bytes
     create_bd_design $design
@@ -211,7 +233,7 @@ proc found {pattern folder} {
 }
 
 proc main {} {
-    global here design name part jobs bitstream_id board config pairs array_constraints
+    global here design name part jobs bitstream_id board config pairs array_constraints ultra_ram
     set project [file join $here project]
     create_project -force vta $project -part $part
     add_files [glob [file join $here rtl *]]
@@ -219,21 +241,18 @@ proc main {} {
 
     block_design
     set source [get_files $design.bd]
+    if {[llength $ultra_ram]} {
+        set_property SYNTH_CHECKPOINT_MODE None $source
+        constraints memories.xdc [ultra_ram_constraints $ultra_ram] USED_IN_IMPLEMENTATION
+    }
     generate_target all $source
     add_files -norecurse [make_wrapper -files $source -top]
     set_property top ${design}_wrapper [current_fileset]
     update_compile_order -fileset sources_1
 
     # There are no pins, and the clock is that of the processing system.
-    if {$pairs} {
-        set constraints [file join $here array.xdc]
-        set file [open $constraints w]
-        puts $file $array_constraints
-        close $file
-        add_files -fileset constrs_1 $constraints
-        # It names pins and registers that only the linked design has.
-        set_property USED_IN_SYNTHESIS false [get_files array.xdc]
-    }
+    # The array's name pins and registers that only the linked design has.
+    if {$pairs} { constraints array.xdc $array_constraints USED_IN_SYNTHESIS }
     set_property STEPS.PHYS_OPT_DESIGN.IS_ENABLED true [get_runs impl_1]
     launch_runs synth_1 -jobs $jobs
     complete synth_1

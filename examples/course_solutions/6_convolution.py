@@ -8,7 +8,7 @@
 # (`s.bind(loop, vta.vthread)` before `decompose_reduction`), or with two places for each operand
 # (`vtaops.compile_schedule(s, config, capacity=Capacity(inp=2, wgt=2))`, from `vtaops.lowering`).
 #
-# *Then:* let TVM's MetaSchedule find the tile (`vtaops.compiler.metaschedule`).
+# *Then:* let TVM's MetaSchedule find the tile (`examples/metaschedule.py`).
 
 # %%
 from tvm import te

@@ -86,6 +86,7 @@ def test_a_file_that_is_too_large_is_not_read_whole(monkeypatch, tmp_path):
         ("7z020clg400", "7z020"),
         ("xczu3eg-sbva484-1-e", "zu3eg"),
         ("xczu7ev-ffvc1156-2-e", "zu7ev"),
+        ("xck26-sfvc784-2LV-c", "k26"),
         ("7z007sclg225", "7z007s"),
     ],
 )

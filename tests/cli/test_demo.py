@@ -1,5 +1,6 @@
 """``vtaops demo``: a trained network from the package alone."""
 
+import json
 import re
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vtaops
+from docs import pictures
 from vtaops.base.data import data_directory
 from vtaops.cli import app
 
@@ -19,6 +21,7 @@ def test_the_demo_reads_characters_and_leaves_its_files(tmp_path):
     assert done.exit_code == 0, done.output
     read = float(re.search(r"([\d.]+)% of 100 images are read correctly", done.output)[1])
     assert read >= 95
+    assert pictures.cycles(done.output) == json.loads(pictures.FIGURES.read_text())["network"]
     assert "</html>" in (folder / "glyphs.html").read_text()
     model = vtaops.load_model(folder / "glyphs.vtam")
     image = np.load(folder / "image.npy")

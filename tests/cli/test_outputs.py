@@ -276,6 +276,13 @@ def test_a_bad_end_is_one_line_and_the_right_code(line, code, said):
     assert done.stderr.count("\n") == bool(said)
 
 
+def test_little_is_imported_before_an_interruption_is_told():
+    code = "import sys; known = {*sys.modules}; import vtaops; print({*sys.modules} - known)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for heavy in ("ast", "pathlib", "re", "typing", "numpy"):
+        assert f"'{heavy}'" not in done.stdout
+
+
 @pytest.mark.parametrize("module", ["typer", "rich.console", "numpy"])
 def test_an_interruption_during_imports_leaves_no_traceback(module, tmp_path):
     name = module.partition(".")[0]

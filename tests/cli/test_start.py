@@ -123,7 +123,8 @@ def test_what_cannot_be_started_is_told_at_once_with_a_way_out(
         (tmp_path / kind).write_bytes(b"?")
     onnx.save(refused_network("Sin"), "sums.onnx")
     model = refused_network("Sin")
-    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "length"
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    dims[0].dim_value, dims[1].dim_param = -1, "length"
     onnx.save(model, "open.onnx")
     model = refused_network("Neg")
     for value in (*model.graph.input, *model.graph.output):

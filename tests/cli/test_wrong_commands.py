@@ -3,8 +3,11 @@
 import random
 
 import pytest
+from typer.testing import CliRunner
 
-from trials.wrong_commands import LIKELY, SURE, all_leaves, draw, fault, right
+from trials.wrong_commands import LIKELY, SURE, all_leaves, draw, fault, leaves, right
+from vtaops import HardwareConfig, cli
+from vtaops.machine.isa import layout_table
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -36,3 +39,26 @@ def test_every_command_and_every_mistake_is_drawn():
         assert len(right(leaf, chance)) >= sum(param.required for param in leaf.params)
         begun = [words[: len(leaf.words) - 1] for _, words in drawn]
         assert list(leaf.words[1:]) in begun, leaf.words
+
+
+MAKING = {
+    "demo", "start", "flash", "fetch", "report trace", "hardware build", "hardware write",
+    "board serve", "board virtual pynq", "board virtual ulx3s", "bitstream add",
+}  # fmt: skip
+"""Commands that make, send or serve something."""
+
+
+def test_every_command_that_lists_or_reports_does_so_as_json():
+    options = {leaf.words[1:]: {n for o in leaf.options for n in o.opts} for leaf in leaves()}
+    assert {" ".join(words) for words, names in options.items() if "--json" not in names} == MAKING
+
+
+@pytest.mark.parametrize("given", ["--config tiny", "--config=tiny", "tiny"])
+def test_a_configuration_is_a_position_or_an_option(given):
+    wanted = layout_table(HardwareConfig.load("tiny"))
+    assert CliRunner().invoke(cli.app, ["hardware", "isa", *given.split()]).stdout == wanted
+
+
+@pytest.mark.parametrize("line", ["--config", "--config --json", "--config tiny pynq"])
+def test_a_configuration_is_given_once(line):
+    assert CliRunner().invoke(cli.app, ["hardware", "isa", *line.split()]).exit_code == 2

@@ -58,7 +58,10 @@ def test_the_points_of_the_roofline(name):
 
 def test_a_design_of_the_sweep():
     """The smallest of the front, all of whose figures are computed anew."""
-    row = min(filter(lambda r: r["front"], data("images/sweep.png")), key=lambda r: r["lut"])
+    row = min(
+        filter(lambda r: r["front"], json.loads((RESULTS / "sweep.json").read_text())),
+        key=lambda r: r["lut"],
+    )
     sizes = {key.lower(): value for key, value in row.items() if key.startswith("LOG_")}
     design = Design(replace(HardwareConfig.load("pynq"), **sizes))
     network = Network.named(["resnet18.C10", "mobilenet.D9"])

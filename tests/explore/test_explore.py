@@ -64,13 +64,14 @@ LATTICE = {
 
 
 def test_designs_are_their_values():
-    designs, refused = Space(
-        PYNQ, {"LOG_BLOCK": [4, 5], "EXTENSIONS": ["", "overwrite+post"], "PORT_BYTES": [8, 64]}
-    ).designs()
+    axes = {"LOG_BLOCK": [4, 5], "EXTENSIONS": ["", "overwrite+post"], "PORT_BYTES": [8, 64]}
+    designs, refused = Space(PYNQ, {**axes, "LOG_UOP_BUFF_SIZE": [6, 15]}).designs()
     assert {Design.of(d.as_dict()) for d in designs} == set(designs)
-    assert len(designs) == 4
+    assert len(designs) == 12
     assert len(refused) == 4
-    assert all("must fill the port of 64 bytes" in reason for reason in refused.values())
+    assert all("a port word of 64 bytes holds 16 elements of UOP" in r for r in refused.values())
+    shipped = HardwareConfig.load("zcu104_2048")  # whose port is wider than its tiles of inputs
+    assert Design.of(Design(shipped).as_dict()).port_bytes == 2 * shipped.inp.element_bytes
     assert len({d.name for d in designs}) == len(designs)
     assert Design(HardwareConfig.load("ultra96")).port_bytes == 16
     for values, message in (

@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -27,7 +26,7 @@ def call(*arguments):
 
 
 def test_sweep_shows_keeps_and_resumes(tmp_path):
-    outputs = [tmp_path / name for name in ("front.svg", "front.html", "points.csv")]
+    outputs = [tmp_path / name for name in ("front.html", "points.csv")]
     arguments = [part for path in outputs for part in ("-o", path)]
     done = call(*SWEEP, *VARY, *arguments, "--json")
     assert done.exit_code == 0, done.output
@@ -36,15 +35,14 @@ def test_sweep_shows_keeps_and_resumes(tmp_path):
     assert [row["EXTENSIONS"] for row in rows] == ["", "overwrite"]
     assert [row["front"] for row in rows] == [False, True]
     assert rows[1]["cycles"] < rows[0]["cycles"]
-    with outputs[2].open() as file:
+    with outputs[1].open() as file:
         assert [int(row["cycles"]) for row in csv.DictReader(file)] == [r["cycles"] for r in rows]
 
-    page = outputs[1].read_text()
+    page = outputs[0].read_text()
     data = json.loads(re.search(r"const D = (.*);\n", page).group(1))
     assert [row["cycles"] for row in data["rows"]] == [row["cycles"] for row in rows]
     assert data["layers"][0][0]["name"] == "resnet18.C10"
     assert not re.search(r"(src|href)=", page)
-    ElementTree.parse(outputs[0])
 
     again = call(*SWEEP, *VARY, "--resume")
     assert again.exit_code == 0, again.output
@@ -85,7 +83,7 @@ def test_sweep_searches(tmp_path):
         ("sweep --config 1x32_i8w8a32_15_15_20_17 --fits xc7z020", "none of these designs fits"),
         ("sweep --search 5 --fits xc7z020", "--search proposes designs"),
         ("sweep --search 5 --config pynq --config tiny", "starts from one configuration"),
-        ("sweep -o front.gif", "must end in .png"),
+        ("sweep -o front.png", "must end in .html"),
         ("sweep -o no/folder.csv", "There is no folder 'no'"),
         ("sweep --resume", "does not exist"),
         ("sweep --store text", "cannot open the store"),

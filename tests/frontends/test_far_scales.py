@@ -93,7 +93,7 @@ def between_pairs(node, opset, shape=(2, 4, 4, 6), *, constants=None, domain="")
     )
     opsets = [helper.make_opsetid("", opset)]
     opsets += [helper.make_opsetid(domain, 1)] if domain else []
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=7)
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     return model if domain else onnx.shape_inference.infer_shapes(model)
 
 
@@ -105,7 +105,7 @@ def check_one(model, shape=(2, 4, 4, 6)):
     assert np.mean(ours != theirs) < 0.02
 
 
-@pytest.mark.parametrize("opset", [10, 12, 13, 17])
+@pytest.mark.parametrize("opset", [10, 11, 12, 13, 17])
 @pytest.mark.parametrize("axis", [1, 3])
 def test_a_quantised_softmax_means_what_its_opset_says(axis, opset):
     node = helper.make_node(
@@ -122,12 +122,24 @@ SCALES = np.array([1, 1, 2, 2], np.float32)
 
 def changed(opset):
     """Operators whose meaning, or whose way to say it, changed between opsets: as in that one."""
-    ten, new = opset < 11, opset >= 13
+    ten, new, late = opset < 11, opset >= 13, opset >= 18
     split = {"inputs": ["r", "parts"], "parts": np.array([1, 3])} if new else {"split": [1, 3]}
     where = {"inputs": ["r", "axes"], "axes": np.array([2])} if new else {"axes": [2]}
+    mean = {"inputs": ["r", "axes"], "axes": np.array([3, 1])} if late else {"axes": [3, 1]}
     pads = {"pads": PADS.tolist()} if ten else {"inputs": ["r", "pads"], "pads": PADS}
-    yield "Softmax", {"axis": 1}
-    yield "LogSoftmax", {"axis": 2}
+    of_axes = {"inputs": ["r", "pads", "", "axes"], "pads": PADS[[2, 3, 6, 7]]}
+    for kind in ("Softmax", "LogSoftmax", "Hardmax", "Flatten"):
+        yield kind, {"axis": 2}
+    yield "Softmax", {}  # the last axis, or from the second on
+    for kind in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2"):
+        yield kind, {**mean, "keepdims": 1}
+    if late:
+        yield "Pad", {**of_axes, "axes": np.array([2, 3])}
+        yield "Split", {"axis": 1, "num_outputs": 2, "outputs": ["a", "other"]}
+    else:
+        yield "Split", {"axis": 1, "outputs": ["a", "other"]}
+    yield "Squeeze", {**where, "shape": (2, 4, 1, 6)}
+    yield "AveragePool", {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
     yield "Clip", {"min": -1.0, "max": 2.0} if ten else {
         "inputs": ["r", "low", "high"], "low": np.float32(-1), "high": np.float32(2)
     }  # fmt: skip
@@ -144,11 +156,19 @@ def changed(opset):
     yield "Dropout", {}
 
 
-@pytest.mark.parametrize("opset", [10, 11, 12, 13])
+@pytest.mark.parametrize("opset", [10, 11, 12, 13, 18, 21])
 def test_operators_that_changed_between_opsets(opset):
     for kind, given in changed(opset):
         given = dict(given)
+        shape = given.pop("shape", (2, 4, 4, 6))
         inputs, outputs = given.pop("inputs", ["r"]), given.pop("outputs", ["a"])
         constants = {k: given.pop(k) for k in inputs[1:] if k in given}
         node = helper.make_node(kind, inputs, outputs, **given)
-        check_one(between_pairs(node, opset, constants=constants))
+        check_one(between_pairs(node, opset, shape, constants=constants), shape)
+
+
+def test_opsets_that_nothing_runs_are_refused():
+    old = onnx.parser.parse_model("""<ir_version: 4, opset_import: ["" : 6]>
+        old (float[1, 4, 4, 4] x, float[4] s) => (float[1, 4, 4, 4] y) { y = PRelu(x, s) }""")
+    with pytest.raises(vtaops.errors.UnsupportedError, match=r"opset 6; .* read 7 and newer"):
+        import_model(old)

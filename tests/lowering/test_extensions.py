@@ -222,10 +222,10 @@ def test_what_scales_refuse(parameters, message):
     [
         ({"multiplier": 1 << 16}, "16 bits"),
         ({"multiplier": 5, "shift": 48}, "shift is 48"),
-        ({"zero_point": 5}, "need a multiplier"),
+        ({"zero_point": 5}, "without scales"),
         ({"constant": 5, "shift": -1}, "shifted to the right"),
         ({"constant": 1 << 30, "shift": 3}, "leaves too much of it to add"),
-        ({"constant": (1 << 31) - 1, "shift": 20}, "leave int32"),
+        ({"constant": (1 << 30) - 1, "shift": 31}, "leave int32"),
         ({"scale": 32640}, "within 32639"),
     ],
 )

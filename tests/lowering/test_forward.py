@@ -1,4 +1,4 @@
-"""The extension `forward`: loads from the output memory, and operators that go hand in hand."""
+"""The extension `forward`: loads from the output memory, and fused operators."""
 
 import random
 from dataclasses import replace
@@ -9,7 +9,7 @@ from trials.chains import PYNQ, SMALL, TINY, chain, check, check_on, linked
 from trials.random_cases import random_tiling
 from vtaops.machine.isa import Load, Store
 from vtaops.runtime.tsim import Tsim
-from vtaops.schedule.turns import tilings_hand_in_hand
+from vtaops.schedule.grouping import fused_tilings
 
 PLAIN = replace(TINY, extensions=tuple(name for name in TINY.extensions if name != "forward"))
 
@@ -34,7 +34,7 @@ def test_random_tilings(seed):
 def test_hand_in_hand(channels, size, stride, inputs, count):
     ops = chain(channels, size, stride, inputs=inputs)[:count]
     found = 0
-    plans = [each.tilings for each in tilings_hand_in_hand(ops, TINY, limit=1e9)]
+    plans = [each.tilings for each in fused_tilings(ops, TINY, limit=1e9)]
     halves = [plan for plan in plans if plan[0].w < ops[0].width]
     assert bool(halves) == (count == 2)
     for tilings in plans[:3] + halves[:1]:
@@ -46,7 +46,7 @@ def test_hand_in_hand(channels, size, stride, inputs, count):
 
 def test_what_goes_over_the_port_is_what_two_bands_read():
     ops = chain(48, 28, stride=2, inputs=16)[:2]
-    tilings = next(tilings_hand_in_hand(ops, PYNQ, limit=1e9)).tilings
+    tilings = next(fused_tilings(ops, PYNQ, limit=1e9)).tilings
     without = replace(PYNQ, extensions=tuple(e for e in PYNQ.extensions if e != "forward"))
     on_chip = linked(ops, tilings, PYNQ, together=True, close=True)
     over_dram = linked(ops, tilings, without, together=True, close=True)

@@ -12,7 +12,7 @@ from vtaops.compiler.driver import emit_operator
 from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.isa import Post, Store
 from vtaops.schedule import blocked_shape
-from vtaops.schedule.turns import tilings_in_turns, tilings_of_classifier
+from vtaops.schedule.grouping import classifier_tilings, interleaved_tilings
 
 OVER_DRAM = replace(PYNQ, extensions=tuple(e for e in PYNQ.extensions if e != "forward"))
 
@@ -29,7 +29,7 @@ def test_random_tilings(seed, count):
 @pytest.mark.parametrize(("channels", "size", "share"), [(96, 56, 0.8), (480, 7, 0.97)])
 def test_turns_take_fewer_cycles(channels, size, share):
     ops = chain(channels, size, stride=2, inputs=64)
-    tilings = tilings_in_turns(ops, OVER_DRAM).tilings
+    tilings = interleaved_tilings(ops, OVER_DRAM).tilings
     apart, turns = (linked(ops, tilings, OVER_DRAM, together=t) for t in (False, True))
     check(turns, ops, OVER_DRAM)
     assert turns.cycles() < share * apart.cycles()
@@ -45,7 +45,7 @@ def test_turns_take_fewer_cycles(channels, size, share):
 def test_tilings_fit_side_by_side():
     for channels, size, stride in ((16, 30, 1), (96, 56, 2), (960, 7, 1)):
         for ops in (found := chain(channels, size, stride, outputs=160)), found[:2], found[1:]:
-            tilings = tilings_in_turns(ops, PYNQ).tilings
+            tilings = interleaved_tilings(ops, PYNQ).tilings
             uses = [
                 blocked_shape(op, PYNQ).footprint(tiling, PYNQ)
                 for op, tiling in zip(ops, tilings, strict=True)
@@ -61,7 +61,7 @@ def test_tilings_fit_side_by_side():
 )
 def test_weights_of_a_classifier_stream_under_its_convolution(inputs, channels, size, classes):
     ops = classifier(inputs, channels, size, classes)
-    tilings = tilings_of_classifier(ops, PYNQ).tilings
+    tilings = classifier_tilings(ops, PYNQ).tilings
     apart, turns = (linked(ops, tilings, PYNQ, together=t) for t in (False, True))
     check(turns, ops, PYNQ)
     assert turns.cycles() < apart.cycles()
@@ -69,8 +69,8 @@ def test_weights_of_a_classifier_stream_under_its_convolution(inputs, channels, 
 
 
 def test_classifiers_without_room_do_not_take_turns():
-    assert tilings_of_classifier(classifier(16, 64, 30, 10), TINY) is None
-    assert tilings_of_classifier(classifier(2048, 64, 7, 1000), PYNQ) is None
+    assert classifier_tilings(classifier(16, 64, 30, 10), TINY) is None
+    assert classifier_tilings(classifier(2048, 64, 7, 1000), PYNQ) is None
 
 
 def test_without_room_there_is_no_group():

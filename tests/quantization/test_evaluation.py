@@ -261,3 +261,9 @@ def test_data_that_cannot_be_judged(tmp_path):
         Boxes((8, 8)).answer([np.zeros((1, 3))])
     with pytest.raises(ModelError, match="labels of 3 positions do not fit"):
         Classes(3).answer([np.zeros((1, 10))])
+
+
+def test_a_single_score_is_a_probability():
+    scores = np.array([[[0.2], [0.9], [0.5]]])
+    assert Classes(3).answer([scores]).tolist() == [0, 1, 0]
+    assert Classes(1).answer([scores[0, 1]]).tolist() == [1]

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -54,6 +55,51 @@ def test_random_schedules_equal_numpy(seed, config):
         with Fsim(config, seed=order) as device:
             np.testing.assert_array_equal(program.run(device, *arrays), op.expected(*arrays))
             assert device.stats() == program.stats()
+
+
+def tutorial_product(tiles, order, attach, reset):
+    """Schedule the product of the first tutorial: loops in an order, copies and reset at one."""
+    rows, outputs, inputs = tiles
+    a = te.placeholder((rows, inputs, 1, 16), "int8", name="a")
+    b = te.placeholder((outputs, inputs, 16, 16), "int8", name="b")
+    a_buf = te.compute(a.shape, lambda *i: a(*i), name="a_buf")
+    b_buf = te.compute(b.shape, lambda *i: b(*i), name="b_buf")
+    ko, ki = te.reduce_axis((0, inputs), name="ko"), te.reduce_axis((0, 16), name="ki")
+    c_acc = te.compute(
+        (rows, outputs, 1, 16),
+        lambda m, n, mi, ni: te.sum(
+            a_buf[m, ko, mi, ki].astype("int32") * b_buf[n, ko, ni, ki].astype("int32"), [ko, ki]
+        ),
+        name="c_acc",
+    )
+    c = te.compute(c_acc.shape, lambda *i: c_acc(*i).astype("int8"), name="c")
+    s = vta.Schedule([a, b, c])
+    for block, scope in (("a_buf", "inp_scope"), ("b_buf", "wgt_scope"), ("c_acc", "acc_scope")):
+        s.set_scope(s.get_sblock(block), 0, getattr(vta, scope))
+    m, n, mi, ni, step, ki = s.get_loops(s.get_sblock("c_acc"))
+    loops = dict(zip("mnk", (m, n, step), strict=True))
+    s.reorder(*(loops[name] for name in order), mi, ni, ki)
+    for block in ("a_buf", "b_buf"):
+        s.compute_at(s.get_sblock(block), loops[order[attach]], preserve_unit_loops=True)
+    s.decompose_reduction(s.get_sblock("c_acc"), loops[order[reset]])
+    config = HardwareConfig.load("pynq")
+    s.tensorize(s.get_loops(s.get_sblock("c_acc_init"))[-1], vta.reset(config))
+    s.tensorize(s.get_loops(s.get_sblock("c_acc_update"))[-2], vta.gemm(config))
+    return s, config
+
+
+@pytest.mark.parametrize("order", [*map("".join, permutations("mnk"))])
+def test_the_tutorial_in_any_order_of_its_loops_is_right(order):
+    """Once the accumulators of all n were the same, and only the last were stored."""
+    rng = np.random.default_rng(0)
+    for tiles in ((2, 2, 1), (3, 2, 2)):
+        rows, outputs, inputs = tiles
+        x = rng.integers(-128, 128, (rows, inputs, 1, 16)).astype(np.int8)
+        w = rng.integers(-128, 128, (outputs, inputs, 16, 16)).astype(np.int8)
+        sums = np.einsum("mkrc,nkoc->mnro", x.astype(np.int32), w.astype(np.int32))
+        for attach, reset in product(range(3), range(order.index("k") + 1)):
+            program = vtaops.compile_schedule(*tutorial_product(tiles, order, attach, reset))
+            np.testing.assert_array_equal(program.run("fsim", x, w), sums.astype(np.int8))
 
 
 @needs_tools

@@ -6,13 +6,28 @@ A message says what is wrong, the value seen, and what would be right. Bad value
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+LONGEST, LONGEST_WORD = 2000, 200
+"""Most characters of a message, and of a word in it; whoever gave a longer value knows it."""
+
+
+def shortened(message: str) -> str:
+    """Return a message without the middle of long words, and of itself."""
+    ends = LONGEST_WORD // 2
+    text = re.sub(rf"(\S{{{ends}}})\S+(\S{{{ends}}})", r"\1…\2", message)
+    ends = LONGEST // 2
+    return text if len(text) <= LONGEST else f"{text[:ends]} … {text[-ends:]}"
+
 
 class VTAError(Exception):
     """Base class of all errors raised by vtaops."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
 
 
 class ConfigError(VTAError, ValueError):

@@ -39,7 +39,7 @@ _MAGIC = bytes.fromhex("0ff00ff00ff00ff000")
 _TEXT_FIELDS = (b"a", b"b", b"c", b"d")
 _SYNC_WORD = bytes.fromhex("aa995566")
 _SYNC_WITHIN = 4096  # the synchronisation word is near the start of the data
-_DIE = re.compile(r"(7z\d{3}s?|zu\d+[a-z]{2})")
+_DIE = re.compile(r"(7z\d{3}s?|zu\d+[a-z]{2}|k\d+)")
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,13 @@ def die(part: str) -> str:
     Raises
     ------
     DeviceError
-        If the part is not a Zynq-7000 or Zynq UltraScale+.
+        If the part is not a Zynq-7000, Zynq UltraScale+ or Kria.
     """
     found = _DIE.match(part.lower().removeprefix("xc"))
     if found is None:
-        raise DeviceError(f"part {part!r} is not a Zynq-7000 (7z020...) or UltraScale+ (zu3eg...)")
+        raise DeviceError(
+            f"part {part!r} is not a Zynq-7000 (7z020...), UltraScale+ (zu3eg...) or Kria (k26...)"
+        )
     return found.group(1)
 
 

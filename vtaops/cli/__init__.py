@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import logging
 import os
-import re
 import sys
 import warnings
 from typing import Annotated, Any, NoReturn
@@ -25,7 +24,7 @@ except ModuleNotFoundError as error:  # on a board, which only has NumPy
     ) from error
 
 from vtaops import __version__
-from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError
+from vtaops.base.errors import AccuracyWarning, PlacementWarning, VTAError, shortened
 from vtaops.base.files import reason_of
 from vtaops.base.quoting import terminal_text
 from vtaops.cli.board import bitstream_app, board_app, flash
@@ -145,14 +144,8 @@ SIGPIPE_CODE = 141
 """Exit code of a program whose reader is gone, such as `head`."""
 
 
-LONGEST_WORD = 200
-"""Most characters of a word in a message; whoever gave a longer one knows it."""
-
-
 def _fail(message: str) -> NoReturn:
-    ends = LONGEST_WORD // 2
-    short = re.sub(rf"(\S{{{ends}}})\S+(\S{{{ends}}})", r"\1…\2", message)
-    typer.secho(terminal_text(f"error: {short}"), err=True, fg="red")
+    typer.secho(terminal_text(f"error: {shortened(message)}"), err=True, fg="red")
     sys.exit(1)
 
 

@@ -59,9 +59,10 @@ def check(
     Example: vtaops course check course/1_tokens.py
     """
     if (exercise is None) == (new is None):
-        raise errors.ArgumentError("give an exercise, or with --new a folder for all; one of both")
+        raise errors.ArgumentError("give either an exercise or --new FOLDER")
     if exercise is None:
-        show({}, False, *map(str, _written(Path(str(new)))))
+        paths = [str(path) for path in _written(Path(str(new)))]
+        show({"written": paths}, as_json, *paths)
         return
     with progress_bar(f"check {exercise.name}"):
         findings, output = judged(exercise, against, timeout)

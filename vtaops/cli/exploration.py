@@ -22,9 +22,7 @@ from vtaops.cli.options import AsJson, list_table, progress_bar, say, show
 from vtaops.cli.reports import report_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import (
-    FIGURE_SUFFIXES,
     TABLE_SUFFIXES,
-    new_figure,
     table_bytes,
     write_bytes,
     write_text,
@@ -95,9 +93,8 @@ def sweep(
         Option(
             "--output",
             "-o",
-            help="Pareto plot (.png, .svg, .pdf), interactive page (.html), or table (.csv, "
-            ".json, .parquet); repeatable.",
-            callback=options.written(*FIGURE_SUFFIXES, ".html", *TABLE_SUFFIXES),
+            help="Interactive page (.html), or table (.csv, .json, .parquet); repeatable.",
+            callback=options.written(".html", *TABLE_SUFFIXES),
         ),
     ] = None,
     latency: options.Latency = options.DEFAULT_LATENCY,
@@ -146,7 +143,7 @@ def sweep(
     title = f"{network.name}: {len(points)} designs{', estimated' if estimate else ''}"
     show(rows, as_json, exploration_table(rows, title))
     for path in outputs:
-        _write(path, rows, points, title, objectives)
+        _write(path, rows, points, title)
 
 
 @report_app.command("results")
@@ -301,28 +298,16 @@ def _check_outputs(paths: Sequence[Path]) -> None:
     for path in paths:
         if path.suffix.lower() in TABLE_SUFFIXES:
             table_bytes([], path.suffix.lower())
-        elif path.suffix.lower() in FIGURE_SUFFIXES:
-            new_figure(1, 1)
 
 
-def _write(
-    path: Path,
-    rows: list[dict[str, Any]],
-    points: Sequence[Point],
-    title: str,
-    objectives: Sequence[str],
-) -> None:
-    from vtaops.report import exploration_page, front_plot, save_figure
+def _write(path: Path, rows: list[dict[str, Any]], points: Sequence[Point], title: str) -> None:
+    from vtaops.report import exploration_page
 
     suffix = path.suffix.lower()
     if suffix in TABLE_SUFFIXES:
         write_bytes(path, table_bytes(rows, suffix))
-    elif suffix == ".html":
-        write_text(path, exploration_page(rows, title, [point.layer_rows for point in points]))
     else:
-        first = objectives[0]
-        second = objectives[1] if len(objectives) > 1 else "sram" if first != "sram" else "cycles"
-        save_figure(front_plot(rows, title, x=second, y=first), path)
+        write_text(path, exploration_page(rows, title, [point.layer_rows for point in points]))
     say(f"written to {path}", err=True)
 
 

@@ -89,6 +89,13 @@ def compile(
         ),
     ] = False,
     shapes: options.Shapes = None,
+    state: Annotated[
+        list[str] | None,
+        Option(
+            help="An input that a run takes from the run before, and the output that it was there: "
+            "PAST=PRESENT. Give one option for each."
+        ),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
@@ -99,9 +106,16 @@ def compile(
 
     if _is_compiled(model):
         raise UnsupportedError(f"{model} is already compiled")
-    given = options.read_shapes(shapes)
-    asked = {"host": host, "prove": not no_prove, "check": not no_check}
-    compiled = compiled_model(model, config, shapes=given, pin_weights=pin_weights, **asked)
+    compiled = compiled_model(
+        model,
+        config,
+        host=host,
+        prove=not no_prove,
+        check=not no_check,
+        pin_weights=pin_weights,
+        shapes=options.read_shapes(shapes),
+        state=options.read_state(state),
+    )
     compiled.save(output)
     report = compiled.report()
     written = f"written to {output}, {output.stat().st_size:,} bytes"
@@ -131,7 +145,7 @@ def prove(
     from vtaops.proof import prove
 
     if (file is None) == (not layer):
-        raise ArgumentError("give a file, or layers with --layer; one of both")
+        raise ArgumentError("give either a file or layers with --layer")
     proofs = []
     for name, subject in _to_prove(file, layer or [], config):
         with options.progress_bar(f"prove {name}"):
@@ -358,13 +372,14 @@ def run_model(
 
     Example: vtaops run network.vtam --input images.npz -o scores.npz
     """
+    from vtaops.graph.executor import evaluate_runs
     from vtaops.runtime import ResidentPrograms, open_device
 
     preparation = options.read_preparation(mean, std)
     if preparation and all(path.suffix in (".npy", ".npz") for path in inputs or []):
         raise ModelError("--mean and --std are for pictures; none of the inputs is one")
     compiled = compiled_model(model, config)
-    samples = _samples(compiled.graph.inputs, inputs or [], preparation)
+    samples = _samples(compiled.graph.arguments, inputs or [], preparation)
     begin = time.perf_counter()
     with (
         closing(open_device(device, compiled.config)) as opened,
@@ -380,7 +395,8 @@ def run_model(
         say(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
     equal = None
     if check:
-        expected = (_named(compiled, compiled.reference(sample)) for sample in samples)
+        given = [[sample[t.name] for t in compiled.graph.arguments] for sample in samples]
+        expected = (_named(compiled, made) for made in evaluate_runs(compiled.graph, given))
         equal = all(map(_equal, results, expected))
     _show_results(results, counters, equal, output, as_json)
     if equal is False:
@@ -583,7 +599,7 @@ def _named(model: Model, outputs: Any) -> Sample:
     """Return what a run returned, by name."""
     from vtaops.runtime.arguments import as_tuple
 
-    return {t.name: a for t, a in zip(model.graph.outputs, as_tuple(outputs), strict=True)}
+    return {t.name: a for t, a in zip(model.graph.results, as_tuple(outputs), strict=True)}
 
 
 def _equal(found: Sample, expected: Sample) -> bool:
@@ -642,6 +658,7 @@ def compiled_model(
     check: bool = True,
     pin_weights: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
+    state: dict[str, str] | None = None,
 ) -> Model:
     """Return a model, compiling it or reading it from its file.
 
@@ -666,6 +683,7 @@ def compiled_model(
             check=check,
             pin_weights=pin_weights,
             shapes=shapes,
+            state=state,
         )
 
 

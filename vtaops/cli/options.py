@@ -178,7 +178,20 @@ AsCsv = Annotated[bool, Option("--csv", help="Print the report as CSV.")]
 
 
 class Command(TyperCommand):
-    """A command that refuses to write over what it reads, or two outputs to one file."""
+    """A command that refuses to write over what it reads, or two outputs to one file.
+
+    One whose argument is a configuration takes it as `--config`, too, like all others.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if any(p.name == "config" and p.param_type_name == "argument" for p in self.params):
+            words = zip(args, [*args[1:], "-"], strict=True)
+            args = [
+                word.removeprefix("--config=")
+                for word, after in words
+                if word != "--config" or after.startswith("-")
+            ]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         names = ctx.meta.get(__name__, ())
@@ -300,6 +313,14 @@ def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
             raise ArgumentError(f"--shapes is {text!r}; it must be like x=1,3,224,224")
         found[name] = tuple(map(int, extents))
     return found or None
+
+
+def read_state(texts: list[str] | None) -> dict[str, str]:
+    """Return the pairs of `--state PAST=PRESENT`; raises ArgumentError if one is malformed."""
+    found = dict(text.split("=", 1) for text in texts or [] if "=" in text)
+    if wrong := [text for text in texts or [] if "=" not in text]:
+        raise ArgumentError(f"--state is {wrong[0]!r}; it must be like past=present")
+    return found
 
 
 def parse_tiling(text: str) -> Any:

@@ -57,6 +57,7 @@ def trace(
     from vtaops.report import access as access_diagram
     from vtaops.report import chrome_trace, interactive, save_figure, spacetime
 
+    span = read_cycles("--window", window)
     suffix = output.suffix.lower()
     parameters = _parameters(latency, bandwidth)
     found = {
@@ -64,7 +65,6 @@ def trace(
         for name, program in _programs(files, layer, tiling, config).items()
     }
     names, timelines = list(found), list(found.values())
-    span = read_cycles("--window", window)
     if (access or suffix == ".json") and len(found) > 1:
         raise ShapeError(f"this diagram shows one program, not {len(found)}: {', '.join(names)}")
     if span and suffix == ".json":

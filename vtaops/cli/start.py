@@ -399,11 +399,12 @@ class _TimedLaunches:
         from vtaops.runtime import ResidentPrograms, open_device
 
         self._residents = ResidentPrograms(open_device("fsim", model.config))
+        self.device = self._residents.device
         self.seconds = 0.0
 
-    def run(self, program: Program, arrays: Any, parameters: Any = None) -> tuple[Any, ...]:
+    def run(self, program: Program, *arguments: Any) -> tuple[Any, ...]:
         begin = time.perf_counter()
-        made = self._residents.run(program, arrays, parameters)
+        made = self._residents.run(program, *arguments)
         self.seconds += time.perf_counter() - begin
         return made
 

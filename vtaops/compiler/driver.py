@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import lru_cache
@@ -18,9 +19,8 @@ from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
 from vtaops.lowering import Fragment, LoweringOptions, Strides
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
-from vtaops.machine.config import DRAM_BYTES, POST_ROWS, Extension, HardwareConfig
+from vtaops.machine.config import DRAM_BYTES, POST_ROWS, HardwareConfig
 from vtaops.ops import MaxPool2d, Operator
-from vtaops.ops.epilogue import ScaleStage
 from vtaops.ops.rows import RowOperator
 from vtaops.program import OperatorRecord, Program
 from vtaops.schedule import Tiling, check_tiling, default_tiling
@@ -223,8 +223,9 @@ def check_arguments(op: Operator, tiling: Tiling | None) -> None:
         If so; the message quotes the argument.
     """
     if not isinstance(op, Operator):
-        raise ShapeError(
-            f"the operator is {op!r}; give a description such as vtaops.Gemm(m=1, n=8, k=8)"
+        raise ShapeError(  # briefly, since a function of TIR is a page
+            f"the operator is {reprlib.repr(op)}; give a description such as "
+            f"vtaops.Gemm(m=1, n=8, k=8)"
         )
     if not isinstance(tiling, Tiling | None):
         raise ScheduleError(f"the tiling is {tiling!r}; give a vtaops.Tiling")
@@ -249,12 +250,8 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
                 f"{op.summary} needs {feature.value!r}, which {able.name} lacks; it runs on "
                 f"{', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
             )
-    scaled = any(isinstance(stage, ScaleStage) for stage in op.stages)
-    for used, extension, what in (
-        (scaled, Extension.POST, "fixed-point scales"),
-        (getattr(op, "fine", False), Extension.EXACT, "fine scales"),
-    ):
-        if used and not config.has(extension):
+    for extension, what in op.epilogue.needs.items() if op.epilogue else ():
+        if not config.has(extension):
             raise UnsupportedError(
                 f"{op.summary} has {what}; {config.name} has no extension {extension.value!r}, "
                 f"which they need"

@@ -12,7 +12,7 @@ from vtaops.base.shapes import ceil_div
 from vtaops.explore.design import Design
 from vtaops.hardware.flows import DSP_PER_ALU_LANE, DSP_PER_POST_LANE
 from vtaops.hardware.rtl import WINDOW_BANKS, RtlParameters, reads_windows
-from vtaops.hardware.synthesis import BLOCKS, CAPACITY, FpgaResources
+from vtaops.hardware.synthesis import BLOCKS, CAPACITY, FpgaResources, in_ultra_ram
 from vtaops.machine.config import (
     INSTRUCTION_BYTES,
     WINDOW_TILES,
@@ -24,6 +24,7 @@ from vtaops.machine.config import (
 from vtaops.program.timing.pipeline import TREE_LEVELS_PER_STAGE
 
 _RAM_WORDS, _RAM_BITS = 512, 32  # half a 36 Kbit block RAM, with simultaneous read and write
+_ULTRA_WORDS, _ULTRA_BITS = 4096, 72
 _PRODUCT_BITS = 16
 _FACT_BITS = 24  # at least so many are computed in front of a command queue and stored with each
 
@@ -104,6 +105,8 @@ def shares(resources: FpgaResources, part: str) -> dict[str, float]:
     """
     _, capacity = CAPACITY[part]
     names = {"LUTs": "lut", "flip-flops": "ff", "DSP blocks": "dsp", "block RAMs": "bram"}
+    if resources.uram:  # only designs for parts that have some
+        names["UltraRAMs"] = "uram"
     return {
         title: float(getattr(resources, name) / getattr(capacity, name))
         for title, name in names.items()
@@ -125,7 +128,8 @@ def area_by_block(design: Design) -> dict[str, FpgaResources]:
             round(sum(number * given[name] for name, number in coefficients[kind(title)].items()))
             for coefficients in (LUTS, FLIP_FLOPS)
         )
-        found[title] = FpgaResources(lut, ff, rams.get(title, 0), dsps.get(title, 0))
+        found[title] = FpgaResources(lut, ff, dsp=dsps.get(title, 0))
+        found[title] += rams.get(title, FpgaResources())
     return found
 
 
@@ -200,33 +204,42 @@ def _dsps(config: HardwareConfig) -> dict[str, int]:
     }
 
 
-def _rams(design: Design) -> dict[str, float]:
+def _rams(design: Design) -> dict[str, FpgaResources]:
     config, rtl = design.config, RtlParameters(port_bytes=design.port_bytes)
     found = {
-        f"scratchpad {name}": _blocks(design, getattr(config, name))
+        f"scratchpad {name}": _scratchpad(design, getattr(config, name))
         for name in ("inp", "wgt", "acc", "out", "uop")
     }
-    if config.has(Extension.FORWARD):
-        found["compute unit, rest"] = _blocks(design, config.out)  # a copy for the second reader
-    commands = _halves(8 * INSTRUCTION_BYTES + _FACT_BITS, rtl.command_depth) / 2
-    buffer = _halves(8 * design.port_bytes, rtl.load_buffer_beats) / 2
+    if config.has(Extension.FORWARD):  # a copy for the second reader
+        found["compute unit, rest"] = _scratchpad(design, config.out)
+    command_bits = 8 * INSTRUCTION_BYTES + _FACT_BITS
+    commands = FpgaResources(bram=_halves(command_bits, rtl.command_depth) / 2)
+    if in_ultra_ram(config):
+        buffer = FpgaResources(uram=ceil_div(8 * design.port_bytes, _ULTRA_BITS))
+    else:
+        buffer = FpgaResources(bram=_halves(8 * design.port_bytes, rtl.load_buffer_beats) / 2)
     for title in ("load unit", "compute unit, rest"):
-        found[title] = found.get(title, 0) + commands + buffer
-    found["load unit"] += buffer * config.weight_port
+        found[title] = found.get(title, FpgaResources()) + commands + buffer
+    found["load unit"] += config.weight_port * buffer
     return found | {"store unit": commands}
 
 
-def _blocks(design: Design, memory: Scratchpad) -> float:
-    """Return the number of block RAMs of a scratchpad.
+def _scratchpad(design: Design, memory: Scratchpad) -> FpgaResources:
+    """Return the RAMs of a scratchpad.
 
     Memories that LOAD writes have a write enable per port word; Yosys maps the words to 9-bit
-    bytes.
+    bytes of a block RAM.
     """
     banks, bits = _banks(design, memory), 8 * memory.element_bytes
+    words = memory.depth // banks
     if memory.memory in (Memory.INP, Memory.WGT):
         word = min(bits, 8 * design.port_bytes)
         bits = bits // word * ceil_div(word, 9) * 8
-    return banks * _halves(bits, memory.depth // banks) / 2
+    elif in_ultra_ram(design.config):
+        bits_of_one = _ULTRA_BITS // 9 * 8  # with a write enable for each eight of nine
+        columns = ceil_div(bits, bits_of_one)
+        return FpgaResources(uram=banks * columns * ceil_div(words, _ULTRA_WORDS))
+    return FpgaResources(bram=banks * _halves(bits, words) / 2)
 
 
 def _halves(bits: int, words: int) -> int:

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Any
 
 from vtaops.base.errors import ConfigError
+from vtaops.hardware.rtl import check_depths
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.program.timing import TimingParameters
 
@@ -67,13 +68,7 @@ class Design:
         if type(self.clock_mhz) is not int or self.clock_mhz < 1:
             raise ConfigError(f"CLOCK_MHZ is {self.clock_mhz!r}; it must be a positive integer")
         _ = self.timing  # rejects values out of range
-        memories = (self.config.inp, self.config.wgt, self.config.out)
-        smallest = min(memories, key=lambda memory: memory.element_bytes)
-        if smallest.element_bytes < self.port_bytes:
-            raise ConfigError(
-                f"one {smallest.memory.name} element has {smallest.element_bytes} bytes; it must "
-                f"fill the port of {self.port_bytes} bytes (increase LOG_BATCH or LOG_BLOCK)"
-            )
+        check_depths(self.config, self.port_bytes)
 
     @cached_property
     def timing(self) -> TimingParameters:

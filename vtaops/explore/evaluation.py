@@ -146,7 +146,7 @@ class TilingCandidate:
 
 @dataclass(frozen=True)
 class _Held:
-    """A configuration; equal to those that differ only in scratchpads that tilings compete for."""
+    """Cache key: configurations that differ only in scratchpads for tiles share tilings."""
 
     config: HardwareConfig = field(compare=False)
     key: tuple[object, ...]

@@ -5,7 +5,7 @@ Also runs integer operators that stay on the host. Imports no TVM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,19 @@ def evaluate(graph: Graph, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
     """
     values = evaluate_all(graph, *arrays)
     return tuple(values[tensor.name] for tensor in graph.outputs)
+
+
+def evaluate_runs(
+    graph: Graph, runs: Iterable[Sequence[npt.ArrayLike]]
+) -> Iterator[tuple[Array, ...]]:
+    """Yield the results of runs on arguments, each with the state that the one before left."""
+    tensors = [graph.tensors[name] for name in graph.state]
+    state = {t.name: np.full(t.shape, t.zero_point, t.dtype) for t in tensors}
+    for arrays in runs:
+        given = checked_inputs(graph.arguments, arrays) | state
+        values = evaluate_all(graph, *(given[tensor.name] for tensor in graph.inputs))
+        state = {past: values[present] for past, present in graph.state.items()}
+        yield tuple(values[tensor.name] for tensor in graph.results)
 
 
 def evaluate_all(graph: Graph, *arrays: npt.ArrayLike) -> dict[str, Array]:

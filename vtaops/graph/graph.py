@@ -6,11 +6,12 @@ any tensor added before it. Nodes and tensors are immutable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import suggestion
 from vtaops.base.quoting import NAME_RULE, is_name
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.tensor import Tensor
@@ -52,6 +53,8 @@ class Graph:
         Tensors that the host provides and receives, in order.
     tensors : dict of str to Tensor
         All tensors, by name.
+    state : dict of str to str
+        Inputs that a run takes from the run before: the names of the outputs that they were there.
 
     Examples
     --------
@@ -69,6 +72,7 @@ class Graph:
         self.inputs: list[Tensor] = []
         self.outputs: list[Tensor] = []
         self.tensors: dict[str, Tensor] = {}
+        self.state: dict[str, str] = {}
         self._makers: dict[str, Node] = {}
         self._readers: dict[str, list[Node]] = {}
 
@@ -204,6 +208,7 @@ class Graph:
         for node in self.nodes:
             put(result, node)
         result.output(*(result.tensors[tensor.name] for tensor in self.outputs))
+        result.state = dict(self.state)
         return result
 
     def _check(self, op: GraphOperator, inputs: Sequence[Tensor]) -> None:
@@ -236,6 +241,41 @@ class Graph:
         for tensor in tensors:
             self._require(tensor)
             self.outputs.append(tensor)
+
+    def carry(self, state: Mapping[str, str]) -> None:
+        """Declare state: inputs that are what an output was in the run before; at first all 0.0.
+
+        Parameters
+        ----------
+        state : mapping of str to str
+            Names of inputs, each with that of its output.
+
+        Raises
+        ------
+        ShapeError
+            If they are not an input and an output of one type, or belong to other state.
+        """
+        for past, present in state.items():
+            given, made = ({t.name: t for t in left} for left in (self.arguments, self.results))
+            for name, known, what in ((past, given, "input"), (present, made, "output")):
+                if name not in known:
+                    text = f"no {what} {name!r} is left for state{suggestion(name, known)}"
+                    raise ShapeError(text)
+            if replace(given[past], name=present) != made[present]:
+                text = f"{given[past]} and {made[present]} are not alike; state has one type"
+                raise ShapeError(text)
+            self.state[past] = present
+
+    @property
+    def arguments(self) -> list[Tensor]:
+        """The inputs that are not state."""
+        return [tensor for tensor in self.inputs if tensor.name not in self.state]
+
+    @property
+    def results(self) -> list[Tensor]:
+        """The outputs that are not state."""
+        kept = self.state.values()
+        return [tensor for tensor in self.outputs if tensor.name not in kept]
 
     def consumers(self, tensor: Tensor) -> list[Node]:
         """Return the nodes that read a tensor, in order."""

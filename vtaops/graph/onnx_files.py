@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 else:  # functions import ONNX; other modules import the types from here
     ModelProto = NodeProto = ValueInfoProto = Any
 
+OLDEST = 7
+"""Oldest opset that is read, as by ONNX Runtime: before, PReLU and others broadcast otherwise."""
 OPSET = 13
 """Oldest opset with per-channel scales; older models are converted to it."""
 
@@ -109,16 +111,50 @@ def checked(model: ModelProto) -> ModelProto:
     ------
     ModelError
         If the model is invalid.
+    UnsupportedError
+        If its opset is older than `OLDEST`.
     """
     onnx = require("onnx")
+    own = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
     with raising(ModelError, "not a valid ONNX model", Exception, told=first_line):
         onnx.checker.check_model(model)
-        own = (entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-        if any(entry.version < OPSET for entry in own):
+    if own and min(own) < OLDEST:
+        raise UnsupportedError(
+            f"the model is of ONNX's opset {min(own)}; vtaops and ONNX Runtime read {OLDEST} and "
+            "newer ones: export it again"
+        )
+    with raising(ModelError, "not a valid ONNX model", Exception, told=first_line):
+        if own and min(own) < OPSET:
+            _flatten_hardmax(model.graph)
             model = onnx.version_converter.convert_version(model, OPSET)
         _store_constants(model)
         inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
     return inferred
+
+
+def _flatten_hardmax(graph: Any) -> None:
+    """Let each Hardmax read rows: before opset 13 it takes an axis and all behind it as one.
+
+    ONNX's converter does so for Softmax and LogSoftmax alone.
+    """
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (*[attribute.g] * attribute.HasField("g"), *attribute.graphs):
+                _flatten_hardmax(inner)
+        if node.op_type != "Hardmax":
+            nodes.append(node)
+            continue
+        (data,), (result,) = node.input, node.output
+        shape, rows, ones = (f"{result}/{part}" for part in ("shape", "rows", "ones"))
+        nodes += [
+            make_node("Shape", [data], [shape]),
+            make_node("Flatten", [data], [rows], axis=attributes(node).get("axis", 1)),
+            make_node("Hardmax", [rows], [ones], axis=1),
+            make_node("Reshape", [ones, shape], [result]),
+        ]
+    if any(node.op_type == "Hardmax" for node in nodes):
+        refill(graph.node, nodes)
 
 
 def require(package: str) -> Any:
@@ -163,9 +199,9 @@ def input_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
 
 
 def tensor_shapes(values: Iterable[ValueInfoProto]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of tensors by name; 0 for an unknown extent."""
+    """Return the shapes of tensors by name; 0 for an unknown extent, which some files call -1."""
     return {
-        value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        value.name: tuple(max(dim.dim_value, 0) for dim in value.type.tensor_type.shape.dim)
         for value in values
     }
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from vtaops.base.errors import ConfigError
 from vtaops.hardware.rtl import check_depths
-from vtaops.hardware.synthesis import CAPACITY, FpgaResources
+from vtaops.hardware.synthesis import BRAM_BITS, CAPACITY, URAM_BITS, FpgaResources, bits_of
 from vtaops.machine.config import PORT_BYTES, Extension, HardwareConfig
 
 DSP_PER_ALU_LANE, DSP_PER_POST_LANE = 3, 2
 """DSP blocks of a lane: for a 32-bit MUL, and for the scaling of post-processing."""
 
-_BRAM_BITS = 36 * 1024
 _PRODUCT_LUTS, _SUM_LUTS = 32, 16
 """Fewest look-up tables of an 8-bit product outside DSP blocks, two of whose 64 partial products
 share one, and of its addition."""
@@ -131,13 +130,13 @@ def dsp_for_products(config: HardwareConfig, part: FpgaResources, reserve: int =
 
 def least_resources(config: HardwareConfig, part: FpgaResources) -> FpgaResources:
     """Return resources that every design of a configuration on a part takes."""
-    pads = (config.uop, config.inp, config.wgt, config.acc, config.out)
-    bits = sum(8 * pad.element_bytes * pad.depth for pad in pads)
+    bits = bits_of(config.inp, config.wgt)
+    bits += max(0, bits_of(config.uop, config.acc, config.out) - part.uram * URAM_BITS)
     products = config.macs_per_micro_op
     outside = products - min(products, 2 * dsp_for_products(config, part))  # two to a block
     return FpgaResources(
         lut=products * _SUM_LUTS + outside * _PRODUCT_LUTS,
-        bram=bits / _BRAM_BITS,
+        bram=bits / BRAM_BITS,
         dsp=_dsp_of_lanes(config),
     )
 
@@ -181,9 +180,9 @@ OPEN_ZYNQ = Flow(
 
 VIVADO = Flow(
     "vtaops hardware write",
-    targets=("pynq", "ultra96", "zcu104"),
+    targets=("pynq", "ultra96", "zcu104", "kv260", "aup_zu3"),
     parts=_ZYNQ,
-    instead="the configurations pynq, ultra96 and zcu104 are of such boards",
+    instead="the configurations of these names, aup_zu3_512 and others are of such boards",
 )
 """Vivado's script, whose SmartConnects convert widths."""
 

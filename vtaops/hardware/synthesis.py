@@ -19,7 +19,7 @@ from vtaops.base.optional import install_command
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.hardware.rtl import TOP_MODULE, RtlDesign, RtlParameters, rtl_design
 from vtaops.hardware.tools import execute_tool
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig, Scratchpad
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,24 @@ class FpgaResources(Counts):
         Look-up tables (including those used as memory), flip-flops, DSP blocks.
     bram : float
         Block RAMs of 36 Kbit; a block of 18 Kbit counts as half.
+    uram : int
+        UltraRAMs of 288 Kbit, which have one clock.
     """
 
     lut: int = 0
     ff: int = 0
     bram: float = 0
     dsp: int = 0
+    uram: int = 0
 
 
 CAPACITY = {
     "xc7z020": ("xc7", FpgaResources(lut=53_200, ff=106_400, bram=140, dsp=220)),
     "xczu3eg": ("xcup", FpgaResources(lut=70_560, ff=141_120, bram=216, dsp=360)),
-    "xczu7ev": ("xcup", FpgaResources(lut=230_400, ff=460_800, bram=312, dsp=1_728)),
+    "xczu7ev": ("xcup", FpgaResources(lut=230_400, ff=460_800, bram=312, dsp=1_728, uram=96)),
+    "xck26": ("xcup", FpgaResources(lut=117_120, ff=234_240, bram=144, dsp=1_248, uram=64)),
 }
-"""Part -> (family name in Yosys, its resources). Sources: data sheets DS190 and DS891."""
+"""Part -> (family name in Yosys, its resources). Sources: data sheets DS190, DS891 and DS987."""
 
 _LUTS = {
     **dict.fromkeys(("LUT1", "LUT2", "LUT3", "LUT4", "LUT5", "LUT6", "INV"), 1),
@@ -81,6 +85,43 @@ def part_of(config: HardwareConfig) -> str:
     return next((part for part in CAPACITY if device.startswith(part)), "xc7z020")
 
 
+BRAM_BITS, URAM_BITS = 36 * 1024, 288 * 1024
+ULTRA_RAM = ("acc_mem", "out_mem", "g_forward.copy", "uop_mem", "loader.buffer", "engine.buffer")
+"""Instances whose memories are UltraRAM where a design has some (`in_ultra_ram`)."""
+
+
+def in_ultra_ram(config: HardwareConfig) -> bool:
+    """Whether micro-ops, accumulators, outputs and buffers are UltraRAM.
+
+    So it is on a part that has some, and too few block RAMs. Operands stay in these: with ``pairs``
+    they are read at another clock than written, and an UltraRAM has one.
+    """
+    _, part = CAPACITY[part_of(config)]
+    pads = (config.uop, config.inp, config.wgt, config.acc, config.out)
+    return part.uram > 0 and bits_of(*pads) > part.bram * BRAM_BITS
+
+
+def bits_of(*pads: Scratchpad) -> int:
+    """Return the bits of scratchpads."""
+    return sum(8 * pad.element_bytes * pad.depth for pad in pads)
+
+
+def mark_ultra_ram(config: HardwareConfig) -> str:
+    """Return the commands of Yosys that say which memories are UltraRAM; empty: none.
+
+    Modules of a memory have a clock for each of its ports; their surroundings know that it is one.
+    """
+    if not in_ultra_ram(config):
+        return ""
+    modules = [f"*{instance}*" for instance in ULTRA_RAM]
+    names, kept = " ".join(modules), "setattr -mod {} keep_hierarchy"
+    return (
+        f'setattr -set ram_style "ultra" {" ".join(f"{module}/m:*" for module in modules)}; '
+        f"{kept.format('-set')} 1 *; {kept.format('-unset')} {names}; flatten; "
+        f"{kept.format('-unset')} *; "
+    )
+
+
 def synthesize(
     config: HardwareConfig,
     parameters: RtlParameters,
@@ -106,8 +147,9 @@ def synthesize(
     DeviceError
         If Yosys is missing or fails.
     """
-    synthesis = f"synth_xilinx -family {family} -top {TOP_MODULE}"
-    commands = f"{synthesis}; tee -o statistics.json stat -json"
+    marks = mark_ultra_ram(config)
+    synthesis = f"synth_xilinx -family {family}{' -uram' if marks else ''} -top {TOP_MODULE}"
+    commands = f"{marks}{synthesis}; tee -o statistics.json stat -json"
     with TemporaryFolder() as name:
         run_yosys(rtl_design(config, parameters, axi=False), commands, name, yosys=yosys)
         return resources_by_block((name / "statistics.json").read_text())
@@ -209,4 +251,5 @@ def resources(count: Counter[str]) -> FpgaResources:
         ff=sum(count[name] for name in ("FDRE", "FDSE", "FDCE", "FDPE")),
         bram=starting("RAMB36") + starting("RAMB18") / 2,
         dsp=starting("DSP48"),
+        uram=starting("URAM288"),
     )

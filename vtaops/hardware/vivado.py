@@ -9,19 +9,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import DeviceError, raising
+from vtaops.base.errors import ConfigError, DeviceError, raising
 from vtaops.base.files import reason_of, write_folder
 from vtaops.base.quoting import tcl_word
 from vtaops.hardware.flows import VIVADO, dsp_for_products
 from vtaops.hardware.registers import REGISTER_PAGE
 from vtaops.hardware.rtl import RtlParameters, rtl_design
-from vtaops.hardware.synthesis import CAPACITY, part_of
+from vtaops.hardware.synthesis import CAPACITY, ULTRA_RAM, in_ultra_ram, part_of
 from vtaops.machine.config import Extension, HardwareConfig
 
 PARTS = {
     "pynq": ("zynq7000", "xc7z020clg400-1"),  # Pynq-Z1 and Z2; upstream builds for clg484, same die
     "ultra96": ("zynqmp", "xczu3eg-sbva484-1-e"),
     "zcu104": ("zynqmp", "xczu7ev-ffvc1156-2-e"),
+    "kv260": ("zynqmp", "xck26-sfvc784-2LV-c"),
+    "aup_zu3": ("zynqmp", "xczu3eg-sfvc784-2-e"),
 }
 """Target -> the script's procedure for its processing system, and the part."""
 
@@ -30,6 +32,10 @@ ADDRESS_BITS = 32
 
 CLOCK_MHZ = 100
 """Frequency that the driver sets by default."""
+
+PORT_MHZ = {"zynq7000": 250, "zynqmp": 333}
+"""Fastest clock of a port of the processing system (AMD DS187 and DS925, grades -1 and -2), which
+is the array's where words are wider than the port."""
 
 DSP_RESERVE = 4
 
@@ -83,7 +89,7 @@ def write_design(
     Raises
     ------
     ConfigError
-        If the target is a simulator, or the parameters are not supported.
+        If the target is a simulator, the parameters are not supported, or the clock is too fast.
     DeviceError
         If a file cannot be written, or would replace one that something else wrote.
     """
@@ -92,6 +98,12 @@ def write_design(
     parameters = replace(parameters or zynq_parameters(config), address_bits=ADDRESS_BITS)
     design = rtl_design(config, parameters, axi=True)
     family, part = PARTS[config.target]
+    wide = config.has(Extension.PAIRS) and 8 * parameters.port_bytes > config.board.bus_bits
+    if wide and 2 * clock_mhz > PORT_MHZ[family]:
+        raise ConfigError(
+            f"the clock is {clock_mhz} MHz; words of {parameters.port_bytes} bytes pass a port of "
+            f"the processing system at twice the clock, at most {PORT_MHZ[family]} MHz"
+        )
     values: dict[str, object] = {
         "name": config.bitstream_id,
         "family": family,
@@ -99,6 +111,7 @@ def write_design(
         "clock_mhz": clock_mhz,
         "pairs": int(config.has(Extension.PAIRS)),
         "weight_port": config.weight_port,
+        "ultra_ram": " ".join(ULTRA_RAM) if in_ultra_ram(config) else "",
         **{name.lower(): value for name, value in design.values.items()},
         "register_base": f"{config.board.register_base:#x}",
         "register_bytes": REGISTER_PAGE,

@@ -144,7 +144,10 @@ class _Shift:
             weight = offsets[Memory.WGT] * on_array
             rows = rows + np.array([offsets[Memory.ACC], source, weight], np.int64)
         instruction = self._instruction(o.instruction)
-        return replace(o, instruction=instruction, micro_ops=rows, post=self._post(o.post))
+        made = replace(o, instruction=instruction, micro_ops=rows, post=self._post(o.post))
+        moved = (a._replace(first=a.first + offsets[Memory(a.memory)]) for a in o.scratchpads)
+        vars(made)["scratchpads"] = tuple(moved)  # as it would find them itself, in less time
+        return made
 
     def _instruction(self, i: Instruction) -> Instruction:
         if isinstance(i, Load | Store):

@@ -216,15 +216,16 @@ def _frozen(numbers: Ints) -> Ints:
 
 
 def distinct(numbers: npt.NDArray[np.integer[Any]]) -> Ints:
-    """Return the distinct ones of numbers that are not negative, in ascending order.
+    """Return the distinct ones of numbers that are near each other, in ascending order.
 
-    As `numpy.unique`, ten times as fast: the numbers are below the depth of a memory.
+    As `numpy.unique`, ten times as fast: it takes a flag for each number between the ends.
     """
     if not numbers.size:
         return np.zeros(0, np.int64)
-    present = np.zeros(int(numbers[numbers.argmax()]) + 1, np.bool_)
-    present[numbers] = True
-    return np.flatnonzero(present)
+    least = int(numbers[numbers.argmin()])
+    present = np.zeros(int(numbers[numbers.argmax()]) + 1 - least, np.bool_)
+    present[numbers - least] = True
+    return least + np.flatnonzero(present)
 
 
 def loop_steps(i: LoopInstruction, operand: str) -> Ints:

@@ -150,6 +150,8 @@ TARGETS = {
     "pynq": BoardTarget(100, 64, "xc7z020clg484-1", 0x43C0_0000),
     "ultra96": BoardTarget(333, 128, "xczu3eg-sbva484-1-e", 0xA000_0000),
     "zcu104": BoardTarget(333, 128, "xczu7ev-ffvc1156-2-e", 0xA000_0000),
+    "kv260": BoardTarget(150, 128, "xck26-sfvc784-2LV-c", 0xA000_0000),
+    "aup_zu3": BoardTarget(150, 128, "xczu3eg-sfvc784-2-e", 0xA000_0000),
     "de10nano": BoardTarget(
         100, 64, "5CSEBA6U23I7", no_driver="upstream's Chisel design has other registers there"
     ),
@@ -157,7 +159,7 @@ TARGETS = {
     "ulx3s": BoardTarget(65, 64, "LFE5U-85F-6BG381C", line_baud=3_000_000),
 }
 """Targets by value of the TARGET key. Frequencies, buses and addresses are those of upstream's
-boards; the ULX3S is ours, and has no processor that maps registers."""
+boards; kv260, aup_zu3 and ulx3s are ours. A ULX3S has no processor that maps registers."""
 
 
 @dataclass(frozen=True)

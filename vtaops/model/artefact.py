@@ -52,7 +52,7 @@ from vtaops.program.file_format import loads as load_program
 from vtaops.program.region import Argument, HostStage, Region, RowSums
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 8
+FORMAT_VERSION = 9
 
 _Record = TypeVar("_Record")
 
@@ -329,6 +329,7 @@ def _graph(graph: Graph, blobs: _Blobs) -> dict[str, Any]:
         "name": graph.name,
         "inputs": [tensor.name for tensor in graph.inputs],
         "outputs": [tensor.name for tensor in graph.outputs],
+        "state": graph.state,
         "tensors": _write([*graph.inputs, *made], blobs),
         "nodes": [
             {
@@ -360,6 +361,7 @@ def _read_graph(entry: dict[str, Any], blobs: _Reader) -> Graph:
     if graph.tensors != tensors:
         raise ProgramError("the tensors of the graph are not what its operators make")
     graph.output(*(graph.tensors[name] for name in entry["outputs"]))
+    graph.carry(entry["state"])
     return graph
 
 

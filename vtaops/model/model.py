@@ -21,31 +21,21 @@ from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph, evaluate
-from vtaops.graph.executor import batches, checked_inputs
+from vtaops.graph import Graph
+from vtaops.graph.executor import batches, checked_inputs, evaluate_runs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.report import ModelReport, layers_by_cycle, report
+from vtaops.model.state import RunsPrograms, State
 from vtaops.program import Program, Statistics
 from vtaops.program.region import HostStage, NodePlacement, Region, Stage
 from vtaops.runtime import ResidentPrograms, open_device
+from vtaops.runtime.executor import Held
 
 if TYPE_CHECKING:
     from vtaops.model.export.bundle import Bundle
     from vtaops.model.export.stages import Run
     from vtaops.program.timing import TimingParameters
-
-
-class RunsPrograms(Protocol):
-    """`ResidentPrograms`, or an equivalent."""
-
-    def run(
-        self,
-        program: Program,
-        arrays: Sequence[npt.ArrayLike],
-        parameters: Mapping[str, Array] | None = None,
-    ) -> tuple[Array, ...]:
-        """Run a program, loading it at its first run; return all outputs."""
 
 
 class HasResidents(Protocol):
@@ -98,6 +88,7 @@ class Model:
         self._own: ResidentPrograms | None = None
         self._lock = ForkLock()
         self._stages: dict[HostStage, Run] = {}
+        self._state: State | None = None
 
     def __repr__(self) -> str:
         on_vta = sum(len(region.nodes) for region in self.regions)
@@ -131,6 +122,7 @@ class Model:
         self,
         *arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike],
         session: HasResidents | None = None,
+        state: State | None = None,
         progress: Callable[[str], None] | None = None,
         **named: npt.ArrayLike,
     ) -> Any:
@@ -141,11 +133,14 @@ class Model:
         arrays : array_like, or one mapping of str to array_like
             One for each input of the graph, in order: any numbers if the network takes float32,
             else its integers; lists and tensors of PyTorch too. Or all of them by name:
-            ``model.run({"image": x})``. Eight images for a network of batch 1 are eight runs, whose
-            outputs are joined along the first axis.
+            ``model.run({"image": x})``. Eight images for a network of batch 1 are eight runs, one
+            after the other, whose outputs are joined along the first axis. State is not among them.
         session : Session, optional
             Session to run in, by default fsim with the model's
             configuration. Programs and weights stay resident in its device.
+        state : State, optional
+            What the runs before left, and where, of a network with state (`new_state`); by default
+            a state of the model, which `reset` and another session begin anew.
         progress : callable, optional
             Called with a text before each stage.
         named : array_like
@@ -154,10 +149,12 @@ class Model:
         Returns
         -------
         ndarray or tuple of ndarray
-            The output, or a tuple of all outputs.
+            The output, or a tuple of all outputs, those left out that are state.
 
         Raises
         ------
+        ArgumentError
+            If both a session and a state are given.
         ShapeError
             If the arrays do not fit, or an input name is unknown.
         ConfigError
@@ -165,18 +162,60 @@ class Model:
         DeviceError
             If the device fails; the next run reloads lost programs.
         """
-        residents = self._residents() if session is None else session.residents
-        given = batches(self.graph.inputs, self._in_order(arrays, named))
-        return _joined([self._run(each, residents, progress) for each in given])
+        if state and session:
+            raise ArgumentError("a state and a session are given; the state has a session")
+        residents = self._residents_of(state or session)
+        given = batches(self.graph.arguments, self._in_order(arrays, named))
+        if not self.graph.state:
+            return _joined([self._run(each, residents, None, progress) for each in given])
+        state = state or self._own_state(residents)
+        with state.lock:
+            return _joined([self._run(each, residents, state, progress) for each in given])
+
+    def new_state(
+        self, session: HasResidents | None = None, values: Mapping[str, Array] | None = None
+    ) -> State:
+        """Return a state of its own, for `run`: several stand beside each other.
+
+        Parameters
+        ----------
+        session : Session, optional
+            As of `run`. A tensor that only launches touch, all in one image, stays in the memory of
+            its device; the host holds the others (`State.on_device`).
+        values : mapping of str to ndarray, optional
+            What the inputs of state are at first, as `State.values` returns them; by default 0.0.
+
+        Raises
+        ------
+        ArgumentError, ShapeError
+            If a value is no state, or does not fit.
+        """
+        return State(self.graph, self.stages, self._residents_of(session), values)
+
+    def reset(self) -> None:
+        """Begin again: the next `run` without a state of its own finds the first values."""
+        with self._lock:
+            if self._state is not None:
+                self._state.reset()
+            self._state = None
+
+    def _own_state(self, residents: RunsPrograms) -> State:
+        if self._state is None or self._state.residents is not residents:
+            self.reset()
+            self._state = State(self.graph, self.stages, residents)
+        return self._state
 
     def _run(
         self,
         arrays: Sequence[npt.ArrayLike],
         residents: RunsPrograms,
+        state: State | None,
         progress: Callable[[str], None] | None,
     ) -> tuple[Array, ...]:
-        """Run the network once; return all outputs."""
-        values = checked_inputs(self.graph.inputs, arrays)
+        """Run the network once; return all results."""
+        values = checked_inputs(self.graph.arguments, arrays)
+        if state:
+            values |= state.on_host()
         for stage in tracked("run stage", self.stages, describe):
             if progress is not None:
                 progress(describe(stage))
@@ -184,27 +223,30 @@ class Model:
                 values.update(self._on_host(stage)(values))
             else:
                 with refined("simulate cycle", layers_by_cycle(stage.program)):
-                    values.update(launch(stage, values, residents))
-        return tuple(values[tensor.name] for tensor in self.graph.outputs)
+                    held = state.held(stage) if state else {}
+                    values.update(launch(stage, values, residents, held))
+        if state:
+            state.keep(values)
+        return tuple(values[tensor.name] for tensor in self.graph.results)
 
     def reference(
         self, *arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike], **named: npt.ArrayLike
     ) -> Any:
-        """Compute the expected result of `run` from the graph with NumPy.
+        """Compute the expected result of `run` from the graph with NumPy, from the first state on.
 
         Raises
         ------
         ShapeError
             As `run`.
         """
-        given = batches(self.graph.inputs, self._in_order(arrays, named))
-        return _joined([evaluate(self.graph, *each) for each in given])
+        given = batches(self.graph.arguments, self._in_order(arrays, named))
+        return _joined(list(evaluate_runs(self.graph, given)))
 
     def _in_order(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the arrays of a call in the order of the inputs."""
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             named, arrays = {**arrays[0], **named}, arrays[1:]
-        waited = [tensor.name for tensor in self.graph.inputs[len(arrays) :]]
+        waited = [tensor.name for tensor in self.graph.arguments[len(arrays) :]]
         for name in named:
             if name not in waited:
                 known = ", ".join(waited) or "none"
@@ -220,7 +262,9 @@ class Model:
                 self._stages[stage] = host_stage(stage, self.graph)
             return self._stages[stage]
 
-    def _residents(self) -> ResidentPrograms:
+    def _residents_of(self, session: HasResidents | None) -> RunsPrograms:
+        if session is not None:
+            return session.residents
         with self._lock:
             if self._own is None:
                 self._own = ResidentPrograms(open_device("fsim", self.config))
@@ -357,15 +401,24 @@ def describe(stage: Stage) -> str:
 
 
 def launch(
-    region: Region, values: Mapping[str, Array], residents: RunsPrograms
+    region: Region,
+    values: Mapping[str, Array],
+    residents: RunsPrograms,
+    held: Held | None = None,
 ) -> dict[str, Array]:
-    """Run a region's program on the tensors that it reads; return its results by tensor."""
-    arrays = [argument.to_device(values[argument.tensor]) for argument in region.inputs]
-    made = residents.run(region.program, arrays, region.parameters)
-    by_buffer = dict(zip((b.name for b in region.program.outputs), made, strict=True))
+    """Run a region's program on the tensors that it reads; return its results by tensor.
+
+    Tensors in buffers that are held stay where they are.
+    """
+    held = held or {}
+    arrays = [a.to_device(values[a.tensor]) for a in region.inputs if a.buffer not in held]
+    made = residents.run(region.program, arrays, region.parameters, held)
+    names = [b.name for b in region.program.outputs if b.name not in held]
+    by_buffer = dict(zip(names, made, strict=True))
     return {
         argument.tensor: argument.from_device(by_buffer[argument.buffer])
         for argument in region.outputs
+        if argument.buffer not in held
     }
 
 

@@ -26,6 +26,7 @@ from vtaops.network.legalize import LegalGraph, legalize
 from vtaops.network.plan import Plan, plan
 from vtaops.network.products import LoweredProducts, compile_products
 from vtaops.network.regions import compile_region
+from vtaops.network.state import with_state
 from vtaops.network.target import Target
 
 
@@ -40,6 +41,7 @@ def compile_model(
     check: bool | Sequence[Mapping[str, Array]] = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
     pin_weights: bool = False,
+    state: Mapping[str, str] | None = None,
 ) -> Model:
     """Compile a network for a hardware configuration.
 
@@ -72,6 +74,10 @@ def compile_model(
         first run, and one after a run of another program, takes longer: it loads them all before
         it computes. The simulators and Pynq boards keep them, also over a network; a ULX3S and
         exported C load them in every run.
+    state : mapping of str to str, optional
+        Inputs that a run takes from the run before (caches, windows of a stream), each by the name
+        of the output that it was there: ``{"past": "present"}``. `Model.run` neither takes nor
+        returns them. A graph built by hand declares its own with `Graph.carry`.
 
     Returns
     -------
@@ -83,7 +89,7 @@ def compile_model(
     ConfigError
         If the configuration does not exist.
     ShapeError
-        If the source is not a network, or an invalid one.
+        If the source is not a network, or an invalid one, or has no such state.
     ModelError
         If the model is not quantised and `host` is false, or if the graph says something else than
         the file, which is a bug in vtaops.
@@ -104,8 +110,10 @@ def compile_model(
     target = target_of(config, capabilities)
     imported = as_graph(source, shapes)
     return_memory()
-    legal = legalize(imported, target)
-    graph, decided = legal.graph, plan(legal, target)
+    legal = stated = legalize(imported, target)
+    if state:
+        stated = replace(legal, graph=with_state(legal.graph, state))
+    graph, decided = stated.graph, plan(stated, target)
     if not host:
         _judge(source, graph, decided)
     model = compile_plan(graph, decided, Fragments(target, pin_weights))

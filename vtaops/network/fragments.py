@@ -29,11 +29,11 @@ from vtaops.ops.families import SumOfProducts
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, default_tiling
-from vtaops.schedule.turns import (
-    Together,
-    tilings_hand_in_hand,
-    tilings_in_turns,
-    tilings_of_classifier,
+from vtaops.schedule.grouping import (
+    GroupTiling,
+    classifier_tilings,
+    fused_tilings,
+    interleaved_tilings,
 )
 
 # `python -m benchmarks heuristics`, MobileNet on pynq_ext, 2026-11-28: BREAK_EVEN 0.97 +0.13 %
@@ -105,7 +105,7 @@ class Fragments:
         tiling = default_tiling(settled(step.op, config), config)
         return self._emitted(step, tiling, POST_ROWS)
 
-    def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> Together | None:
+    def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> GroupTiling | None:
         """Return tilings of steps that pass tiles to each other; None if that is impossible.
 
         Also returns None if all take `limit` cycles or more by estimate.
@@ -113,12 +113,12 @@ class Fragments:
         ops, config = self._settled(steps), self.target.config
         if not config.has(Extension.FORWARD) or _is_classifier(ops):
             return None
-        return next(tilings_hand_in_hand(ops, config, limit), None)
+        return next(fused_tilings(ops, config, limit), None)
 
-    def find_interleaved(self, steps: Sequence[MappedOperator]) -> Together | None:
+    def find_interleaved(self, steps: Sequence[MappedOperator]) -> GroupTiling | None:
         """Return tilings of steps that fit the scratchpads side by side; None if none do."""
         ops = self._settled(steps)
-        find = tilings_of_classifier if _is_classifier(ops) else tilings_in_turns
+        find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
         return find(ops, self.target.config)
 
     def _settled(self, steps: Sequence[MappedOperator]) -> list[Operator]:
@@ -321,7 +321,7 @@ class FusionCandidate:
         """Compile the steps with these tilings, and find out what is saved."""
         fewest = self._limit
 
-        def run(way: Together | None, *lags: int) -> None:
+        def run(way: GroupTiling | None, *lags: int) -> None:
             """Try each lag, the next one only if the one before saves cycles."""
             nonlocal fewest
             together = self._fragments.co_allocate(self.steps, way.tilings) if way else None

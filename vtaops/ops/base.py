@@ -16,7 +16,7 @@ import numpy as np
 from vtaops.base.errors import ShapeError
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.epilogue import Stage
+from vtaops.ops.epilogue import Epilogue, Stage
 from vtaops.program import Buffer
 
 if TYPE_CHECKING:
@@ -91,9 +91,14 @@ class Operator(ABC):
         """One-line summary for display: kind, shapes, non-default parameters."""
 
     @property
+    def epilogue(self) -> Epilogue | None:
+        """How its sums become int8; None: it has none."""
+        return None
+
+    @property
     def stages(self) -> Sequence[Stage]:
         """The steps from sums to result: vector ALU passes, or their hardware replacement."""
-        return []
+        return self.epilogue.stages if self.epilogue else []
 
     @property
     def features(self) -> frozenset[Feature]:

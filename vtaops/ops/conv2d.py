@@ -144,7 +144,8 @@ class Conv2d(WindowOperator, SumOfProducts):
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
 
     def _check_residual(self) -> None:
-        epilogue.check_epilogue(self.residual_shift, self.residual_clip)
+        epilogue.check_shift(self.residual_shift)
+        epilogue.check_clip(self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
         own = self.residual_scale, self.residual_shift, self.residual_clip
         if self.residual and self.scales and own != (1, 0, None):
@@ -265,11 +266,11 @@ class Conv2d(WindowOperator, SumOfProducts):
                 epilogue.AluStage("res_wide", AluOp.SHR, -DIGIT_BITS),
                 epilogue.AluStage("res_sum", AluOp.ADD, None, "residual_low"),
                 epilogue.AluStage("res_total", AluOp.ADD, None, "conv"),
-                self._scale_stage,
+                *super().stages,
             ]
         return [
             *constant,
-            *epilogue.alu_stages(self.bias, self.shift, None, self.rounding, self.multiplier),
+            *self.epilogue.passes,
             *epilogue.clip_stages("res_own", self.residual_clip),
             epilogue.AluStage("res_sum", AluOp.ADD, None, "residual"),
             *epilogue.shift_stages("res_sum", self.residual_shift, self.rounding),
@@ -320,7 +321,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         data, res = self.image_buffers(i, o, config, layout)
         filters = (o, i // self.groups, *self.window.kernel)
         kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
-        found = [data, kernel, *self.vector_buffers(o, config)]
+        found = [data, kernel, *self.epilogue.buffers(o, config)]
         if self.bias_tiles:
             found += constant_buffers(o, config)
         if self.residual:

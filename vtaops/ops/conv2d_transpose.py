@@ -228,4 +228,4 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
         weights = Layout(f"OIHW{config.block_out}o{config.block_in}i", "IOHW")
         kernel = Buffer("kernel", Role.PARAMETER, (i, o, *self.window.kernel), "int8", weights)
         data, res = self.image_buffers(i, o, config)
-        return (data, kernel, *self.vector_buffers(o, config), res)
+        return (data, kernel, *self.epilogue.buffers(o, config), res)

@@ -116,7 +116,7 @@ def product(left: Expr, right: Expr) -> Expr:
 
 
 def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
-    """Declare an on-chip copy of one weight tile for all channel blocks, or of one for `each`."""
+    """Copy a weight tile on chip; with `each`, one tile per channel block."""
     blocks, _, _, _, *tile = weights.shape
     name = f"{weights.op.name}_buf"
     if each:

@@ -105,6 +105,7 @@ class Elementwise(UniformlyScaled):
     constant: int = 0
     nudge: int = 0
     fine: int = 0
+    lowest_shift = -PORTABLE_SHIFT
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,8 +117,6 @@ class Elementwise(UniformlyScaled):
             raise ShapeError("shape is (); a scalar is not a tensor: give at least one extent")
         require_at_least(1, **{f"extent_{i}": extent for i, extent in enumerate(self.shape)})
         self._check_operands()
-        shift = 0 if self.scaling else self.shift
-        epilogue.check_epilogue(shift, self.clip, self.rounding, lowest=-PORTABLE_SHIFT)
         self._check_factors()
 
     def _check_operands(self) -> None:
@@ -147,7 +146,7 @@ class Elementwise(UniformlyScaled):
                     f"{name} is {factor}; of a sum it must lie within {TWO_DIGITS}, and not be 0"
                 )
         if self.constant and not self.multiplier:
-            if not sums or self.shift < 0:
+            if not sums:
                 raise ShapeError(
                     f"constant is {self.constant}; without a multiplier, only a sum that is "
                     f"shifted to the right takes it"
@@ -159,7 +158,6 @@ class Elementwise(UniformlyScaled):
         factors = abs(self.scale) + abs(self.other_scale)
         if 128 * factors + abs(self.constant) + (1 << self.shift >> 1) >= 1 << 31:
             raise ShapeError(f"constant is {self.constant}; with it the sums leave int32")
-        epilogue.offset_stages("res", self.constant, self.shift, self.rounding)
 
     @classmethod
     def of(
@@ -232,17 +230,7 @@ class Elementwise(UniformlyScaled):
         high = sum(name.endswith("_high") for name in names)
         if high:  # shift the high digits before adding the low ones
             found.insert(high - 1, epilogue.AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
-        if self.multiplier or not self.constant:
-            return [*found, *super().stages]
-        ending = epilogue.offset_stages("res", self.constant, self.shift, self.rounding)
-        return [*found, *ending, *epilogue.clip_stages("res", self.clip)]
-
-    @property
-    def scaling(self) -> epilogue.UniformScale:
-        if self.multiplier:
-            return super().scaling
-        scale = 0, self.shift, self.zero_point, 0, self.clip
-        return epilogue.UniformScale(*scale, self.nudge, self.fine)
+        return [*found, *super().stages]
 
     def layout(self, config: HardwareConfig) -> Layout:
         """Return the layout of the tensors."""
@@ -266,7 +254,7 @@ class Elementwise(UniformlyScaled):
                 for name in self.operands
             ),
             *(scale_buffer(f"{name}_scale", factor, config) for name, _, factor in self.products),
-            *self.scaling.buffers(config),
+            *self.epilogue.buffers(0, config),
             Buffer("res", Role.OUTPUT, self.shape, "int8", layout),
         )
 

@@ -3,8 +3,8 @@
 Bias, shift, residual, clip; or fixed-point requantization.
 
 ``out = int8(clip((acc + bias) >> shift, lo, hi))`` with an arithmetic shift, which truncates
-towards minus infinity, or rounds half up. This module owns the list of vector ALU stages for it,
-from which declaration, schedule and documentation are derived.
+towards minus infinity, or rounds half up. `Epilogue` is the value that every operator holds, from
+which stages, buffers, declaration and schedule are derived.
 
 All arithmetic is int32 and wraps. To round half up, a shift by 15 or less first adds half an output
 step to the int32 sum; a longer shift rounds without overflow at the limits of int32. A bias that
@@ -32,12 +32,12 @@ from vtaops.base.fixed_point import (
     fine_scale,
 )
 from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.machine.isa import Alu, values_of
-from vtaops.machine.layout import vector_layout
+from vtaops.machine.layout import bias_layout, vector_layout
 from vtaops.program import Buffer, Role
 
-VECTORS = frozenset({"bias", "multiplier", "scales"})
+VECTORS = ("bias", "multiplier", "scales")
 """Per-channel operands of stages."""
 
 INT8 = (-128, 127)
@@ -105,31 +105,32 @@ class ScaleStage:
     clip: tuple[int, int]
     fine: int = 0
 
-    @staticmethod
-    def of(bias: bool, zero_point: int, clip: tuple[int, int] | None, fine: int = 0) -> ScaleStage:
-        """Return the stage for sums with or without a bias; `clip` must not be None."""
-        assert clip is not None
-        operands = ("bias", "scales") if bias else ("scales",)
-        return ScaleStage("res_scaled", operands, zero_point, clip, fine)
-
 
 Stage = AluStage | ScaleStage
 """A step from sums to the result."""
 
 
-def check_epilogue(
-    shift: int, clip: tuple[int, int] | None, rounding: str = "truncate", lowest: int = 0
-) -> None:
-    """Reject shifts outside ``lowest..31``, clips that are not an int8 interval, unknown roundings.
+def check_shift(shift: int, lowest: int = 0) -> None:
+    """Reject shifts outside ``lowest..31``.
 
     Raises
     ------
     ShapeError
-        If a value is invalid; the message names it and its range.
+        If so.
     """
     if not isinstance(shift, int) or not lowest <= shift <= MAX_SHIFT:
         left = " (negative: to the left)" if lowest else ""
         raise ShapeError(f"shift is {shift}; it must lie in {lowest}..{MAX_SHIFT}{left}")
+
+
+def check_clip(clip: tuple[int, int] | None) -> None:
+    """Reject clips that are not an int8 interval.
+
+    Raises
+    ------
+    ShapeError
+        If so.
+    """
     if clip is not None and not (
         isinstance(clip, tuple) and len(clip) == 2 and -128 <= clip[0] <= clip[1] <= 127
     ):
@@ -137,8 +138,6 @@ def check_epilogue(
             f"clip is {clip}; it must be (lo, hi) with -128 <= lo <= hi <= 127, or None "
             f"to store the low 8 bits"
         )
-    if rounding not in get_args(Rounding):
-        raise ShapeError(f"rounding is {rounding!r}; it must be one of {get_args(Rounding)}")
 
 
 def half_step(shift: int, rounding: Rounding) -> int:
@@ -147,27 +146,6 @@ def half_step(shift: int, rounding: Rounding) -> int:
     Long shifts round differently: see `shift_stages`.
     """
     return 1 << (shift - 1) if rounding == "half_up" and 0 < shift <= PORTABLE_SHIFT else 0
-
-
-def alu_stages(
-    bias: bool,
-    shift: int,
-    clip: tuple[int, int] | None,
-    rounding: Rounding = "truncate",
-    multiplier: bool = False,
-    zero_point: int = 0,
-) -> list[AluStage]:
-    """Return the ALU passes, in order; a zero point needs a shift that rounds half up.
-
-    If a bias exists and no multiplier follows it, the bias buffer already includes half an output
-    step.
-    """
-    stages = [AluStage("res_bias", AluOp.ADD, None)] if bias else []
-    if multiplier:
-        stages.append(AluStage("res_scaled", AluOp.MUL, None, "multiplier"))
-    holds_half = bias and not multiplier and half_step(shift, rounding)
-    stages += shift_stages("res", shift, "truncate" if holds_half else rounding, zero_point)
-    return stages + clip_stages("res", clip)
 
 
 def shift_stages(
@@ -228,60 +206,103 @@ def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:
     ]
 
 
-@dataclass(frozen=True)
-class UniformScale:
-    """One fixed-point scale for all channels of an operator without weights.
+@dataclass(frozen=True, kw_only=True)
+class Epilogue:
+    """How the sums of an operator become int8: addends, a shift or a scale, a zero point, a clip.
 
-    ``clip((((sum + constant) * multiplier + half) >> shift) + zero_point)``, on hardware with the
-    extension ``post``: one row of constant parameters, shared by all tiles. Falsy if the multiplier
-    is 0.
+    Every operator that has sums holds one, made of its parameters. The stages and the buffers of
+    parameters follow from it. A scale is a word for each channel (``"scales"`` of `vectors`), or a
+    `multiplier` for all of them.
 
     Attributes
     ----------
-    multiplier, shift : int
-        16 bits, unsigned, and 0..47; for a fine scale, 24 bits and 20..51.
+    shift : int
+        Right shift; to the left down to `lowest`. Of a `multiplier`: 0..47, or 20..51 if fine.
+    clip : (int, int) or None
+        Bounds of the result; None stores the low 8 bits.
+    rounding : "truncate" or "half_up"
+        Of the shift.
+    zero_point : int
+        int8, added after the shift.
+    vectors : tuple of str
+        Those of "bias", "multiplier" and "scales" that are arguments, one int32 a channel.
+    multiplier : int
+        16 bits, unsigned, or 24 bits if fine; 0: none.
+    constant : int
+        int32, added to the sums; excludes vectors.
     nudge, fine : int
         For a fine scale: -8..7, 1..3; else 0.
-    zero_point, constant : int
-        int8, added after the shift; int32, added to the sums.
-    clip : (int, int) or None
-        Bounds of the result; required with a multiplier.
+    lowest : int
+        Least shift.
 
     Raises
     ------
     ShapeError
-        If a value is out of range, or given without the multiplier that it needs.
+        If a value is invalid, or given without what it needs; the message names it.
     """
 
-    multiplier: int
     shift: int
-    zero_point: int
-    constant: int
     clip: tuple[int, int] | None
+    rounding: Rounding
+    zero_point: int = 0
+    vectors: tuple[str, ...] = ()
+    multiplier: int = 0
+    constant: int = 0
     nudge: int = 0
     fine: int = 0
+    lowest: int = 0
 
     def __post_init__(self) -> None:
-        self._check_scale()
+        check_clip(self.clip)
+        if self.rounding not in get_args(Rounding):
+            raise ShapeError(
+                f"rounding is {self.rounding!r}; it must be one of {get_args(Rounding)}"
+            )
         if not -128 <= self.zero_point <= 127:
             raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
-        if not self.multiplier:
-            if self.zero_point or self.constant:
-                raise ShapeError("zero_point and constant need a multiplier")
-            return
-        if self.clip is None:
-            raise ShapeError("clip is None; with a multiplier it must be bounds (lo, hi)")
-        shifts = FINE_SHIFTS if self.fine else range(MAX_SCALE_SHIFT + 1)
-        if not isinstance(self.shift, int) or self.shift not in shifts:
+        if self.scaled:
+            self._check_scale()
+        else:
+            self._check_shift()
+
+    def _check_shift(self) -> None:
+        """Check an epilogue without scales."""
+        check_shift(self.shift, self.lowest)
+        for name in ("fine", "nudge"):
+            if getattr(self, name):
+                raise ShapeError(f"{name} is {getattr(self, name)}; without scales it must be 0")
+        rounds = self.shift and self.rounding == "half_up"
+        if self.zero_point and not (rounds and "multiplier" in self.vectors):
             raise ShapeError(
-                f"shift is {self.shift}; with a multiplier it must lie in "
-                f"{shifts.start}..{shifts.stop - 1}"
+                f"zero_point is {self.zero_point}; without scales, or a multiplier and a shift "
+                "that rounds half up, it is part of the bias"
             )
+        if self.constant and self.shift < 0:
+            raise ShapeError(
+                f"constant is {self.constant}; without a multiplier, only a sum that is shifted "
+                f"to the right takes it"
+            )
+        offset_stages("res", self.constant, self.shift, self.rounding)
 
     def _check_scale(self) -> None:
-        """Reject multipliers and nudges that are invalid for the kind of scale."""
+        """Check an epilogue with scales."""
+        if "multiplier" in self.vectors:
+            raise ShapeError("multiplier and scales exclude each other")
         if self.fine not in range(len(BASES)):
             raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
+        if self.clip is None:
+            raise ShapeError("clip is None; with scales it must be bounds (lo, hi)")
+        shifts = range(1)  # vectors have a shift each
+        if self.multiplier:
+            self._check_multiplier()
+            shifts = FINE_SHIFTS if self.fine else range(MAX_SCALE_SHIFT + 1)
+        if not isinstance(self.shift, int) or self.shift not in shifts:
+            raise ShapeError(
+                f"shift is {self.shift}; with scales it must lie in {shifts.start}.."
+                f"{shifts.stop - 1}"
+            )
+
+    def _check_multiplier(self) -> None:
         if self.fine and self.multiplier >> FINE_BITS - 1 != 1:
             raise ShapeError(
                 f"multiplier is {self.multiplier}; that of a fine scale has {FINE_BITS} bits, of "
@@ -294,27 +315,63 @@ class UniformScale:
                 f"nudge is {self.nudge}; a fine scale has one of -8..7, another scale none (0)"
             )
 
-    def __bool__(self) -> bool:
-        return self.multiplier > 0
+    @property
+    def scaled(self) -> bool:
+        """Whether there is a scale, which hardware without the extension ``post`` lacks."""
+        return self.multiplier != 0 or "scales" in self.vectors
+
+    @property
+    def needs(self) -> dict[Extension, str]:
+        """The extensions that it needs, with what needs them."""
+        needed = {Extension.POST: "fixed-point scales", Extension.EXACT: "fine scales"}
+        return dict([*needed.items()][: self.scaled + (self.fine > 0)])
 
     @property
     def word(self) -> int:
-        """The scale as one int32."""
+        """The scale of all channels as one int32."""
         if self.fine:
             return int(fine_scale(self.multiplier, self.shift, self.nudge))
         return self.multiplier | self.shift << MULTIPLIER_BITS
 
     @property
-    def stage(self) -> ScaleStage:
-        """The requantization stage."""
-        return ScaleStage.of(self.constant != 0, self.zero_point, self.clip, self.fine)
+    def half(self) -> int:
+        """What packing adds to the bias, for rounding; a multiplier would scale it."""
+        return 0 if "multiplier" in self.vectors else half_step(self.shift, self.rounding)
 
-    def buffers(self, config: HardwareConfig) -> list[Buffer]:
-        """Return the parameter buffers; empty without a multiplier."""
-        values = {"bias": self.constant, "scales": self.word}
-        names = self.stage.operands if self else ()
-        block, layout = config.block_out, vector_layout(config)
+    @property
+    def stages(self) -> list[Stage]:
+        """The steps from sums to the result."""
+        if self.clip is not None and self.scaled:
+            names = (("bias",) if self.constant else ()) + ("scales",)
+            names = names if self.multiplier else self.vectors
+            return [ScaleStage("res_scaled", names, self.zero_point, self.clip, self.fine)]
+        return [*self.passes, *clip_stages("res", self.clip)]
+
+    @property
+    def passes(self) -> list[AluStage]:
+        """The ALU passes before the clip."""
+        if self.constant:
+            return offset_stages("res", self.constant, self.shift, self.rounding)
+        biased, multiplied = ("bias" in self.vectors), ("multiplier" in self.vectors)
+        stages = [AluStage("res_bias", AluOp.ADD, None)] if biased else []
+        if multiplied:
+            stages.append(AluStage("res_scaled", AluOp.MUL, None, "multiplier"))
+        rounding = "truncate" if biased and self.half else self.rounding
+        return stages + shift_stages("res", self.shift, rounding, self.zero_point)
+
+    def buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
+        """Return the buffers of vectors, or of the row of parameters that all tiles share."""
+        row = vector_layout(config)
+        if self.multiplier:
+            values, size = {"bias": self.constant, "scales": self.word}, config.block_out
+            return [
+                Buffer(name, Role.CONSTANT, (size,), "int32", row, (values[name],) * size)
+                for name in self.stages[0].operands
+            ]
+        layouts = {"bias": bias_layout(config, plus=self.half), "multiplier": bias_layout(config)}
+        if self.scaled:
+            layouts = dict.fromkeys(("bias", "scales"), row)
         return [
-            Buffer(name, Role.CONSTANT, (block,), "int32", layout, (values[name],) * block)
-            for name in names
+            Buffer(name, Role.PARAMETER, (channels,), "int32", layouts[name])
+            for name in self.vectors
         ]

@@ -5,18 +5,14 @@ Subclasses declare the fields; each has only those that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
-from vtaops.base.errors import ShapeError
-from vtaops.base.fixed_point import BASES
 from vtaops.base.shapes import Padding, Pair, Sides, check_padded, require_at_least
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.layout import Layout, bias_layout, data_layout, vector_layout
-from vtaops.ops import epilogue
+from vtaops.machine.layout import Layout, data_layout
 from vtaops.ops.base import Operator
-from vtaops.ops.epilogue import Rounding
+from vtaops.ops.epilogue import VECTORS, Epilogue, Rounding
 from vtaops.program import Buffer, Role
 
 
@@ -101,62 +97,19 @@ class SumOfProducts(Operator):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        epilogue.check_epilogue(self.shift, self.clip, self.rounding)
-        if not -128 <= self.zero_point <= 127:
-            raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
-        if self.scales:
-            self._check_scales()
-        elif self.fine:
-            raise ShapeError(f"fine is {self.fine}; without scales it must be 0")
-        elif self.zero_point and not (self.multiplier and self.shift and self._rounds):
-            raise ShapeError(
-                f"zero_point is {self.zero_point}; without scales, or a multiplier and a shift "
-                "that rounds half up, it is part of the bias"
-            )
+        _ = self.epilogue  # checks it
 
-    def _check_scales(self) -> None:
-        """Reject parameters that are incompatible with scales."""
-        if self.shift:
-            raise ShapeError(
-                f"shift is {self.shift}; with scales, which have a shift each, it must be 0"
-            )
-        if self.fine not in range(len(BASES)):
-            raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
-        if self.clip is None:
-            raise ShapeError("clip is None; with scales it must be bounds (lo, hi)")
-        if self.multiplier:
-            raise ShapeError("multiplier and scales exclude each other")
-
-    @property
-    def stages(self) -> Sequence[epilogue.Stage]:
-        if self.scales:
-            return [self._scale_stage]
-        more = self.multiplier, self.zero_point
-        return epilogue.alu_stages(self.bias, self.shift, self.clip, self.rounding, *more)
-
-    @property
-    def _rounds(self) -> bool:
-        return self.rounding == "half_up"
-
-    @property
-    def _scale_stage(self) -> epilogue.ScaleStage:
-        return epilogue.ScaleStage.of(self.bias, self.zero_point, self.clip, self.fine)
-
-    def vector_buffers(self, channels: int, config: HardwareConfig) -> list[Buffer]:
-        """Return the buffers of bias, multiplier and scales that exist.
-
-        Packing adds half an output step, for rounding, to the bias, unless a multiplier follows.
-        """
-        half = 0 if self.multiplier else epilogue.half_step(self.shift, self.rounding)
-        layouts = {"bias": bias_layout(config, plus=half), "multiplier": bias_layout(config)}
-        if self.scales:
-            layouts = dict.fromkeys(("bias", "scales"), vector_layout(config))
-        return [
-            Buffer(name, Role.PARAMETER, (channels,), "int32", layouts[name])
-            for stage in self.stages
-            for name in stage.operands
-            if name in epilogue.VECTORS
-        ]
+    @cached_property
+    def epilogue(self) -> Epilogue:
+        """Its vectors are arguments."""
+        return Epilogue(
+            shift=self.shift,
+            clip=self.clip,
+            rounding=self.rounding,
+            zero_point=self.zero_point,
+            vectors=tuple(name for name in VECTORS if getattr(self, name)),
+            fine=self.fine,
+        )
 
 
 class UniformlyScaled(Operator):
@@ -170,15 +123,23 @@ class UniformlyScaled(Operator):
     fine: int = 0
     clip: tuple[int, int] | None
     rounding: Rounding
+    lowest_shift = 0
 
-    @property
-    def scaling(self) -> epilogue.UniformScale:
-        """The fixed-point scale of the result."""
-        scale = self.multiplier, self.shift, self.zero_point, self.constant, self.clip
-        return epilogue.UniformScale(*scale, self.nudge, self.fine)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.epilogue  # checks it
 
-    @property
-    def stages(self) -> Sequence[epilogue.Stage]:
-        if self.scaling:
-            return [self.scaling.stage]
-        return epilogue.alu_stages(False, self.shift, self.clip, self.rounding)
+    @cached_property
+    def epilogue(self) -> Epilogue:
+        """Its scale is a number."""
+        return Epilogue(
+            shift=self.shift,
+            clip=self.clip,
+            rounding=self.rounding,
+            zero_point=self.zero_point,
+            multiplier=self.multiplier,
+            constant=self.constant,
+            nudge=self.nudge,
+            fine=self.fine,
+            lowest=self.lowest_shift,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -16,7 +17,7 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, present, vectors
-from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage, UniformScale, check_epilogue
+from vtaops.ops.epilogue import INT8, AluStage, Epilogue, Rounding, Stage
 from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
 
@@ -117,7 +118,7 @@ class Gemm(SumOfProducts):
         return (
             Buffer("data", Role.INPUT, (self.m, self.k), "int8", matrix_layout(config)),
             Buffer("weight", Role.PARAMETER, (self.n, self.k), "int8", weight_layout(config)),
-            *self.vector_buffers(self.n, config),
+            *self.epilogue.buffers(self.n, config),
             Buffer("res", Role.OUTPUT, (self.m, self.n), "int8", matrix_layout(config)),
         )
 
@@ -179,7 +180,6 @@ class BatchMatmul(UniformlyScaled):
         require_at_least(0, coarse=self.coarse)
         for name in ("data_zero_point", "other_zero_point"):
             self._check_zero_point(name)
-        check_epilogue(0 if self.scaling else self.shift, self.clip, self.rounding)
 
     def _check_zero_point(self, name: str) -> None:
         value = getattr(self, name)
@@ -248,10 +248,11 @@ class BatchMatmul(UniformlyScaled):
         terms = {"column": -self.data_zero_point, "row": -self.other_zero_point}
         return {name: value for name, value in terms.items() if value}
 
-    @property
-    def scaling(self) -> UniformScale:
+    @cached_property
+    def epilogue(self) -> Epilogue:
+        """The product of both zero points is in each sum."""
         constant = self.k * self.data_zero_point * self.other_zero_point
-        return replace(super().scaling, constant=constant)
+        return replace(super().epilogue, constant=constant)
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         rows = Layout(f"BMC{config.batch}m{config.block_in}c")
@@ -264,7 +265,7 @@ class BatchMatmul(UniformlyScaled):
             for name, extent, layout in (("data", m, rows), ("other", n, weights))
         ]
         result = Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows)
-        return (*operands, *self._zero_buffers(config), *self.scaling.buffers(config), result)
+        return (*operands, *self._zero_buffers(config), *self.epilogue.buffers(0, config), result)
 
     def _zero_buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the constants that the terms of zero points multiply; behind k they are 0."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import scale_buffer
-from vtaops.ops.epilogue import INT8, Rounding, Stage, check_epilogue, clip_stages, offset_stages
+from vtaops.ops.epilogue import INT8, Epilogue, Rounding
 from vtaops.ops.families import UniformlyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.program import Buffer
@@ -185,25 +184,25 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_epilogue(0, self.clip, self.rounding)
-        if self.scaling and self.divides:
+        if self.multiplier and self.divides:
             raise ShapeError("one scale divides all windows alike; count_include_pad must be True")
-        if self.shift and not self.scaling:
-            raise ShapeError(f"shift is {self.shift}; without a multiplier it must be 0")
+        for name in ("shift", "constant"):
+            if getattr(self, name) and not self.multiplier:
+                raise ShapeError(
+                    f"{name} is {getattr(self, name)}; without a multiplier it must be 0"
+                )
         if self.division or self.offset:
             self._check_division()
 
     def _check_division(self) -> None:
-        if self.scaling or self.divides:
+        if self.multiplier or self.divides:
             raise ShapeError("division and offset belong to a shift of all windows alike")
         multiplier, shift = self.factor
         if not 1 <= multiplier <= 127:
             raise ShapeError(f"division is {self.division}; its multiplier must lie in 1..127")
-        check_epilogue(shift, self.clip)
         reach = 128 * self.window.count * multiplier + abs(self.offset) + (1 << shift >> 1)
         if reach >= 1 << 31:
             raise ShapeError(f"offset is {self.offset}; with the products it leaves int32")
-        offset_stages("res", self.offset, shift, self.rounding)
 
     @property
     def factor(self) -> tuple[int, int]:
@@ -228,17 +227,16 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
         """Whether windows differ in pixel count: no single shift divides by it, so VTA cannot."""
         return any(self.pads) and not self.count_include_pad
 
-    @property
-    def stages(self) -> Sequence[Stage]:
-        if self.scaling:
-            return [self.scaling.stage]
-        clip = clip_stages("res", self.clip)
-        if self.divides:
-            return clip
-        return offset_stages("res", self.offset, self.factor[1], self.rounding) + clip
+    @cached_property
+    def epilogue(self) -> Epilogue:
+        scaled = super().epilogue
+        if self.multiplier:
+            return scaled
+        shift = 0 if self.divides else self.factor[1]
+        return replace(scaled, shift=shift, constant=self.offset)
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        factor = 1 if self.divides or self.scaling else self.factor[0]
+        factor = 1 if self.divides or self.multiplier else self.factor[0]
         data, res = self.image_buffers(self.channels, self.channels, config)
         scale = scale_buffer("data_scale", factor, config)
-        return (data, scale, *self.scaling.buffers(config), res)
+        return (data, scale, *self.epilogue.buffers(0, config), res)

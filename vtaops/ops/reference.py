@@ -74,7 +74,7 @@ def _sums_of_conv2d(op: ops.Conv2d, given: Given) -> Float:
 @_sums.register
 def _sums_of_batch_matmul(op: ops.BatchMatmul, given: Given) -> Float:
     data, other = given["data"] - op.data_zero_point, given["other"] - op.other_zero_point
-    acc: Float = data @ other.transpose(0, 2, 1) - op.scaling.constant  # which follows the sums
+    acc: Float = data @ other.transpose(0, 2, 1) - op.epilogue.constant  # which follows the sums
     if op.coarse:
         acc += 128 * (given["data_coarse"] @ given["other_coarse"].transpose(0, 2, 1))
     return acc
@@ -105,7 +105,7 @@ def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given) -> Float:
     if op.divides:
         counted = over_windows(np.add, np.ones_like(given["data"]), op.window, 0)
         return np.floor(total / np.maximum(counted, 1) + 0.5 * (op.rounding == "half_up"))
-    return total if op.scaling else total * op.factor[0] + op.offset
+    return total if op.multiplier else total * op.factor[0] + op.offset
 
 
 # ----------------------------------------------------------------------------- epilogue
@@ -118,8 +118,8 @@ def _epilogue(op: Any, sums: Float, given: Given) -> Int8Array:
         sums = sums + _by_channel(op, given["bias"])
     if "scales" in given:
         return _scaled(sums, _by_channel(op, given["scales"]), op)
-    if getattr(op, "scaling", None):
-        return _scaled(sums + op.scaling.constant, np.array(op.scaling.word), op)
+    if op.epilogue and op.epilogue.multiplier:
+        return _scaled(sums + op.epilogue.constant, np.array(op.epilogue.word), op)
     acc = _int32(sums)
     if "multiplier" in given:
         acc = _int32(acc.astype(np.int64) * _by_channel(op, given["multiplier"]).astype(np.int64))

@@ -321,7 +321,7 @@ def _check_values(fields: dict[str, Any], owner: str) -> None:
             longest <= _MAX_LAYOUT_CHARACTERS,
             f"has a layout of more than {_MAX_LAYOUT_CHARACTERS} characters",
         ),
-        (not others, f"has a value of other things than integers: {_short(others[:1])}"),
+        (not others, f"has a value with elements that are no integers: {_short(others[:1])}"),
     ):
         if not right:
             raise ProgramError(f"{owner} {reason}")

@@ -180,9 +180,9 @@ class Folds:
         rest : ndarray of bool
             Which products have no folds.
         """
-        named = np.zeros(len(held), np.bool_)
-        named[products[2] >> 2] = True
-        sets = distinct(self.columns_of[held[named & (held >= 0)]])
+        weights = distinct(products[2] >> 2)
+        weights = held[weights[held[weights] >= 0]]
+        sets = distinct(self.columns_of[weights])
         number = np.zeros(len(self.columns), np.int32)
         number[sets] = np.arange(len(sets))
         planes, tiles, batch, _ = inputs.value.shape

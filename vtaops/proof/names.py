@@ -173,6 +173,8 @@ class NameMachine:
         """The current setting, and its number."""
         self._posts = {Post(): 0}
         """The different settings so far, without what says when and where they act."""
+        self._kinds = [*self._posts]
+        """The same by number."""
         self._settings = np.zeros((config.acc.depth, 4), np.int64)
         """For each element of the output memory: its POST, and names of bias, scale and table."""
         self._flat = True
@@ -203,6 +205,8 @@ class NameMachine:
                 case Post():
                     self._post, key = instruction, replace(instruction, **_PLACES)
                     self._setting = self._posts.setdefault(key, len(self._posts))
+                    if self._setting == len(self._kinds):
+                        self._kinds.append(key)
                 case Gemm() | Alu() | Pool() if instruction.iterations:
                     self._loop(instruction)
 
@@ -230,11 +234,11 @@ class NameMachine:
     def _outputs(self, index: Ints) -> Ints:
         """Return the names of elements of the output memory."""
         settings, acc = self._settings[index], self.sram[Memory.ACC][index]
-        made, posts = np.empty_like(index), [*self._posts]
+        made = np.empty_like(index)
         for number in distinct(settings[:, 0]).tolist():
             chosen = np.flatnonzero(settings[:, 0] == number)
             operands = acc[chosen], *settings[chosen, 1:].T
-            made[chosen] = self.make(("post", posts[number]), len(chosen), *operands)
+            made[chosen] = self.make(("post", self._kinds[number]), len(chosen), *operands)
         return made
 
     # --------------------------------------------------------------------------------- LOAD

@@ -324,10 +324,13 @@ class Fields:
             np.nan_to_num(b, posinf=infinite, neginf=-infinite).astype(np.int64)
             for b in (x.low, x.high)
         )
+        shift = np.asarray(x.shift)
+        alike = low.ndim == high.ndim == 0  # then there are few combinations
+        bits = np.arange(1 + shift.max(initial=0)) if alike else shift
         name: Any = np.uint64(0)
-        for part, what in ((x.shift, "shift"), (low, "low"), (high, "high")):
-            name = _permuted(name + np.asarray(part).astype(np.uint64), self.tag(what))
-        return name
+        for part, what in ((bits, "shift"), (low, "low"), (high, "high")):
+            name = _permuted(name + part.astype(np.uint64), self.tag(what))
+        return name[shift] if alike else name
 
     def fitting(self, x: Terms) -> Terms:
         """Return plain terms that fit int32; terms that may not fit become their low 32 bits."""

@@ -43,7 +43,10 @@ class Task(Protocol):
 
 
 class Classes:
-    """The greatest score names the class: of a sample, or of each position of a sequence."""
+    """The greatest score names the class: of a sample, or of each position of a sequence.
+
+    A single score is a probability: the class is 1 above one half, else 0.
+    """
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -51,6 +54,8 @@ class Classes:
     def answer(self, outputs: Sequence[Array]) -> Array:
         """Return the number of the class, or of one for each position."""
         scores = outputs[0]
+        if scores.size == self._length:
+            return np.ravel(scores > 0.5).astype(np.int64)
         if self._length == 1:
             return np.asarray(scores.argmax())
         if scores.size % self._length:

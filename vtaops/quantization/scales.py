@@ -359,7 +359,7 @@ def power_of_two_weight_scale(weight: Array, least: float = 0.0) -> float:
 
 def _covering(found: Range, zero_points: bool) -> Grid:
     low, high = found
-    if high - low < 1e-12:  # always 0: any scale is exact, and one like the others' is computable
+    if high - low < 1e-12:  # all zeros: any scale is exact
         low, high = -1.0, 1.0
     if not zero_points:
         return Grid(max(-low, high) / 127)

@@ -7,7 +7,7 @@ that draw.
 from vtaops.program.timing.interactive import interactive
 from vtaops.report.access import access
 from vtaops.report.chrome_trace import chrome_trace
-from vtaops.report.exploration import exploration_page, exploration_table, front_plot
+from vtaops.report.exploration import exploration_page, exploration_table
 from vtaops.report.files import save_figure, write_text
 from vtaops.report.performance import performance_table
 from vtaops.report.roofline import RooflinePoint, roofline
@@ -22,7 +22,6 @@ __all__ = [
     "comparison_table",
     "exploration_page",
     "exploration_table",
-    "front_plot",
     "interactive",
     "performance_table",
     "roofline",

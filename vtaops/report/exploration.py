@@ -1,4 +1,4 @@
-"""Table, Pareto plot and interactive page of an exploration.
+"""Table and interactive page of an exploration.
 
 Works on rows of plain data, `vtaops.explore.Point.as_dict` with the key ``front`` (whether the
 point is non-dominated); independent of how they were found. The page's drawing code is
@@ -9,27 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from vtaops.base.errors import ShapeError
-from vtaops.base.quoting import figure_text
 from vtaops.program.html import page
-from vtaops.report.files import new_figure
-from vtaops.report.style import rule
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 
-_LOGARITHMIC = 12  # ratio of largest to smallest value above which an axis is logarithmic
-_LABEL_PIXELS = 40  # points of a diagram that are closer share one label
-_NUMBERED = 24  # points of the front that are explained beside the diagram
 LIMIT_COLORS = {"compute": "#2e9e5b", "port": "#4c9be8", "latency": "#d9534f", "": "#5f6b7a"}
 """Colour of each bottleneck."""
 
@@ -45,12 +34,6 @@ LABELS = {
     "bram": "block RAMs (estimate)",
 }
 """Objective columns, with their names in diagrams."""
-
-COLUMNS = {
-    "cycles": "cycles", "ms": "ms", "dram": "dram_nbytes", "energy": "energy_uj",
-    "sram": "sram_nbytes", "multipliers": "multipliers", "lut": "lut", "dsp": "dsp", "bram": "bram",
-}  # fmt: skip
-"""Name of an objective (`vtaops.explore.OBJECTIVES`) -> the column of a row."""
 
 
 def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
@@ -92,106 +75,6 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
             "*" if row["front"] else "",
         )
     return table
-
-
-def front_plot(rows: Sequence[Row], title: str, x: str = "sram", y: str = "cycles") -> Figure:
-    """Plot one objective against another, coloured by the bottleneck of each point.
-
-    Filled points are non-dominated; their numbers are explained beside the diagram.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        The points.
-    title : str
-        Title of the diagram.
-    x, y : str
-        Names of objectives (`COLUMNS`).
-
-    Raises
-    ------
-    ShapeError
-        If no design runs all layers.
-    UnsupportedError
-        If matplotlib is not installed.
-    """
-    across, up = COLUMNS[x], COLUMNS[y]
-    shown = [row for row in _ordered(rows) if row["complete"] and {across, up} <= row.keys()]
-    if not shown:
-        raise ShapeError("no design runs all layers and has both objectives: nothing to draw")
-    figure = new_figure(11, 6)
-    axes = figure.add_subplot()
-    _scatter(axes, shown, across, up)
-    best = sorted((row for row in shown if row["front"]), key=lambda row: (row[across], row[up]))
-    _line(axes, best, across, up)
-    _scale(axes, "x", shown, across)
-    _scale(axes, "y", shown, up)
-    axes.margins(x=0.12, y=0.1)
-    axes.set_title(figure_text(title), loc="left")
-    rule(axes)
-    axes.legend(frameon=False, fontsize=9)
-    _number(axes, [(row[across], row[up]) for row in best[:_NUMBERED]])
-    lines = [f"{number:>3}  {_name(row)}" for number, row in enumerate(best[:_NUMBERED], 1)]
-    figure.text(0.69, 0.94, "\n".join(lines), ha="left", va="top", fontsize=7, family="monospace")
-    figure.get_layout_engine().set(rect=(0, 0, 0.68, 1))  # type: ignore[call-arg, union-attr]
-    return figure
-
-
-def _line(axes: Axes, best: Sequence[Row], across: str, up: str) -> None:
-    """Join the points of the front that no other one beats in both objectives."""
-    edge = [row for i, row in enumerate(best) if all(row[up] < r[up] for r in best[:i])]
-    axes.plot([r[across] for r in edge], [r[up] for r in edge], color="#9aa5ad", linewidth=1)
-
-
-def _scatter(axes: Axes, rows: Sequence[Row], across: str, up: str) -> None:
-    """Draw the points and label their colours."""
-    for limit, color in LIMIT_COLORS.items():
-        mine = [row for row in rows if row.get("limit", "") == limit]
-        if not mine:
-            continue
-        label = f"limited by {limit}" if limit else "estimated"
-        axes.scatter([], [], s=42, color=color, label=label)
-        for best, face, size in ((False, "none", 26), (True, color, 42)):
-            some = [row for row in mine if row["front"] == best]
-            x, y = ([row[column] for row in some] for column in (across, up))
-            axes.scatter(
-                x, y, s=size, facecolor=face, edgecolor=color, linewidth=0.9, zorder=2 + best
-            )
-    if not all(row["front"] for row in rows):
-        beaten = "another is at least as good in every objective"
-        axes.scatter([], [], s=26, facecolor="none", edgecolor=LIMIT_COLORS[""], label=beaten)
-
-
-def _scale(axes: Axes, name: str, rows: Sequence[Row], column: str) -> None:
-    """Label an axis; make it logarithmic if its values vary widely."""
-    axis = getattr(axes, f"{name}axis")
-    values = [row[column] for row in rows]
-    label = LABELS[column]
-    if max(values) > _LOGARITHMIC * min(values) > 0:
-        axes.set(**{f"{name}scale": "log"})
-        label += " (logarithmic)"
-    axis.set_label_text(label)
-    axis.set_major_formatter(_short)
-    axis.set_minor_formatter(lambda v, _: _short(v, _) if f"{v:.0e}"[0] in "25" else "")
-    axis.set_tick_params(which="both", labelsize=9)
-
-
-def _number(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
-    """Write a number on each non-dominated point; close points share a label."""
-    axes.autoscale_view()
-    groups: list[tuple[Any, list[int]]] = []
-    for number, point in enumerate(points, 1):
-        place = axes.transData.transform(point)
-        near = [own for first, own in groups if max(abs(place - first)) < _LABEL_PIXELS]
-        if near:
-            near[0].append(number)
-        else:
-            groups.append((place, [number]))
-    for _, numbers in groups:
-        axes.annotate(
-            ", ".join(map(str, numbers)), points[numbers[0] - 1], fontsize=9, xytext=(-5, -4),
-            textcoords="offset points", ha="right", va="top",
-        )  # fmt: skip
 
 
 def exploration_page(
@@ -246,10 +129,3 @@ def _name(row: Row) -> str:
     name = f"{1 << row['LOG_BATCH']}x{1 << row['LOG_BLOCK']} {sizes} {row['PORT_BYTES']}B"
     name += f" {row['DRAM_LATENCY']}c" + (f" {row['BANDWIDTH']:g}B/c" if row["BANDWIDTH"] else "")
     return f"{name} {row['CLOCK_MHZ']}MHz {row['EXTENSIONS']}".strip()
-
-
-def _short(value: float, _: Any) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"

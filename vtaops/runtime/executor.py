@@ -6,7 +6,7 @@ launches the program and unpacks its results. Uses only the `Device` protocol.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
-from vtaops.program.program import NO_BUFFER, Program, Role
+from vtaops.program.program import NO_BUFFER, Buffer, Program, Role
 from vtaops.runtime.arguments import as_bytes
 from vtaops.runtime.device import (
     CachingDevice,
@@ -29,6 +29,12 @@ from vtaops.runtime.device import (
     capabilities_of,
 )
 from vtaops.runtime.instruction_check import check_instructions
+
+Held = Mapping[str, DeviceBuffer]
+"""Memory of the caller by the names of the buffers whose places it takes."""
+
+MAX_STREAMS = 16
+"""Instructions kept for memory of callers: two for each conversation with a network."""
 
 DEFAULT_TIMEOUT = 60.0
 """Time limit of a launch in seconds."""
@@ -142,8 +148,8 @@ class LoadedProgram(Closing):
         arguments = {buffer.name for buffer in self._inputs}
         return all(self.program.buffers[index].name not in arguments for index in read)
 
-    def _launch(self, timeout: float) -> None:
-        address, count, device = self._instructions.address, len(self.program), self.device
+    def _launch(self, timeout: float, held: Held | None = None) -> None:
+        address, count, device = self._stream(held or {}).address, len(self.program), self.device
         if self._pinned and isinstance(device, HoldingDevice):
             self._last_launch = device.relaunch(
                 address, count, timeout, pinned=self._pinned, since=self._last_launch
@@ -167,7 +173,8 @@ class LoadedProgram(Closing):
         program = self.program
         arena = self._alloc(program.arena_nbytes) if program.arena_nbytes else None
         self._buffers, self._last_launch = {}, -1
-        addresses = []
+        self._streams: dict[tuple[int, ...], tuple[DeviceBuffer, Held]] = {}
+        addresses: list[int] = []
         for buffer in program.buffers:
             if buffer.offset is None:
                 place = self._buffers[buffer.name] = self._alloc(buffer.nbytes)
@@ -176,10 +183,9 @@ class LoadedProgram(Closing):
                 assert arena is not None
                 addresses.append(arena.address + buffer.offset)
         micro_ops = self._alloc(len(program.micro_ops) * MICRO_OP_BYTES)
-        self._instructions = self._alloc(program.instructions.nbytes)
+        self._addresses, self._micro_ops = addresses, micro_ops.address
         self._write_constant(micro_ops, program.micro_ops)
-        words = relocate(program, addresses, micro_ops.address)
-        self._write_constant(self._instructions, words)
+        self._instructions = self._relocated(addresses)
         for buffer in program.buffers:
             if buffer.role is Role.CONSTANT:
                 self._write_constant(self._buffers[buffer.name], buffer.constant_image())
@@ -187,6 +193,29 @@ class LoadedProgram(Closing):
                 self._write_constant(self._buffers[buffer.name], buffer.fill_image())
         for name, image in self._images.items():
             self._write_constant(self._buffers[name], image)
+
+    def _relocated(self, addresses: list[int]) -> DeviceBuffer:
+        """Write the instructions for buffers at some addresses."""
+        made = self._alloc(self.program.instructions.nbytes)
+        self._write_constant(made, relocate(self.program, addresses, self._micro_ops))
+        return made
+
+    def _stream(self, held: Held) -> DeviceBuffer:
+        """Return the instructions that use memory of the caller, which is not lost."""
+        if not held:
+            return self._instructions
+        key = tuple(id(held[name]) for name in sorted(held))
+        if key not in self._streams:
+            for memory in held.values():
+                self.device.read(memory, 1)  # raises BufferLost
+            if len(self._streams) >= MAX_STREAMS:
+                oldest, _ = self._streams.pop(next(iter(self._streams)))
+                self._allocated.remove(oldest)
+                self.device.free(oldest)
+            places = zip(self.program.buffers, self._addresses, strict=True)
+            own = [held[b.name].address if b.name in held else address for b, address in places]
+            self._streams[key] = self._relocated(own), held
+        return self._streams[key][0]
 
     def holds(self, program: Program, images: Mapping[str, Array]) -> bool:
         """Whether this is a program, which cannot change, with images of these bytes."""
@@ -204,7 +233,7 @@ class LoadedProgram(Closing):
         return self._instructions.address
 
     def run(
-        self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT
+        self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT, held: Held | None = None
     ) -> npt.NDArray[np.generic] | Any:
         """Run once: pack and write the inputs, launch, then read and unpack the outputs.
 
@@ -217,35 +246,48 @@ class LoadedProgram(Closing):
         ----------
         arrays : array_like
             One logical tensor for each of ``program.inputs``, in order, except those given as
-            images.
+            images and those held.
         timeout : float
             Time limit of the launch in seconds.
+        held : mapping of str to DeviceBuffer, optional
+            Memory of the device that takes the place of inputs and outputs, by buffer name; the
+            host neither writes nor reads it.
 
         Raises
         ------
         ShapeError
             If the number, shapes or dtypes of the arrays do not match the program.
         DeviceError
-            If the device fails.
+            If the device fails, or lost what is held.
         """
-        inputs = self._inputs
+        held = held or {}
+        outputs = [buffer for buffer in self.program.outputs if buffer.name not in held]
+        work = self._images_of(arrays, held), outputs, held, timeout
+        with self._turn:
+            if self._closed:
+                raise DeviceError("the program was removed from the device; load it again")
+            try:
+                stored = self._run(*work)
+            except BufferLost as error:
+                if held:
+                    text = "the device lost the state of the network; reset it"
+                    raise DeviceError(text) from error
+                stored = self._run(*work)
+        results = tuple(b.unpack(image) for b, image in zip(outputs, stored, strict=True))
+        return results[0] if len(results) == 1 else results
+
+    def _images_of(
+        self, arrays: Sequence[npt.ArrayLike], held: Held
+    ) -> list[tuple[Buffer, npt.NDArray[np.generic]]]:
+        """Return the inputs that are not held, each with its image; raises ShapeError."""
+        inputs = [buffer for buffer in self._inputs if buffer.name not in held]
         if len(arrays) != len(inputs):
             names = ", ".join(buffer.name for buffer in inputs)
             raise ShapeError(
                 f"{len(arrays)} arrays given; the program takes {len(inputs)}: {names}"
             )
-        images = [buffer.pack(array) for buffer, array in zip(inputs, arrays, strict=True)]
-        with self._turn:
-            if self._closed:
-                raise DeviceError("the program was removed from the device; load it again")
-            try:
-                stored = self._run(images, timeout)
-            except BufferLost:
-                stored = self._run(images, timeout)
-        results = tuple(
-            b.unpack(image) for b, image in zip(self.program.outputs, stored, strict=True)
-        )
-        return results[0] if len(results) == 1 else results
+        pairs = zip(inputs, arrays, strict=True)
+        return [(buffer, buffer.pack(array)) for buffer, array in pairs]
 
     def launch(self, *, timeout: float = DEFAULT_TIMEOUT) -> None:
         """Run again on the inputs of the last `run`, which are still in device memory.
@@ -260,16 +302,22 @@ class LoadedProgram(Closing):
                 raise DeviceError("the program is not in the memory of the device; call run first")
             self._launch(timeout)
 
-    def _run(self, images: list[Array], timeout: float) -> list[npt.NDArray[np.uint8]]:
+    def _run(
+        self,
+        given: Sequence[tuple[Buffer, npt.NDArray[np.generic]]],
+        outputs: Sequence[Buffer],
+        held: Held,
+        timeout: float,
+    ) -> list[npt.NDArray[np.uint8]]:
         if not self._allocated:
             self._place()
         try:
-            for buffer, image in zip(self._inputs, images, strict=True):
+            for buffer, image in given:
                 constant = buffer.role is Role.PARAMETER
                 write = self._write_constant if constant else self.device.write
                 write(self._buffers[buffer.name], image)
-            self._launch(timeout)
-            return [self.device.read(self._buffers[b.name], b.nbytes) for b in self.program.outputs]
+            self._launch(timeout, held)
+            return [self.device.read(self._buffers[b.name], b.nbytes) for b in outputs]
         except DeviceError:
             self._free()
             raise

@@ -16,7 +16,7 @@ from vtaops.base.shapes import Array
 from vtaops.program import Program
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import Closing, Device
-from vtaops.runtime.executor import DEFAULT_TIMEOUT, LoadedProgram
+from vtaops.runtime.executor import DEFAULT_TIMEOUT, Held, LoadedProgram
 
 LOADED_PROGRAMS = 64
 """Programs kept by default."""
@@ -53,6 +53,7 @@ class ResidentPrograms(Closing):
         program: Program,
         arrays: Sequence[npt.ArrayLike],
         parameters: Mapping[str, Array] | None = None,
+        held: Held | None = None,
     ) -> tuple[Array, ...]:
         """Run a program, loading it first if necessary; return all outputs.
 
@@ -61,9 +62,11 @@ class ResidentPrograms(Closing):
         program : Program
             The program.
         arrays : sequence of array_like
-            Its inputs, except those in `parameters`.
+            Its inputs, except those in `parameters` and those held.
         parameters : mapping, optional
             DRAM images of the inputs that are the same in all runs, by buffer name.
+        held : mapping of str to DeviceBuffer, optional
+            As of `LoadedProgram.run`.
 
         Raises
         ------
@@ -72,7 +75,7 @@ class ResidentPrograms(Closing):
         """
         with self._lock:
             loaded = self.load(program, parameters)
-            return as_tuple(loaded.run(*arrays, timeout=self._timeout))
+            return as_tuple(loaded.run(*arrays, timeout=self._timeout, held=held))
 
     def load(
         self, program: Program, parameters: Mapping[str, Array] | None = None

@@ -146,7 +146,7 @@ class BlockedShape:
     coarse : int
         Input blocks of further matrices whose products come first and are shifted left.
     by_rows : BlockedShape, optional
-        The shape to cut into parts, if not the operator itself: a batch of single output rows.
+        For a transposed convolution whose kernel does not fit: the same work as independent rows.
     """
 
     rows: Axis

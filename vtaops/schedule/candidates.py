@@ -473,7 +473,7 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
 
 @dataclass(frozen=True)
 class _Extents:
-    """An operator; equal to those with its extents, on which alone its tilings depend."""
+    """Cache key: operators of equal extents share their tilings."""
 
     shape: BlockedShape
     op: Operator = field(compare=False)

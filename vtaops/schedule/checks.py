@@ -210,7 +210,7 @@ def _check_loops(site: _Site) -> None:
         _require(
             copies or not loop.marked,
             f"loop {loop.name} is marked as a copy (vta.dma_copy) and holds block {site.name!r}, "
-            f"which is none; mark a loop around one copy alone",
+            f"which is none; mark a loop that contains nothing but one copy",
         )
     threads = [loop.name for loop in site.loops if loop.is_thread]
     _require(

@@ -73,7 +73,7 @@ def attach_output_stages(
 def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
     """Load the stages' per-channel vectors inside `loop`."""
     for stage in stages:
-        for name in sorted({*stage.operands} & VECTORS):
+        for name in sorted({*stage.operands} & {*VECTORS}):
             if isinstance(stage, ScaleStage):  # first, as requantization depends on its row
                 scope = SCALE_SCOPE if name == "scales" else BIAS_SCOPE
                 s.compute_at(s.get_sblock(f"{name}_buf"), loop, True, FIRST)
@@ -85,7 +85,7 @@ def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
 def attach_stages(s: Schedule, stages: Sequence[Stage], tile: LoopRV) -> None:
     """Compute the ALU stages, and the products that they read, inside loop `tile`."""
     attach_chain(s, stages, tile)
-    for name in sorted(tile_operands(stages) - VECTORS):
+    for name in sorted(tile_operands(stages).difference(VECTORS)):
         attach_product(s, name, tile)
 
 

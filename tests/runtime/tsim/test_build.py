@@ -296,6 +296,7 @@ def test_resources_are_counted_by_block(behind):
 
 def test_the_capacity_is_that_of_the_board():
     parts = {"pynq": "xc7z020", "ultra96": "xczu3eg", "zcu104": "xczu7ev", "tsim": "xc7z020"}
+    parts |= {"kv260_2048": "xck26", "aup_zu3_512": "xczu3eg"}
     for name, part in parts.items():
         assert part_of(HardwareConfig.load(name)) == part
 

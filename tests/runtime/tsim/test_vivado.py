@@ -91,7 +91,7 @@ class Vivado:
 needs_tcl = pytest.mark.skipif(tkinter is None, reason="tkinter, which has a Tcl, is missing")
 
 
-PORTS = {"pynq": 0, "pynq_512": 0, "zcu104_2048": 0, "ultra96": 1, "pynq_ext": 1}
+PORTS = {"pynq": 0, "pynq_512": 0, "zcu104_2048": 0, "kv260_2048": 0, "ultra96": 1, "pynq_ext": 1}
 """Configuration -> whether it is given a port for weights."""
 
 
@@ -133,6 +133,16 @@ def test_the_script_builds_the_design_of_each_board(design):
     assert (folder / "array.xdc").is_file() == (config.has(Extension.PAIRS))
     runs = [line[0] for line in tool.calls("launch_runs")]
     assert runs == ["synth_1", "impl_1"]
+    memories = folder / "memories.xdc"
+    assert memories.is_file() == (config.target == "kv260")
+    if memories.is_file():  # read by synthesis, which is one for the block design and its wrapper
+        line = memories.read_text()
+        assert line.startswith("set_property RAM_STYLE ULTRA [get_cells -hierarchical -filter {")
+        assert "NAME =~ */acc_mem/*mem_reg* || " in line
+        assert "NAME =~ */loader?buffer/*mem_reg*" in line
+        settings = tool.calls("set_property")
+        assert ("USED_IN_IMPLEMENTATION", "false", "memories.xdc") in settings
+        assert ("SYNTH_CHECKPOINT_MODE", "None", "vta_system.bd") in settings
     assert (folder / f"{config.bitstream_id}.bit").read_bytes() == BIT
     assert (folder / f"{config.bitstream_id}.hwh").is_file()
     assert f"sha256:    {hashlib.sha256(BIT).hexdigest()}" in tool.printed
@@ -257,6 +267,8 @@ def test_parameters_reach_the_package(tmp_path):
     [
         ("tiny", {}, "has target 'sim'; this flow builds for 'pynq' or 'ultra96' or"),
         ("pynq", {"clock_mhz": 0}, "the clock is 0 MHz"),
+        ("kv260_2048", {"clock_mhz": 167}, "clock is 167 MHz; words of 32 bytes .* most 333 MHz"),
+        ("pynq_512", {"clock_mhz": 126}, "clock is 126 MHz; words of 16 bytes .* most 250 MHz"),
     ],
 )
 def test_what_cannot_be_built_is_refused(name, options, message, tmp_path):

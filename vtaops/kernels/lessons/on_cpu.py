@@ -1,8 +1,8 @@
 """The optimisation steps of the operators on the CPU, by kind.
 
 Each function returns a complete schedule of the plain declaration; the last stage of each operator
-is the schedule that `vtaops.cpu` runs. The arithmetic of the first operators is much; memory bounds
-the others, for which it counts in which order memory is read, and how often.
+is the schedule that `vtaops.cpu` runs. The first operators are compute-bound. The others
+are memory-bound, so only the order and the number of accesses matter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Emulated: a generated CUDA kernel on the CPU, thread by thread, by emulator.cpp.
+"""Run a generated CUDA kernel on the CPU, one thread at a time, by emulator.cpp.
 
 The host's C++ compiler compiles the kernel against device.h. It runs under any order of its
 threads, every access is checked, and the memory traffic of its warps can be counted.

@@ -1,4 +1,7 @@
-"""TVM's tuner, MetaSchedule, for VTA schedules: the timing model replaces measurements.
+"""TVM's tuner, MetaSchedule, on schedules of one's own: the timing model replaces measurements.
+
+Run as a script, it searches the splits of a matrix product. It needs the extra `tune`:
+``pip install -e ".[tune]"``.
 
 `tune` is the simple interface. `Builder` and `Runner` replace TVM's own in any call of
 ``tvm.s_tir.meta_schedule`` (``tune_tir``, ``tune_tasks``): TVM's compile with LLVM in worker
@@ -18,32 +21,26 @@ from types import ModuleType
 from typing import Any
 
 import tvm
-
-from vtaops.base.errors import ScheduleError, UnsupportedError, VTAError
-from vtaops.base.optional import install_command
-from vtaops.base.temporary import TemporaryFolder
-from vtaops.compiler.schedules import compile_schedule
-from vtaops.machine.config import HardwareConfig
-from vtaops.ops import Operator
-from vtaops.program import Program
-
-try:
-    import cloudpickle  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
-    import psutil  # type: ignore[import-not-found,import-untyped,unused-ignore]  # noqa: F401
-except ImportError as error:
-    raise UnsupportedError(f"MetaSchedule needs {error.name}: {install_command('tune')}") from error
-
+from tvm import te
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
+
+import vtaops
+from vtaops import HardwareConfig, Program, VTAError
+from vtaops import schedule as vta
+from vtaops.errors import ScheduleError
+from vtaops.ops import Operator
+
+CONFIG = HardwareConfig.load("pynq")
 
 HOST = {"kind": "llvm", "num-cores": 1}
 """The target that MetaSchedule requires; nothing is compiled for it."""
 
-LOGGER = logging.getLogger("vtaops.compiler.metaschedule")
+LOGGER = logging.getLogger("metaschedule")
 
 
 @derived_object
-class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
+class Builder(ms.builder.PyBuilder):
     """Builds each candidate to a `Program`, in this process, and saves it for the `Runner`.
 
     Parameters
@@ -67,7 +64,7 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
         against: Operator | None = None,
     ) -> None:
         super().__init__()
-        self.make = make or (lambda module: compile_schedule(module, config))
+        self.make = make or (lambda module: vtaops.compile_schedule(module, config))
         self.against = against
         self.refused = ""
 
@@ -83,19 +80,19 @@ class Builder(ms.builder.PyBuilder):  # type: ignore[misc]
         except VTAError as error:
             self.refused = str(error)
             return ms.builder.BuilderResult(None, self.refused)
-        folder = Path(tempfile.mkdtemp(dir=_programs().path))  # MetaSchedule deletes it
+        folder = Path(tempfile.mkdtemp(dir=_programs().name))  # MetaSchedule deletes it
         program.save(folder / "program.vta")
         return ms.builder.BuilderResult(str(folder / "program.vta"), None)
 
 
 @cache
-def _programs() -> TemporaryFolder:
+def _programs() -> tempfile.TemporaryDirectory[str]:
     """Return the folder of saved candidates: they may be run after their builder is gone."""
-    return TemporaryFolder()
+    return tempfile.TemporaryDirectory()
 
 
 @derived_object
-class Runner(ms.runner.PyRunner):  # type: ignore[misc]
+class Runner(ms.runner.PyRunner):
     """Returns the time of each Program: its cycles by the timing model, at the target's clock.
 
     Parameters
@@ -159,7 +156,7 @@ def tune(
 
     Examples
     --------
-    >>> best = vtaops.compiler.metaschedule.tune(declaration, schedule, "pynq", trials=32)
+    >>> best = tune(declaration, schedule, "pynq", trials=32)
     >>> vtaops.compile_schedule(best, "pynq").cycles()
 
     Raises
@@ -173,7 +170,7 @@ def tune(
     generator = ms.space_generator.ScheduleFn(
         space, sch_rules=[], postprocs=[], mutator_probs=mutators
     )
-    with without_processors(), TemporaryFolder() as folder:
+    with without_processors(), tempfile.TemporaryDirectory() as folder:
         task = ms.TuneContext(
             module,
             target=tvm.target.Target(HOST),
@@ -186,7 +183,7 @@ def tune(
         _tune(
             tasks=[task.clone()],
             task_weights=[1.0],
-            work_dir=str(folder),
+            work_dir=folder,
             max_trials_global=trials,
             num_trials_per_iter=min(trials, 16),
             builder=builder,
@@ -231,7 +228,7 @@ def without_processors() -> Iterator[None]:
 
 
 @derived_object
-class _Known(ms.runner.PyRunnerFuture):  # type: ignore[misc]
+class _Known(ms.runner.PyRunnerFuture):
     def __init__(self, seconds: float) -> None:
         super().__init__()
         self.seconds = seconds
@@ -245,7 +242,7 @@ class _Known(ms.runner.PyRunnerFuture):  # type: ignore[misc]
 
 
 @derived_object
-class _Best(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
+class _Best(ms.measure_callback.PyMeasureCallback):
     """Tracks the fastest module.
 
     TVM's database only stores its trace, which lacks untraced changes: the conditions that
@@ -269,3 +266,50 @@ class _Best(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
         for candidate, result in zip(measure_candidates, runner_results, strict=True):
             if result.run_secs and float(result.run_secs[0]) < self.seconds:
                 self.seconds, self.module = float(result.run_secs[0]), candidate.sch.mod
+
+
+# --------------------------------------------------------------- a matrix product
+
+
+def declare(rows: int = 32, tiles: int = 16) -> tvm.IRModule:
+    """Return ``res = (a @ b.T) >> 8`` on packed matrices."""
+    a = te.placeholder((rows, tiles, 1, 16), "int8", name="a")
+    b = te.placeholder((tiles, tiles, 16, 16), "int8", name="b")
+    a_buf = te.compute(a.shape, lambda *i: a(*i), name="a_buf")
+    b_buf = te.compute(b.shape, lambda *i: b(*i), name="b_buf")
+    k, lane = te.reduce_axis((0, tiles), name="k"), te.reduce_axis((0, 16), name="lane")
+
+    def product(m, n, r, v):
+        left, right = a_buf[m, k, r, lane], b_buf[n, k, v, lane]
+        return te.sum(left.astype("int32") * right.astype("int32"), [k, lane])
+
+    mm = te.compute((rows, tiles, 1, 16), product, name="mm")
+    shr = te.compute(mm.shape, lambda *i: mm(*i) >> 8, name="shr")
+    res = te.compute(mm.shape, lambda *i: shr(*i).astype("int8"), name="res")
+    return tvm.IRModule({"main": te.create_prim_func([a, b, res])})
+
+
+def schedule(s: tvm.s_tir.Schedule) -> None:
+    """Block the product; how large the blocks are, TVM samples."""
+    m, n, r, v = s.get_loops(s.get_sblock("res"))
+    (m, m_in), (n, n_in) = (s.split(i, s.sample_perfect_tile(i, 2, 64)) for i in (m, n))
+    s.reorder(m, n, m_in, n_in, r, v)
+    s.compute_at(s.get_sblock("shr"), n, preserve_unit_loops=True)
+    s.compute_at(s.get_sblock("mm"), n, preserve_unit_loops=True)
+    *_, m, n, r, v, k, lane = s.get_loops(s.get_sblock("mm"))
+    k, k_in = s.split(k, s.sample_perfect_tile(k, 2, 64))
+    s.reorder(k, k_in, m, n, r, v, lane)
+    s.compute_at(s.get_sblock("a_buf"), k, preserve_unit_loops=True)
+    s.compute_at(s.get_sblock("b_buf"), k, preserve_unit_loops=True)
+    for block, kind in (("a_buf", "inp"), ("b_buf", "wgt"), ("mm", "acc"), ("shr", "acc")):
+        s.set_scope(s.get_sblock(block), 0, getattr(vta, f"{kind}_scope"))
+    s.decompose_reduction(s.get_sblock("mm"), k)
+    vta.tensorize(s, "mm_init", vta.reset(CONFIG))
+    vta.tensorize(s, "mm_update", vta.gemm(CONFIG))
+    vta.tensorize(s, "shr", vta.alu(CONFIG, "shr", 8))
+
+
+if __name__ == "__main__":
+    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 16
+    best = tune(declare(), schedule, CONFIG, trials=trials, seed=1)
+    print(best.script(), f"# {vtaops.compile_schedule(best, CONFIG).cycles():,} cycles")

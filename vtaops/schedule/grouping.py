@@ -1,12 +1,12 @@
-"""Tilings for interleaved operators: side by side in the scratchpads, in one order.
+"""Tilings for groups of operators: side by side in the scratchpads, in one order.
 
 Consecutive operators can be interleaved (`vtaops.lowering.passes.interleave`) if all traverse their
-tensors in one order: row by row, or channel by channel. The second then needs only part of the
-first one's results; the sooner it gets them, the shorter are the beginning and the end, where one
-works alone: so bands of rows are low.
+tensors in one order: row by row, or channel by channel. The consumer starts when
+its first rows are ready, so low row bands shorten the fill and the drain, in which only one
+operator runs.
 
-With the extension `forward` they may also go hand in hand: each tile of one operator is read by
-the next operator's tile from the output memory before it is overwritten.
+With the extension `forward` they may also be fused: each tile of one operator is read by the next
+operator's tile from the output memory before it is overwritten.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ _MACHINE = TimingParameters()
 
 
 @dataclass(frozen=True)
-class Together:
-    """Tilings of operators that run together.
+class GroupTiling:
+    """Tilings of a group of operators, one for each.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class _Choice:
     busy: tuple[float, ...]
 
 
-def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> Together | None:
+def interleaved_tilings(ops: Sequence[Operator], config: HardwareConfig) -> GroupTiling | None:
     """Return the cheapest tilings of interleaved operators; None if none fit together.
 
     A tiling's cost is its bound on cycles plus the time that others wait for its first results. The
@@ -112,7 +112,7 @@ def tilings_in_turns(ops: Sequence[Operator], config: HardwareConfig) -> Togethe
     tilings, busy = [each.tiling for each in found], np.sum([each.busy for each in found], axis=0)
     if config.has(Extension.FORWARD):
         tilings = _with_results_that_stay(shapes, config, tilings)
-    return Together(tilings, float(busy.max()))
+    return GroupTiling(tilings, float(busy.max()))
 
 
 def _hold(used: Sequence[Mapping[str, Count]], config: HardwareConfig) -> Any:
@@ -191,7 +191,7 @@ _WEIGHTS = 0.85  # fraction of the weight memory; the rest is for earlier operat
 _ROWS = 2 / 3  # fraction of the parameter rows, for the sums
 
 
-def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> Together | None:
+def classifier_tilings(ops: Sequence[Operator], config: HardwareConfig) -> GroupTiling | None:
     """Return tilings of a convolution, its global mean, and a matrix product of the means.
 
     All go channel by channel: a block of the convolution's channels is one reduction step of the
@@ -231,10 +231,10 @@ def tilings_of_classifier(ops: Sequence[Operator], config: HardwareConfig) -> To
         replace(small, inp_tiles=4),
         replace(small, oc=sums * config.block_out, inp_tiles=product.ic, wgt_tiles=steps),
     ]
-    return Together(tilings, 0) if _fit_together(shapes, config, tilings) else None
+    return GroupTiling(tilings, 0) if _fit_together(shapes, config, tilings) else None
 
 
-# --------------------------------------------------------------------------- hand in hand
+# -------------------------------------------------------------------------------- fused
 
 # Limits of the search: half of each changes no cycle (heuristics, 2026-11-28).
 _MOST_ROWS = 16  # of the last operator in a band
@@ -243,9 +243,9 @@ _PER_PIECE = 8  # cycles of a tile row from two memories; 0 and 16: MobileNet al
 _HALVES = 0.99  # rows are cut if that takes less than this fraction of the cycles
 
 
-def tilings_hand_in_hand(
+def fused_tilings(
     ops: Sequence[Operator], config: HardwareConfig, limit: float
-) -> Iterator[Together]:
+) -> Iterator[GroupTiling]:
     """Yield tilings with which each operator can read its inputs from the output memory.
 
     All have bands of whole or half rows, as high as the next operator's step through them, and
@@ -263,9 +263,9 @@ def tilings_hand_in_hand(
         Maximum estimated cycles.
     """
     shapes = [blocked_shape(op, config) for op in ops]
-    ways = _Ways.of(shapes)
-    parts = ways.parts(shapes, config)
-    cycles = ways.cycles(parts, config)
+    candidates = _FusionCandidates.of(shapes)
+    parts = candidates.parts(shapes, config)
+    cycles = candidates.cycles(parts, config)
     used = [occupied(part.shape, part.tilings) for part in parts]
     possible = reduce(and_, [part.possible for part in parts])
     places = np.nonzero(possible & (cycles < limit) & _hold(used, config))
@@ -274,12 +274,12 @@ def tilings_hand_in_hand(
     chosen = [part.tilings.at(places, cycles.shape) for part in parts]
     for row, estimate in enumerate(cycles[places].tolist()):
         tilings = [each.tiling(row, config) for each in chosen]
-        yield Together(_with_results_that_stay(shapes, config, tilings), estimate)
+        yield GroupTiling(_with_results_that_stay(shapes, config, tilings), estimate)
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One of the operators that go hand in hand, with its partition: one, or one for each way.
+class _FusedOperator:
+    """An operator of a fused group, with its tiling or the tilings of all candidates.
 
     Attributes
     ----------
@@ -329,8 +329,8 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Ways:
-    """Ways for operators to go hand in hand: each attribute broadcasts to a grid of all.
+class _FusionCandidates:
+    """How operators may be fused: each attribute broadcasts to a grid of all candidates.
 
     Attributes
     ----------
@@ -353,8 +353,8 @@ class _Ways:
     halves: Count
 
     @classmethod
-    def of(cls, shapes: Sequence[BlockedShape]) -> _Ways:
-        """Return all ways for operators."""
+    def of(cls, shapes: Sequence[BlockedShape]) -> _FusionCandidates:
+        """Return all candidates for operators."""
         rows = min(shapes[-1].rows.extent, _MOST_ROWS)
         # Of three operators, all wait for each other's halves.
         cuts = [(1, False), (1, True)] + [(2, False)] * (len(shapes) == 2)
@@ -362,10 +362,10 @@ class _Ways:
         axes = np.ix_(range(1, rows + 1), range(1, _MOST_BLOCKS + 1), (1, 2), halves)
         return cls(stays.astype(bool), *axes)
 
-    def parts(self, shapes: Sequence[BlockedShape], config: HardwareConfig) -> list[_Part]:
+    def parts(self, shapes: Sequence[BlockedShape], config: HardwareConfig) -> list[_FusedOperator]:
         """Return the partitions of each operator."""
         height, width = self.rows, ceil_div(shapes[-1].columns.extent, self.halves)
-        found: list[_Part] = []
+        found: list[_FusedOperator] = []
         follower = None
         for number, shape in reversed([*enumerate(shapes)]):
             found.insert(0, self._part(shape, follower, (height, width), number == 0))
@@ -379,7 +379,7 @@ class _Ways:
         follower: BlockedShape | None,
         size: tuple[Count, Count],
         first: bool,
-    ) -> _Part:
+    ) -> _FusedOperator:
         h, w = np.minimum(size[0], shape.rows.extent), np.minimum(size[1], shape.columns.extent)
         bands = ceil_div(shape.rows.extent, h) * ceil_div(shape.columns.extent, w)
         whole = follower is None and shape.groups == 1
@@ -395,9 +395,9 @@ class _Ways:
         inp_tiles = self.held if first else 2
         wgt_tiles = np.where(bands > 1, tiles, np.minimum(2, tiles)) * steps
         tilings = Candidates(oc, ic, h, w, inp_tiles, wgt_tiles, accumulators, 0)
-        return _Part(shape, tilings, possible, first, bands, tiles, steps)
+        return _FusedOperator(shape, tilings, possible, first, bands, tiles, steps)
 
-    def cycles(self, parts: Sequence[_Part], config: HardwareConfig) -> Any:
+    def cycles(self, parts: Sequence[_FusedOperator], config: HardwareConfig) -> Any:
         """Estimate the cycles of all operators together."""
         loads = sum(part.loads(config, self.stays) for part in parts)
         computed = sum(part.computed(config) for part in parts)
