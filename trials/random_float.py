@@ -110,7 +110,16 @@ def _gate(b: Any, rng: Any, x: str, channels: int) -> str:
     return str(b.add("Mul", x, b.add("Sigmoid", b.conv(x, channels, channels, kernel=1))))
 
 
-BLOCKS = (_conv, _residual, _residual, _layer_scale, _joined, _split, _padded, _pooled, _gate)
+def _compared(b: Any, rng: Any, x: str, channels: int) -> str:
+    y = b.conv(x, channels, channels, kernel=1)
+    pair = (y, x) if rng.integers(2) else (x, y)
+    return _active(b, rng, b.add(str(rng.choice(["Sub", "Max", "Min"])), *pair))
+
+
+BLOCKS = (
+    *(_conv, _residual, _residual, _layer_scale, _joined, _split, _padded, _pooled, _gate),
+    _compared,
+)
 
 
 def check(seed: int, scales: str, zeros: bool, config: str | None = None) -> dict[str, Any]:

@@ -576,3 +576,33 @@ def test_what_is_no_model_is_refused(model):
         vtaops.quantize(model, images(1, (3, 8, 8)))
     with pytest.raises(ModelError, match="is not a model; give a path"):
         import_model(model)
+
+
+@pytest.mark.parametrize("narrow", [(1, 6), (8, 1), (1, 1)])
+@pytest.mark.parametrize("scales", ["free", "pow2"])
+def test_a_sum_takes_terms_of_one_channel_or_one_pixel(narrow, scales):
+    """The smaller term is a convolution, which continues the sum, or what VTA adds to one."""
+    channels, side = narrow
+    b = Builder(4)
+    x = b.conv(b.input([2, 3, 6, 6]), 3, 8, relu=True)
+    y = b.add("GlobalAveragePool", x) if side != 6 else x
+    y = b.conv(y, 8, channels, kernel=1)
+    b.output(b.conv(b.add("Add", x, y), 8, 4, kernel=1))
+    data = images(4, (3, 6, 6))
+    config = {"free": "pynq_ext", "pow2": "pynq"}[scales]
+    model = vtaops.compile_model(vtaops.quantize(b.model(), data, scales=scales), config)
+    np.testing.assert_array_equal(model.run(data[:2]), model.reference(data[:2]))
+    assert len(model.regions) == 1
+    host = {row.operator for row in model.plan if row.where == "host"}
+    assert host <= {"quantize", "dequantize", "transpose"}
+
+
+def test_a_product_by_a_matrix_for_each_channel_is_one_of_two_tensors():
+    b = Builder(4)
+    x = b.conv(b.input([1, 3, 6, 6]), 3, 8, relu=True)
+    matrices = b.constant(b.rng.standard_normal((8, 6, 5)).astype(np.float32))
+    b.output(b.conv(b.add("MatMul", x, matrices), 8, 4, kernel=1))
+    data = images(4, (3, 6, 6))
+    model = vtaops.compile_model(vtaops.quantize(b.model(), data))
+    np.testing.assert_array_equal(model.run(data[:1]), model.reference(data[:1]))
+    assert {row.where for row in model.plan if row.operator == "matmul"} == {"vta"}

@@ -219,6 +219,28 @@ def test_average_pools_round_sizes_up_and_skip_pixels(config, window):
     assert np.abs(found - expected).max() < (0.501 if "pynq_e" in config else 2)
 
 
+@pytest.mark.parametrize("ratio", [0.71, 1.0, 2.9])
+def test_means_of_any_scale_whose_windows_differ_take_factors_of_seven_bits(ratio):
+    graph = Graph()
+    pool = AveragePool.from_ratio(
+        ratio,
+        9,
+        shifts_only=False,
+        zero_point=-3,
+        kernel=(3, 3),
+        strides=(2, 2),
+        padding=(1, 0, 0, 1),
+        exclude_padding=True,
+    )
+    graph.output(graph.add(pool, graph.input("x", (2, 6, 7, 8), zero_point=5)))
+    model = compiled(graph, "fsim", near=True)
+    assert not on_host(model)
+    array = int8(2, 6, 7, 8)
+    exact = pool.meaning(graph.inputs, [array]).astype(int)
+    assert 0 < np.abs(model.run(array) - exact).max() <= 1
+    assert "equal to the file but for a step" in model.plan[0].reason
+
+
 def _means(x, pool, shape):
     """PyTorch's definition: what is beyond the padding does not count."""
     top, left, bottom, right = pool.padding

@@ -622,6 +622,23 @@ def test_a_maximum_with_a_number_is_a_clip():
     assert len(vtaops.compile_model(quantized).programs) == 1
 
 
+@pytest.mark.parametrize(("scales", "config"), [("free", "pynq_ext"), ("pow2", "pynq")])
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Max", "Min"])
+def test_what_two_tensors_make_is_computed_on_integers(kind, scales, config):
+    b, rng = Builder(3), np.random.default_rng(3)
+    shapes = {"a": (1, 8, 5, 5), "b": (1, 8, 5, 5), "c": (1, 8, 1, 1)}
+    arrays = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    inputs = [b.input([*shape], name) for name, shape in shapes.items()]
+    b.output(b.add(kind, b.add(kind, *inputs[:2]), inputs[2]))
+    quantized = vtaops.quantize(b.model(), arrays, scales=scales)
+    model = vtaops.compile_model(quantized, config)
+    operator = {"Add": "add", "Sub": "add", "Max": "maximum", "Min": "minimum"}[kind]
+    assert [row.operator for row in model.plan if row.where == "vta"].count(operator) == 2
+    (exact,), (found,) = (Probe(each).run(arrays).values() for each in (b.model(), quantized))
+    assert np.abs(found - exact).max() < np.abs(exact).max() / 25
+    np.testing.assert_array_equal(model.run(**arrays), model.reference(**arrays))
+
+
 def test_subgraphs_read_what_is_quantised():
     b = Builder(2)
     x = b.conv(b.input([1, 4, 8, 8]), 4, 4, relu=True)

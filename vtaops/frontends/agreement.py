@@ -22,6 +22,7 @@ from vtaops.base.shapes import Array
 from vtaops.frontends.importing import Shapes, import_model
 from vtaops.frontends.litert import compare, has_litert, runs
 from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
+from vtaops.frontends.values import RANDOM
 from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
 from vtaops.graph import operators as ops
 from vtaops.graph.executor import evaluate_node
@@ -30,12 +31,6 @@ from vtaops.graph.probe import Probe
 
 Sample = Mapping[str, Array]
 """One array for each input, by name."""
-
-RANDOM = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
-    | {"RandomUniformLike", "Dropout"}
-)
-"""Operators whose results are random: nothing can be said of them, or of what they feed."""
 
 
 @dataclass(frozen=True)
@@ -418,7 +413,9 @@ def _some_channels(node: Node, part: slice) -> _Channels | None:
 
 
 def _is_random(node: Node) -> bool:
-    return isinstance(node.op, ops.Host) and not RANDOM.isdisjoint(node.op.operators)
+    return isinstance(node.op, ops.Host) and not (RANDOM | {"Dropout"}).isdisjoint(
+        node.op.operators
+    )
 
 
 def _differences(

@@ -105,7 +105,7 @@ def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> S
     if function.factor.size == 1 and function.factor[0] > 0:
         ratio = scale * float(function.factor[0]) / target.grid.scale
         return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
-    constant = next(read for read in (value.node.reads if value.node else ()) if read.fixed)
+    constant = next(read for read in value.reads if read.fixed)
     sums = multiplied(function.tensor, data, scale, constant, wide=target.tflite)
     if target.tflite:
         unit = target.grid.scale
@@ -130,10 +130,10 @@ def _extremum(value: Value, target: ResultRange) -> Source:
     """
     if (bounded := _bound(value, target)) is not None:
         return bounded
-    reads, shape = value.node.reads if value.node else [], shape_of(value)
-    if not any(read.fixed for read in reads) and argument_of(value) is not None:
+    shape = shape_of(value)
+    if not any(read.fixed for read in value.reads) and argument_of(value) is not None:
         raise NotTranslated(f"{value.label} compares functions of one tensor, which are a table")
-    left, right = (_on_grid(operand, shape, target) for operand in reads)
+    left, right = (_on_grid(operand, shape, target) for operand in value.reads)
     if left.tensor.shape != shape:
         left, right = right, left
     op = ops.Extremum("maximum" if value.op == "Max" else "minimum")

@@ -118,7 +118,7 @@ def apply(value: Value, argument: Value, x: Array) -> Array:
     if constant is not None:
         shape = () if constant.size == 1 else (-1, 1)
         return constant.reshape(shape).astype(np.float32)
-    arguments = [apply(operand, argument, x) for operand in _operands(value)]
+    arguments = [apply(operand, argument, x) for operand in value.reads]
     if value.op in _OTHERS and value.node is not None:
         found = evaluated(value.node, arguments[:1])
         if found is None:
@@ -126,10 +126,6 @@ def apply(value: Value, argument: Value, x: Array) -> Array:
         return found[0]
     with np.errstate(all="ignore"):
         return np.asarray(ELEMENTWISE[value.op](value, *arguments), np.float32)
-
-
-def _operands(value: Value) -> list[Value]:
-    return value.node.reads if value.node else []
 
 
 @dataclass(frozen=True)
@@ -168,9 +164,9 @@ def affine_step(value: Value) -> Affine | None:
     """Return the value of one operator as an affine function of its argument, else None."""
     if value.op == "BatchNormalization":
         return _batch_norm(value)
-    if value.op not in _AFFINE or len(_operands(value)) != 2:
+    if value.op not in _AFFINE or len(value.reads) != 2:
         return None
-    left, right = _operands(value)
+    left, right = value.reads
     for tensor, other, rule in zip((left, right), (right, left), _AFFINE[value.op], strict=True):
         constant = real(other)
         if constant is None or rule is None or tensor.shape != value.shape:
@@ -204,7 +200,7 @@ _AFFINE: dict[str, tuple[AffineRule, AffineRule | None]] = {
 
 
 def _batch_norm(value: Value) -> Affine | None:
-    data, *statistics = _operands(value)
+    data, *statistics = value.reads
     numbers = [found for one in statistics if (found := real(one)) is not None]
     if len(numbers) != 4 or data.shape is None:
         return None
@@ -234,7 +230,7 @@ def names(value: Value, argument: Value) -> list[str]:
     """Return the operators of the function, in the order of their application."""
     if value is argument or value.fixed:
         return []
-    inner = [name for operand in _operands(value) for name in names(operand, argument)]
+    inner = [name for operand in value.reads for name in names(operand, argument)]
     return [*inner, value.op]
 
 
@@ -250,7 +246,7 @@ def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[V
     if not is_elementwise(value) or not depth:
         return None
     found: set[Value] = set()
-    for operand in _operands(value):
+    for operand in value.reads:
         inner = _arguments(operand, shape, depth - 1)
         if inner is None:
             return None

@@ -132,7 +132,7 @@ class ValuePlan:
         if value.shape is None:
             self.host[value] = None
             self.reasons[value] = self._why(value)
-            return value.node.reads
+            return value.reads
         try:
             grid = natural_grid(value)
             if grid is not None:
@@ -151,7 +151,7 @@ class ValuePlan:
                 return [first(value)]
         self.host[value] = None
         self.reasons[value] = reason
-        return value.node.reads
+        return value.reads
 
     def _why(self, value: Value) -> Reason:
         if not self._quantised_model:
@@ -167,7 +167,7 @@ class ValuePlan:
             return self.phase(first(value))
         phases = (
             self.phase(argument) + (argument in self.sources or argument in self.quantized)
-            for argument in (value.node.reads if value.node else ())
+            for argument in value.reads
         )
         return max(phases, default=0)
 
@@ -319,7 +319,7 @@ class _Emitter:
     def _ends(self, group: list[Value]) -> tuple[list[Value], list[Value]]:
         """Return what a group reads, and those of its values that others read."""
         inside = set(group)
-        read = dict.fromkeys(arg for value in group for arg in _reads(value))
+        read = dict.fromkeys(arg for value in group for arg in value.reads)
         inputs = [value for value in read if value not in inside and not value.fixed]
         grids = self._plan.grids
         return inputs, [v for v in group if v in grids or self._read_outside(v, inside)]
@@ -339,10 +339,6 @@ class _Emitter:
             v is None or (v not in inside and (v in plan.host or v in plan.quantized))
             for v in value.readers
         )
-
-
-def _reads(value: Value) -> list[Value]:
-    return value.node.reads if value.node else []
 
 
 def _tensor(value: Value, grid: Grid | None = None) -> Tensor:

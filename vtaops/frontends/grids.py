@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vtaops.base.errors import ModelError
-from vtaops.frontends.constants import real
+from vtaops.frontends.constants import RESHAPING, real
 from vtaops.frontends.steps import NotTranslated, first
 from vtaops.frontends.values import Value
 from vtaops.graph.grid import Grid
@@ -13,8 +13,20 @@ from vtaops.graph.grid import Grid
 EIGHT_BITS = frozenset({"int8", "uint8"})
 
 KEEPING = frozenset(
-    {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Transpose", "Concat", "Split"}
-    | {"Slice", "Gather", "Expand", "Pad", "Resize", "Upsample", "DepthToSpace", "SpaceToDepth"}
+    RESHAPING
+    | {
+        "Transpose",
+        "Concat",
+        "Split",
+        "Slice",
+        "Gather",
+        "Expand",
+        "Pad",
+        "Resize",
+        "Upsample",
+        "DepthToSpace",
+        "SpaceToDepth",
+    }
     | {"MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin", "Relu"}
 )
 """Operators whose results lie on the grid of what they move."""

@@ -101,7 +101,7 @@ def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list
         made = onnx.shape_inference.infer_node_outputs(
             schema, node_proto(node, names), types, data, opset_imports=imports, ir_version=10
         )
-    return [_type_of(made.get(name)) for name in names]
+    return [type_of(made.get(name)) for name in names]
 
 
 def computed(value: Value) -> Array | None:
@@ -132,17 +132,13 @@ def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
         return None
 
 
+@cache
 def dtype_of(kind: int) -> str:
     """Return the NumPy name of an element type of ONNX; empty if it has none."""
     try:
         return str(_onnx().helper.tensor_dtype_to_np_dtype(kind))
     except KeyError:
         return ""
-
-
-def type_of(declared: Any) -> Type:
-    """Return a type that a file declares."""
-    return _type_of(declared)
 
 
 @cache
@@ -170,7 +166,8 @@ def _data(node: OnnxNode, value: Value) -> Any:
     return None if array is None else _onnx().numpy_helper.from_array(array, value.name)
 
 
-def _type_of(declared: Any) -> Type:
+def type_of(declared: Any) -> Type:
+    """Return a type that a file, or ONNX, states."""
     if declared is None or not declared.HasField("tensor_type"):
         return UNKNOWN
     tensor = declared.tensor_type

@@ -120,7 +120,7 @@ def _permute(value: Value, target: ResultRange) -> Source:
 
 
 def _concat(value: Value, target: ResultRange) -> Source:
-    parts = [translate(part, target) for part in (value.node.reads if value.node else ())]
+    parts = [translate(part, target) for part in value.reads]
     return step(ops.Concat(axis_of(value, 0)), *parts, scale=target.grid.scale)
 
 

@@ -25,6 +25,7 @@ from vtaops.frontends.steps import (
     Source,
     argument,
     first,
+    moved,
     reshaped,
     shape_of,
     shapes_translated,
@@ -179,16 +180,16 @@ def is_sum(value: Value) -> bool:
 def _is_product(value: Value) -> bool:
     """Return whether a value is a product with weights."""
     if value.op in ("MatMul", "Gemm"):
-        return are_integers(argument(value, 1))
+        weights = argument(value, 1)
+        return weights is not None and len(weights.shape or ()) < 3 and are_integers(weights)
     return value.op in PRODUCTS
 
 
 def _terms(value: Value) -> list[Value]:
     """Return the arguments of a value that make it a sum, if one of them is."""
-    reads = value.node.reads if value.node else []
     if value.op in ("Add", "Sub"):
-        return reads
-    data = [read for read in reads if not read.fixed]
+        return value.reads
+    data = [read for read in value.reads if not read.fixed]
     return data if value.op in ("Mul", "Div", "BatchNormalization") and len(data) == 1 else []
 
 
@@ -212,10 +213,9 @@ def read_sum(value: Value, operand: Operand) -> Sum:
     affine = affine_step(value)
     if affine is not None:
         return read_sum(affine.tensor, operand).affine(value, affine)
-    assert value.node is not None
-    if value.op != "Add" or len(value.node.reads) != 2:
+    if value.op != "Add" or len(value.reads) != 2:
         raise NotTranslated(f"{value.label} joins a sum of products in no way that VTA has")
-    left, right = value.node.reads
+    left, right = value.reads
     inner, other = (left, right) if is_sum(left) else (right, left)
     return _with_residual(read_sum(inner, operand), value, other, operand)
 
@@ -239,10 +239,10 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
         raise NotTranslated("a second tensor is added to one sum")
     residual, scale = operand(other, value)
     if residual.tensor.shape != value.shape:
-        raise NotTranslated(f"a tensor of {residual.tensor.shape} is added to one of {value.shape}")
+        residual = moved(Expand(shape_of(value)), residual)
     if found.product.func is not Convolution:
         raise NotTranslated(f"a residual on the product {found.product.func.__name__}")
-    found = _over_pixels(found, shape_of(value))
+    found = _spread(found, shape_of(value))
     exact = scale / found.scale
     factor = np.rint(exact)
     coarse = (exact != factor) & (factor < LEAST_FACTOR)
@@ -252,15 +252,18 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
     return replace(found, residual=residual, factor=factor.astype(np.int64))
 
 
-def _over_pixels(found: Sum, shape: tuple[int, ...]) -> Sum:
-    """Return a sum for one pixel as one for every pixel of the image that it is added to."""
-    kernel = found.product.args[0].shape[2:]
-    if found.shape == shape or found.shape != (*shape[:2], 1, 1) or kernel != (1, 1):
-        return found
-    n, channels, _, _ = found.data.tensor.shape
-    spread = Expand((n, channels, *shape[2:]))
-    data = step(spread, found.data, scale=found.data.tensor.scale)
-    return replace(found, shape=shape, data=data)
+def _spread(found: Sum, shape: tuple[int, ...]) -> Sum:
+    """Return a sum for one pixel, or for one channel, as one for all that it is added to."""
+    weight = found.product.args[0]
+    if found.shape[2:] == (1, 1) != shape[2:] and weight.shape[2:] == (1, 1):
+        n, channels, _, _ = found.data.tensor.shape
+        data = moved(Expand((n, channels, *shape[2:])), found.data)
+        found = replace(found, data=data, shape=(*found.shape[:2], *shape[2:]))
+    if found.shape[1] == 1 != shape[1]:
+        repeated, bias = (np.repeat(part, shape[1], axis=0) for part in (weight, found.bias))
+        product = partial(found.product.func, repeated, **found.product.keywords)
+        return replace(found, shape=shape, product=product, bias=bias, channels=shape[1])
+    return found
 
 
 def per_channel(constant: Array, value: Value, axis: int) -> Array:

@@ -18,6 +18,7 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.shapes import Array, ceil_div
+from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.tflite_files import (
     CORRUPT,
     DTYPES,
@@ -29,8 +30,6 @@ from vtaops.frontends.tflite_files import (
 from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
 
 TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
-
-EIGHT_BITS = frozenset({"int8", "uint8"})
 
 UNJUDGED = "SUM "
 """The operator that LiteRT 2.3 gets wrong: sums of int8 with negative values."""

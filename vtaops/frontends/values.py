@@ -107,6 +107,11 @@ class Value:
         return () if self.node is None else self.node.args
 
     @property
+    def reads(self) -> list[Value]:
+        """The tensors that its node reads."""
+        return [] if self.node is None else self.node.reads
+
+    @property
     def attrs(self) -> Mapping[str, Any]:
         """The attributes of its node."""
         return {} if self.node is None else self.node.attrs
@@ -126,7 +131,7 @@ class Value:
         """Whether it depends on no input."""
         if self.node is None:
             return self.constant is not None
-        return self.node.op not in RANDOM and all(value.fixed for value in self.node.reads)
+        return self.node.op not in RANDOM and all(value.fixed for value in self.reads)
 
     @cached_property
     def array(self) -> Array | None:

@@ -296,7 +296,8 @@ def round_average_pool(
     """Round a mean; TFLite's pool is unchanged with fine scales."""
     scaling, (source,) = op.requantization, inputs
     size, quotient = op.window(source).count, scaling.rounding == "quotient"
-    if not quotient and (op.differs(source) or not scaling.multiplier.any()):
+    parts = op.differs(source) and target.scales  # each has a multiplier of its own
+    if not quotient and (parts or not scaling.multiplier.any()):
         return None
     counts, zero = _counts(op, source), source.zero_point
     if target.fine:

@@ -42,7 +42,7 @@ from vtaops.quantization.scales import (
 QUANTIZED = frozenset(
     {
         *("Conv", "ConvTranspose", "Gemm", "MatMul", "Relu", "Clip", "LeakyRelu"),
-        *("Add", "Mul", "Concat", "GlobalAveragePool", *MOVES),
+        *("Add", "Sub", "Mul", "Max", "Min", "Concat", "GlobalAveragePool", *MOVES),
     }
 )
 """ONNX operators that VTA runs or that move data, if their tensors are integers."""

@@ -387,7 +387,7 @@ def constant_operands(node: onnx_files.NodeProto) -> Sequence[int]:
     Biases are not among them: their grid is that of the sums.
     """
     operands = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (0, 1), "MatMul": (0, 1)}
-    both = range(len(node.input)) if node.op_type in ("Add", "Mul", "Concat") else ()
+    both = range(len(node.input)) if node.op_type in ("Add", "Sub", "Mul", "Concat") else ()
     return operands.get(node.op_type, both)
 
 
