@@ -203,7 +203,7 @@ def test_equalisation_of_a_chain_with_a_depthwise_convolution():
 
 def test_bias_correction_takes_the_mean_error_away():
     model, data = small_network(3), {"x": images(16)}
-    plain = run_quantization(model, data)
+    plain = run_quantization(model, data, bias_correction=False)
     tensor = next(n for n in plain.prepared.graph.node if n.op_type == "Add").input[0]
 
     def values(model, name):
@@ -519,7 +519,7 @@ def test_a_function_in_several_nodes_is_rounded_once(spelled):
         scale = network.nodes[-1].inputs[0].scale
         assert np.abs(ours - theirs).max() <= 3 * scale
     noise = [done.quality().outputs[0].sqnr_db for done in (plain, even)]
-    assert noise[1] > noise[0] + 2
+    assert noise[1] > noise[0] + 1.5
 
 
 def test_what_others_read_is_no_inner_tensor_of_a_function():

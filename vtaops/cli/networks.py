@@ -485,7 +485,8 @@ def quantize(
         Option(
             "--bias-correction/--no-bias-correction",
             "--correct-bias",
-            help="Remove mean rounding errors from the biases.",
+            help="Remove mean rounding errors from the biases. Default without --config: if an "
+            "output gains a decibel.",
         ),
     ] = None,
     mean: options.Mean = None,

@@ -30,13 +30,21 @@ class Function:
 
 
 def functions(model: ModelProto) -> list[Function]:
-    """Return the functions of one tensor in a model.
+    """Return the functions of one tensor in a model, those that are not linear."""
+    nodes, scalars = {node.name: node for node in model.graph.node}, _factors(Connections(model))
+    return [
+        f for f in elementwise(model) if _is_curved([*map(nodes.__getitem__, f.nodes)], scalars)
+    ]
+
+
+def elementwise(model: ModelProto) -> list[Function]:
+    """Return the functions of one tensor in a model, linear ones and bounds included.
 
     A function ends where something else reads its result. It begins at the farthest tensor of which
     it is a function, provided that nothing else reads the tensors in between.
     """
     tensors = Connections(model)
-    scalars = {*filter(lambda name: _is_factor(tensors.constants[name]), tensors.constants)}
+    scalars = _factors(tensors)
     arguments = _arguments(model, tensors, scalars)
     found: list[Function] = []
     seen: set[str] = set()
@@ -46,9 +54,8 @@ def functions(model: ModelProto) -> list[Function]:
             root, inner = _farthest(end, arguments, tensors, scalars)
             seen |= inner  # what lies in between begins at the same root, and computes less
             names = {tensors.writers[name].name for name in inner}
-            nodes = [each for each in model.graph.node if each.name in names]
-            if _is_curved(nodes, scalars):
-                found.append(Function(root, end, tuple(each.name for each in nodes)))
+            nodes = (each.name for each in model.graph.node if each.name in names)
+            found.append(Function(root, end, tuple(nodes)))
     return found
 
 
@@ -81,6 +88,11 @@ def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> di
                 found[node.output[0]] = nearest
                 depths[node.output[0]] = depths.get(nearest, 0) + 1
     return found
+
+
+def _factors(tensors: Connections) -> set[str]:
+    """Return the constants that are factors or terms."""
+    return {*filter(lambda name: _is_factor(tensors.constants[name]), tensors.constants)}
 
 
 def _is_factor(value: Array) -> bool:

@@ -46,6 +46,8 @@ def correct_biases(
         weight = plain[node.input[1]].astype(np.float64)
         error = weights[node.input[1]].rounded(constants[node.input[1]]) - weight
         error = error.sum(axis=tuple(range(2, weight.ndim)))
+        if node.op_type == "Gemm" and not attributes(node).get("transB", 0):
+            error = error.T
         groups = attributes(node).get("group", 1)
         means = mean(node.input[0]).reshape(groups, 1, -1)
         shift = (error.reshape(groups, -1, error.shape[1]) * means).sum(axis=2).reshape(-1)
@@ -56,6 +58,12 @@ def correct_biases(
 
 
 def correctable(model: ModelProto, weights: Mapping[str, object]) -> list[NodeProto]:
-    """Return the convolutions by weights of these names."""
-    nodes = model.graph.node
-    return [node for node in nodes if node.op_type == "Conv" and node.input[1] in weights]
+    """Return the convolutions and plain dense layers by weights of these names."""
+    nodes = [node for node in model.graph.node if node.op_type in ("Conv", "Gemm")]
+    return [node for node in nodes if node.input[1] in weights and _is_plain(node)]
+
+
+def _is_plain(node: NodeProto) -> bool:
+    """Return whether a product is of its data as they stand, and its bias counts once."""
+    found = attributes(node)
+    return not found.get("transA", 0) and found.get("alpha", 1.0) == found.get("beta", 1.0) == 1.0

@@ -164,9 +164,9 @@ class SquaredErrors:
         flat = value.reshape(-1)[:: max(1, value.size // MEASURED)]
         self._histograms[name].add(flat.astype(np.float64))
 
-    def of(self, name: str, grids: Sequence[Grid]) -> Array:
-        """Return the squared error of each grid on the values of a tensor."""
-        return np.array([self._histograms[name].squared_error(grid) for grid in grids])
+    def of(self, name: str, grids: Sequence[Grid], within: Range) -> Array:
+        """Return the squared error of each grid on the values of a tensor within a range."""
+        return np.array([self._histograms[name].squared_error(grid, within) for grid in grids])
 
 
 class Histogram:
@@ -206,10 +206,11 @@ class Histogram:
         for row, values in zip(self._sums, sums, strict=True):
             row += np.bincount(place, values, self.BINS)
 
-    def squared_error(self, grid: Grid) -> float:
-        """Return the squared error of a grid of powers of two."""
-        nearest = grid.rounded(np.ldexp(self._index + 0.5, self._exponent))
-        count, total, squares = self._sums
+    def squared_error(self, grid: Grid, within: Range) -> float:
+        """Return the squared error of a grid of powers of two on the bins within a range."""
+        lows, highs = np.ldexp((self._index, self._index + 1), self._exponent)
+        nearest = grid.rounded((lows + highs) / 2)
+        count, total, squares = self._sums * ((highs >= within[0]) & (lows <= within[1]))
         return float((squares - 2 * nearest * total + nearest**2 * count).sum())
 
 

@@ -45,10 +45,12 @@ from vtaops.quantization.observers import (
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import LOW_DB, Quality, compare
+from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, relieved, worst_output
 from vtaops.quantization.rounding import learn_rounding, learnable
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
+    WeightScale,
     free_grids,
     no_finer_than_sums,
     no_finer_than_totals,
@@ -64,6 +66,10 @@ Scales = Literal["pow2", "free"]
 
 DEVICES: dict[Scales | None, str] = {"pow2": "pynq"}
 """The configuration whose rules say what needs rounding where none is given, if not the default."""
+
+
+LEAST_GAIN = 1.0
+"""Least gain in dB for which an option is taken that nobody asked for; less is chance."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,8 @@ def quantize(
         Round the weights of a result up or down so that their errors cancel on the calibration
         data (`vtaops.quantization.rounding`).
     bias_correction
-        Remove the mean error of rounded weights from the biases.
+        Remove the mean error of rounded weights from the biases. Default without `config`: if the
+        worst output gains a decibel on the calibration data.
     shapes
         Shapes of inputs with dynamic dimensions; those of the calibration data by default.
     preparation
@@ -219,8 +226,13 @@ def run_quantization(
     order = _Order(kept, scales, method, device, given, start, changes, searches=bool(judges))
     observed = cache(partial(_observed, floats, prepared, order))
 
+    @cache
+    def placed(equalization: bool, zero_points: bool, left: frozenset[str]) -> _Placed:
+        return _placed(observed(equalization), replace(order, given=left), zero_points=zero_points)
+
     def quantized(tried: Recipe, left: frozenset[str] = given) -> Quantization:
-        return _quantized(observed(tried.equalization), replace(order, given=left), tried)
+        found = placed(tried.equalization, tried.zero_points, left)
+        return _quantized(observed(tried.equalization), found, order, tried)
 
     if not judges:
         return _told(_relieved(prepared, quantized, order, chooses=float_nodes is None))
@@ -231,16 +243,21 @@ def run_quantization(
 def _relieved(
     prepared: ModelProto, quantized: Callable[..., Quantization], order: _Order, *, chooses: bool
 ) -> Quantization:
-    """Quantise by the first recipe, or by what brings back an output that it would lose."""
+    """Quantise by the first recipe, or a better one, or by what brings back an output.
+
+    Biases are corrected if that helps; channels are equalised if an output keeps too little.
+    """
     done, recipe = quantized(order.start), order.start
-    if done.departures or worst_output(done) >= LOW_DB:
+    if done.departures:
         return done
-    if "equalization" in order.missing:
-        even = replace(recipe, equalization=True)
-        tried = quantized(even)
-        if worst_output(tried) > worst_output(done):
-            done, recipe = tried, even
-    if not chooses or worst_output(done) >= LOW_DB:
+    kept = worst_output(done)
+    for option in ("bias_correction", "equalization"):
+        if option in order.missing and (kept < LOW_DB or option == "bias_correction"):
+            change = replace(recipe, **{option: True})
+            tried = quantized(change)
+            if worst_output(tried) > kept + LEAST_GAIN:
+                done, recipe, kept = tried, change, worst_output(tried)
+    if not chooses or kept >= LOW_DB:
         return done
     found, relief = relieved(done, lambda nodes: quantized(recipe, given_floats(prepared, nodes)))
     return replace(found, relief=relief)
@@ -300,7 +317,8 @@ class _Order:
 
     def may_take(self, option: str) -> bool:
         """Return whether a recipe may have an option."""
-        return (self.searches and option in self.missing) or getattr(self.start, option)
+        tried = self.searches or option == "bias_correction"
+        return (tried and option in self.missing) or getattr(self.start, option)
 
 
 FEWEST = 8
@@ -347,25 +365,41 @@ def _observed(
     rows = RowSizes([norm.root for norm in norms(model)])
     seen = ranges, errors, channels, moments, outputs, rows
     observe(model, order.samples, seen, "calibrate image")
-    found = changed_outputs(given, order.samples[0], outputs.values)
-    return _Observed(model, equalized, found, ranges.ranges(), errors, channels, moments, rows)
+    found, all_of = changed_outputs(given, order.samples[0], outputs.values), ranges.ranges()
+    reach = reached(model, all_of)
+    return _Observed(model, equalized, found, reach, errors, channels, moments, rows)
 
 
-def _quantized(observed: _Observed, order: _Order, recipe: Recipe) -> Quantization:
-    """Quantise an observed model by a recipe."""
-    plain, prepared, free = observed.model, deepcopy(observed.model), order.free
-    grids, suited = _grids(observed, order, zero_points=recipe.zero_points)
+@dataclass(frozen=True)
+class _Placed:
+    """Where pairs stand: the grids of tensors, the scales of weights, results that stay float."""
+
+    grids: dict[str, Grid]
+    weights: dict[str, WeightScale]
+    floats: frozenset[str]
+
+
+def _placed(observed: _Observed, order: _Order, *, zero_points: bool) -> _Placed:
+    """Return where pairs stand in an observed model: where the device computes on integers."""
+    plain, free = observed.model, order.free
+    grids, suited = _grids(observed, order, zero_points=zero_points)
     given = order.given.union(observed.lost(grids))
     weights = integer_weights(plain, grids, given, free=free)
     floats = order.device.floats(insert_pairs(plain, grids, weights, given))
     results = given.union(floats.results)
     kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
-    weights = integer_weights(plain, kept, results, free=free)
+    return _Placed(kept, integer_weights(plain, kept, results, free=free), results)
+
+
+def _quantized(observed: _Observed, placed: _Placed, order: _Order, recipe: Recipe) -> Quantization:
+    """Quantise an observed model by a recipe."""
+    plain, prepared = observed.model, deepcopy(observed.model)
     if recipe.learned_rounding:
-        learn_rounding(prepared, weights, observed.moments.moments)
+        learn_rounding(prepared, placed.weights, observed.moments.moments)
     if recipe.bias_correction:
-        correct_biases(prepared, weights, observed.channels.mean, initializers(plain))
-    model = insert_pairs(prepared, kept, weights, results)
+        means, constants = observed.channels.mean, initializers(plain)
+        correct_biases(prepared, placed.weights, means, constants)
+    model = insert_pairs(prepared, placed.grids, placed.weights, placed.floats)
     found = observed.departures + departures(prepared, model, order.samples[0])
     return Quantization(model, plain, order.samples, observed.equalized, found)
 

@@ -14,6 +14,7 @@ from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import ModelProto, float_tensors, producers
 from vtaops.graph.probe import Probe
 from vtaops.quantization.pairs import images
+from vtaops.quantization.reach import only_arguments
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 
@@ -120,7 +121,7 @@ class Quality:
 
 def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> Quality:
     """Run both models on the samples and compare every tensor that has a quantised image."""
-    shown = _images(model, quantized)
+    shown, arguments = _images(model, quantized), only_arguments(model)
     writers = producers(model)
     outputs = [value.name for value in model.graph.output]
     ours = Probe(model, list(dict.fromkeys([*shown, *outputs])), exact=False)
@@ -131,7 +132,8 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
     for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
         for name, image in shown.items():
-            sums[name] += powers(exact[name], rounded[image])
+            wanted = _saturated(exact[name], rounded[image]) if name in arguments else exact[name]
+            sums[name] += powers(wanted, rounded[image])
             largest[name] = max(largest[name], float(np.abs(exact[name]).max(initial=0.0)))
         for name in outputs:
             rows[name].append((exact[name], rounded[name]))
@@ -163,6 +165,11 @@ def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
     left_out = saturated(model).keys() | {value.name for value in model.graph.output}
     found = images(model, quantized)
     return {n: found[n] for n in float_tensors(model) if n in found and n not in left_out}
+
+
+def _saturated(exact: Array, rounded: Array) -> Array:
+    """Return the argument of a function, whose saturation is not an error, in its image's range."""
+    return np.clip(exact, rounded.min(initial=0.0), rounded.max(initial=0.0))
 
 
 def powers(exact: Array, rounded: Array) -> Array:

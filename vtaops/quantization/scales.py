@@ -169,7 +169,7 @@ def power_of_two_grids(
     entering = saturated(model)
     for name in ranges:
         if name not in entering:
-            found[groups[name]] += errors.of(name, candidates[groups[name]])
+            found[groups[name]] += errors.of(name, candidates[groups[name]], ranges[name])
     best = {group: grids[int(np.argmin(found[group]))] for group, grids in candidates.items()}
     return {name: best[groups[name]] for name in ranges}
 
