@@ -237,7 +237,7 @@ LIMITS = {
     "files in the largest circle": 6,
     "tokens": 585_000,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 43,
+    "functions of a complexity over 10": 45,
 }
 """What today's house has; only a feature raises one. Goal: 355,000 tokens, 30 functions over 10."""
 

@@ -366,9 +366,8 @@ def _observed(
     seen = ranges, errors, channels, moments, outputs, rows
     observe(model, order.samples, seen, "calibrate image")
     found, all_of = changed_outputs(given, order.samples[0], outputs.values), ranges.ranges()
-    return _Observed(
-        model, equalized, found, reached(model, all_of), errors, channels, moments, rows
-    )
+    reach = reached(model, all_of)
+    return _Observed(model, equalized, found, reach, errors, channels, moments, rows)
 
 
 @dataclass(frozen=True)
