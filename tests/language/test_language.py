@@ -15,7 +15,7 @@ from vtaops.base.data import data_directory
 from vtaops.cli import app
 from vtaops.errors import ArgumentError, ModelError
 from vtaops.graph.executor import evaluate_runs
-from vtaops.language import LanguageModel, Tokenizer, Weights
+from vtaops.language import LanguageModel, Tokenizer, DecoderWeights
 from vtaops.language.floats import FloatModel
 
 WIDTH, HIDDEN, LAYERS, HEADS, SHARED, LENGTH = 32, 48, 2, 4, 2, 32
@@ -95,7 +95,7 @@ TEXT = np.random.default_rng(1).integers(3, VOCABULARY, LENGTH).tolist()
 
 
 def test_float_models_compute_what_their_files_say(folder):
-    model = FloatModel(Weights.read(folder / "model.bin"))
+    model = FloatModel(DecoderWeights.read(folder / "model.bin"))
     found = np.array([model.step(token) for token in TEXT])
     assert np.allclose(found, whole(TEXT), atol=1e-3)
 
@@ -181,7 +181,7 @@ def test_files_that_are_no_models_are_refused(folder, tmp_path, change, said):
     path = tmp_path / "model.bin"
     path.write_bytes(change((folder / "model.bin").read_bytes()))
     with pytest.raises(ModelError, match=said):
-        Weights.read(path)
+        DecoderWeights.read(path)
     with pytest.raises(ModelError, match=r"cannot read .* of 999 tokens"):
         Tokenizer.read(folder / "tokenizer.bin", 999)
     with pytest.raises(ArgumentError, match=r"length is 33; it must be 1\.\.32"):

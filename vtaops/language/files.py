@@ -26,7 +26,7 @@ VERSIONED = 0x616B3432
 
 
 @dataclass(frozen=True)
-class Weights:
+class DecoderWeights:
     """A decoder: RMS norms, rotary positions, grouped heads, and a gate with SiLU.
 
     Attributes
@@ -52,7 +52,7 @@ class Weights:
     layers: tuple[dict[str, Floats], ...]
 
     @staticmethod
-    def read(path: str | Path) -> Weights:
+    def read(path: str | Path) -> DecoderWeights:
         """Read a model file of version 0: sizes, then float32 by kind and layer.
 
         Raises
@@ -92,7 +92,7 @@ class Weights:
         own = {n: v.reshape(s) for (n, s), v in zip(found.items(), parts, strict=True)}
         layers = tuple({name: own[name][n] for name in shapes} for n in range(count))
         scores = own.get("scores", own["embedding"])
-        return Weights(heads, shared, length, own["embedding"], scores, own["norm"], layers)
+        return DecoderWeights(heads, shared, length, own["embedding"], scores, own["norm"], layers)
 
 
 class Tokenizer:

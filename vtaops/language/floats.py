@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from vtaops.language.files import START, Floats, Weights
+from vtaops.language.files import START, Floats, DecoderWeights
 
 EPSILON = 1e-5
 
@@ -14,7 +14,7 @@ EPSILON = 1e-5
 class FloatModel:
     """A language model token by token, with its cache; notes the largest value of each tensor."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: DecoderWeights) -> None:
         self.weights = weights
         self.reach: dict[str, float] = defaultdict(float)
         self._seen("x", weights.embedding)
@@ -87,7 +87,7 @@ def silu(x: Floats) -> Floats:
     return found
 
 
-def turns(weights: Weights) -> tuple[Floats, Floats]:
+def turns(weights: DecoderWeights) -> tuple[Floats, Floats]:
     """Return the cosine and sine of each place and channel of all heads."""
     width = weights.embedding.shape[1] // weights.heads
     rates = 1e4 ** (-np.arange(0, width, 2) / width)

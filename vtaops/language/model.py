@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ArgumentError
 from vtaops.base.shapes import Array
-from vtaops.language.files import START, Tokenizer, Weights
+from vtaops.language.files import START, Tokenizer, DecoderWeights
 from vtaops.language.floats import FloatModel, turns
 from vtaops.language.step import HIDDEN, token_step
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
@@ -25,8 +25,8 @@ class LanguageModel:
 
     Parameters
     ----------
-    weights : Weights
-        The float model (`Weights.read`).
+    weights : DecoderWeights
+        The float model (`DecoderWeights.read`).
     tokenizer : Tokenizer
         Its tokenizer (`Tokenizer.read`).
     config : HardwareConfig, str or Path
@@ -49,7 +49,7 @@ class LanguageModel:
 
     def __init__(
         self,
-        weights: Weights,
+        weights: DecoderWeights,
         tokenizer: Tokenizer,
         config: HardwareConfig | str | Path = NETWORK_CONFIG,
         *,
@@ -91,7 +91,7 @@ class LanguageModel:
         ModelError
             If a file cannot be read, or is not what it should be.
         """
-        weights = Weights.read(path)
+        weights = DecoderWeights.read(path)
         beside = Path(path).with_name("tokenizer.bin") if tokenizer is None else tokenizer
         tokens = Tokenizer.read(beside, len(weights.embedding))
         return LanguageModel(weights, tokens, config, length=length, prove=prove)

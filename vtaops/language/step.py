@@ -29,7 +29,7 @@ from vtaops.graph import (
     Tensor,
     Transpose,
 )
-from vtaops.language.files import Floats, Weights
+from vtaops.language.files import Floats, DecoderWeights
 from vtaops.language.floats import EPSILON, silu, turned_weights
 
 HIDDEN = -128
@@ -40,12 +40,12 @@ FINEST = 0.125
 """Steps of scores are at least so large that 96 of them leave nothing of an exponential."""
 
 
-def token_step(weights: Weights, reach: Mapping[str, float]) -> Graph:
+def token_step(weights: DecoderWeights, reach: Mapping[str, float]) -> Graph:
     """Return the graph of a token.
 
     Parameters
     ----------
-    weights : Weights
+    weights : DecoderWeights
         The model.
     reach : mapping of str to float
         The largest value of each tensor (`FloatModel.reach`).
@@ -54,7 +54,7 @@ def token_step(weights: Weights, reach: Mapping[str, float]) -> Graph:
 
 
 class _Step:
-    def __init__(self, weights: Weights, reach: Mapping[str, float]) -> None:
+    def __init__(self, weights: DecoderWeights, reach: Mapping[str, float]) -> None:
         self.graph, self._weights, self._reach = Graph("language_model"), weights, reach
         width, length = weights.embedding.shape[1], weights.length
         inputs = self.graph.input
