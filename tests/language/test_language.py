@@ -15,7 +15,7 @@ from vtaops.base.data import data_directory
 from vtaops.cli import app
 from vtaops.errors import ArgumentError, ModelError
 from vtaops.graph.executor import evaluate_runs
-from vtaops.language import LanguageModel, Tokenizer, DecoderWeights
+from vtaops.language import DecoderWeights, LanguageModel, Tokenizer
 from vtaops.language.floats import FloatModel
 
 WIDTH, HIDDEN, LAYERS, HEADS, SHARED, LENGTH = 32, 48, 2, 4, 2, 32

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from vtaops.language.files import START, Floats, DecoderWeights
+from vtaops.language.files import START, DecoderWeights, Floats
 
 EPSILON = 1e-5
 

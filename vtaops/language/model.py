@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ArgumentError
 from vtaops.base.shapes import Array
-from vtaops.language.files import START, Tokenizer, DecoderWeights
+from vtaops.language.files import START, DecoderWeights, Tokenizer
 from vtaops.language.floats import FloatModel, turns
 from vtaops.language.step import HIDDEN, token_step
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig

@@ -29,7 +29,7 @@ from vtaops.graph import (
     Tensor,
     Transpose,
 )
-from vtaops.language.files import Floats, DecoderWeights
+from vtaops.language.files import DecoderWeights, Floats
 from vtaops.language.floats import EPSILON, silu, turned_weights
 
 HIDDEN = -128
