@@ -103,9 +103,15 @@ def test_save_disassemble_verify(tmp_path):
     listing = call("disasm", file)
     assert listing.exit_code == 0
     assert "FINISH" in listing.output
+    listed = json.loads(call("disasm", file, "--json").output)
+    assert listed["instructions"][-1]["name"] == "Finish"
+    assert [buffer["name"] for buffer in listed["buffers"]] == ["data", "weight", "res"]
+    assert listed["micro_ops"]
     verified = call("verify", file)
     assert verified.exit_code == 0
     assert "verified" in verified.output
+    shown = json.loads(call("verify", file, "--json").output)
+    assert shown["proof"]["claims"]
 
 
 def test_lists():

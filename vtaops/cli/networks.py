@@ -118,8 +118,10 @@ def compile(
     )
     compiled.save(output)
     report = compiled.report()
-    written = f"written to {output}, {output.stat().st_size:,} bytes"
-    options.show(report.as_dict(), as_json, summary(report), written)
+    size = output.stat().st_size
+    written = {"file": str(output), "bytes": size}
+    text = f"written to {output}, {size:,} bytes"
+    options.show(report.as_dict() | written, as_json, summary(report), text)
 
 
 def prove(
@@ -540,7 +542,11 @@ def quantize(
     write_bytes(output, done.model.SerializeToString())
     tables = [_trials(done.trials, config)] if done.trials else []
     tables += _quality_tables(quality, rows)
-    data = quality.as_dict()
+    data = quality.as_dict() | {
+        "file": str(output),
+        "samples": len(done.samples),
+        "equalized": done.equalized,
+    }
     if worst:
         columns = {
             "tensor": "",

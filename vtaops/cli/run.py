@@ -30,6 +30,7 @@ from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import Commands, list_table, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
+from vtaops.machine.isa import Encoding
 from vtaops.program import Program, Role, Statistics
 
 if TYPE_CHECKING:
@@ -242,8 +243,26 @@ def disasm(
     Example: vtaops run op resnet18.C8 --save c8.vta && vtaops disasm c8.vta
     """
     program = Program.load(file)
-    listed = [{"name": type(i).__name__, **asdict(i)} for i in program.decode()] if as_json else []
-    show(listed, as_json, program.disassemble())
+    show(_listed(program) if as_json else None, as_json, program.disassemble())
+
+
+def _listed(program: Program) -> dict[str, Any]:
+    """Return what the text of a program says, as JSON."""
+    micro_ops = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
+    return {
+        "bitstream": program.config.bitstream_id,
+        "fingerprint": program.config.fingerprint,
+        "metadata": dict(program.metadata),
+        "operators": [{"kind": each.kind, "name": each.name} for each in program.operators],
+        "buffers": [
+            {"name": b.name, "role": b.role.value, "shape": b.shape, "bytes": b.nbytes}
+            for b in program.buffers
+        ],
+        "instructions": [{"name": type(i).__name__, **asdict(i)} for i in program.decode()],
+        "micro_ops": [
+            dict(zip(("dst", "src", "wgt"), row, strict=True)) for row in micro_ops.tolist()
+        ],
+    }
 
 
 def asm(
@@ -325,7 +344,7 @@ def verify(
     facts |= {"instructions": count, "bitstream": name}
     lines.append(f"{file}: {count} instructions verified for {name}")
     if proof:
-        facts["certificate"] = "holds"
+        facts |= {"certificate": "holds", "proof": asdict(proof)}
         lines.append(f"its certificate holds\n{proof}")
     show(facts, as_json, *lines)
 

@@ -230,12 +230,12 @@ def _scaled(model: ModelProto, constants: Arrays, name: str, factor: float, new:
 
 
 def _row(constants: Arrays, weight: str, term: str, transposed: bool) -> Array | None:
-    """Return the term of a product as a vector; None if it is none, or differs by row."""
+    """Return the term of a product as a vector; None if it is none, differs by row, or is wrong."""
     value = constants.get(term)
     if value is None or weight not in constants or (value.ndim > 1 and len(value) > 1):
         return None
     units = constants[weight].shape[0 if transposed else 1]
-    return np.broadcast_to(value.reshape(-1), (units,))
+    return np.broadcast_to(value.reshape(-1), (units,)) if value.size in (1, units) else None
 
 
 def _stored(model: ModelProto, constants: Arrays, name: str, value: Array) -> str:
