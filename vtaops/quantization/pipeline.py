@@ -445,6 +445,8 @@ def _load(
     source = opened(model, shapes)
     to_single(source)
     source = checked(source)
+    if not source.graph.output:
+        raise ModelError("the model has no output; what nobody reads needs no integers")
     types, grids = input_dtypes(source), sources.input_grids(source)
     return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
 

@@ -175,7 +175,9 @@ def _saturated(exact: Array, rounded: Array) -> Array:
 def powers(exact: Array, rounded: Array) -> Array:
     """Return the sums of squares of a tensor and of its error."""
     signal = np.square(exact, dtype=np.float64).sum()
-    return np.array([signal, np.square(exact.astype(np.float64) - rounded).sum()])
+    with np.errstate(invalid="ignore"):  # equal infinities have no difference
+        error = np.where(exact == rounded, 0.0, exact.astype(np.float64) - rounded)
+    return np.array([signal, np.square(error).sum()])
 
 
 def outputs(model: ModelProto, samples: Sequence[Sample], *, exact: bool = True) -> list[Sample]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from vtaops.base.errors import ModelError, raising
 from vtaops.graph.onnx_files import ModelProto, require, tensors
 
 
@@ -24,7 +25,8 @@ def to_single(model: ModelProto) -> None:
 
 def _convert(tensor: Any) -> None:
     helper = require("onnx").numpy_helper
-    with np.errstate(over="ignore"):
+    damaged = raising(ModelError, f"the constant {tensor.name!r} is damaged", ValueError, TypeError)
+    with damaged, np.errstate(over="ignore"):
         value = helper.to_array(tensor).astype(np.float32)
     tensor.CopyFrom(helper.from_array(value, tensor.name))
 
