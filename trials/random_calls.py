@@ -20,7 +20,7 @@ from vtaops import cpu
 from vtaops.kernels import cache
 from vtaops.kernels.cpu import layers
 from vtaops.kernels.cpu.kernel import kernel
-from vtaops.kernels.cpu.target import CpuTarget, thread_count
+from vtaops.kernels.cpu.target import CpuTarget, lacking, thread_count
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, 1e30], "float32")
 
@@ -30,12 +30,14 @@ STORED = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 _AVX2 = ("avx2", "fma", "f16c")
 _AVX512 = (*_AVX2, "avx512f", "avx512vl", "avx512bw", "avx512dq")
+_HIDDEN = tuple(sorted({"avx512f", *lacking("znver4")}))
+"""AVX-512, and what else a Zen 4 has and this machine may lack, such as GFNI."""
 
 PROCESSORS = (
     CpuTarget("nehalem", (), (), thread_count()),
     CpuTarget("haswell", _AVX2, (), thread_count()),
     CpuTarget("haswell", (*_AVX2, "avx512f"), (), thread_count()),
-    CpuTarget("znver4", (*_AVX2, "avx512f"), ("avx512f",), thread_count()),
+    CpuTarget("znver4", (*_AVX2, "avx512f"), _HIDDEN, thread_count()),
     CpuTarget("skylake-avx512", _AVX512, (), thread_count()),
     CpuTarget.detect(),
 )

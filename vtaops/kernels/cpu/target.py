@@ -23,6 +23,28 @@ It would unroll a short inner loop and vectorize the outer one, an element per g
 ten times slower on Zen 4, and slow on Intel since the mitigations of CVE-2022-40982.
 """
 
+_CODEGEN = "tvm.codegen.llvm."
+
+
+def _host() -> dict[str, bool]:
+    """Return the features of processors that LLVM knows, and whether this one has them."""
+    import tvm_ffi
+
+    found = tvm_ffi.get_global_func(_CODEGEN + "GetHostCPUFeatures")()
+    return {str(name): bool(present) for name, present in found.items()}
+
+
+def lacking(mcpu: str) -> tuple[str, ...]:
+    """Return the features that LLVM ascribes to a processor, and this machine lacks."""
+    import tvm_ffi
+    from tvm.target import Target
+
+    ascribed = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(
+        Target({"kind": "llvm", "mcpu": mcpu})
+    )
+    host = _host()
+    return tuple(sorted(str(name) for name in ascribed if host.get(str(name)) is False))
+
 
 @dataclass(frozen=True)
 class CpuTarget:
@@ -54,16 +76,8 @@ class CpuTarget:
     def detect(cls) -> CpuTarget:
         """Return the CPU of this process."""
         import tvm_ffi
-        from tvm.target import Target
 
-        codegen = "tvm.codegen.llvm."
-        found = tvm_ffi.get_global_func(codegen + "GetHostCPUFeatures")()
-        host = {str(name): bool(present) for name, present in found.items()}
-        mcpu = str(tvm_ffi.get_global_func(codegen + "GetHostCPUName")())
-        named = tvm_ffi.get_global_func("target.llvm_get_cpu_features")(
-            Target({"kind": "llvm", "mcpu": mcpu})
-        )
-        ascribed = {str(name) for name in named}
+        host, mcpu = _host(), str(tvm_ffi.get_global_func(_CODEGEN + "GetHostCPUName")())
         return cls(
             mcpu=mcpu,
             features=tuple(
@@ -71,7 +85,7 @@ class CpuTarget:
                 for name in _FEATURES
                 if host.get(name, False) and (not name.startswith("amx") or _may_use_tiles())
             ),
-            missing=tuple(sorted(n for n in ascribed if n in host and not host[n])),
+            missing=lacking(mcpu),
             cores=thread_count(),
         )
 
