@@ -221,6 +221,7 @@ NODE_VALUES: dict[str, tuple[Any, ...]] = {
     "Pair | None": (None, (1, 1), (2, 3)),
     "Sides": ((0, 0, 0, 0), (1, 0, 0, 1), (0, 2, 1, 0)),
     "int": (-1, 0, 1, 2, 3, 5, 31, 127, 1 << 30),
+    "int | None": (None, -5, 0, 127, 200),
     "bool": (False, True),
     "npt.NDArray[np.int8]": (*_WEIGHTS, _arrays((256,), np.int8), _arrays((6, 256), np.int8)),
     "npt.NDArray[np.int32]": (np.full(6, -65535, np.int32), np.full(5, 1, np.int32)),

@@ -42,7 +42,7 @@ def test_every_command_and_every_mistake_is_drawn():
 
 
 MAKING = {
-    "demo", "start", "flash", "fetch", "report trace", "hardware build", "hardware write",
+    "chat", "demo", "start", "flash", "fetch", "report trace", "hardware build", "hardware write",
     "board serve", "board virtual pynq", "board virtual ulx3s", "bitstream add",
 }  # fmt: skip
 """Commands that make, send or serve something."""
@@ -53,9 +53,9 @@ def test_every_command_that_lists_or_reports_does_so_as_json():
     assert {" ".join(words) for words, names in options.items() if "--json" not in names} == MAKING
 
 
-@pytest.mark.parametrize("given", ["--config tiny", "--config=tiny", "tiny"])
+@pytest.mark.parametrize("given", ["--config tiny", "--config=tiny", "tiny", ""])
 def test_a_configuration_is_a_position_or_an_option(given):
-    wanted = layout_table(HardwareConfig.load("tiny"))
+    wanted = layout_table(HardwareConfig.load("tiny" if given else "pynq"))
     assert CliRunner().invoke(cli.app, ["hardware", "isa", *given.split()]).stdout == wanted
 
 

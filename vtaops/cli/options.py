@@ -185,7 +185,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if any(p.name == "config" and p.param_type_name == "argument" for p in self.params):
-            words = zip(args, [*args[1:], "-"], strict=True)
+            words = zip(args, [*args[1:], "-"], strict=False)  # of no words, none
             args = [
                 word.removeprefix("--config=")
                 for word, after in words
