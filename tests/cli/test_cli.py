@@ -15,6 +15,7 @@ import vtaops
 from vtaops import VTAError, cli
 from vtaops.cli import options
 from vtaops.cli.lists import Kind
+from vtaops.compiler import driver
 from vtaops.errors import ShapeError
 from vtaops.runtime import DEVICES
 from vtaops.schedule.workloads import WORKLOADS
@@ -97,7 +98,8 @@ def test_every_stage_is_shown(stage, text):
     assert text in result.output
 
 
-def test_save_disassemble_verify(tmp_path):
+def test_save_disassemble_verify(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "PROVEN", 1 << 11)
     file = str(tmp_path / "gemm.vta")
     assert call("run", "op", "Gemm(m=3, n=20, k=20)", "--save", file).exit_code == 0
     listing = call("disasm", file)
