@@ -317,9 +317,12 @@ def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
 
 def read_state(texts: list[str] | None) -> dict[str, str]:
     """Return the pairs of `--state PAST=PRESENT`; raises ArgumentError if one is malformed."""
-    found = dict(text.split("=", 1) for text in texts or [] if "=" in text)
-    if wrong := [text for text in texts or [] if "=" not in text]:
-        raise ArgumentError(f"--state is {wrong[0]!r}; it must be like past=present")
+    found = {}
+    for text in texts or []:
+        past, equals, present = text.partition("=")
+        if not equals:
+            raise ArgumentError(f"--state is {text!r}; it must be like past=present")
+        found[past] = present
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.language.files import START, DecoderWeights, Floats
 
@@ -85,6 +86,11 @@ def silu(x: Floats) -> Floats:
     """Return ``x * sigmoid(x)``."""
     found: Floats = x / (1 + np.exp(-x))
     return found
+
+
+def rounded(values: Floats) -> npt.NDArray[np.int8]:
+    """Return the nearest int8."""
+    return np.clip(np.rint(values), -128, 127).astype(np.int8)
 
 
 def turns(weights: DecoderWeights) -> tuple[Floats, Floats]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ArgumentError
 from vtaops.base.shapes import Array
 from vtaops.language.files import START, DecoderWeights, Tokenizer
-from vtaops.language.floats import FloatModel, turns
+from vtaops.language.floats import FloatModel, rounded, turns
 from vtaops.language.step import HIDDEN, token_step
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.model.model import HasResidents
@@ -63,8 +63,8 @@ class LanguageModel:
         floats = FloatModel(weights)
         floats.write(np.random.default_rng(0))
         self.model = compile_model(token_step(weights, floats.reach), config, prove=prove)
-        self._rows = _rounded(weights.embedding / self.model.graph.tensors["token"].scale)
-        self._turns = [_rounded(turn * 127) for turn in turns(weights)]
+        self._rows = rounded(weights.embedding / self.model.graph.tensors["token"].scale)
+        self._turns = [rounded(turn * 127) for turn in turns(weights)]
 
     @staticmethod
     def load(
@@ -201,7 +201,3 @@ class Sampling:
         before = np.cumsum(parts[best]) - parts[best]
         best = best[(before < self._top_p) | (before == 0)]
         return int(self._rng.choice(best, p=parts[best] / parts[best].sum()))
-
-
-def _rounded(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int8]:
-    return np.clip(np.rint(values), -128, 127).astype(np.int8)

@@ -30,7 +30,7 @@ from vtaops.graph import (
     Transpose,
 )
 from vtaops.language.files import DecoderWeights, Floats
-from vtaops.language.floats import EPSILON, silu, turned_weights
+from vtaops.language.floats import EPSILON, rounded, silu, turned_weights
 
 HIDDEN = -128
 """What the mask adds to scores of places that are not there yet: they become the least int8."""
@@ -120,8 +120,8 @@ class _Step:
     def _dense(self, name: str, weight: Floats, x: Tensor, scale: float = 0.0) -> Tensor:
         scale = scale or self._scale(name)
         own = np.maximum(np.abs(weight).max(axis=1), 1e-9) / 127
-        rounded = np.rint(weight / own[:, None]).astype(np.int8)
-        op = Dense(rounded, None, Requantization.from_ratio(own * x.scale / scale))
+        scaling = Requantization.from_ratio(own * x.scale / scale)
+        op = Dense(rounded(weight / own[:, None]), None, scaling)
         return self.graph.add(op, x, name=name, scale=scale)
 
     def _product(self, name: str, a: Tensor, b: Tensor, scale: float = 0.0) -> Tensor:
@@ -175,5 +175,6 @@ class _Step:
     def _silu(self, name: str, x: Tensor) -> Tensor:
         scale = self._scale(name)
         found = silu(np.arange(-128, 128, dtype=np.float32) * np.float32(x.scale))
-        table = np.clip(np.rint(found / scale), -128, 127).astype(np.int8)
-        return self.graph.add(LookupTable(table, function="silu"), x, name=name, scale=scale)
+        return self.graph.add(
+            LookupTable(rounded(found / scale), function="silu"), x, name=name, scale=scale
+        )

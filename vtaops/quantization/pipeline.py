@@ -250,17 +250,17 @@ def _relieved(
     done, recipe = quantized(order.start), order.start
     if done.departures:
         return done
-    kept = worst_output(done)
+    kept, biased = worst_output(done), correctable(prepared, initializers(prepared))
     for option in ("bias_correction", "equalization"):
-        if option in order.missing and (kept < LOW_DB or option == "bias_correction"):
+        if option in order.missing and (biased if option == "bias_correction" else kept < LOW_DB):
             change = replace(recipe, **{option: True})
             tried = quantized(change)
-            if worst_output(tried) > kept + LEAST_GAIN:
-                done, recipe, kept = tried, change, worst_output(tried)
+            if (found := worst_output(tried)) > kept + LEAST_GAIN:
+                done, recipe, kept = tried, change, found
     if not chooses or kept >= LOW_DB:
         return done
-    found, relief = relieved(done, lambda nodes: quantized(recipe, given_floats(prepared, nodes)))
-    return replace(found, relief=relief)
+    mended, relief = relieved(done, lambda nodes: quantized(recipe, given_floats(prepared, nodes)))
+    return replace(mended, relief=relief)
 
 
 def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Recipe, list[str]]:
