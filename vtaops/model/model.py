@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,7 +27,7 @@ from vtaops.graph.executor import batches, checked_inputs, evaluate_runs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.report import ModelReport, layers_by_cycle, report
-from vtaops.model.state import RunsPrograms, State
+from vtaops.model.state import Place, RunsPrograms, State, kept_on_device
 from vtaops.program import Program, Statistics
 from vtaops.program.region import HostStage, NodePlacement, Region, Stage
 from vtaops.runtime import ResidentPrograms, open_device
@@ -190,7 +191,7 @@ class Model:
         ArgumentError, ShapeError
             If a value is no state, or does not fit.
         """
-        return State(self.graph, self.stages, self._residents_of(session), values)
+        return State(self.graph, self._kept, self._residents_of(session), values)
 
     def reset(self) -> None:
         """Begin again: the next `run` without a state of its own finds the first values."""
@@ -199,10 +200,15 @@ class Model:
                 self._state.reset()
             self._state = None
 
+    @cached_property
+    def _kept(self) -> dict[str, tuple[Place, Place]]:
+        """State that stays on devices: the same for each conversation."""
+        return kept_on_device(self.graph, self.stages)
+
     def _own_state(self, residents: RunsPrograms) -> State:
         if self._state is None or self._state.residents is not residents:
             self.reset()
-            self._state = State(self.graph, self.stages, residents)
+            self._state = State(self.graph, self._kept, residents)
         return self._state
 
     def _run(

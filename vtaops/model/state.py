@@ -107,8 +107,10 @@ class State:
 
     Parameters
     ----------
-    graph, stages : Graph and sequence of Region and HostStage
-        The network, and the stages of a run.
+    graph : Graph
+        The network.
+    kept : mapping of str to (Place, Place)
+        What stays on the device (`kept_on_device`).
     residents : ResidentPrograms
         The programs of the device that runs it.
     values : mapping of str to ndarray, optional
@@ -118,14 +120,14 @@ class State:
     def __init__(
         self,
         graph: Graph,
-        stages: Sequence[Stage],
+        kept: Mapping[str, tuple[Place, Place]],
         residents: RunsPrograms,
         values: Mapping[str, Array] | None = None,
     ) -> None:
         self.residents = residents
         self.lock = ForkLock()
         self._pairs = graph.state
-        self._kept = kept_on_device(graph, stages)
+        self._kept = kept
         tensors = [graph.tensors[name] for name in graph.state]
         zeros = {t.name: np.full(t.shape, t.zero_point, t.dtype) for t in tensors}
         for name in values or {}:
