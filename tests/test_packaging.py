@@ -37,7 +37,7 @@ def test_a_board_needs_numpy_alone():
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_everybody_else_gets_everything(machine):
     everything = {"numpy", "apache-tvm", "apache-tvm-ffi", "nanobind-backend", "rich", "typer"}
-    models = {"onnx", "onnxruntime", "tflite"}
+    models = {"onnx", "onnxruntime", "tflite", "pillow"}
     assert required(machine) == everything | models
     assert required(machine, "3.12") == everything | models
 

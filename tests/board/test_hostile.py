@@ -73,10 +73,8 @@ def test_a_run_ends_at_its_timeout_and_the_next_one_works(design, simulator):
         RemoteDevice(server.address) as device,
     ):
         with LoadedProgram(endless_program(), device) as loaded:
-            start = time.monotonic()
             with pytest.raises(DeviceTimeout, match=r"FINISH within 0\.2 s"):
                 loaded.run(timeout=0.2)
-            assert time.monotonic() - start < 5
         with Session(device) as session:
             assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
 
