@@ -72,9 +72,11 @@ def test_a_run_ends_at_its_timeout_and_the_next_one_works(design, simulator):
         serving(design=design, simulator=simulator) as server,
         RemoteDevice(server.address) as device,
     ):
-        with LoadedProgram(endless_program(), device) as loaded:
-            with pytest.raises(DeviceTimeout, match=r"FINISH within 0\.2 s"):
-                loaded.run(timeout=0.2)
+        with (
+            LoadedProgram(endless_program(), device) as loaded,
+            pytest.raises(DeviceTimeout, match=r"FINISH within 0\.2 s"),
+        ):
+            loaded.run(timeout=0.2)
         with Session(device) as session:
             assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
 
