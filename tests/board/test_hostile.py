@@ -290,13 +290,11 @@ def test_a_hostile_board_is_an_error(monkeypatch, capabilities):
 
 
 def test_who_does_not_log_in_takes_no_session():
-    limits = Limits(sessions=2, logins=8, login_seconds=3.0)
+    limits = Limits(sessions=2, logins=8, login_seconds=600.0)
     with serving(secret=SECRET, limits=limits) as server:
         silent = [raw(server, login=None) for _ in range(30)]
-        start = time.monotonic()
-        with Session(RemoteDevice(server.address, secret=SECRET, timeout=5)) as session:
+        with Session(RemoteDevice(server.address, secret=SECRET)) as session:
             assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
-        assert time.monotonic() - start < 5
         for stream in silent:
             stream.close()
 
