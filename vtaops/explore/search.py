@@ -84,19 +84,12 @@ def search(
         If the journal cannot be used.
     """
     check_objectives(objectives)
-    numbers = {"trials": (trials, 1), "batch": (batch, 1), "population": (population, 2)}
-    for name, (value, least) in numbers.items():
-        if value < least:
-            raise ConfigError(f"{name} is {value}; it must be at least {least}")
+    _check_numbers(trials=(trials, 1), batch=(batch, 1), population=(population, 2))
     optuna = optional("optuna", "Optuna", "the search over hardware needs", "explore")
     study = _study(optuna, objectives, population, seed, journal)
     known = Timed(network, engine, timed, objectives)
     while (left := trials - len(study.trials)) > 0:
-        asked = [study.ask() for _ in range(min(batch, left))]
-        proposals = [(trial, _proposed(space, trial)) for trial in asked]
-        known.add_unless_beaten(design for _, design in proposals if design is not None)
-        for trial, design in proposals:
-            study.tell(trial, **_outcome(optuna.trial.TrialState, known, design))
+        _try(study, space, known, min(batch, left), optuna.trial.TrialState)
     journalled = [t.params for t in study.trials if t.values and set(t.params) == set(space.axes)]
     known.add(space.design(values) for values in journalled)
     points = tuple(known.points.values())
@@ -108,6 +101,22 @@ def search(
         pruned=states.count(optuna.trial.TrialState.PRUNED),
         refused=states.count(optuna.trial.TrialState.FAIL),
     )
+
+
+def _check_numbers(**numbers: tuple[int, int]) -> None:
+    """Raise ConfigError if a number, given beside the least that it may be, is smaller."""
+    for name, (value, least) in numbers.items():
+        if value < least:
+            raise ConfigError(f"{name} is {value}; it must be at least {least}")
+
+
+def _try(study: Any, space: Space, known: Timed, count: int, states: Any) -> None:
+    """Evaluate that many proposals of a study together, and tell it their outcomes."""
+    asked = [study.ask() for _ in range(count)]
+    proposals = [(trial, _proposed(space, trial)) for trial in asked]
+    known.add_unless_beaten(design for _, design in proposals if design is not None)
+    for trial, design in proposals:
+        study.tell(trial, **_outcome(states, known, design))
 
 
 def _proposed(space: Space, trial: Any) -> Design | None:

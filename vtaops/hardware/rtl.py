@@ -270,6 +270,40 @@ def _log2(value: int) -> int:
     return value.bit_length() - 1
 
 
+def _scratchpads(config: HardwareConfig, port: int) -> dict[str, int]:
+    """Return the sizes of each scratchpad, and how its elements lie in port words."""
+    names = ("UOP", "INP", "WGT", "ACC", "OUT", "POST", "TABLE")
+    values = {}
+    for name in names:
+        memory = config.scratchpad(Memory[name])
+        values[f"{name}_BYTES"] = memory.element_bytes
+        values[f"{name}_BITS"] = memory.element_bytes * 8
+        values[f"{name}_DEPTH"] = memory.depth
+        values[f"{name}_INDEX_BITS"] = memory.log_depth
+        # Elements, and parts of an element, per port word.
+        values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
+        values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
+    values["WORD_SLOTS"] = max(values[f"{name}_SLOTS"] for name in names)
+    return values
+
+
+def _reads(config: HardwareConfig, uop_slots: int, inp_slots: int) -> dict[str, int]:
+    """Return how many elements of a scratchpad are read at once, and the banks that this needs.
+
+    A port word holds `uop_slots` micro-ops and `inp_slots` input tiles.
+    """
+    micro_ops = 2 if config.has(Extension.PAIRS) else 1
+    tiles, banks = (WINDOW_TILES, WINDOW_BANKS) if reads_windows(config) else (1, 1)
+    return {
+        "UOP_READS": micro_ops,
+        "UOP_BANKS": max(uop_slots, micro_ops),
+        "WINDOW_PARTS": WINDOW_PARTS,
+        "INP_READS": tiles,
+        "INP_BANKS": max(inp_slots, banks),
+        "INP_GROUPS": WINDOW_PARTS if config.has(Extension.DEPTHWISE) else 1,  # of the GEMM core
+    }
+
+
 def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     port = parameters.port_bytes
     widest = max(config.scratchpad(memory).element_bytes for memory in config.memories)
@@ -315,29 +349,8 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         "COUNTERS": len(COUNTERS),
         "EVENT_BITS": EVENT_BITS,
     }
-    names = ("UOP", "INP", "WGT", "ACC", "OUT", "POST", "TABLE")
-    for name in names:
-        memory = config.scratchpad(Memory[name])
-        values[f"{name}_BYTES"] = memory.element_bytes
-        values[f"{name}_BITS"] = memory.element_bytes * 8
-        values[f"{name}_DEPTH"] = memory.depth
-        values[f"{name}_INDEX_BITS"] = memory.log_depth
-        # Elements, and parts of an element, per port word.
-        values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
-        values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
-    values["WORD_SLOTS"] = max(values[f"{name}_SLOTS"] for name in names)
-    windows = config.has(Extension.DEPTHWISE)
-    micro_ops = 2 if config.has(Extension.PAIRS) else 1
-    values |= {
-        "UOP_READS": micro_ops,
-        "UOP_BANKS": max(values["UOP_SLOTS"], micro_ops),
-        "WINDOW_PARTS": WINDOW_PARTS,
-        # Input tiles read at once, the banks that this needs, and tiles that the GEMM core
-        # multiplies.
-        "INP_READS": WINDOW_TILES if reads_windows(config) else 1,
-        "INP_BANKS": max(values["INP_SLOTS"], WINDOW_BANKS if reads_windows(config) else 1),
-        "INP_GROUPS": WINDOW_PARTS if windows else 1,
-    }
+    values |= _scratchpads(config, port)
+    values |= _reads(config, values["UOP_SLOTS"], values["INP_SLOTS"])
     lines = [f"    localparam int {name} = {value};" for name, value in values.items()]
     codes = {f"{p}_{member.name}": member.value for p, members in _CODES for member in members}
     codes["ALU_LAST"] = max(isa.AluOp).value

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from ast import literal_eval
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -253,6 +253,16 @@ def _buffers(lines: Lines) -> Iterator[Buffer]:
             _refuse(number, str(error))
 
 
+def _label(words: Words, known: Container[str]) -> str:
+    """Return the label that a line begins with, which no line before has; empty if none."""
+    if not words.rest[0].endswith(":"):
+        return ""
+    (label,) = words.match(r"([A-Za-z_][\w-]*):", "a label, such as taps:")
+    if label in known:
+        words.fail(f"the label {label!r} is used twice", 1)
+    return str(label)
+
+
 def _micro_ops(lines: Lines) -> tuple[list[tuple[int, ...]], dict[str, range]]:
     """Return the rows of the table, and the labels with the rows that they name."""
     table: list[tuple[int, ...]] = []
@@ -266,11 +276,7 @@ def _micro_ops(lines: Lines) -> tuple[list[tuple[int, ...]], dict[str, range]]:
         words = Words(line, number)
         if not words.rest or words.rest == ["range", "dst", "src", "wgt"]:
             continue
-        label = ""
-        if words.rest[0].endswith(":"):
-            (label,) = words.match(r"([A-Za-z_][\w-]*):", "a label, such as taps:")
-            if label in labels:
-                words.fail(f"the label {label!r} is used twice", 1)
+        label = _label(words, labels)
         count = _rows(words, len(table))
         columns = [_column(words, operand) for operand in ("dst", "src", "wgt")]
         words.end()

@@ -286,11 +286,7 @@ def computed_cycles(
     lies in the image.
     """
     known = bool(shape.rows.taps and shape.columns.taps)
-    real = 1.0
-    if known:
-        real = shape.rows.real_products * shape.columns.real_products
-    elif least:
-        real = shape.rows.inside / shape.rows.extent * (shape.columns.inside / shape.columns.extent)
+    real = _real_share(shape, least)
     resets = 0 if config.has(Extension.OVERWRITE) else shape.resets * shape.outputs
     passes = shape.outputs * shape.alu_passes
     if config.has(Extension.POST) and (least or not (shape.staged or shape.operands)):
@@ -298,6 +294,14 @@ def computed_cycles(
     if least and not (known and shape.taps):  # skipped taps take their passes with them
         passes, resets = int(passes * real), int(resets * real)
     return (shape.gemm_cycles - _shared_steps(shape, config, ic, least)) * real + resets + passes
+
+
+def _real_share(shape: BlockedShape, least: bool) -> float:
+    """Return the share of the products that are none of padding, or a lower bound."""
+    rows, columns = shape.rows, shape.columns
+    if rows.taps and columns.taps:
+        return rows.real_products * columns.real_products
+    return rows.inside / rows.extent * (columns.inside / columns.extent) if least else 1.0
 
 
 def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: bool) -> Any:

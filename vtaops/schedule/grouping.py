@@ -11,10 +11,11 @@ operator's tile from the output memory before it is overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from itertools import product
+from math import inf
 from operator import and_
 from typing import Any, Literal
 
@@ -100,19 +101,26 @@ def interleaved_tilings(ops: Sequence[Operator], config: HardwareConfig) -> Grou
     config : HardwareConfig
         The hardware.
     """
-    orders: tuple[Order, ...] = ("rows", "channels")
     shapes = [blocked_shape(op, config) for op in ops]
-    choices = [
-        each for order in orders for each in product(*(_choices(s, config, order) for s in shapes))
-    ]
-    choices.sort(key=lambda each: sum(choice.cost for choice in each))
-    found = next((c for c in choices if _hold([each.used for each in c], config)), None)
+    found = _cheapest_that_fit(shapes, config)
     if found is None:
         return None
     tilings, busy = [each.tiling for each in found], np.sum([each.busy for each in found], axis=0)
     if config.has(Extension.FORWARD):
         tilings = _with_results_that_stay(shapes, config, tilings)
     return GroupTiling(tilings, float(busy.max()))
+
+
+def _cheapest_that_fit(
+    shapes: Sequence[BlockedShape], config: HardwareConfig
+) -> tuple[_Choice, ...] | None:
+    """Return a tiling of each operator, all in one order, that fit together; None if none do."""
+    orders: tuple[Order, ...] = ("rows", "channels")
+    choices = [
+        each for order in orders for each in product(*(_choices(s, config, order) for s in shapes))
+    ]
+    choices.sort(key=lambda each: sum(choice.cost for choice in each))
+    return next((c for c in choices if _hold([each.used for each in c], config)), None)
 
 
 def _hold(used: Sequence[Mapping[str, Count]], config: HardwareConfig) -> Any:
@@ -175,13 +183,26 @@ def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple
     places = np.unravel_index(best, cost.shape)
     columns = cost, computed, loaded, *(used[memory] for memory in _MEMORIES)
     rows = zip(*(at(column, places, cost.shape).tolist() for column in columns), strict=True)
-    choices: list[_Choice] = []
-    for row, (total, computing, loading, *use) in enumerate(rows):
-        if not choices or total < choices[-1].cost:
-            tiling = found.at(places, cost.shape).tiling(row, config)
-            busy = computing, loading, stored
-            choices.append(_Choice(tiling, dict(zip(_MEMORIES, use, strict=True)), total, busy))
-    return tuple(choices)
+    kept = found.at(places, cost.shape)
+    choices = (
+        _Choice(
+            kept.tiling(row, config),
+            dict(zip(_MEMORIES, use, strict=True)),
+            total,
+            (computing, loading, stored),
+        )
+        for row, (total, computing, loading, *use) in enumerate(rows)
+    )
+    return tuple(_each_cheaper(choices))
+
+
+def _each_cheaper(choices: Iterable[_Choice]) -> Iterator[_Choice]:
+    """Yield the choices that cost less than all before them."""
+    least = inf
+    for choice in choices:
+        if choice.cost < least:
+            least = choice.cost
+            yield choice
 
 
 # -------------------------------------------------------------------------- classifiers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -53,19 +54,11 @@ def fused_epilogue(
         If a keyword is unknown, a tuple has the wrong number of vectors, or integers and floats are
         mixed.
     """
-    for name in fused:
-        if name not in _KEYWORDS:
-            known = ", ".join((*_KEYWORDS, "epsilon"))
-            raise ShapeError(f"unknown keyword {name!r}; fused operations are {known}")
     given = {name: value for name, value in fused.items() if value is not None}
+    _check_keywords(fused.keys(), given, accumulator)
     if not given:
         return NOTHING, ()
-    integer = accumulator == "int32"
-    if given.keys() & ({"scale_shift", "batch_norm"} if integer else {"shift", "clip"}):
-        raise ShapeError(_MIXED[accumulator])
     activation, clip = given.get("activation"), given.get("clip")
-    if integer and activation not in (None, *INTEGER_ACTIVATIONS):
-        raise ShapeError(f"activation {activation!r} needs float32 data; int8 has relu and relu6")
     epilogue = Epilogue(
         bias="bias" in given,
         scale_shift="scale_shift" in given,
@@ -81,6 +74,19 @@ def fused_epilogue(
     if "residual" in given:
         arrays.append(as_array(given["residual"], "residual", (accumulator,)))
     return epilogue, tuple(arrays)
+
+
+def _check_keywords(names: Iterable[str], given: Mapping[str, Any], accumulator: str) -> None:
+    """Raise ShapeError for keywords that are unknown, or not for sums of this dtype."""
+    for name in names:
+        if name not in _KEYWORDS:
+            known = ", ".join((*_KEYWORDS, "epsilon"))
+            raise ShapeError(f"unknown keyword {name!r}; fused operations are {known}")
+    integer, activation = accumulator == "int32", given.get("activation")
+    if given.keys() & ({"scale_shift", "batch_norm"} if integer else {"shift", "clip"}):
+        raise ShapeError(_MIXED[accumulator])
+    if integer and activation not in (None, *INTEGER_ACTIVATIONS):
+        raise ShapeError(f"activation {activation!r} needs float32 data; int8 has relu and relu6")
 
 
 def _vectors(name: str, value: Any, dtype: str) -> list[Array]:

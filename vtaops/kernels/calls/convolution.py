@@ -214,15 +214,16 @@ class ConvolutionCalls(Backend):
         if groups == c > 1 and not rest:
             depthwise = DepthwiseOp(n, c, height, width, window, multiplier, dtype, epilogue)
             return work._replace(op=depthwise)
-        if window.kernel == (1, 1) and not any(window.padding):
-            # Treat the image as one long row: no tails at row ends.
-            work = work._replace(shape=op.output.shape)
-            if window.strides == (1, 1):
-                return work._replace(op=replace(op, height=1, width=height * width))
-            fills = groups == 1 and dtype == "float32" and prod(op.out_size) >= _VECTOR
-            if self.joins_rows and fills:
-                return work._replace(op=replace(op, joined=True))
-        return work
+        pointwise = window.kernel == (1, 1) and not any(window.padding)
+        return self._of_long_row(work, op) if pointwise else work
+
+    def _of_long_row(self, work: KernelCall, op: Conv2dOp) -> KernelCall:
+        """Describe a pointwise convolution with the image as one long row: no tails at row ends."""
+        work = work._replace(shape=op.output.shape)
+        if op.window.strides == (1, 1):
+            return work._replace(op=replace(op, height=1, width=op.height * op.width))
+        fills = op.groups == 1 and op.dtype == "float32" and prod(op.out_size) >= _VECTOR
+        return work._replace(op=replace(op, joined=True)) if self.joins_rows and fills else work
 
 
 def operands(data: Any, kernel: Any, rank: int = 4) -> tuple[Array, Array, str]:

@@ -10,7 +10,7 @@ bias.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -160,10 +160,7 @@ class _Weighted(_Layer):
         check_shapes(epilogue.inputs(len(weights), (), ""), vectors)
         added: Any = vectors[0] if vectors else np.zeros(len(weights), kind)
         if batch_norm is not None:
-            gamma, beta, mean, variance = batch_norm
-            scale = gamma / np.sqrt(variance + np.float32(epsilon))
-            weights = weights * scale.reshape(-1, *[1] * (weights.ndim - 1))
-            added = ((np.float32(0) if bias is None else bias) - mean) * scale + beta
+            weights, added = _normalized(weights, bias, batch_norm, epsilon)
         if self._bytes:
             moved = weights.reshape(len(weights), -1).sum(axis=1, dtype=np.int32) * np.int32(offset)
             self._bias = {"uint8": added, "int8": added - moved}
@@ -186,6 +183,16 @@ class _Weighted(_Layer):
 def _wide(vector: Any, name: str) -> Array:
     """Convert a floating-point vector to float32."""
     return as_array(vector, name, FLOAT + STORAGE, rank=1).astype(np.float32, copy=False)
+
+
+def _normalized(
+    weights: Array, bias: Array | None, batch_norm: Sequence[Array], epsilon: float
+) -> tuple[Array, Array]:
+    """Return weights and bias with a normalization folded into them."""
+    gamma, beta, mean, variance = batch_norm
+    scale = gamma / np.sqrt(variance + np.float32(epsilon))
+    shift = ((np.float32(0) if bias is None else bias) - mean) * scale + beta
+    return weights * scale.reshape(-1, *[1] * (weights.ndim - 1)), shift
 
 
 def _sum_dtype(dtype: str) -> str:

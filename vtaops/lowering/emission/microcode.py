@@ -138,12 +138,17 @@ def _sums(loops: list[AffineLoop]) -> Iterator[tuple[list[AffineLoop], list[Affi
     summing = [loop for loop in loops if not _moves(loop)]
     for loop in summing:
         if loop.extent % 2 == 0:
-            spans = AffineLoop(loop.extent // 2, tuple(2 * s for s in loop.strides))  # type: ignore[arg-type]
-            others = [spans if other is loop else other for other in loops]
-            yield [o for o in others if o.extent > 1], [AffineLoop(2, loop.strides)]
+            yield _without_two_of(loop, loops), [AffineLoop(2, loop.strides)]
     for size in range(1, len(summing) + 1):
         for summed in combinations(summing, size):
             yield [loop for loop in loops if loop not in summed], [*summed]
+
+
+def _without_two_of(loop: AffineLoop, loops: list[AffineLoop]) -> list[AffineLoop]:
+    """Return loops in which one takes two iterations at a time."""
+    spans = AffineLoop(loop.extent // 2, tuple(2 * s for s in loop.strides))  # type: ignore[arg-type]
+    others = [spans if other is loop else other for other in loops]
+    return [other for other in others if other.extent > 1]
 
 
 def _in_pairs(rows: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -163,23 +163,27 @@ def _split(operation: Operation, pending: Mask, config: HardwareConfig) -> Divis
             if not head:
                 return [], [operation]
             return head, [*rest, _iterations(operation, loop, 1, extent)]
+    stop = _end_of_fresh(i, rows, pending, config)
+    if stop == i.uop_begin:
+        return [], [operation]
+    fresh = [replace(operation, instruction=replace(i, uop_end=stop, overwrite=1))]
+    if stop == i.uop_end:
+        return fresh, []
+    return fresh, [replace(operation, instruction=replace(i, uop_begin=stop))]
+
+
+def _end_of_fresh(i: Product, rows: Elements, pending: Mask, config: HardwareConfig) -> int:
+    """Return the end of the first micro-ops that write only `pending` accumulators, each once."""
     steps, fresh = loop_steps(i, "dst").ravel(), pending.copy()
-    stop = i.uop_begin
-    once = len(distinct(steps)) == len(steps)  # reaches no accumulator twice
+    if len(distinct(steps)) < len(steps):  # reaches an accumulator twice
+        return i.uop_begin
     shares = paired(config, i, rows[i.uop_begin : i.uop_end])
-    while once and stop < i.uop_end:
+    for stop in range(i.uop_begin, i.uop_end):
         elements = rows[stop, 0] + steps
         if not shares[stop - i.uop_begin] and not fresh[elements].all():
-            break
+            return stop
         fresh[elements] = False
-        stop += 1
-    head = (
-        [replace(operation, instruction=replace(i, uop_end=stop, overwrite=1))]
-        if stop > i.uop_begin
-        else []
-    )
-    rest = [replace(operation, instruction=replace(i, uop_begin=stop))] if stop < i.uop_end else []
-    return head, rest
+    return i.uop_end
 
 
 def _iterations(operation: Operation, loop: str, first: int, stop: int) -> Operation:

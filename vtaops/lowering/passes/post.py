@@ -102,17 +102,22 @@ class _Fold:
         if place in self.dropped or (bias is None and _pass_of(self.operations[place]) is None):
             return None
         elements = self.operations[place].written
-        passes, places = [], [place] if bias is not None else []
-        for k in self._touching(elements, place + len(places)):
-            found = _pass_of(self.operations[k])
-            if found is None or not np.array_equal(self.operations[k].written, elements):
-                break
-            passes.append(found)
-            places.append(k)
-        post = _post_of(passes)
+        begin = () if bias is None else (place,)
+        passes = self._passes(elements, place + len(begin))
+        post = _post_of([*passes.values()])
         if post is None or (post.round_half and self._is_product(elements)):
             return None
-        return _Chain(tuple(places), elements, post, bias)
+        return _Chain((*begin, *passes), elements, post, bias)
+
+    def _passes(self, elements: Elements, start: int) -> dict[int, tuple[AluOp, int]]:
+        """Return the passes over all of some accumulators that follow each other, by place."""
+        passes = {}
+        for place in self._touching(elements, start):
+            found = _pass_of(self.operations[place])
+            if found is None or not np.array_equal(self.operations[place].written, elements):
+                break
+            passes[place] = found
+        return passes
 
     def _is_product(self, elements: Elements) -> bool:
         """Whether a MUL wrote accumulators last: any int32, so adding half may overflow.
@@ -193,19 +198,20 @@ class _Fold:
         result: list[Operation] = []
         now = OFF
         for place, operation in kept.items():
-            if not isinstance(operation.instruction, LoopInstruction):
-                result.append(operation)
-                continue
             # Unstored results may be anything, but should read no row.
             plain = OFF if place in stored or now.reads_row else now
-            if place not in self.parts and operation.post is not plain:
-                operation = replace(operation, post=plain)
-            for part in self.parts.get(place, [operation]):
-                if part.post != now:
+            for part in self._with_post(place, operation, plain):
+                if isinstance(part.instruction, LoopInstruction) and part.post != now:
                     now = part.post
                     result.append(Operation(now))
                 result.append(part)
         return result if now == OFF else [*result, Operation(OFF)]
+
+    def _with_post(self, place: int, operation: Operation, plain: Post) -> list[Operation]:
+        """Return what stands for an operation: its parts that post-process, or it as `plain`."""
+        if place in self.parts or not isinstance(operation.instruction, LoopInstruction):
+            return self.parts.get(place, [operation])
+        return [operation if operation.post is plain else replace(operation, post=plain)]
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
         """Yield the places, from `start`, of operations that touch some accumulators."""
@@ -268,12 +274,16 @@ def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, in
             if is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any():
                 found[place] = int(added[0])
         if place not in found:
-            for access in operation.of(Memory.ACC):
-                if access.reads:
-                    last = writes.of(Memory.ACC, access.elements)
-                    others.update(last[is_vector[last]].tolist())
+            last = _last_read(operation, writes)
+            others.update(last[is_vector[last]].tolist())
         writes.note(operation, place)
     return {place: load for place, load in found.items() if load not in others}
+
+
+def _last_read(operation: Operation, writes: LastWrites) -> Elements:
+    """Return the places of the last writers of the accumulators that an operation reads."""
+    read = [access.elements for access in operation.of(Memory.ACC) if access.reads]
+    return writes.of(Memory.ACC, np.concatenate(read)) if read else np.zeros(0, np.intp)
 
 
 def _adds_tile(operation: Operation) -> bool:
@@ -376,16 +386,23 @@ def _post_of(passes: list[tuple[AluOp, int]]) -> Post | None:
     if [op for op, _ in passes[-2:]] != [AluOp.MAX, AluOp.MIN]:
         return None
     (*shifts, (_, low), (_, high)) = passes
-    if not -128 <= low <= high <= 127:
+    found = _shift_of(shifts)
+    if found is None or not -128 <= low <= high <= 127:
         return None
+    shift, half = found
+    if half not in (0, (1 << shift) >> 1) or shift > MAX_SHIFT:
+        return None
+    return Post(enable=1, round_half=int(half > 0), multiplier=1, shift=shift, low=low, high=high)
+
+
+def _shift_of(passes: list[tuple[AluOp, int]]) -> tuple[int, int] | None:
+    """Return the right shift of passes, and what they add before it; None if they do more."""
     shift = half = 0
-    for op, imm in shifts:
+    for op, imm in passes:
         if op is AluOp.SHR and imm >= 0:
             shift += imm
         elif op is AluOp.ADD and not half and imm > 0:
             half = imm << shift
         else:
             return None
-    if half not in (0, (1 << shift) >> 1) or shift > MAX_SHIFT:
-        return None
-    return Post(enable=1, round_half=int(half > 0), multiplier=1, shift=shift, low=low, high=high)
+    return shift, half

@@ -5,7 +5,7 @@ Owns the page's data; the drawing code is ``spacetime.html`` beside this file.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from vtaops.program import Program
 from vtaops.program.disassembly import instruction_rows
 from vtaops.program.html import page
 from vtaops.program.timing import lanes
-from vtaops.program.timing.timeline import IDLE, WAITS, Timeline
+from vtaops.program.timing.timeline import IDLE, WAITS, Segment, Timeline
 
 
 def interactive(
@@ -68,7 +68,6 @@ def timeline_html(timeline: Timeline) -> str:
 def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict[str, Any]:
     program = timeline.program
     cycles, inside = max(1, timeline.cycles), _forwards(program)
-    kinds = {("load inp", number): "forward" for number in inside}
     moved = [_port_lane(timeline, name.removeprefix("port ")) for name in ports]
     works = [timeline.units[unit].work for unit in lanes.LANES]
     works += [sum(end - start for start, end, *_ in lane) for lane in moved]
@@ -76,22 +75,33 @@ def _timeline_data(timeline: Timeline, title: str, ports: Sequence[str]) -> dict
         "title": lanes.headline(timeline, title),
         "cycles": timeline.cycles,
         "busy": [round(100 * work / cycles) for work in works],
-        "segments": [
-            [[s.start, s.end, kinds.get((s.kind, s.instruction), s.kind), s.instruction]
-             for s in timeline.segments[unit] if s.kind != IDLE]
-            for unit in lanes.LANES
-        ] + moved,
+        "segments": [_segments(timeline.segments[unit], inside) for unit in lanes.LANES] + moved,
         "forwards": len(inside),
         "layers": _layers(timeline),
         "tokens": [[t.queue, t.sender, t.receiver, t.sent, t.taken] for t in timeline.tokens],
         "events": [[e.dispatched, e.taken, e.start, e.end, e.completed] for e in timeline.events],
-        "text": [
-            " ".join(f"{name}{text}  {tokens}".split())
-            for (_, text, tokens), name in zip(
-                instruction_rows(program), _owners(program), strict=True
-            )
-        ],
-    }  # fmt: skip
+        "text": _texts(program),
+    }
+
+
+def _segments(segments: Sequence[Segment], inside: Collection[int]) -> list[list[Any]]:
+    """Return what a unit does, without its idle time; `inside` are LOADs that forward results."""
+    kinds = [
+        "forward" if s.kind == "load inp" and s.instruction in inside else s.kind for s in segments
+    ]
+    return [
+        [s.start, s.end, kind, s.instruction]
+        for s, kind in zip(segments, kinds, strict=True)
+        if kind != IDLE
+    ]
+
+
+def _texts(program: Program) -> list[str]:
+    """Return each instruction with its operator's name."""
+    return [
+        " ".join(f"{name}{text}  {tokens}".split())
+        for (_, text, tokens), name in zip(instruction_rows(program), _owners(program), strict=True)
+    ]
 
 
 _FRAME_HEIGHT = 480

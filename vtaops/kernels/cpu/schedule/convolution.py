@@ -109,13 +109,17 @@ def choose_tile(op: Conv2dOp, target: CpuTarget) -> ConvTile:
     inner = min(op.group_in, target.lanes)
     # Idle lanes are those at the ends of tiles, and input channels at the end of a block.
     gain = _busy(op, by_column) / _busy(op, by_channel) * round_up(op.group_in, inner) / op.group_in
+    if not target.narrow_tiles and by_channel.channels == target.lanes:
+        gain *= _NARROW
+    return by_column if gain >= _needed_gain(op, target) else by_channel
+
+
+def _needed_gain(op: Conv2dOp, target: CpuTarget) -> float:
+    """Return how much busier a column's lanes must be for its tile to be the faster one."""
     steps = op.group_in * prod(op.window.kernel)
     length = sum(steps >= least for least in _SUMS[: 2 if target.registers == 16 else 1])
-    needed = _COLUMN_GAIN[length]
-    if not target.narrow_tiles:
-        gain *= _NARROW if by_channel.channels == target.lanes else 1
-        needed += _STRIDED if length > 0 and op.window.strides[1] > 1 else 0
-    return by_column if gain >= needed else by_channel
+    strided = length > 0 and op.window.strides[1] > 1 and not target.narrow_tiles
+    return _COLUMN_GAIN[length] + (_STRIDED if strided else 0)
 
 
 def _busy(op: Conv2dOp, tile: ConvTile) -> float:
