@@ -66,7 +66,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
 def cycles() -> list[int]:
     """Return the cycles of each network."""
     grouping._choices.cache_clear()
-    candidates.default_tiling.cache_clear()
+    candidates.tiling_of.cache_clear()
     candidates._default.cache_clear()
     models = (
         compile_model(make(), config, verify=False, prove=False, check=False)

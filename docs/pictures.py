@@ -63,7 +63,6 @@ SOURCES = {
     "kernels/images/reuse.png": (SEED_SCRIPT, None),
     "kernels/images/memory_levels.png": (SEED_SCRIPT, None),
     "kernels/images/fusion.png": (SEED_SCRIPT, None),
-    "kernels/images/dataflow.png": (SEED_SCRIPT, None),
     "kernels/images/tiles.png": (SEED_SCRIPT, None),
     "tutorials/images/*.png": ("docs/tutorials/draw.py", None),
 }

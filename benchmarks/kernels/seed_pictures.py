@@ -2,13 +2,14 @@
 
 No picture is drawn by hand: those of a GPU are traces and counts of emulated kernels (blocks,
 halo, threads, order, banks, reuse, memory hierarchy, fusion), that of the CPU's loops a trace as
-well; those of VTA are read from a declaration and from a program (dataflow, tiles, padding).
+well; that of VTA is read from a program (tiles, padding).
 """
 
 from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,29 +55,28 @@ def draw_window(out: Path) -> Path:
     from vtaops.kernels.ops import DepthwiseOp, Window
 
     window = Window((3, 3), padding=(1, 1, 1, 1))
-    small, large = DepthwiseOp(1, 1, 32, 32, window), DepthwiseOp(1, 1, 64, 64, window)
+    small, large = DepthwiseOp(1, 1, 16, 16, window), DepthwiseOp(1, 1, 32, 32, window)
 
     def with_tile(threads: tuple[int, int], vthreads: tuple[int, int] = (1, 1)) -> Any:
-        tile = WindowTile((32, 32), threads, vthreads, shared=True)
+        tile = WindowTile((16, 16), threads, vthreads, shared=True)
         return lambda op, target: schedule_window(op, target, tile)
 
-    figure, panels = pyplot.subplots(2, 3, figsize=(10, 7), layout="constrained")
-    _, blocks, halo = owners(large, with_tile((8, 8)))
+    def owned(schedule: Any) -> Any:
+        return owners(small, schedule)[0] == 5
+
+    figure, panels = pyplot.subplots(1, 4, figsize=(11, 3.2), layout="constrained")
+    _, blocks, halo = owners(large, with_tile((4, 4)))
     shown = [
-        ("blocks of 32 x 32 results in 64 x 64", blocks, "tab10"),
-        ("pixels that block 0 reads: its own and a border", halo, "Blues"),
-        ("8 x 8 threads, 4 x 4 results each", owners(small, with_tile((8, 8)))[0], "prism"),
-        ("4 x 32 threads", owners(small, with_tile((4, 32)))[0], "prism"),
-        ("8 x 8 threads, 4 virtual ones", owners(small, with_tile((8, 8), (1, 4)))[0], "prism"),
-        ("8 x 16 threads, 2 virtual ones", owners(small, with_tile((8, 16), (1, 2)))[0], "prism"),
+        ("four blocks\nof 16 x 16 results", blocks, "tab10"),
+        ("what the first block reads:\na border more", halo * 2 - (blocks == 0), "Blues"),
+        ("pixels of one thread of 16,\n4 x 4 together", owned(with_tile((4, 4))), "Blues"),
+        ("with 4 virtual threads:\n4 strips apart", owned(with_tile((4, 4), (1, 4))), "Blues"),
     ]
     for panel, (title, values, colours) in zip(panels.flat, shown, strict=True):
         panel.imshow(values, cmap=colours, interpolation="nearest")
-        panel.set_title(title, fontsize=9)
-        panel.set(xlabel="column", ylabel="row")
-    figure.suptitle(
-        "Depthwise convolution, 3 x 3: who computes which pixel (a colour: a block, then a thread)"
-    )
+        panel.set_title(title)
+        panel.set(xticks=[], yticks=[])
+    figure.suptitle("Depthwise convolution, 3 x 3: who computes which pixel")
     return save(figure, out / "cuda_window.png")
 
 
@@ -95,7 +95,9 @@ def draw_order(out: Path) -> Path:
         _, emulated, steps = traced(op, partial(schedule_elementwise, order=order, per_thread=8))
         of_a = steps[(steps[:, 2] == emulated.names.index("A")) & (steps[:, 0] < 32)]
         dots = panel.scatter(of_a[:, 1], of_a[:, 3], c=of_a[:, 0], s=6, cmap="viridis")
-        panel.set(title=order, xlabel="access of the thread", ylabel="element of A")
+        apart = int(np.diff(np.sort(of_a[of_a[:, 1] == of_a[0, 1], 3])).max())
+        panel.set_title(f"{order}: at a time 32 elements, {apart} apart")
+        panel.set(xlabel="access of the thread", ylabel="element of A")
     figure.colorbar(dots, label="thread of the warp")
     figure.suptitle("Vector add: what the first warp reads at a time")
     return save(figure, out / "cuda_order.png")
@@ -121,7 +123,7 @@ def draw_banks(out: Path) -> Path:
         words = {(int(word) % 32, int(word)) for word in first[:, 3]}
         turns = max(sum(of == at for of, _ in words) for at in range(32))
         panel.set(
-            title=f"{name}: {turns} word{'s' * (turns > 1)} of one bank",
+            title=f"{name}: takes {turns} turn{'s' * (turns > 1)}",
             xlabel="bank",
             xlim=(-1, 32),
         )
@@ -159,7 +161,7 @@ def draw_loops(out: Path) -> Path:
             when.flat[list(first)] = np.unique(list(first.values()), return_inverse=True)[1]
             shown = panel.imshow(when / when.max(), cmap="viridis")
             panel.set(title=f"{name}: {array}", xticks=[], yticks=[])
-    figure.colorbar(shown, ax=panels, label="order of first accesses, first to last")
+    figure.colorbar(shown, ax=panels, label="touched first (0) to last (1)")
     figure.suptitle("Matrix product, 64 x 64 x 8: the order of loops")
     return save(figure, out / "cpu_loops.png")
 
@@ -260,39 +262,6 @@ def fusion() -> dict[str, dict[str, Any]]:
     }
 
 
-def draw_dataflow(out: Path) -> Path:
-    """Draw the declared stages of the tutorial's convolution and the tensors between them."""
-    from matplotlib import pyplot
-    from tvm.s_tir import Schedule
-
-    op, config, _ = tutorial()
-    s = Schedule(op.declare(config))
-    blocks = [s.get(block) for block in s.get_child_blocks(s.get_sblock("root"))]
-    touched = [region for b in blocks for region in (*b.reads, *b.writes)]
-    shapes = {r.source.name: list(map(int, r.source.shape)) for r in touched}
-    figure, axes = pyplot.subplots(figsize=(14, 3), layout="constrained")
-    places: dict[str, tuple[float, float]] = {}
-    box = {"boxstyle": "round", "facecolor": "aliceblue"}
-    arguments = [name for name in shapes if name not in {b.name_hint for b in blocks}]
-    for number, name in enumerate(arguments):
-        places[name] = (0, -number)
-    for block in blocks:
-        sources = [places[read.source.name] for read in block.reads]
-        x = 1 + max(place[0] for place in sources)
-        y = sum(place[1] for place in sources) / len(sources)
-        places[block.name_hint] = (x, y)
-        for source in sources:
-            arrow = {"arrowstyle": "->", "shrinkA": 38, "shrinkB": 40}
-            axes.annotate("", (x, y), source, arrowprops=arrow)
-    for name, place in places.items():
-        label = f"{name}\n{'x'.join(map(str, shapes[name]))}"
-        axes.text(*place, label, ha="center", va="center", fontsize=8, bbox=box)
-    axes.set(xlim=(-0.6, max(x for x, _ in places.values()) + 0.6), ylim=(-1.6, 0.6))
-    axes.axis("off")
-    axes.set_title("The tutorial's convolution as declared: stages, and shapes of packed tensors")
-    return save(figure, out / "dataflow.png")
-
-
 def tutorial() -> tuple[Any, Any, Any]:
     """Return the tutorial's convolution, its configuration and its tiling."""
     from vtaops import Conv2d, HardwareConfig, Tiling
@@ -304,10 +273,12 @@ def tutorial() -> tuple[Any, Any, Any]:
 def draw_tiles(out: Path) -> Path:
     """Draw what the tutorial's program stores when, loads how often, and pads, tile by tile."""
     from matplotlib import pyplot
+    from matplotlib.colors import ListedColormap
 
     import vtaops
     from vtaops.machine.isa import Load, Memory, Store
 
+    colours = ListedColormap(["whitesmoke", "tab:blue", "tab:orange"])
     op, config, tiling = tutorial()
     decoded = vtaops.compile(op, config, tiling).decode()
     stored, loaded, weights = np.zeros((16, 14)), np.zeros((16, 14)), np.zeros((16, 16))
@@ -326,19 +297,14 @@ def draw_tiles(out: Path) -> Path:
         elif load.memory == Memory.WGT:
             first, inner = divmod(load.dram_base, 144)
             weights[first : first + load.y_size, inner // 9] += 1
-    figure, panels = pyplot.subplots(2, 3, figsize=(11, 7), layout="constrained")
-    shown = (
-        (stored, "result: number of its STORE", "row", "block of 16 channels"),
-        (loaded, "data: how often a row is loaded", "row", "block of 16 channels"),
-        (weights, "kernel: how often it is loaded", "block of inputs", "block of outputs"),
-    )
-    for panel, (values, title, across, down) in zip(panels[0], shown, strict=True):
-        whole = sorted({int(value) for value in values.flat})
-        figure.colorbar(panel.imshow(values, aspect="auto"), ax=panel, ticks=whole)
-        panel.set(title=title, xlabel=across, ylabel=down)
+    figure, panels = pyplot.subplots(2, 2, figsize=(9, 7.5), layout="constrained")
+    shown = ((stored, "result: stored in this order"), (loaded, "data: loaded this often"))
+    for panel, (values, title) in zip(panels[0], shown, strict=True):
+        panel.imshow(values, aspect="auto", cmap="Blues", vmin=-2, vmax=2 * values.max())
+        panel.set(title=title, xlabel="row", ylabel="block of 16 channels")
         panel.locator_params(integer=True)
-    for panel in panels[1]:
-        panel.axis("off")
+        for number, rows, columns in rectangles(values):
+            panel.text(columns, rows, int(number), ha="center", va="center", fontsize=14)
     for panel, load in zip(panels[1], pads, strict=False):
         picture = np.zeros((16, 16))
         top = load.dram_base // 14 + 1 - load.y_pad_top
@@ -346,18 +312,29 @@ def draw_tiles(out: Path) -> Path:
         picture[top : top + height] = 2  # zeros that LOAD writes
         first = top + load.y_pad_top
         picture[first : first + load.y_size, 1:15] = 1
-        panel.imshow(picture, cmap="Pastel1")
+        panel.imshow(picture, cmap=colours)
         panel.set_title(
-            f"LOAD of rows {first - 1} to {first + load.y_size - 2}: zeros {load.y_pad_top} above, "
-            f"{load.y_pad_bottom} below",
-            fontsize=9,
+            f"a LOAD: rows {first - 1} to {first + load.y_size - 2} (blue)\n"
+            f"and zeros around them (orange)"
         )
-        panel.axis("on")
-    panels[1, 2].text(
-        0, 0.6, "orange: pixels that are loaded\ngrey: zeros that LOAD writes\nred: other rows"
+        panel.set(xticks=[], yticks=[])
+    often = ", ".join(str(int(count)) for count in np.unique(weights))
+    figure.suptitle(
+        f"A convolution of 14 x 14 by tiles of {tiling.oc} channels and {tiling.h} rows;\n"
+        f"each weight is loaded {often} times"
     )
-    figure.suptitle(f"The tutorial's convolution by {tiling.oc} channels and {tiling.h} rows")
     return save(figure, out / "tiles.png")
+
+
+def rectangles(values: Any) -> list[tuple[float, float, float]]:
+    """Return each number of an image of a few rectangles, with the middles of its rectangle."""
+    ups = [0, *(np.flatnonzero(np.any(np.diff(values, axis=0), axis=1)) + 1), len(values)]
+    lefts = [0, *(np.flatnonzero(np.any(np.diff(values), axis=0)) + 1), values.shape[1]]
+    return [
+        (values[top, left], (top + bottom - 1) / 2, (left + right - 1) / 2)
+        for top, bottom in pairwise(ups)
+        for left, right in pairwise(lefts)
+    ]
 
 
 def draw_copy(out: Path) -> Path:
@@ -415,7 +392,6 @@ DRAWINGS = (
     draw_reuse,
     draw_memory,
     draw_fusion,
-    draw_dataflow,
     draw_tiles,
     draw_copy,
 )

@@ -39,7 +39,7 @@ def open_file(path: str | Path) -> BinaryIO:
         If it cannot be opened, is a pipe or a device, or its name is invalid.
     """
     try:
-        file = open(path, "rb", opener=_at_once)  # noqa: SIM115
+        file = open(os.fspath(path), "rb", opener=_at_once)  # noqa: SIM115
     except ValueError as error:  # a byte 0
         raise OSError(errno.EINVAL, f"Invalid file name: {error}", str(path)) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -1,21 +1,21 @@
 """User-supplied names: alternative spellings of parameters, and suggestions for typos.
 
-`checked_call` normalises the keywords of a call, or raises an error that explains the mistake;
-`suggestion` ends an error message about any unknown name.
+`checked_call` normalises the keywords of a call, or raises an error that explains the mistake, in a
+name or in the type of a value; `suggestion` ends an error message about any unknown name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
-from inspect import Signature, signature
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from inspect import BoundArguments, Parameter, Signature, signature
+from typing import Any, ParamSpec, TypeVar
 
-from vtaops.base.errors import ArgumentError
+from vtaops.base.annotations import accepted, conforms, hints_of
+from vtaops.base.errors import ArgumentError, VTAError
 
 C = TypeVar("C", bound=type)
-S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -32,35 +32,36 @@ def suggestion(name: object, known: Iterable[str]) -> str:
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 
-def checked_call(
-    method: Callable[Concatenate[S, P], R], name: str = ""
-) -> Callable[Concatenate[S, P], R]:
-    """Let calls of a method use `SPELLINGS`, and explain those that do not fit its signature.
+def checked_call(function: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """Let calls of a function use `SPELLINGS`, and explain those that do not fit its signature.
 
     Parameters
     ----------
-    method : callable
-        A method; its first parameter is the object.
+    function : callable
+        A function or method that users call.
     name : str
         Its name in messages; by default its own.
 
     Returns
     -------
     callable
-        The method, which raises an `ArgumentError` if an argument is missing, unknown (with a
-        suggestion), or given twice.
+        The function, which raises an `ArgumentError` if an argument is missing, unknown (with a
+        suggestion), given twice, or of a type that its annotation excludes.
     """
-    called, own = name or method.__name__, signature(method)
+    called, own = name or function.__name__, signature(function)
 
-    @wraps(method)
-    def call(self: S, /, *args: P.args, **given: P.kwargs) -> R:
+    @wraps(function)
+    def call(*args: P.args, **given: P.kwargs) -> R:
         keywords: dict[str, Any] = given
         if not SPELLINGS.keys().isdisjoint(given):
             keywords = _our_spelling(called, own, given)
         try:
-            return method(self, *args, **keywords)
-        except TypeError:  # binding costs as much as a small operator, so only to explain
-            _check(called, own, (self, *args), keywords)
+            return function(*args, **keywords)
+        except VTAError:
+            raise
+        except Exception as error:  # to check costs as much as a small operator: only to explain
+            _check(called, own, args, keywords)
+            _check_types(called, own.bind(*args, **keywords), hints_of(function), error)
             raise
 
     return call
@@ -97,7 +98,19 @@ def _check(called: str, own: Signature, args: tuple[Any, ...], keywords: dict[st
         raise ArgumentError(f"{called}: {error}; it takes {_parameters(own)}") from None
 
 
+def _check_types(
+    called: str, bound: BoundArguments, hints: Mapping[str, Any], error: Exception
+) -> None:
+    """Explain a failure by an argument of a type that its annotation excludes, if there is one."""
+    kinds = {name: p.kind for name, p in bound.signature.parameters.items()}
+    for name, value in bound.arguments.items():
+        single = kinds[name] not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        if single and name in hints and not conforms(value, hints[name], accepted):
+            wanted = bound.signature.parameters[name].annotation
+            raise ArgumentError(f"{called}: {name} is {value!r}; it must be {wanted}") from error
+
+
 def _parameters(own: Signature) -> str:
     """Return a method's parameters; those that only a keyword can give end in "="."""
-    _, *parameters = own.parameters.values()
+    parameters = [p for p in own.parameters.values() if p.name != "self"]
     return ", ".join(p.name + "=" * (p.kind is p.KEYWORD_ONLY) for p in parameters)

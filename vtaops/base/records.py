@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 
+from vtaops.base.annotations import conforms
 from vtaops.base.errors import ProgramError
 
 
@@ -26,27 +26,11 @@ def check_fields(kind: type, values: Mapping[str, Any], name: str = "") -> None:
     hints, called = get_type_hints(kind), name or kind.__name__
     known = {f.name: f for f in fields(kind)}
     for key, value in values.items():
-        if key not in known or not _conforms(value, hints[key]):
+        if key not in known or not conforms(value, hints[key], _is_a):
             raise ProgramError(f"{called} cannot have {key} = {repr(value)[:80]}")
     for key, f in known.items():
         if key not in values and f.default is MISSING and f.default_factory is MISSING:
             raise ProgramError(f"{called} lacks {key}")
-
-
-def _conforms(value: Any, hint: Any) -> bool:
-    """Whether a value has the annotated type."""
-    if hint is Any:
-        return _is_plain(value)
-    origin, parameters = get_origin(hint), get_args(hint)
-    # A `type` statement makes an alias that is no type; NumPy 2.5 on Python 3.12 has NDArray so.
-    origin = get_origin(getattr(origin, "__value__", None)) or origin
-    if origin in (Union, UnionType):
-        return any(_conforms(value, part) for part in parameters)
-    if origin is Literal:
-        return type(value) is str and value in parameters
-    if origin is tuple:
-        return isinstance(value, tuple) and _conform(value, parameters)
-    return _is_a(value, origin or hint)
 
 
 def _is_plain(value: Any) -> bool:
@@ -56,20 +40,15 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, int | float | str | np.ndarray)
 
 
-def _is_a(value: Any, kind: type) -> bool:
+def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value has a type: a bool is no int here, and an int is a float."""
+    if kind is Any:
+        return _is_plain(value)
     if kind is float:
         return type(value) in (int, float)
     if kind in (int, bool, str):
         return type(value) is kind
     return isinstance(value, kind)
-
-
-def _conform(values: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
-    """Whether the items of a tuple have the annotated types."""
-    if hints[-1] is Ellipsis:
-        hints = hints[:1] * len(values)
-    return len(values) == len(hints) and all(map(_conforms, values, hints))
 
 
 def tuples(value: Any) -> Any:

@@ -188,7 +188,8 @@ def worst_page(name: str, evaluation: Accuracy) -> str:
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f"<title>{html.escape(name)}</title><style>body{{font:14px sans-serif;margin:2em}}"
         "figure{display:inline-block;width:220px;margin:8px;vertical-align:top}"
-        "img{width:220px;image-rendering:pixelated}dt{float:left;margin-right:.5em;color:#666}"
+        "img{width:220px;max-height:220px;object-fit:contain;object-position:left;"
+        "image-rendering:pixelated}dt{float:left;margin-right:.5em;color:#666}"
         f"</style></head><body><h1>{html.escape(name)}</h1><p>{html.escape(str(evaluation))}</p>"
         f"<h2>The worst {len(evaluation.worst)}</h2>{cards}</body></html>\n"
     )

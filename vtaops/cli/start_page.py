@@ -131,10 +131,11 @@ th{font-weight:600;color:#5f6b7a}.n{text-align:right;white-space:nowrap;overflow
 pre{background:#f2f5f8;padding:.8em;white-space:pre-wrap;overflow-wrap:anywhere;border-radius:6px}
 .facts td:first-child{white-space:nowrap;color:#5f6b7a}
 figure{display:inline-block;width:160px;margin:8px 8px 8px 0;vertical-align:top;font-size:13px;
-overflow-wrap:anywhere}figure img{width:160px;image-rendering:pixelated}
+overflow-wrap:anywhere}figure img{width:160px;max-height:160px;object-fit:contain;
+object-position:left;image-rendering:pixelated}
 dt{float:left;margin-right:.5em;color:#5f6b7a}dd{margin:0}details summary{cursor:pointer}
 @media(max-width:600px){.bar,.wide{display:none}body{font-size:14px;padding:.6em}
-td,th{padding-right:.45em}figure,figure img{width:104px}}
+td,th{padding-right:.45em}figure,figure img{width:104px}figure img{max-height:104px}}
 """
 
 
@@ -280,7 +281,8 @@ def _cycles(found: Findings) -> str:
 def _layers(found: Findings) -> str:
     """Return the cycles of each layer on the accelerator."""
     most = max(1, found.slowest.cycles)
-    head = "layer", "operator", "cycles", "", "array", "SQNR dB"
+    judged = any(layer.sqnr is not None for layer in found.report.layers)
+    head = "layer", "operator", "cycles", "", "array", "SQNR dB" * judged
     rows = "".join(
         f"<tr><td>{_cell(_short(layer.name))}</td><td class='wide'>{_text(layer.operator)}</td>"
         f"<td class='n'>{layer.cycles:,}</td>"
@@ -299,9 +301,12 @@ def _commands(found: Findings) -> str:
     compiled = next(c for c in found.commands if c.startswith("vtaops run")).split(" --input")[0]
     compiled = compiled.removeprefix("vtaops run ")
     further = (
-        f"vtaops report profile {compiled} -o cycles.html   # every cycle of every unit",
-        f"vtaops run {compiled} --device pynq://HOST        # on a board",
-        f"vtaops export {compiled} -o c                     # as C, without Python",
+        "# every cycle of every unit",
+        f"vtaops report profile {compiled} -o cycles.html",
+        "# on a board",
+        f"vtaops run {compiled} --device pynq://HOST",
+        "# as C, without Python",
+        f"vtaops export {compiled} -o c",
     )
     return (
         f"<h2>By hand</h2><p>The commands that made this page:</p>"
@@ -321,7 +326,8 @@ def _text(value: object) -> str:
 def _cell(value: object) -> str:
     """Return a value as text of a table: in a narrow one long names break, words do not."""
     places = r"[/;:._](?=[A-Za-z_])|[A-Za-z0-9]{12}(?=\w{3})"
-    return escape(re.sub(places, "\\g<0>\0", terminal_text(str(value)))).replace("\0", "<wbr>")
+    text = escape(re.sub(places, "\\g<0>\0", terminal_text(str(value)))).replace("\0", "<wbr>")
+    return re.sub("`([^`]+)`", r"<code>\1</code>", text)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[int] = ()) -> str:
@@ -337,7 +343,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence
 
 
 def _short(name: str) -> str:
-    """Return a name of a line: some exporters join those of all that they fused."""
+    """Return a name of a line: some exporters join those of all that they fused; the first one."""
+    name = name.partition(";")[0]
     return name if len(name) <= 60 else f"{name[:28]}…{name[-28:]}"
 
 

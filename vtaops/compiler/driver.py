@@ -17,6 +17,7 @@ from time import perf_counter
 
 from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
+from vtaops.base.names import checked_call
 from vtaops.lowering import Fragment, LoweringOptions, Strides
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
 from vtaops.machine.config import DRAM_BYTES, POST_ROWS, HardwareConfig
@@ -28,6 +29,7 @@ from vtaops.schedule import Tiling, check_tiling, default_tiling
 _log = logging.getLogger(__name__)
 
 
+@checked_call
 def compile(
     op: Operator,
     config: HardwareConfig | str | Path = "pynq",

@@ -11,6 +11,7 @@ import tvm
 
 from vtaops import lowering
 from vtaops.base.errors import ScheduleError, ShapeError, VTAError
+from vtaops.base.names import checked_call
 from vtaops.compiler.driver import judged, linked
 from vtaops.lowering import Capacity, LoweringOptions
 from vtaops.lowering.options import ONE_TILE_EACH
@@ -25,6 +26,7 @@ from vtaops.schedule.checks import check as check_schedule
 from vtaops.schedule.flatten import flatten
 
 
+@checked_call
 def compile_schedule(
     schedule: tvm.s_tir.Schedule | tvm.IRModule,
     config: HardwareConfig | str | Path = "pynq",

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import TWO_DIGITS
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array
 from vtaops.graph.operator import (
     MAX_FACTOR,
@@ -35,6 +36,7 @@ FAR = 1 << 14
 """Largest power of two that every device takes as a factor."""
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Add(Requantized):
     """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
@@ -104,6 +106,7 @@ class Add(Requantized):
         return a + b
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class RescaledAdd(Requantized):
     """``y = requantize(rescale(a - a.zero_point) + rescale(b - b.zero_point))``: TFLite's addition.
@@ -165,6 +168,7 @@ class RescaledAdd(Requantized):
         return found
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Multiply(Requantized):
     """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
@@ -186,6 +190,7 @@ class Multiply(Requantized):
 ExtremumFunction = Literal["maximum", "minimum"]
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Extremum(GraphOperator):
     """``y = maximum(a, b)``, or ``minimum(a, b)``, of tensors of one scale and zero point.
@@ -220,6 +225,7 @@ class Extremum(GraphOperator):
         return choose(*arrays)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Requantize(Requantized):
     """``y = requantize(x - x.zero_point)``: a change of scale, a clip, or a standalone ReLU."""
@@ -233,6 +239,7 @@ class Requantize(Requantized):
         return real[0]
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class LeakyRelu(Requantized):
     """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
@@ -270,6 +277,7 @@ class LeakyRelu(Requantized):
         return real[0] * np.where(real[0] >= 0, self.positive, negative)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class LookupTable(GraphOperator):
     """``y = table[x + 128]``: any function of one int8 value (sigmoid, hard-swish, GELU).

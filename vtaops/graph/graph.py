@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.names import suggestion
+from vtaops.base.names import checked_call, checked_init, suggestion
 from vtaops.base.quoting import NAME_RULE, is_name
 from vtaops.graph.operators import GraphOperator
 from vtaops.graph.tensor import Tensor
@@ -37,6 +37,7 @@ class Node:
     outputs: tuple[Tensor, ...]
 
 
+@checked_init
 class Graph:
     """An integer network.
 
@@ -95,6 +96,7 @@ class Graph:
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
 
+    @checked_call
     def input(
         self,
         name: str,
@@ -126,6 +128,7 @@ class Graph:
             zero_point=tensor.zero_point,
         )
 
+    @checked_call
     def add(
         self, op: GraphOperator, *inputs: Tensor, name: str = "", scale: float | None = None
     ) -> Tensor:
@@ -151,6 +154,7 @@ class Graph:
         (result,) = self.add_many(op, *inputs, names=[name] if name else None, scales=scales)
         return result
 
+    @checked_call
     def add_many(
         self,
         op: GraphOperator,
@@ -230,6 +234,7 @@ class Graph:
         if not isinstance(tensor, Tensor) or self.tensors.get(tensor.name) is not tensor:
             raise ShapeError(f"{tensor!r} is not a tensor of this graph")
 
+    @checked_call
     def output(self, *tensors: Tensor) -> None:
         """Declare output tensors.
 
@@ -242,6 +247,7 @@ class Graph:
             self._require(tensor)
             self.outputs.append(tensor)
 
+    @checked_call
     def carry(self, state: Mapping[str, str]) -> None:
         """Declare state: inputs that are what an output was in the run before; at first all 0.0.
 

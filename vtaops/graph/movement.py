@@ -11,6 +11,7 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import padded
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
@@ -25,6 +26,7 @@ from vtaops.graph.operator import (
 from vtaops.graph.tensor import DTYPES, Tensor
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Concat(GraphOperator):
     """Concatenate tensors of one scale and zero point along `axis`."""
@@ -54,6 +56,7 @@ class Concat(GraphOperator):
         return np.concatenate(arrays, axis=self.axis)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Upsample(GraphOperator):
     """Nearest-neighbour upsampling: repeat every pixel `factors` (height, width) times."""
@@ -72,6 +75,7 @@ class Upsample(GraphOperator):
         return arrays[0].repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Pad(GraphOperator):
     """Pad an image: (top, left, bottom, right).
@@ -113,6 +117,7 @@ class Pad(GraphOperator):
         return np.pad(arrays[0], ((0, 0), (0, 0), (top, bottom), (left, right)), self.mode)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Slice(GraphOperator):
     """``x[..., start:stop:step, ...]`` on one axis; a split is several slices."""
@@ -141,6 +146,7 @@ class Slice(GraphOperator):
         return arrays[0][tuple(index)]
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class ChannelShuffle(GraphOperator):
     """Move channel ``g * (C // groups) + i`` to channel ``i * groups + g``."""
@@ -160,6 +166,7 @@ class ChannelShuffle(GraphOperator):
         return grouped.swapaxes(1, 2).reshape(n, c, h, w)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Reshape(GraphOperator):
     """Reshape in C order."""
@@ -176,6 +183,7 @@ class Reshape(GraphOperator):
         return arrays[0].reshape(self.shape)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Transpose(GraphOperator):
     """Permute the axes, as ``numpy.transpose``."""
@@ -192,6 +200,7 @@ class Transpose(GraphOperator):
         return arrays[0].transpose(self.axes)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Expand(GraphOperator):
     """Repeat axes of one element, as ``numpy.broadcast_to``."""
@@ -210,6 +219,7 @@ class Expand(GraphOperator):
         return np.broadcast_to(arrays[0], self.shape)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Constant(GraphOperator):
     """An array of the file, for operators that take it like a tensor.

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import checked_init
 from vtaops.base.row_norm import (
     LARGEST,
     MEAN_BITS,
@@ -41,6 +42,7 @@ def normalized(a: Arithmetic, x: Any, op: RowNorm) -> Any:
     return a.add(a.mul(places, op.weight.astype(np.int64)), op.bias.astype(np.int64))
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class RowNorm(GraphOperator):
     """A layer norm or an RMS norm (`LayerNorm`) along the last axis, on integers.
@@ -121,6 +123,7 @@ class RowNorm(GraphOperator):
         return np.clip(rounded, -128, 127).astype(np.int8)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class RowSoftmax(GraphOperator):
     """``exp(x - max) / sum of exp(x - max)`` along the last axis, on integers.

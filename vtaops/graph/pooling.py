@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import over_windows
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, Sides, check_padded
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
@@ -30,6 +31,7 @@ from vtaops.graph.requantization import (
 from vtaops.graph.tensor import Tensor
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class MaxPool(GraphOperator):
     """Maximum of each window; padding never wins (a window of only padding gives -128).
@@ -65,6 +67,7 @@ class MaxPool(GraphOperator):
         return over_windows(np.maximum, arrays[0], self.window(inputs[0]), -128)
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.

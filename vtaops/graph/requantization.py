@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ShapeError, raising
 from vtaops.base.fixed_point import (
     BASES,
     FINE_BITS,
@@ -29,6 +29,7 @@ from vtaops.base.fixed_point import (
     fine_scale,
     nudged,
 )
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import ReprMixin
 
 Integers = npt.NDArray[np.int64]
@@ -54,6 +55,7 @@ _LIMITS: dict[str, tuple[range, range]] = {
 """Valid multipliers and shifts for each rounding."""
 
 
+@checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Requantization(ReprMixin):
     """The conversion of sums to int8 values.
@@ -281,7 +283,8 @@ def integers(name: str, value: Any, low: int, high: int) -> Integers:
     ShapeError
         If a value is not an integer in low..high; the message names the parameter.
     """
-    array = np.asarray(value)
+    with raising(ShapeError, f"{name} is no array", ValueError):
+        array = np.asarray(value)
     if array.dtype.kind not in "iu" or array.size == 0:
         raise ShapeError(f"{name} is {value!r}; it must consist of integers")
     if array.min() < low or array.max() > high:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ArgumentError
+from vtaops.base.names import checked_call, checked_init
 from vtaops.base.shapes import Array
 from vtaops.language.files import START, DecoderWeights, Tokenizer
 from vtaops.language.floats import FloatModel, rounded, turns
@@ -20,6 +21,7 @@ from vtaops.model.model import HasResidents
 from vtaops.network import compile_model
 
 
+@checked_init
 class LanguageModel:
     """A decoder like Llama, in int8, whose keys and values stay on the device.
 
@@ -67,6 +69,7 @@ class LanguageModel:
         self._turns = [rounded(turn * 127) for turn in turns(weights)]
 
     @staticmethod
+    @checked_call
     def load(
         path: str | Path,
         tokenizer: str | Path | None = None,
@@ -122,6 +125,7 @@ class LanguageModel:
         finally:
             state.reset()
 
+    @checked_call
     def write(
         self,
         prompt: str = "",
@@ -188,6 +192,8 @@ class Sampling:
     """Draws tokens: of the best that together are `top_p` likely, at a temperature."""
 
     def __init__(self, temperature: float, top_p: float, seed: int) -> None:
+        if seed < 0:
+            raise ArgumentError(f"seed is {seed}; it must be at least 0")
         self._temperature, self._top_p = temperature, top_p
         self._rng = np.random.default_rng(seed)
 

@@ -20,7 +20,7 @@ from typing import Any
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, raising
 from vtaops.base.files import is_file, read_file
-from vtaops.base.names import suggestion
+from vtaops.base.names import checked_call, checked_init, suggestion
 from vtaops.base.quoting import is_plain_name
 
 ISA_VERSION = "0.0.2"
@@ -205,6 +205,7 @@ _IGNORED_KEYS = frozenset({"HW_FREQ", "HW_CLK_TARGET"})
 """Keys of upstream's historic configurations that have had no effect since 2019."""
 
 
+@checked_init
 @dataclass(frozen=True, repr=False)
 class HardwareConfig:
     """Parameters of one VTA instance, as in upstream's ``vta_config.json``.
@@ -272,11 +273,13 @@ class HardwareConfig:
     # ------------------------------------------------------------------ reading
 
     @classmethod
+    @checked_call
     def of(cls, source: HardwareConfig | str | Path) -> HardwareConfig:
         """Return a configuration unchanged, or `load` it by name or file."""
         return source if isinstance(source, HardwareConfig) else cls.load(source)
 
     @classmethod
+    @checked_call
     def load(cls, source: str | Path) -> HardwareConfig:
         """Load a configuration by name (``"pynq"``) or from a JSON file.
 
@@ -312,6 +315,7 @@ class HardwareConfig:
         return sorted(path.stem for path in data_directory("hw_configs").glob("*.json"))
 
     @classmethod
+    @checked_call
     def from_dict(cls, values: dict[str, Any], name: str = "custom") -> HardwareConfig:
         """Build a configuration from upstream's keys (``LOG_BLOCK``, ``TARGET``, ...).
 

@@ -36,6 +36,7 @@ from vtaops.base.agreement import Agreement
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
+from vtaops.base.names import checked_call
 from vtaops.base.quoting import check_texts
 from vtaops.base.records import check_fields
 from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
@@ -84,6 +85,7 @@ def save(model: Model, path: str | Path) -> None:
     _FILE.save(dumps(model), path)
 
 
+@checked_call
 def load(path: str | Path) -> Model:
     """Read a model from a file without running any of its code.
 

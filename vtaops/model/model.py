@@ -18,7 +18,7 @@ import numpy.typing as npt
 from vtaops.base.agreement import Agreement
 from vtaops.base.errors import ArgumentError
 from vtaops.base.forks import ForkLock
-from vtaops.base.names import suggestion
+from vtaops.base.names import checked_call, checked_init, suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import Array
@@ -47,6 +47,7 @@ class HasResidents(Protocol):
         """The resident programs."""
 
 
+@checked_init
 class Model:
     """A compiled network.
 
@@ -119,6 +120,7 @@ class Model:
 
     # ------------------------------------------------------------------------ running
 
+    @checked_call
     def run(
         self,
         *arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike],
@@ -173,6 +175,7 @@ class Model:
         with state.lock:
             return _joined([self._run(each, residents, state, progress) for each in given])
 
+    @checked_call
     def new_state(
         self, session: HasResidents | None = None, values: Mapping[str, Array] | None = None
     ) -> State:
@@ -235,6 +238,7 @@ class Model:
             state.keep(values)
         return tuple(values[tensor.name] for tensor in self.graph.results)
 
+    @checked_call
     def reference(
         self, *arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike], **named: npt.ArrayLike
     ) -> Any:
@@ -270,6 +274,8 @@ class Model:
 
     def _residents_of(self, session: HasResidents | None) -> RunsPrograms:
         if session is not None:
+            if not hasattr(session, "residents"):
+                raise ArgumentError(f"session is {session!r}; it must be a Session")
             return session.residents
         with self._lock:
             if self._own is None:
@@ -282,6 +288,7 @@ class Model:
         """Return the predicted counters of a run, without running: the sum over all launches."""
         return sum((program.stats() for program in self.programs), Statistics())
 
+    @checked_call
     def cycles(self, timing: TimingParameters | None = None) -> int:
         """Return the predicted cycles of all launches of a run, by the timing model.
 
@@ -292,6 +299,7 @@ class Model:
         """
         return sum(program.cycles(timing) for program in self.programs)
 
+    @checked_call
     def steady_cycles(self, timing: TimingParameters | None = None) -> int:
         """Return the predicted cycles of a run whose weights are still on the chip.
 
@@ -315,6 +323,7 @@ class Model:
         for program in self.programs:
             program.verify(self.capabilities)
 
+    @checked_call
     def prove(self, *, rounds: int | None = None, seed: int | None = None) -> Proof:
         """Prove that every launch computes its graph nodes, for all data; see `vtaops.prove`.
 
@@ -344,6 +353,7 @@ class Model:
         about = self.graph, self.config, self.capabilities, self.plan
         return Model(*about, stages or self.stages, agreement or self.agreement)
 
+    @checked_call
     def report(self, *, quality: Mapping[str, float] | None = None) -> ModelReport:
         """Return a layer-by-layer report of time and traffic; see `vtaops.model.report`.
 
@@ -355,6 +365,7 @@ class Model:
         made = report(self.graph, self.config, self.plan, self.regions, quality or {})
         return replace(made, file=str(self.agreement))
 
+    @checked_call
     def save(self, path: str | Path) -> None:
         """Write the model to one file: programs, packed weights, graph, plan.
 
@@ -367,6 +378,7 @@ class Model:
 
         save(self, path)
 
+    @checked_call
     def export_c(self, folder: str | Path, *, force: bool = False) -> Bundle:
         """Export the model as C99 that needs neither Python nor an operating system.
 

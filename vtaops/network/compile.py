@@ -11,6 +11,7 @@ from typing import Any
 from vtaops.base.agreement import Agreement
 from vtaops.base.errors import ModelError, PlacementWarning, ShapeError
 from vtaops.base.heap import collection_paused, return_memory
+from vtaops.base.names import checked_call
 from vtaops.base.reasons import HINTS
 from vtaops.base.shapes import Array
 from vtaops.frontends import import_model
@@ -30,6 +31,7 @@ from vtaops.network.state import with_state
 from vtaops.network.target import Target
 
 
+@checked_call
 def compile_model(
     source: Any,
     config: HardwareConfig | str | Path = NETWORK_CONFIG,
@@ -176,7 +178,7 @@ def _judge(source: Any, graph: Graph, decided: Plan) -> None:
     if placed.little:
         way = f"; {HINTS['scale']}" if placed.code == "scale" else ""
         text = f"{graph.name}: {placed}{way}. vtaops plan lists every reason"
-        warnings.warn(text, PlacementWarning, stacklevel=3)
+        warnings.warn(text, PlacementWarning, stacklevel=4)
 
 
 def plan_model(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LARGEST = (1 << 31) - 1
 """Largest value of a parameter."""
 
-_NO_INTEGER: dict[str, Any] = {"int": tuple, "Pair": tuple, "Padding": tuple | str}
+_NO_INTEGER: dict[str, Any] = {"int": (), "Pair": tuple, "Padding": tuple | str}
 """Maps parameter types to non-integer Python types that are validated elsewhere."""
 
 
@@ -146,6 +146,8 @@ def _short(field: Field[Any], value: Any) -> Any:
 def plain(value: Any) -> Any:
     """Convert NumPy numbers to Python's, and lists and arrays to tuples; pass others through."""
     if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) and not value.ndim:
         return value.item()
     if isinstance(value, list | tuple | np.ndarray):
         return tuple(map(plain, value))

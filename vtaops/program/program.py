@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ProgramError, ShapeError
+from vtaops.base.errors import ProgramError, ShapeError, raising
+from vtaops.base.names import checked_call
 from vtaops.base.proof import Proof
 from vtaops.base.shapes import ReprMixin
 from vtaops.machine.capabilities import FULL, Capabilities, find
@@ -172,7 +173,8 @@ class Buffer(ReprMixin):
         ShapeError
             If shape or dtype do not match the buffer.
         """
-        data: npt.NDArray[np.generic] = np.asarray(array)
+        with raising(ShapeError, f"{self.name} is not an array", ValueError):
+            data: npt.NDArray[np.generic] = np.asarray(array)
         if data.shape != self.shape or data.dtype != np.dtype(self.dtype):
             raise ShapeError(
                 f"{self.name} has shape {data.shape} and dtype {data.dtype}; the program was "
@@ -439,6 +441,7 @@ class Program:
         self.check_words()
         return count_instructions(self.config, self.instructions)
 
+    @checked_call
     def cycles(self, timing: TimingParameters | None = None) -> int:
         """Return the cycles of a run as predicted by the timing model.
 
@@ -459,6 +462,7 @@ class Program:
         self.check_words()
         return simulate(self, timing, events=False).cycles
 
+    @checked_call
     def timeline(self, timing: TimingParameters | None = None) -> Timeline:
         """Return the activity of each unit over time, as predicted by the timing model."""
         from vtaops.program.timing import simulate
@@ -466,6 +470,7 @@ class Program:
         self.check_words()
         return simulate(self, timing)
 
+    @checked_call
     def verify(self, capabilities: Capabilities | str | None = None) -> None:
         """Prove that the program is safe and deterministic on every device of its configuration.
 
@@ -485,6 +490,7 @@ class Program:
 
         verify(self, capabilities=find(capabilities or FULL))
 
+    @checked_call
     def prove(
         self,
         *,
@@ -518,6 +524,7 @@ class Program:
 
         return prove(self, against=against, capabilities=capabilities, rounds=rounds, seed=seed)
 
+    @checked_call
     def certified(self, proof: Proof) -> Program:
         """Return the program with the certificate of a proof in its metadata, under ``proof``.
 
@@ -535,6 +542,7 @@ class Program:
 
         return program_html(self)
 
+    @checked_call
     def save(self, path: str | Path) -> None:
         """Write the program to a file."""
         from vtaops.program.file_format import save
@@ -542,6 +550,7 @@ class Program:
         save(self, path)
 
     @staticmethod
+    @checked_call
     def load(path: str | Path) -> Program:
         """Read a program from a file.
 
@@ -554,6 +563,7 @@ class Program:
 
         return load(path)
 
+    @checked_call
     def run(self, device: Device | str, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
         """Run the program once and return its output, or a tuple if it has several.
 

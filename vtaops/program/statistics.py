@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.counts import Counts
+from vtaops.base.names import checked_call
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, rows_of
 
@@ -58,6 +59,7 @@ class Statistics(Counts):
         """All bytes between DRAM and the scratchpads."""
         return sum(value for name, value in self.as_dict().items() if name.endswith("_nbytes"))
 
+    @checked_call
     def array_share(self, cycles: int, products_per_cycle: int = 1) -> float:
         """Return the fraction of the GEMM array's peak tile products in `cycles` that is used."""
         return self.gemm_counter / max(1, cycles * products_per_cycle)

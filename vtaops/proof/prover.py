@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import NotEquivalent, ProgramError
+from vtaops.base.names import checked_call
 from vtaops.base.proof import Proof
 from vtaops.machine.capabilities import Capabilities
 from vtaops.program import Program
@@ -30,6 +31,7 @@ FEW = 8.0
 epilogue: wrapping, clipping, a residual."""
 
 
+@checked_call
 def prove(
     subject: Program | CompiledNetwork,
     *,
@@ -64,7 +66,8 @@ def prove(
     VerificationError
         If a program is not safe and deterministic.
     ProgramError
-        If `subject` is neither a Program nor a Model, or `rounds` is not a positive number.
+        If `subject` is neither a Program nor a Model, `rounds` is not a positive number, or `seed`
+        is negative.
     """
     if not isinstance(subject, Program | CompiledNetwork) or not (
         rounds is None or (isinstance(rounds, int) and rounds >= 1)
@@ -73,6 +76,8 @@ def prove(
             f"prove takes a Program or a Model, and at least one round; not {subject!r} and "
             f"rounds={rounds!r}"
         )
+    if isinstance(seed, int) and seed < 0:
+        raise ProgramError(f"seed is {seed}; it must be at least 0")
     begin = time.process_time()
     if isinstance(subject, Program):
         subject.verify(capabilities)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from vtaops.base.errors import ProgramError
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node
 from vtaops.program import Buffer, Program
@@ -99,6 +100,8 @@ def operator_task(program: Program, against: Any) -> ProofTask:
     """Return the task of a program of one operator, from its record or a description."""
     own, kind, parameters = program.arguments, "", {}
     if against is not None:
+        if not is_dataclass(against) or isinstance(against, type):
+            raise ProgramError(f"against is {against!r}; it must be an operator")
         kind = type(against).__name__
         parameters = {f.name: getattr(against, f.name) for f in fields(against)}
     elif program.operators:

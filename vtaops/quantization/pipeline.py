@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
+from vtaops.base.names import checked_call
 from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import (
     ModelProto,
@@ -112,6 +113,7 @@ class Quantization:
         return compare(self.prepared, self.model, self.samples)
 
 
+@checked_call
 def quantize(
     model: Any,
     calibration: Calibration,
@@ -273,12 +275,12 @@ def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Re
 def _told(done: Quantization) -> Quantization:
     """Warn of the tensors that a file computes differently from float."""
     for departure in done.departures:
-        warnings.warn(f"the quantised file: {departure}", AccuracyWarning, stacklevel=4)
+        warnings.warn(f"the quantised file: {departure}", AccuracyWarning, stacklevel=5)
     if done.relief is not None:
-        warnings.warn(str(done.relief), PlacementWarning, stacklevel=4)
+        warnings.warn(str(done.relief), PlacementWarning, stacklevel=5)
     if not any(node.op_type == "QuantizeLinear" for node in done.model.graph.node):
         text = "no part of the network is computed in integers on the device: the file stays float"
-        warnings.warn(text, PlacementWarning, stacklevel=4)
+        warnings.warn(text, PlacementWarning, stacklevel=5)
     return done
 
 

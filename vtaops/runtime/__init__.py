@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vtaops.base.errors import DeviceError, UnsupportedError, raising
+from vtaops.base.names import checked_call
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Device, DeviceBuffer, check_device
 from vtaops.runtime.executor import LoadedProgram
@@ -27,6 +28,7 @@ DEVICES = ("fsim", *TSIM_INTERFACES, "pynq://HOST:PORT")
 """Names that `open_device` accepts."""
 
 
+@checked_call
 def open_device(
     name: str, config: HardwareConfig | str | Path = "pynq", *, check_overflow: bool = False
 ) -> Device:

@@ -28,6 +28,10 @@ def as_integer(
     return int(number)
 
 
+LONGEST_WAIT = 1e9
+"""Seconds of an infinite timeout, which sockets and clocks cannot handle."""
+
+
 def as_seconds(value: object) -> float:
     """Return a timeout as a float.
 
@@ -43,7 +47,7 @@ def as_seconds(value: object) -> float:
         seconds = 0.0
     if not seconds > 0:
         raise DeviceError(f"timeout is {value!r} s; it must be positive")
-    return seconds
+    return min(seconds, LONGEST_WAIT)
 
 
 def as_nbytes(value: object) -> int:

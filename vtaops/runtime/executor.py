@@ -27,6 +27,7 @@ from vtaops.runtime.device import (
     DeviceBuffer,
     HoldingDevice,
     capabilities_of,
+    check_device,
 )
 from vtaops.runtime.instruction_check import check_instructions
 
@@ -116,6 +117,7 @@ class LoadedProgram(Closing):
     def __init__(
         self, program: Program, device: Device, images: Mapping[str, Array] | None = None
     ) -> None:
+        check_device(device)
         if device.config.fingerprint != program.config.fingerprint:
             raise ConfigError(
                 f"the program was compiled for {program.config.bitstream_id} "

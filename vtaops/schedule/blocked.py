@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from vtaops import ops
 from vtaops.base.errors import ScheduleError
+from vtaops.base.names import checked_call
 from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
@@ -298,7 +299,7 @@ class BlockedShape:
         return {memory: int(tiling.threads * elements) for memory, elements in used.items()}
 
 
-@singledispatch
+@checked_call
 def blocked_shape(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     """Return the extents of `op` in tiles of `config`.
 
@@ -307,10 +308,15 @@ def blocked_shape(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     ScheduleError
         If the operator has no VTA schedule.
     """
+    return _shape_of(op, config)
+
+
+@singledispatch
+def _shape_of(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     raise ScheduleError(f"there is no VTA schedule for {type(op).__name__}")
 
 
-@blocked_shape.register
+@_shape_of.register
 def _shape_of_conv2d(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
     op = op.unfolded
     blocks = op.blocks(config)
@@ -341,7 +347,7 @@ def _shape_of_conv2d(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
     )
 
 
-@blocked_shape.register
+@_shape_of.register
 def _shape_of_gemm(op: ops.Gemm, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         oc=ceil_div(op.n, config.block_out),
@@ -354,7 +360,7 @@ def _shape_of_gemm(op: ops.Gemm, config: HardwareConfig) -> BlockedShape:
     )
 
 
-@blocked_shape.register
+@_shape_of.register
 def _shape_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(
         batch=op.batch,
@@ -371,14 +377,14 @@ def _shape_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig) -> Block
     )
 
 
-@blocked_shape.register(NormalizeRows)
-@blocked_shape.register(RowsBelowMaximum)
-@blocked_shape.register(ColumnShares)
+@_shape_of.register(NormalizeRows)
+@_shape_of.register(RowsBelowMaximum)
+@_shape_of.register(ColumnShares)
 def _shape_of_rows(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(rows=_line(1), alu_passes=0)  # its operations have no tiling
 
 
-@blocked_shape.register
+@_shape_of.register
 def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) -> BlockedShape:
     rows, columns = op.rows, op.columns
     whole = BlockedShape(
@@ -405,7 +411,7 @@ def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) 
     return replace(whole, by_rows=row)
 
 
-@blocked_shape.register
+@_shape_of.register
 def _shape_of_elementwise(op: ops.Elementwise, config: HardwareConfig) -> BlockedShape:
     blocks = op.tiles(config, "other") if op.by_channel else 1
     return BlockedShape(
@@ -420,7 +426,7 @@ def _shape_of_elementwise(op: ops.Elementwise, config: HardwareConfig) -> Blocke
     )
 
 
-@blocked_shape.register
+@_shape_of.register
 def _shape_of_max_pool2d(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedShape:
     if not op.reads_inputs(config):
         separate = op.separate(config)
@@ -432,7 +438,7 @@ def _shape_of_max_pool2d(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedSh
     return replace(shape, taps=0, maxima=steps, resets=0, shared_weights=0)
 
 
-@blocked_shape.register
+@_shape_of.register
 def _shape_of_avg_pool2d(op: ops.AvgPool2d, config: HardwareConfig) -> BlockedShape:
     shape = _pooled(op, config, alu_passes=_passes(op, config), staged=False)
     height, width = op.window.kernel
@@ -522,6 +528,7 @@ def _phases(axis: Phases) -> Axis:
     return Axis(axis.steps, 1, axis.window, real, tuple(range(axis.taps)))
 
 
+@checked_call
 def check_tiling(op: ops.Operator, config: HardwareConfig, tiling: Tiling) -> None:
     """Reject a tiling that does not suit the operator or overflows a scratchpad.
 

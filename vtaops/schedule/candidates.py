@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.names import checked_call
 from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import INSTRUCTION_BYTES, Extension, HardwareConfig
 from vtaops.ops import Operator
@@ -463,7 +464,7 @@ class _Listed:
     out: int
 
 
-@lru_cache(maxsize=1024)
+@checked_call
 def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     """Return the tiling with the smallest bound on cycles; see `TilingList.estimated`.
 
@@ -472,6 +473,12 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
+    return tiling_of(op, config)
+
+
+@lru_cache(maxsize=1024)
+def tiling_of(op: Operator, config: HardwareConfig) -> Tiling:
+    """Return the default tiling, once for each operator and configuration."""
     return _default(_Extents(blocked_shape(op, config), op), config)
 
 

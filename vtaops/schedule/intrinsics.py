@@ -17,6 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript is written with)
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.names import checked_call
 from vtaops.machine.config import Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
 from vtaops.ops.declarations import lane_meaning, scale_meaning
@@ -34,6 +35,7 @@ from vtaops.schedule.calls import (
 )
 
 
+@checked_call
 def gemm(config: HardwareConfig) -> str:
     """Register the tile product ``acc += inp @ wgt.T``; return the intrinsic's name.
 
@@ -62,6 +64,7 @@ def gemm(config: HardwareConfig) -> str:
     return _register(name, [acc, inp, wgt], meaning, lambda *tiles: (GEMM_CALL, *tiles))
 
 
+@checked_call
 def reset(config: HardwareConfig, value: int = 0) -> str:
     """Register ``acc = value`` for a tile; return the intrinsic's name.
 
@@ -86,6 +89,7 @@ def reset(config: HardwareConfig, value: int = 0) -> str:
     return _register(name, [acc], meaning, lambda tile: (RESET_CALL, tile, *immediate))
 
 
+@checked_call
 def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     """Register an ALU operation on a tile, ``dst = op(src, operand)``; return the name.
 
@@ -157,6 +161,7 @@ def requantize(config: HardwareConfig, stage: ScaleStage) -> str:
     return _register(name, operands, meaning, lambda *tiles: (REQUANTIZE_CALL, *numbers, *tiles))
 
 
+@checked_call
 def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
     """Register ``acc = op(acc, operand)``, one step of a reduction; return the name.
 

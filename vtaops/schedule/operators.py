@@ -12,6 +12,7 @@ from tvm.s_tir import Schedule
 
 from vtaops import ops
 from vtaops.base.errors import ScheduleError
+from vtaops.base.names import checked_call
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import steps
@@ -21,6 +22,7 @@ from vtaops.schedule.candidates import default_tiling
 from vtaops.schedule.tiling import Tiling
 
 
+@checked_call
 def schedule(op: Operator, config: HardwareConfig, tiling: Tiling | None = None) -> Schedule:
     """Schedule `op` for VTA with the given or the default tiling.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from vtaops.base.errors import ScheduleError
-from vtaops.base.names import checked_init
+from vtaops.base.names import checked_call, checked_init
 
 Operand = Literal["wgt", "inp"]
 PaddingRule = Literal["multiply", "skip"]
@@ -96,6 +96,7 @@ class Tiling:
         return f"Tiling({', '.join(shown)})"
 
     @classmethod
+    @checked_call
     def parse(cls, text: str) -> Tiling:
         """Parse a tiling; the inverse of `text`.
 

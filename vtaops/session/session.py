@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
 from vtaops.base.forks import ForkLock
+from vtaops.base.names import checked_call, checked_init
 from vtaops.compiler.driver import check_arguments, compile
 from vtaops.compiler.search import search as searched
 from vtaops.fallback import Host
@@ -62,6 +63,7 @@ class Placement:
     runs: int
 
 
+@checked_init
 class Session(OperatorMethods, Closing):
     """A device with its resident programs.
 
@@ -146,6 +148,7 @@ class Session(OperatorMethods, Closing):
 
     # ------------------------------------------------------------------- running
 
+    @checked_call
     def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
         """Run an operator description on arrays; compiled at the first call per shape.
 
@@ -187,6 +190,7 @@ class Session(OperatorMethods, Closing):
         before = self._placements.get(op)
         return Placement(op.summary, where, reason, before.runs + 1 if before else 1)
 
+    @checked_call
     def program(self, op: Operator, tiling: Tiling | None = None) -> Program:
         """Return an operator's program, as executed by `run`."""
         check_arguments(op, tiling)
@@ -194,6 +198,7 @@ class Session(OperatorMethods, Closing):
             self._require_open()
             return self._compiled(op, tiling)
 
+    @checked_call
     def obstacle_on_target(self, op: Operator, tiling: Tiling | None = None) -> str:
         """Return why the board that a simulator models cannot run an operator; empty if it can.
 

@@ -55,16 +55,16 @@ def fused_epilogue(
         mixed.
     """
     given = {name: value for name, value in fused.items() if value is not None}
-    _check_keywords(fused.keys(), given, accumulator)
+    _check_keywords(fused, given, accumulator)
     if not given:
         return NOTHING, ()
-    activation, clip = given.get("activation"), given.get("clip")
+    clip = given.get("clip")
     epilogue = Epilogue(
         bias="bias" in given,
         scale_shift="scale_shift" in given,
         batch_norm=float(epsilon) if "batch_norm" in given else None,
         residual="residual" in given,
-        activation=activation,
+        activation=_activation(given.get("activation"), accumulator == "int32"),
         shift=frozen(given.get("shift")),
         clip=None if clip is None else (int(clip[0]), int(clip[1])),
     )
@@ -82,17 +82,25 @@ def _check_keywords(names: Iterable[str], given: Mapping[str, Any], accumulator:
         if name not in _KEYWORDS:
             known = ", ".join((*_KEYWORDS, "epsilon"))
             raise ShapeError(f"unknown keyword {name!r}; fused operations are {known}")
-    integer, activation = accumulator == "int32", given.get("activation")
+    integer = accumulator == "int32"
     if given.keys() & ({"scale_shift", "batch_norm"} if integer else {"shift", "clip"}):
         raise ShapeError(_MIXED[accumulator])
-    if integer and activation not in (None, *INTEGER_ACTIVATIONS):
-        raise ShapeError(f"activation {activation!r} needs float32 data; int8 has relu and relu6")
+
+
+def _activation(name: Any, integer: bool) -> str | None:
+    if not isinstance(name, str | None):
+        raise ShapeError(f"activation is {name!r}; it must be a name")
+    if integer and name not in (None, *INTEGER_ACTIVATIONS):
+        raise ShapeError(f"activation {name!r} needs float32 data; int8 has relu and relu6")
+    return name
 
 
 def _vectors(name: str, value: Any, dtype: str) -> list[Array]:
     """Return the per-channel vectors of a fused operation."""
     parts = VECTORS[name]
     values = (value,) if len(parts) == 1 else value
+    if not isinstance(values, list | tuple):
+        raise ShapeError(f"{name} is {value!r}; give {', '.join(parts)}")
     if len(values) != len(parts):
         raise ShapeError(f"{name} has {len(values)} vectors; give {', '.join(parts)}")
     return [as_array(v, part, (dtype,), rank=1) for part, v in zip(parts, values, strict=True)]

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, ParamSpec, Protocol
 import numpy as np
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import checked_call
 from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import (
     allocator,
@@ -306,8 +307,8 @@ def operator(arrays: int) -> Callable[[Callable[_P, KernelCall]], Callable[_P, A
     The keyword `out`, the destination array, is handled by the backend and not passed on.
     """
 
-    def call_of(describe: Callable[_P, KernelCall]) -> Callable[_P, Array]:
-        described = signature(describe)
+    def call_of(method: Callable[_P, KernelCall]) -> Callable[_P, Array]:
+        describe, described = checked_call(method), signature(method)
 
         @wraps(describe)
         def call(self: Backend, *given: Any, out: Any = None, **keywords: Any) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ShapeError, raising
 from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import as_array, as_given, as_rows, deliver, dtype_name
 from vtaops.kernels.calls.arguments import ANY, check_shapes, fused_epilogue
@@ -50,7 +50,7 @@ class ProductCalls(Backend):
             If shapes or dtypes do not fit.
         """
         given = a
-        if (b.ndim if type(b) is np.ndarray else np.ndim(b)) > 2:
+        if (b.ndim if type(b) is np.ndarray else _rank(b)) > 2:
             a, b = _stacks(a, b, fused)
             if not self.multiplies_stacks:
                 return deliver(self._one_by_one(a, b, fused), given, out)
@@ -83,6 +83,11 @@ class ProductCalls(Backend):
             none = np.empty((0, left.shape[-1]), left.dtype)
             parts = [self.matmul(none, np.empty(right.shape[-2:], right.dtype), **fused)]
         return np.stack(parts).reshape(*left.shape[:-1], right.shape[-1])
+
+
+def _rank(b: Any) -> int:
+    with raising(ShapeError, "b is not an array", ValueError):
+        return np.ndim(b)
 
 
 def _stacks(a: Any, b: Any, fused: dict[str, Any]) -> tuple[Any, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ShapeError
+from vtaops.base.names import checked_call
 from vtaops.base.shapes import Array, four_sides
 from vtaops.kernels.arrays import as_array, deliver
 from vtaops.kernels.calls.arguments import ANY, FLOAT
@@ -96,6 +97,7 @@ class ReductionCalls(Backend):
         """Return the average of each image: (N, C, H, W) to (N, C, 1, 1), float32."""
         return _global_pool("avg", data)
 
+    @checked_call
     def softmax(self, data: Any, *, axis: int = -1, out: Any = None) -> Array:
         """Return exp(x - max) / sum(exp(x - max)) along an axis of float32 data.
 

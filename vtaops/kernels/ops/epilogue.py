@@ -91,7 +91,8 @@ class Epilogue:
         dtype : str
             Accumulator dtype.
         """
-        fused = [name for name in VECTORS if getattr(self, name) not in (None, False)]
+        absent = None, False  # an epsilon of 0 is none of these, though it equals False
+        fused = [name for name in VECTORS if not any(getattr(self, name) is a for a in absent)]
         vectors = [vector for name in fused for vector in VECTORS[name]]
         specs = [TensorSpec(name, (channels,), dtype) for name in vectors]
         if self.residual:

@@ -56,7 +56,7 @@ class Bundle:
 def export_c(model: Model, folder: str | Path, *, force: bool = False) -> Bundle:
     """Write a model as a folder of C; see `vtaops.Model.export_c`."""
     bundle, files = bundle_files(model, Path(folder))
-    with raising(ProgramError, f"cannot write a bundle to {folder}", OSError):
+    with raising(ProgramError, f"cannot write a bundle to {folder}", OSError, ValueError):
         write_folder(bundle.folder, files, force=force)
     return bundle
 

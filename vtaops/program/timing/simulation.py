@@ -101,6 +101,8 @@ def traced(
     DeadlockError
         If the units deadlock.
     """
+    if not isinstance(parameters, TimingParameters):
+        raise ConfigError(f"timing is {parameters!r}; it must be TimingParameters")
     width = parameters.port_width(program.config)
     burst_bytes = width * parameters.burst_beats
     if parameters.sdram and program.config.weight_port:

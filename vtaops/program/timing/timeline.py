@@ -462,4 +462,4 @@ def simulate(
     DeadlockError
         If the units deadlock.
     """
-    return Timeline(program, parameters or TimingParameters(), events)
+    return Timeline(program, TimingParameters() if parameters is None else parameters, events)
