@@ -2,7 +2,8 @@
 
 Each returns a float ONNX model and calibration data by the names of its inputs: attention under a
 mask of -10000 and of the least float, a residual stream of tokens of magnitude 1 to 30 before RMS
-norms, boxes and scores in one Concat, a power spectrum before its logarithm.
+norms, boxes and scores in one Concat, a power spectrum before its logarithm, a filter bank of
+octaves, none of which brings the output back alone.
 """
 
 from __future__ import annotations
@@ -132,8 +133,34 @@ def spectrum() -> Case:
     return b.model(), {"x": (_normal(rng, 1, 1, 256) * loud).astype(np.float32)}
 
 
+def octaves() -> Case:
+    """A filter bank: each octave is a lower half of the band before, its bands by logarithm."""
+    b, rng = _Layers(7), np.random.default_rng(8)
+    angles = np.pi * np.outer(2.0 ** -np.linspace(0.1, 1, 8), np.arange(16))
+    waves = [np.float32(wave(angles) / 16)[:, None] for wave in (np.cos, np.sin)]
+    half = np.float32(np.hanning(17)[None, None, 1:] / 8)
+    x, bands = b.input([1, 1, 1008]), []
+    for octave in range(5):
+        parts = [b.add("Conv", x, b.constant(wave), strides=[32 >> octave]) for wave in waves]
+        power = b.add("Add", *(b.add("Mul", part, part) for part in parts))
+        ends = [b.constant(np.array(end)) for end in ([0], [16], [2])]
+        bands.append(b.add("Slice", power, *ends))
+        x = b.add("Conv", x, b.constant(half), strides=[2], pads=[8, 8])
+    y = b.add("Log", b.add("Add", b.add("Concat", *bands, axis=1), b.number(1e-9)))
+    y = b.conv(b.add("Unsqueeze", y, b.constant(np.array([1]))), 1, 32, relu=True)
+    b.output(b.conv(b.conv(y, 32, 32, relu=True), 32, 2))
+    waves = np.cumsum(rng.standard_normal((SAMPLES, 1, 1008)), axis=2)
+    return b.model(), {"x": (waves - waves.mean(axis=2, keepdims=True)).astype(np.float32)}
+
+
 def _normal(rng: Any, *shape: int) -> np.ndarray[Any, Any]:
     return rng.standard_normal((SAMPLES, *shape)).astype(np.float32)
 
 
-CASES = {"encoder": encoder, "decoder": decoder, "detector": detector, "spectrum": spectrum}
+CASES = {
+    "encoder": encoder,
+    "decoder": decoder,
+    "detector": detector,
+    "spectrum": spectrum,
+    "octaves": octaves,
+}

@@ -499,6 +499,14 @@ def quantize(
             "--float", help="A node, or a tensor that it writes, that stays float; may be repeated."
         ),
     ] = None,
+    fix: Annotated[
+        list[str] | None,
+        Option(
+            metavar="NAME=NUMBER",
+            help="An input that becomes a constant, such as a sample rate, and decides an If; may "
+            "be repeated.",
+        ),
+    ] = None,
     worst: Annotated[
         bool,
         Option(
@@ -536,6 +544,7 @@ def quantize(
             bias_correction=bias_correction,
             preparation=preparation,
             float_nodes=float_nodes or None,
+            fixed=options.read_fixed(fix),
         )
         quality = done.quality()
         costly = done.costs() if worst else []

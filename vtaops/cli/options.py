@@ -315,6 +315,20 @@ def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
     return found or None
 
 
+def read_fixed(texts: list[str] | None) -> dict[str, float]:
+    """Return the values of `--fix NAME=NUMBER`; raises ArgumentError if one is malformed."""
+    found = {}
+    for text in texts or []:
+        name, _, number = text.rpartition("=")
+        try:
+            found[name] = float(number)
+        except ValueError:
+            name = ""
+        if not name:
+            raise ArgumentError(f"--fix is {text!r}; it must be like sr=16000")
+    return found
+
+
 def read_state(texts: list[str] | None) -> dict[str, str]:
     """Return the pairs of `--state PAST=PRESENT`; raises ArgumentError if one is malformed."""
     found = {}

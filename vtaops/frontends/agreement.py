@@ -27,7 +27,7 @@ from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_fil
 from vtaops.graph import operators as ops
 from vtaops.graph.executor import evaluate_node
 from vtaops.graph.onnx_files import ModelProto
-from vtaops.graph.probe import Probe
+from vtaops.graph.probe import Probe, exact_content
 
 Sample = Mapping[str, Array]
 """One array for each input, by name."""
@@ -212,7 +212,8 @@ _CLIPS = frozenset({"Relu", "Clip"})
 class _OnnxFile:
     """An ONNX model in ONNX Runtime, which runs its nodes as they stand."""
 
-    def __init__(self, model: ModelProto, graph: Graph) -> None:
+    def __init__(self, source: Any, shapes: Shapes | None, graph: Graph) -> None:
+        model = onnx_files.opened(source, shapes)
         self.runtime = f"ONNX Runtime {onnx_files.require('onnxruntime').__version__}"
         self._inputs = [value.name for value in model.graph.input]
         self._constants = onnx_files.initializers(model)
@@ -221,8 +222,9 @@ class _OnnxFile:
         kept = {*self._places.values()}
         self._before = {name: self._before_rounding(name, kept) for name in kept}
         wanted = ({*kept, *self._before.values()} & self._writers.keys()) - {""}
-        del self._constants, self._writers  # they hold the whole file
-        self._probe = Probe(model, sorted(wanted), owned=True)
+        content = exact_content(model, sorted(wanted))
+        del self._constants, self._writers, model  # they hold the whole file
+        self._probe = Probe(content, sorted(wanted))
         self._values: dict[str, Array] = {}
 
     def _find(self, model: ModelProto, graph: Graph) -> dict[str, str]:
@@ -319,7 +321,7 @@ def _with_onnxruntime(
     source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
 ) -> Iterator[tuple[str, Agreement]]:
     """Compare with ONNX Runtime on some inputs, tensor by tensor."""
-    file = _OnnxFile(onnx_files.opened(source, shapes), compiled.imported)
+    file = _OnnxFile(source, shapes, compiled.imported)
     parts = [slice(turn, None, 2) for turn in range(2)] if len(given) > 1 else [slice(None)]
     slacks = {node.name: slack(node) for node in compiled.imported.nodes}
     for arrays, part in zip(given, cycle(parts), strict=False):

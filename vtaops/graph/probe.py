@@ -26,8 +26,10 @@ def runtime_errors() -> AbstractContextManager[None]:
     return raising(ModelError, "ONNX Runtime refuses the model", Exception, told=told)
 
 
-def runtime_session(model: ModelProto, level: str, **settings: Any) -> Any:
+def runtime_session(model: ModelProto | bytes, level: str, **settings: Any) -> Any:
     """Return a session of ONNX Runtime on the CPU, with a level of graph optimisation.
+
+    The model may be the content of its file.
 
     Raises
     ------
@@ -43,10 +45,9 @@ def runtime_session(model: ModelProto, level: str, **settings: Any) -> Any:
     # Threads that wait in a loop for the next node take as much of the processor as those that
     # work: a third of the time of quantize for small networks.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    content = model if isinstance(model, bytes) else model.SerializeToString()
     with runtime_errors():
-        session = ort.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
+        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     session._model_bytes = None  # kept for other providers, and as large as the file
     return session
 
@@ -57,14 +58,12 @@ class Probe:
     Parameters
     ----------
     model
-        The ONNX model.
+        The ONNX model, or what `exact_content` makes of it for the same names.
     names
         Tensors to return; None for the outputs of the model.
     exact
         Run the nodes without ONNX Runtime's fusions, so that the result is defined by the file
         and not by a fused integer kernel.
-    owned
-        Change the model instead of a copy, which takes as much memory again.
 
     Raises
     ------
@@ -74,20 +73,19 @@ class Probe:
 
     def __init__(
         self,
-        model: ModelProto,
+        model: ModelProto | bytes,
         names: Sequence[str] | None = None,
         *,
         exact: bool = True,
-        owned: bool = False,
     ) -> None:
-        onnx = require("onnx")
+        if isinstance(model, bytes):
+            self.names = [*(names or ())]
+            self._session = runtime_session(model, "ORT_DISABLE_ALL")
+            return
         given = names if names is not None else [value.name for value in model.graph.output]
         self.names = list(dict.fromkeys(given))
-        shown = model if owned else deepcopy(model)
-        present = {value.name for value in shown.graph.output}
-        shown.graph.output.extend(
-            onnx.ValueInfoProto(name=name) for name in self.names if name not in present
-        )
+        shown = deepcopy(model)
+        _show(shown, self.names)
         if exact:
             _shift_weights(shown)
         self._session = self._opened(shown, exact)
@@ -106,6 +104,24 @@ class Probe:
         with runtime_errors():
             values = self._session.run(self.names, sample)
         return dict(zip(self.names, values, strict=True))
+
+
+def exact_content(model: ModelProto, names: Sequence[str]) -> bytes:
+    """Return the file that an exact `Probe` for some tensors runs; the model is used up.
+
+    Large models are freed before their session is made, which takes as much memory again.
+    """
+    _show(model, names)
+    _shift_weights(model)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _show(model: ModelProto, names: Sequence[str]) -> None:
+    """Make outputs of tensors, in place."""
+    present = {value.name for value in model.graph.output}
+    make = require("onnx").ValueInfoProto
+    model.graph.output.extend(make(name=name) for name in names if name not in present)
 
 
 def _shift_weights(model: ModelProto) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
 from vtaops.base.names import checked_call
+from vtaops.graph.branches import fix_inputs, undecided
 from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import (
     ModelProto,
@@ -45,7 +46,7 @@ from vtaops.quantization.observers import (
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
-from vtaops.quantization.quality import LOW_DB, Quality, compare
+from vtaops.quantization.quality import GOOD_DB, LOW_DB, Quality, compare
 from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, relieved, worst_output
 from vtaops.quantization.rounding import learn_rounding, learnable
@@ -128,6 +129,7 @@ def quantize(
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
     float_nodes: Sequence[str] | None = None,
+    fixed: Mapping[str, Any] | None = None,
 ) -> ModelProto:
     """Quantise a float model to 8 bits; the result is a standard QDQ model.
 
@@ -169,7 +171,10 @@ def quantize(
         Preparation of pictures in the calibration data; by default their pixels become -1..1.
     float_nodes
         Nodes, or tensors that they write, that stay float: the host computes them. Default: none,
-        or without `config` those few products without which an output keeps less than 15 dB.
+        or without `config` those products without which an output keeps less than 15 dB.
+    fixed
+        Values of inputs of an ONNX model that become constants, such as a sample rate: an `If` that
+        they decide becomes one of its branches.
 
     Returns
     -------
@@ -196,6 +201,7 @@ def quantize(
         shapes=shapes,
         preparation=preparation,
         float_nodes=float_nodes,
+        fixed=fixed,
     ).model
 
 
@@ -209,6 +215,7 @@ def run_quantization(
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
     float_nodes: Sequence[str] | None = None,
+    fixed: Mapping[str, Any] | None = None,
     **recipe: bool | None,
 ) -> Quantization:
     """Quantise like `quantize`, and keep what the comparison with the float model needs.
@@ -219,7 +226,7 @@ def run_quantization(
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
     device = _device(config if config is not None else DEVICES.get(scales))
     scales = scales or device.scales
-    source, samples = _load(model, calibration, shapes, preparation)
+    source, samples = _load(model, calibration, shapes, preparation, fixed or {})
     floats = _float_model(source, scales)
     prepared = prepare(floats)
     given = given_floats(prepared, float_nodes or ())
@@ -247,14 +254,14 @@ def _relieved(
 ) -> Quantization:
     """Quantise by the first recipe, or a better one, or by what brings back an output.
 
-    Biases are corrected if that helps; channels are equalised if an output keeps too little.
+    Biases are corrected if that helps, and channels equalised where an output is not good already.
     """
     done, recipe = quantized(order.start), order.start
     if done.departures:
         return done
     kept, biased = worst_output(done), correctable(prepared, initializers(prepared))
     for option in ("bias_correction", "equalization"):
-        if option in order.missing and (biased if option == "bias_correction" else kept < LOW_DB):
+        if option in order.missing and (biased if option == "bias_correction" else kept < GOOD_DB):
             change = replace(recipe, **{option: True})
             tried = quantized(change)
             if (found := worst_output(tried)) > kept + LEAST_GAIN:
@@ -428,6 +435,7 @@ def _load(
     calibration: Calibration,
     shapes: Mapping[str, Sequence[int]] | None,
     preparation: Preparation | None,
+    fixed: Mapping[str, Any],
 ) -> tuple[ModelProto, list[Sample]]:
     """Read model and samples; the data determine the model's dynamic dimensions."""
     if isinstance(calibration, Iterator):
@@ -445,12 +453,17 @@ def _load(
             "program, or a Relax module"
         )
     source = opened(model, shapes)
+    fix_inputs(source, fixed)
+    if told := undecided(source):
+        raise ModelError(told)
     to_single(source)
     source = checked(source)
     if not source.graph.output:
         raise ModelError("the model has no output; what nobody reads needs no integers")
     types, grids = input_dtypes(source), sources.input_grids(source)
-    return source, load_samples(calibration, input_shapes(source), types, preparation, grids)
+    return source, load_samples(
+        calibration, input_shapes(source), types, preparation, grids, left_out=fixed
+    )
 
 
 def _float_model(model: ModelProto, scales: Scales) -> ModelProto:

@@ -21,6 +21,9 @@ from vtaops.quantization.scales import saturated
 LOW_DB = 15.0
 """SQNR of an output under which it is of little use."""
 
+GOOD_DB = 2 * LOW_DB
+"""SQNR of the worst output from which nothing more is tried."""
+
 FEW = 16
 """Number of values under which an output is of little use, where float takes four times as many."""
 

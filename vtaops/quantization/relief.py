@@ -1,67 +1,100 @@
 """Layers that stay float where int8 would lose an output.
 
 A few products often cost nearly all that an output loses: the spectrum at the front of a judge of
-sound, the last layer of a regression. Where an output keeps less than `LOW_DB`, channels are
-equalised; if that is not enough, such products are left to the host, as few as bring the output
-back; if none do, nothing changes. Which cost most shows a file in which the tensors of each product
-may pass in float.
+sound, the last layer of a regression. Where an output keeps less than `LOW_DB` in spite of
+equalised channels, such products are left to the host. Tried first are all in front of a function
+that the host computes, if they are a small part of the network: those of a filter bank before its
+logarithm, which tells values apart that one grid does not; the launch before that function falls
+away. Then come single products, as few as bring the output back, and larger fronts. If nothing
+brings all samples back, what brings back most is taken, if that is most of them; else nothing
+changes. What helps shows a file in which each tensor may pass in float.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from vtaops.base.progress import tracked
-from vtaops.graph.onnx_files import Connections, ModelProto
+from vtaops.graph.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    attributes,
+    initializers,
+    tensor_shapes,
+)
 from vtaops.graph.probe import Probe
+from vtaops.quantization.activations import functions
 from vtaops.quantization.costs import switched
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import LOW_DB, outputs, worst_sqnr
+from vtaops.quantization.quality import GOOD_DB, LOW_DB, outputs, worst_sqnr
 from vtaops.quantization.samples import Sample
-from vtaops.quantization.scales import PRODUCTS, saturated
+from vtaops.quantization.scales import MOVES, PRODUCTS, saturated
 
 if TYPE_CHECKING:
     from vtaops.quantization.pipeline import Quantization
 
-JUDGES = 2
-"""Most samples that judge."""
+JUDGES = 16
+"""Most samples that judge: with two, the dB of an output are 2 to 5 off, with 16 about one."""
+
+SEARCHED = 2
+"""Most samples on which products are compared, before those that were found are judged."""
 
 MOST_TRIED = 8
 """Most products that are tried together with others: those that cost most alone."""
 
 MOST_LAYERS = 6
-"""Most products that are left float."""
+"""Most products that are left float, other than those in front of a function of the host."""
+
+MOST_WORK = 1 / 4
+"""Largest part of all multiplications that such a front may have."""
+
+SHOWN = 3
+"""Most nodes that a warning names."""
 
 
 @dataclass(frozen=True)
 class Relief:
-    """Products that stay float, and the dB of the worst output with and without them."""
+    """Products that stay float, and the dB of the worst output with and without them.
+
+    `some` tells in how many samples it keeps enough, if not in all together.
+    """
 
     nodes: tuple[str, ...]
     sqnr_db: float
     rounded_db: float
+    some: str = ""
 
     def __str__(self) -> str:
+        more = len(self.nodes) - SHOWN
+        names = ", ".join(self.nodes[:SHOWN]) + (f" and {more} more" if more > 0 else "")
         return (
-            f"{', '.join(self.nodes)} stay float, on the host: an output keeps {self.sqnr_db:.1f} "
-            f"dB, and {self.rounded_db:.1f} dB with all products in integers"
+            f"{names} stay float, on the host: an output keeps {self.sqnr_db:.1f} dB{self.some}, "
+            f"and {self.rounded_db:.1f} dB with all products in integers"
         )
 
 
-def judged_on(samples: Sequence[Sample]) -> list[Sample]:
-    """Return the samples that judge."""
-    return [*samples[:: max(1, len(samples) // JUDGES)]][:JUDGES]
+def _spread(samples: Sequence[Sample], most: int) -> list[Sample]:
+    """Return at most so many of the samples, evenly spaced."""
+    return [*samples[:: -(-len(samples) // most)]]
 
 
 def worst_output(done: Quantization) -> float:
     """Return the SQNR in dB of the output that keeps least."""
-    judges = judged_on(done.samples)
-    exact = outputs(done.prepared, judges, exact=False)
-    return worst_sqnr(exact, outputs(done.model, judges))
+    return _judged(done)[0]
+
+
+def _judged(done: Quantization) -> tuple[float, int]:
+    """Return the SQNR of the worst output, and the number of samples with enough of all."""
+    judges = _spread(done.samples, JUDGES)
+    exact, found = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
+    alone = (worst_sqnr([one], [other]) for one, other in zip(exact, found, strict=True))
+    return worst_sqnr(exact, found), sum(db >= LOW_DB for db in alone)
 
 
 def relieved(
@@ -76,56 +109,136 @@ def relieved(
     again
         Quantises with the given nodes in float.
     """
-    before = worst_output(done)
-    nodes = costliest(done.prepared, done.model, judged_on(done.samples))
-    sizes = (nodes[:count] for count in range(1, len(nodes) + 1))
-    kept = next((each for each in sizes if _brings_back(again(each))), None)
-    if kept is None:
-        return done, None
-    for node in kept[:-1]:  # the last one was needed; those before may have been only on its way
-        fewer = [other for other in kept if other != node]
-        kept = fewer if _brings_back(again(fewer)) else kept
+    (before, enough), search = _judged(done), _Search(done)
+    samples: dict[tuple[str, ...], int] = {}
+
+    def brings_back(nodes: Sequence[str]) -> bool:
+        found = again(nodes)
+        if not any(node.op_type == "QuantizeLinear" for node in found.model.graph.node):
+            return False
+        least, samples[tuple(nodes)] = _judged(found)
+        return least >= LOW_DB
+
+    kept, some = _first(search, brings_back), ""
+    if kept is None:  # quiet samples may be lost with any product on integers; others need not be
+        kept = max(samples, key=lambda nodes: (samples[nodes], -len(nodes)), default=())
+        most, count = samples.get(tuple(kept), 0), len(_spread(done.samples, JUDGES))
+        if most <= max(enough, count // 2):
+            return done, None
+        some = f" (and {LOW_DB:.0f} dB in {most} of {count} samples, not {enough})"
     chosen = again(kept)
-    return chosen, Relief(tuple(kept), worst_output(chosen), before)
+    return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before, some)
 
 
-def _brings_back(done: Quantization) -> bool:
-    """Return whether all outputs keep enough, and something is computed in integers."""
-    on_integers = any(node.op_type == "QuantizeLinear" for node in done.model.graph.node)
-    return on_integers and worst_output(done) >= LOW_DB
+def _first(search: _Search, brings_back: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
+    """Return the first products that bring the outputs back."""
+    small, large = search.fronts()
+    return (
+        next(filter(brings_back, small), None)
+        or _fewest(search.costliest(), brings_back)
+        or next(filter(brings_back, large), None)
+    )
 
 
-def costliest(model: ModelProto, quantized: ModelProto, judges: Sequence[Sample]) -> list[str]:
-    """Return the products that cost the outputs most, each on top of those before."""
-    groups = _tensors_of_products(model, images(model, quantized))
-    sqnr = _judge(model, quantized, groups, judges)
-    alone = {node: sqnr([node]) for node in tracked("leave a product float", [*groups])}
-    others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
-    taken: list[str] = []
-    while others and len(taken) < MOST_LAYERS and (not taken or sqnr(taken) < 2 * LOW_DB):
-        taken.append(max(others, key=lambda node: sqnr([*taken, node])))
-        others.remove(taken[-1])
-    return taken
+def _fewest(
+    costliest: Sequence[str], brings_back: Callable[[Sequence[str]], bool]
+) -> list[str] | None:
+    """Return the fewest of the costliest products, the first ones at first, that bring back."""
+    sizes = ([*costliest[:count]] for count in range(1, len(costliest) + 1))
+    kept = next(filter(brings_back, sizes), None)
+    for node in kept[:-1] if kept else ():  # the last one was needed; others may be on its way
+        fewer = [other for other in kept or () if other != node]
+        kept = fewer if brings_back(fewer) else kept
+    return kept
 
 
-def _judge(
-    model: ModelProto,
-    quantized: ModelProto,
-    groups: Mapping[str, set[str]],
-    judges: Sequence[Sample],
-) -> Callable[[Sequence[str]], float]:
-    """Return what tells the dB of the worst output with some products in float."""
-    found, names = images(model, quantized), sorted(set().union(*groups.values()))
-    ends = [value.name for value in model.graph.output]
-    probe = Probe(switched(model, quantized, {name: found[name] for name in names}), ends)
-    exact = outputs(model, judges, exact=False)
+class _Search:
+    """The products of a file, and the dB of its worst output with some tensors in float."""
 
-    def sqnr(nodes: Sequence[str]) -> float:
-        passing = set().union(*(groups[node] for node in nodes))
-        switches = {f"switch/{name}": np.array(name in passing) for name in names}
-        return worst_sqnr(exact, (probe.run({**judge, **switches}) for judge in judges))
+    def __init__(self, done: Quantization) -> None:
+        self._model = done.prepared
+        ends = [value.name for value in self._model.graph.output]
+        self._found = {n: i for n, i in images(self._model, done.model).items() if n not in ends}
+        self._groups = _tensors_of_products(self._model, self._found)
+        self._probe = Probe(switched(self._model, done.model, self._found), ends)
+        self._judges = _spread(done.samples, SEARCHED)
+        self._exact = outputs(self._model, self._judges, exact=False)
 
-    return sqnr
+    def _sqnr(self, passing: Collection[str]) -> float:
+        """Return the dB of the worst output with some tensors in float."""
+        switches = {f"switch/{name}": np.array(name in passing) for name in self._found}
+        runs = (self._probe.run({**judge, **switches}) for judge in self._judges)
+        return worst_sqnr(self._exact, runs)
+
+    def _without(self, nodes: Iterable[str]) -> float:
+        """Return the dB of the worst output with some products in float."""
+        return self._sqnr(set().union(*(self._groups[node] for node in nodes)))
+
+    def costliest(self) -> list[str]:
+        """Return the products that cost the outputs most, each on top of those before."""
+        products = tracked("leave a product float", [*self._groups])
+        alone = {node: self._without([node]) for node in products}
+        others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
+        taken: list[str] = []
+        while others and len(taken) < MOST_LAYERS and self._without(taken) < GOOD_DB:
+            taken.append(max(others, key=lambda node: self._without([*taken, node])))
+            others.remove(taken[-1])
+        return taken
+
+    def fronts(self) -> tuple[list[list[str]], list[list[str]]]:
+        """Return the nodes of fronts that may bring the outputs back, the least work first.
+
+        Those that are a small part of the network come first, then those that are a large one.
+        """
+        work, found = multiplications(self._model, self._groups), dict[int, list[str]]()
+        for front in self._all_fronts():
+            products = self.products(front)
+            some = 0 < len(products) < len(self._groups)
+            if some and self._sqnr(front) >= LOW_DB:
+                nodes = [node.name for node in self._model.graph.node if node.name in front]
+                found[sum(map(work.__getitem__, products))] = nodes
+        ordered = [found[size] for size in sorted(found)]
+        small = sum(size <= MOST_WORK * sum(work.values()) for size in found)
+        return ordered[:small], ordered[small:]
+
+    def products(self, nodes: Collection[str]) -> list[str]:
+        """Return the products among some nodes."""
+        return [node for node in self._groups if node in nodes]
+
+    def _all_fronts(self) -> set[frozenset[str]]:
+        """Return the nodes and tensors in front of each product and each function of the host."""
+        inside = {name for function in functions(self._model) for name in function.nodes}
+        inside |= {node.name for node in self._model.graph.node if node.op_type in MOVES}
+        before: dict[str, frozenset[str]] = {}
+        fronts = set()
+        for node in self._model.graph.node:
+            behind = frozenset[str]().union(*(before.get(name, ()) for name in node.input))
+            front = behind.union(node.input)
+            floats = self._found.keys().isdisjoint((*node.input, *node.output))
+            if node.name in self._groups:
+                fronts.add(behind.union(node.input[:1]))
+            elif floats and node.name not in inside:
+                fronts.add(front)
+            before |= dict.fromkeys(node.output, front | {node.name})
+        return fronts
+
+
+def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]:
+    """Return the multiplications of some products of a prepared model."""
+    graph = model.graph
+    shapes = tensor_shapes((*graph.input, *graph.value_info, *graph.output))
+    shapes |= {name: value.shape for name, value in initializers(model).items()}
+    return {n.name: _multiplications(n, shapes) for n in graph.node if n.name in nodes}
+
+
+def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
+    data, weight, result = (shapes[name] for name in (*node.input[:2], node.output[0]))
+    if node.op_type == "ConvTranspose":  # each value of its input meets the kernels of a channel
+        return math.prod(data) * math.prod(weight[1:])
+    if node.op_type == "Conv":
+        return math.prod(result) * math.prod(weight[1:])
+    transposed = node.op_type == "Gemm" and attributes(node).get("transA", 0)
+    return math.prod(result) * data[0 if transposed else -1]
 
 
 def _tensors_of_products(model: ModelProto, found: Mapping[str, str]) -> dict[str, set[str]]:

@@ -6,7 +6,7 @@ A sample is the input of one run of the model: an array for each input, in the m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ def load_samples(
     dtypes: Mapping[str, np.dtype[Any]] | None = None,
     preparation: Preparation | None = None,
     grids: Mapping[str, InputGrid] | None = None,
+    *,
+    left_out: Collection[str] = (),
 ) -> list[Sample]:
     """Return the samples of a calibration set.
 
@@ -52,6 +54,8 @@ def load_samples(
         Preparation of pictures; by default their pixels become -1..1.
     grids
         Grids of quantised inputs, whose samples are the real numbers that integers represent.
+    left_out
+        Names of arrays in the data that are no inputs.
 
     Raises
     ------
@@ -62,7 +66,8 @@ def load_samples(
     known = {**(dtypes or {}), **dict.fromkeys(grids or {}, np.dtype("float32"))}
     samples = [
         sample
-        for place, arrays in _sources(source, shapes, preparation)
+        for place, given in _sources(source, shapes, preparation)
+        for arrays in [{n: array for n, array in given.items() if n not in left_out}]
         for sample in _cut(place, _converted(place, arrays, known, grids or {}), shapes)
     ]
     if not samples:
