@@ -125,7 +125,8 @@ def test_exported_c_has_the_cache_as_inputs_and_outputs(teller):
         status, made = bundle.run(*(given[name] for name in tensors))
         assert status == 0
         outputs = dict(zip((t.name for t in graph.outputs), made, strict=True))
-        state = {past: outputs[present] for past, present in graph.state.items()}
+        for past, present in graph.state.items():
+            state[past][graph.rows(past, place)] = outputs[present]
         found.append(outputs["scores"].reshape(-1) * graph.tensors["scores"].scale)
     assert np.array_equal(found, [*teller.scores(TEXT[:6])])
 

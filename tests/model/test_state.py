@@ -12,7 +12,19 @@ import vtaops
 from trials.onnx_models import Builder
 from vtaops.cli import app
 from vtaops.errors import ArgumentError, DeviceError, ShapeError
-from vtaops.graph import Add, Concat, Graph, Matmul, Requantization, Requantize, Slice, Transpose
+from vtaops.graph import (
+    Add,
+    Concat,
+    Dequantize,
+    Graph,
+    Matmul,
+    Requantization,
+    Requantize,
+    Slice,
+    Transpose,
+)
+from vtaops.graph.executor import evaluate_runs
+from vtaops.runtime.arguments import as_tuple
 
 BOARD = (sys.executable, "-m", "vtaops.board", "virtual", "--programmed", "--port", "0")
 
@@ -41,6 +53,20 @@ def window():
     total = graph.add(Add(), graph.add(Add(), first, second), third, name="total")
     graph.output(total, graph.add(Slice(1, 16, 48), joined, name="present"))
     graph.carry({"past": "present"})
+    return graph
+
+
+def growing(length=12, width=8, *, read=False):
+    """Two heads of a cache to which each run adds a key, which the host may read too."""
+    graph = Graph("growing")
+    past = graph.input("past", (2, width, length), scale=0.5, zero_point=3)
+    key, query = graph.input("key", (2, width, 1)), graph.input("query", (2, 1, width))
+    own = graph.add(Requantize(Requantization(1, 0, zero_point=3)), key, name="own", scale=0.5)
+    scores = graph.add(Matmul(Requantization.from_ratio(1 / 64)), query, past, name="scores")
+    graph.output(scores, own)
+    if read:
+        graph.output(graph.add(Dequantize(), past, name="seen"))
+    graph.carry({"past": "own"})
     return graph
 
 
@@ -105,6 +131,53 @@ def test_only_arguments_and_results_travel(model):
             assert np.array_equal(model.run(data, state=state), expected)
 
 
+@pytest.mark.parametrize(("device", "read"), [("fsim", False), ("tsim", False), ("fsim", True)])
+def test_runs_add_their_rows_to_state_that_grows(device, read):
+    model = vtaops.compile_model(growing(read=read))
+    rng = np.random.default_rng(0)
+    runs = [
+        [rng.integers(-50, 50, t.shape).astype(np.int8) for t in model.graph.arguments]
+        for _ in range(12)
+    ]
+    expected = [*evaluate_runs(model.graph, runs)]
+    with vtaops.Session(device, model.config) as session:
+        states = [model.new_state(session) for _ in range(2)]
+        assert states[0].on_device == (() if read else ("past",))
+        for run, wanted in zip(runs, expected, strict=True):
+            for state in states:
+                for found, made in zip(as_tuple(model.run(*run, state=state)), wanted, strict=True):
+                    assert np.array_equal(found, made)
+        keys = np.concatenate([key for key, _ in runs], axis=2)
+        assert np.array_equal(states[0].values()["past"], keys + 3)
+        with pytest.raises(ArgumentError, match="past holds 12 rows, of which 12 are written"):
+            model.run(*runs[0], state=states[0])
+        states[0].reset()
+        for run in runs[:5]:
+            model.run(*run, state=states[0])
+        values, place = states[0].values(), states[0].place
+        states[1] = model.new_state(session, values, place)
+        for run, wanted in zip(runs[5:], expected[5:], strict=True):
+            assert np.array_equal(as_tuple(model.run(*run, state=states[1]))[0], wanted[0])
+
+
+def test_rows_travel_without_the_state_that_they_join():
+    model = vtaops.compile_model(growing())
+    with spawned([*BOARD, "--config", "pynq_ext"]) as process:
+        address = process.stdout.readline().split()[-1]
+        with vtaops.Session(address, model.config, timeout=30) as session:
+            state = model.new_state(session)
+            given = np.ones((2, 8, 1), np.int8), np.ones((2, 1, 8), np.int8)
+            sent = []
+            for _ in range(3):
+                before = session.device.sent_bytes
+                model.run(*given, state=state)
+                sent.append(session.device.sent_bytes - before)
+            assert np.array_equal(state.values()["past"][..., :3], np.full((2, 8, 3), 4))
+            (region,) = model.regions
+            buffers = {b.name: b.nbytes for b in region.program.buffers}
+            assert sent[2] == buffers["key"] + buffers["query"] + 2 * 8
+
+
 def test_a_state_continues_where_its_values_were_kept(model, tmp_path):
     data = drawn(model, 6)
     state, expected = model.new_state(), model.reference(data)
@@ -167,7 +240,7 @@ def test_state_that_does_not_fit_is_refused(model):
     graph = cache()
     for past, present, said in (
         ("past", "present", "no input 'past' is left"),
-        ("key", "scores", "are not alike"),
+        ("key", "scores", "are not alike; state has one type, and one shape but for an axis"),
         ("keys", "scores", r"no input 'keys' is left for state \(did you mean 'key'\?\)"),
         ("key", "score", r"no output 'score' is left for state \(did you mean 'scores'\?\)"),
     ):

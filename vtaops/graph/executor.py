@@ -5,7 +5,7 @@ Also runs integer operators that stay on the host. Imports no TVM.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,14 +32,32 @@ def evaluate(graph: Graph, *arrays: npt.ArrayLike) -> tuple[Array, ...]:
 def evaluate_runs(
     graph: Graph, runs: Iterable[Sequence[npt.ArrayLike]]
 ) -> Iterator[tuple[Array, ...]]:
-    """Yield the results of runs on arguments, each with the state that the one before left."""
+    """Yield the results of runs on arguments, each with the state that the one before left.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no room for the rows of a run.
+    """
     tensors = [graph.tensors[name] for name in graph.state]
     state = {t.name: np.full(t.shape, t.zero_point, t.dtype) for t in tensors}
-    for arrays in runs:
+    for number, arrays in enumerate(runs):
         given = checked_inputs(graph.arguments, arrays) | state
         values = evaluate_all(graph, *(given[tensor.name] for tensor in graph.inputs))
-        state = {past: values[present] for past, present in graph.state.items()}
+        place = number * graph.new_rows
+        state = {past: carried(graph, past, state[past], values, place) for past in state}
         yield tuple(values[tensor.name] for tensor in graph.results)
+
+
+def carried(
+    graph: Graph, past: str, before: Array, values: Mapping[str, Array], place: int
+) -> Array:
+    """Return what state is after a run: what it made, or what it was with new rows at a place."""
+    after: Array = values[graph.state[past]]
+    if graph.row_axis(past) is not None:
+        after, made = before.copy(), after
+        after[graph.rows(past, place)] = made
+    return after
 
 
 def evaluate_all(graph: Graph, *arrays: npt.ArrayLike) -> dict[str, Array]:

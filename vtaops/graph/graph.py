@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-from vtaops.base.errors import ShapeError
+from vtaops.base.errors import ArgumentError, ShapeError
 from vtaops.base.names import checked_call, checked_init, suggestion
 from vtaops.base.quoting import NAME_RULE, is_name
 from vtaops.graph.operators import GraphOperator
@@ -251,6 +251,9 @@ class Graph:
     def carry(self, state: Mapping[str, str]) -> None:
         """Declare state: inputs that are what an output was in the run before; at first all 0.0.
 
+        An output that is shorter on one axis is rows: each run writes its own behind those of the
+        runs before.
+
         Parameters
         ----------
         state : mapping of str to str
@@ -259,7 +262,8 @@ class Graph:
         Raises
         ------
         ShapeError
-            If they are not an input and an output of one type, or belong to other state.
+            If they are not an input and an output of one type, or belong to other state, or make
+            other numbers of rows than those before them.
         """
         for past, present in state.items():
             given, made = ({t.name: t for t in left} for left in (self.arguments, self.results))
@@ -267,10 +271,44 @@ class Graph:
                 if name not in known:
                     text = f"no {what} {name!r} is left for state{suggestion(name, known)}"
                     raise ShapeError(text)
-            if replace(given[past], name=present) != made[present]:
-                text = f"{given[past]} and {made[present]} are not alike; state has one type"
+            if not _fits(given[past], made[present]):
+                text = (
+                    f"{given[past]} and {made[present]} are not alike; state has one type, and "
+                    "one shape but for an axis of fewer rows"
+                )
                 raise ShapeError(text)
             self.state[past] = present
+        if len({self._count(past) for past in self.state if self.row_axis(past) is not None}) > 1:
+            raise ShapeError("state that grows has other numbers of new rows; a run has one")
+
+    def row_axis(self, past: str) -> int | None:
+        """Return the axis on which state holds rows of many runs; None if each run makes all."""
+        return _row_axis(self.tensors[past], self.tensors[self.state[past]])
+
+    def _count(self, past: str) -> int:
+        """Return how many rows of state a run makes."""
+        axis = self.row_axis(past)
+        return 0 if axis is None else self.tensors[self.state[past]].shape[axis]
+
+    @property
+    def new_rows(self) -> int:
+        """How many rows each run writes to the state that grows; 0 if none does."""
+        return max(map(self._count, self.state), default=0)
+
+    def rows(self, past: str, place: int) -> tuple[slice, ...]:
+        """Return the part of state that a run writes to which `place` rows were written before.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no room for them.
+        """
+        axis, shape = self.row_axis(past), self.tensors[past].shape
+        assert axis is not None
+        if place + self.new_rows > shape[axis]:
+            text = f"{past} holds {shape[axis]} rows, of which {place} are written; reset the state"
+            raise ArgumentError(text)
+        return (slice(None),) * axis + (slice(place, place + self.new_rows),)
 
     @property
     def arguments(self) -> list[Tensor]:
@@ -295,3 +333,19 @@ class Graph:
         if tensor.name in self.tensors:
             raise ShapeError(f"duplicate tensor name {tensor.name!r}")
         self.tensors[tensor.name] = tensor
+
+
+def _fits(past: Tensor, present: Tensor) -> bool:
+    """Return whether an output is what an input was, or some rows of it."""
+    if replace(past, name=present.name, shape=present.shape) != present:
+        return False
+    return past.shape == present.shape or _row_axis(past, present) is not None
+
+
+def _row_axis(past: Tensor, present: Tensor) -> int | None:
+    """Return the only axis on which an output has fewer elements than an input."""
+    if len(past.shape) != len(present.shape):
+        return None
+    pairs = enumerate(zip(past.shape, present.shape, strict=True))
+    found = [(axis, most > own) for axis, (most, own) in pairs if most != own]
+    return found[0][0] if [less for _, less in found] == [True] else None

@@ -35,11 +35,14 @@ UNCOUNTED = -512
 """What a mask adds to values of rows that do not count."""
 
 
-def normalized(a: Arithmetic, x: Any, op: RowNorm) -> Any:
-    """Return the sums that become int8: `op.shift` bits are behind the point."""
+def normalized(a: Arithmetic, x: Any, op: RowNorm) -> tuple[Any, int]:
+    """Return int32 sums, and what multiplies them exactly: then `op.shift` bits are no more."""
     offset, root, shift = statistics(a, x, len(op.weight), op.epsilon, op.center)
     places = a.shr(a.mul(a.add(a.mul(x, 1 << MEAN_BITS), offset), root), shift)
-    return a.add(a.mul(places, op.weight.astype(np.int64)), op.bias.astype(np.int64))
+    if op.multiplier is not None:
+        return places, op.multiplier
+    sums = a.add(a.mul(places, op.weight.astype(np.int64)), op.bias.astype(np.int64))
+    return sums, 1
 
 
 @checked_init
@@ -77,6 +80,13 @@ class RowNorm(GraphOperator):
         integers("zero_point", self.zero_point, -128, 127)
         if self.center is not None:
             integers("center", self.center, -128, 127)
+
+    @property
+    def multiplier(self) -> int | None:
+        """The weight, if all are one number of 16 bits, and there are no biases."""
+        first = int(self.weight[0])
+        alike = (self.weight == first).all() and not self.bias.any()
+        return first if alike and 0 <= first < 1 << 16 else None
 
     @staticmethod
     def of(norm: LayerNorm, given: Tensor, result: Tensor) -> RowNorm | None:
@@ -118,8 +128,8 @@ class RowNorm(GraphOperator):
         return (Tensor("-", inputs[0].shape, zero_point=self.zero_point),)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        sums = normalized(_Int32(), arrays[0].astype(np.int64), self)
-        rounded = (sums + (1 << self.shift - 1) >> self.shift) + self.zero_point
+        sums, multiplier = normalized(_Int32(), arrays[0].astype(np.int64), self)
+        rounded = (sums * multiplier + (1 << self.shift - 1) >> self.shift) + self.zero_point
         return np.clip(rounded, -128, 127).astype(np.int8)
 
 

@@ -6,7 +6,7 @@ import codecs
 import math
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -50,6 +50,19 @@ class DecoderWeights:
     scores: Floats
     norm: Floats
     layers: tuple[dict[str, Floats], ...]
+
+    def folded(self) -> DecoderWeights:
+        """Return the same model with the weights of norms in those of the products behind them."""
+        readers = {"na": "qkv", "nf": ("w1", "w3")}
+        layers = []
+        for layer in self.layers:
+            own = dict(layer)
+            for norm, names in readers.items():
+                own |= {name: layer[name] * layer[norm] for name in names}
+                own[norm] = np.ones_like(layer[norm])
+            layers.append(own)
+        ones, scores = np.ones_like(self.norm), self.scores * self.norm
+        return replace(self, scores=scores, norm=ones, layers=tuple(layers))
 
     @staticmethod
     def read(path: str | Path) -> DecoderWeights:

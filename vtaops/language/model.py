@@ -62,9 +62,10 @@ class LanguageModel:
             raise ArgumentError(f"length is {length}; it must be 1..{weights.length}")
         self.weights = weights = replace(weights, length=length or weights.length)
         self.tokenizer = tokenizer
-        floats = FloatModel(weights)
+        folded = weights.folded()
+        floats = FloatModel(folded)
         floats.write(np.random.default_rng(0))
-        self.model = compile_model(token_step(weights, floats.reach), config, prove=prove)
+        self.model = compile_model(token_step(folded, floats.reach), config, prove=prove)
         self._rows = rounded(weights.embedding / self.model.graph.tensors["token"].scale)
         self._turns = [rounded(turn * 127) for turn in turns(weights)]
 
@@ -101,16 +102,15 @@ class LanguageModel:
 
     def inputs(self, token: int, place: int) -> dict[str, Array]:
         """Return what `model` takes for the token at a place of a text."""
-        names = "cos", "place", "mask"
-        turn, column, mask = (self.model.graph.tensors[name].shape for name in names)
+        turn, mask = (self.model.graph.tensors[name].shape for name in ("cos", "mask"))
         cos, sin = (each[place, : turn[2]].reshape(turn) for each in self._turns)
-        there = np.arange(self.weights.length)
+        hidden = np.zeros(mask[2], np.int8)
+        hidden[place:-1] = HIDDEN
         return {
             "token": self._rows[token].reshape(1, 1, -1),
             "cos": cos,
             "sin": sin,
-            "place": (there == place).astype(np.int8).reshape(column),
-            "mask": np.broadcast_to(np.where(there > place, HIDDEN, 0).astype(np.int8), mask),
+            "mask": np.broadcast_to(hidden, mask),
         }
 
     def scores(

@@ -1,21 +1,24 @@
 """One token of a language model as a graph on integers, whose cache is state.
 
-Inputs of the host are the token's row of the embedding, the cosines and sines of its place, a
-column with 1 at its place, and a row with 0 for the places so far and -128 for the others. Keys and
-values are written by a product with that column, which is added to the cache: its places are 0
-until then. So all places are alike to VTA, and one program computes every token.
+Inputs of the host are the token's row of the embedding, the cosines and sines of its place, and
+rows with 0 for the places before it and for itself, -128 for the others. Keys and values of the
+places before are state that grows: the token's own are results beside them, which attention sees as
+one place more. So all places are alike to VTA, and one program computes every token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
+from vtaops.base.shapes import ceil_div
 from vtaops.graph import (
     Add,
     Concat,
+    Convolution,
     Dense,
     Graph,
     LayerNorm,
@@ -26,18 +29,25 @@ from vtaops.graph import (
     Reshape,
     RowNorm,
     RowSoftmax,
+    Slice,
     Tensor,
     Transpose,
 )
 from vtaops.language.files import DecoderWeights, Floats
-from vtaops.language.floats import EPSILON, rounded, silu, turned_weights
+from vtaops.language.floats import EPSILON, rounded, silu
 
 HIDDEN = -128
 """What the mask adds to scores of places that are not there yet: they become the least int8."""
 MIDDLE = 32
 """The zero point of scores: what is hidden lies 160 steps below 0."""
+TILE = 16
+"""Places of a cache are a multiple, so that the token's own begins a block of channels."""
 FINEST = 0.125
 """Steps of scores are at least so large that 96 of them leave nothing of an exponential."""
+
+
+Cached = tuple[Tensor, Tensor]
+"""Keys or values of the places so far, and of the token."""
 
 
 def token_step(weights: DecoderWeights, reach: Mapping[str, float]) -> Graph:
@@ -46,7 +56,7 @@ def token_step(weights: DecoderWeights, reach: Mapping[str, float]) -> Graph:
     Parameters
     ----------
     weights : DecoderWeights
-        The model.
+        The model, its norms alike for all channels (`DecoderWeights.folded`).
     reach : mapping of str to float
         The largest value of each tensor (`FloatModel.reach`).
     """
@@ -56,18 +66,18 @@ def token_step(weights: DecoderWeights, reach: Mapping[str, float]) -> Graph:
 class _Step:
     def __init__(self, weights: DecoderWeights, reach: Mapping[str, float]) -> None:
         self.graph, self._weights, self._reach = Graph("language_model"), weights, reach
-        width, length = weights.embedding.shape[1], weights.length
+        width = weights.embedding.shape[1]
+        self._places = ceil_div(weights.length, TILE) * TILE
         inputs = self.graph.input
         x = inputs("token", (1, 1, width), scale=self._scale("x"))
         keys = width // weights.heads * weights.shared
         self._turns = [inputs(name, (1, 1, keys), scale=1 / 127) for name in ("cos", "sin")]
-        self._place = inputs("place", (1, length, 1))
-        self._mask = inputs("mask", (weights.shared, 1, length))
+        self._mask = inputs("mask", (weights.shared, 1, self._places + 1))
         state: dict[str, str] = {}
         for number, layer in enumerate(weights.layers):
             x, carried = self._layer(str(number), layer, x)
             state |= carried
-        y = self._norm("last", x, weights.norm)
+        y = self._norm("last", x)
         tensors = [self._dense("scores", weights.scores, y)]
         self.graph.output(*tensors, *(self.graph.tensors[name] for name in state.values()))
         self.graph.carry(state)
@@ -79,27 +89,25 @@ class _Step:
         self, number: str, layer: Mapping[str, Floats], x: Tensor
     ) -> tuple[Tensor, dict[str, str]]:
         """Add a layer; return its result, and its state."""
-        y = self._norm(f"na{number}", x, layer["na"])
+        y = self._norm(f"na{number}", x)
         k = self._turned(f"k{number}", layer["k"], y)
-        v = self._dense(f"v{number}", layer["v"], y)
-        keys, values = (self._cached(tensor) for tensor in (k, v))
-        heads = np.arange(x.elements).reshape(
-            self._weights.shared, -1, x.elements // self._weights.heads
-        )
+        keys = self._cached(f"k{number}", k, (1, 2, 0))
+        shared = self._weights.shared
+        heads = np.arange(x.elements).reshape(shared, -1, k.elements // shared)
         rows = heads.swapaxes(0, 1).reshape(heads.shape[1], -1)  # a head of each key at once
-        mixed = [
-            self._attention(
-                f"{number}_{n}",
-                self._turned(f"q{number}", layer["q"][own], y, f"_{n}"),
-                keys,
-                values,
+        parts = [
+            self._parts(
+                f"{number}_{n}", self._turned(f"q{number}", layer["q"][own], y, f"_{n}"), keys
             )
             for n, own in enumerate(rows)
         ]
+        # Behind the softmax, while which its weights are loaded.
+        values = self._cached(f"v{number}", self._dense(f"v{number}", layer["v"], y), (1, 0, 2))
+        mixed = [self._mixed(f"{number}_{n}", part, values) for n, part in enumerate(parts)]
         joined = mixed[0] if len(mixed) == 1 else self.graph.add(Concat(2), *mixed)
         o = self._dense(f"o{number}", layer["o"][:, rows.reshape(-1)], joined)
         x = self._sum(f"middle{number}", x, o)
-        y = self._norm(f"nf{number}", x, layer["nf"])
+        y = self._norm(f"nf{number}", x)
         gate, up = (
             self._dense(f"{name}{number}", layer[weight], y)
             for name, weight in (("gate", "w1"), ("up", "w3"))
@@ -107,14 +115,16 @@ class _Step:
         gate = self._silu(f"silu{number}", gate)
         product = self._product(f"product{number}", gate, up)
         x = self._sum(f"x{number}", x, self._dense(f"down{number}", layer["w2"], product))
-        return x, {f"past_{name}{number}": f"new_{name}{number}" for name in "kv"}
+        return x, {past.name: new.name for past, new in (keys, values)}
 
-    def _norm(self, name: str, x: Tensor, weight: Floats) -> Tensor:
+    def _norm(self, name: str, x: Tensor) -> Tensor:
+        """Add an RMS norm, whose weights those of its readers hold."""
         result = Tensor(name, x.shape, scale=self._scale(name))
-        norm = LayerNorm(weight, np.zeros_like(weight), EPSILON, centered=False)
-        op = RowNorm.of(norm, x, result)
+        ones = np.ones(x.shape[-1], np.float32)
+        op = RowNorm.of(LayerNorm(ones, 0 * ones, EPSILON, centered=False), x, result)
         if op is None:
             raise ModelError(f"the norm {name} is out of the range of integers")
+        op = replace(op, bias=0 * op.bias)  # some thousandths of a step: so it needs no vectors
         return self.graph.add(op, x, name=name, scale=result.scale)
 
     def _dense(self, name: str, weight: Floats, x: Tensor, scale: float = 0.0) -> Tensor:
@@ -136,41 +146,59 @@ class _Step:
 
     def _turned(self, name: str, weight: Floats, x: Tensor, suffix: str = "") -> Tensor:
         """Add a product whose pairs of channels turn with the place."""
-        scale, made = self._scale(name), []
-        for turn, rows in zip(self._turns, (weight, turned_weights(weight)), strict=True):
-            own = f"{turn.name}_{name}{suffix}"
-            flat = self._dense(own, rows, x, self._scale(f"flat_{name}"))
-            made.append(self._product(f"turned_{own}", flat, turn, scale))
-        return self.graph.add(Add(), *made, name=name + suffix, scale=scale)
+        add, scale = self.graph.add, self._scale(name)
+        flat = self._dense(f"flat_{name}{suffix}", weight, x, self._scale(f"flat_{name}"))
+        pairs = flat.elements // 2
+        quarter = np.tile([[0, -1], [1, 0]], (pairs, 1)).astype(np.int8)[:, :, None, None]
+        turn = Convolution(quarter, None, Requantization(), groups=pairs)
+        image = add(Reshape((1, flat.elements, 1, 1)), flat)
+        crossed = add(Reshape(flat.shape), add(turn, image, scale=flat.scale))
+        made = [
+            self._product(f"{angle.name}_{name}{suffix}", part, angle, scale)
+            for angle, part in zip(self._turns, (flat, crossed), strict=True)
+        ]
+        return add(Add(), *made, name=name + suffix, scale=scale)
 
-    def _cached(self, new: Tensor) -> Tensor:
-        """Add a key or value to its cache: where the column has a 1, and the cache zeros."""
-        past = self.graph.input(
-            f"past_{new.name}", (1, self._weights.length, new.shape[2]), scale=new.scale
-        )
-        column = self.graph.add(Matmul(), self._place, new, scale=new.scale)
-        return self.graph.add(Add(), past, column, name=f"new_{new.name}", scale=new.scale)
+    def _cached(self, name: str, x: Tensor, axes: tuple[int, int, int]) -> Cached:
+        """Add a cache of keys or values, with those of the token; tokens, heads, channels turn."""
+        shared = self._weights.shared
+        sizes = self._places, shared, x.elements // shared
+        heads = self.graph.add(Reshape((1, *sizes[1:])), x)
+        new = self.graph.add(Transpose(axes), heads, name=f"new_{name}")
+        shape = tuple(sizes[axis] for axis in axes)
+        return self.graph.input(f"past_{name}", shape, scale=x.scale), new
 
-    def _attention(self, name: str, q: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Add the attention of a head for each key."""
-        add, (shared, _, length) = self.graph.add, self._mask.shape
+    def _parts(self, name: str, q: Tensor, keys: Cached) -> Tensor:
+        """Add what a head for each key takes of the places so far, and of its own."""
+        add, shared = self.graph.add, self._weights.shared
         layer, _, _ = name.partition("_")
-        width = keys.shape[2] // shared
-        cut = [add(Reshape((length, shared, width)), cache) for cache in (keys, values)]
+        width = q.elements // shared
         heads = add(Reshape((shared, 1, width)), q)
         scale = max(FINEST, self._reach[f"dots{layer}"] / (127 - MIDDLE))
-        ratio = q.scale * keys.scale / np.sqrt(width) / scale
-        turned = add(Transpose((1, 2, 0)), cut[0])
-        kept = add(Transpose((1, 0, 2)), cut[1])
+        ratio = q.scale * keys[0].scale / np.sqrt(width) / scale
         product = Matmul(Requantization.from_ratio(float(ratio), MIDDLE))
-        dots = add(product, heads, turned, name=f"dots{name}", scale=scale)
+        dots = [
+            add(product, heads, key, name=f"{which}_dots{name}", scale=scale)
+            for which, key in zip(("past", "own"), keys, strict=True)
+        ]
         hidden = Add(requantization=Requantization(zero_point=MIDDLE))
-        dots = add(hidden, dots, self._mask, name=f"masked{name}", scale=scale)
-        part = Tensor("-", dots.shape, scale=1 / 255, zero_point=-128)
-        parts = add(RowSoftmax.of(dots, part), dots, name=f"parts{name}", scale=part.scale)
-        mixed = self._scale(f"mix{layer}")
-        product = Matmul(Requantization.from_ratio(values.scale / 255 / mixed))
-        return add(Reshape(q.shape), add(product, parts, kept, name=f"mix{name}", scale=mixed))
+        masked = add(hidden, add(Concat(2), *dots), self._mask, name=f"masked{name}", scale=scale)
+        part = Tensor("-", masked.shape, scale=1 / 255, zero_point=-128)
+        return add(RowSoftmax.of(masked, part), masked, name=f"parts{name}", scale=part.scale)
+
+    def _mixed(self, name: str, parts: Tensor, values: Cached) -> Tensor:
+        """Add the sums of values by their parts."""
+        add, places = self.graph.add, self._places
+        layer, _, _ = name.partition("_")
+        scale = self._scale(f"mix{layer}")
+        product = Matmul(Requantization.from_ratio(values[0].scale / 255 / scale))
+        cuts = ("past", Slice(2, 0, places)), ("own", Slice(2, places, places + 1))
+        mixes = [
+            add(product, add(cut, parts), value, name=f"{which}_mix{name}", scale=scale)
+            for (which, cut), value in zip(cuts, values, strict=True)
+        ]
+        mixed = add(Add(), *mixes, name=f"mix{name}", scale=scale)
+        return add(Reshape((1, 1, mixed.elements)), mixed)
 
     def _silu(self, name: str, x: Tensor) -> Tensor:
         scale = self._scale(name)

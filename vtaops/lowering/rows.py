@@ -54,7 +54,7 @@ class RowLayout:
         """Return the layout that takes fewest instructions; raises ScheduleError if none fits."""
         columns = ceil_div(op.channels, config.block_in)
         most = min(MOST_BLOCKS, ceil_div(op.rows, config.block_out))
-        has_vectors = isinstance(op, NormalizeRows)
+        has_vectors = isinstance(op, NormalizeRows) and op.multiplier is None
         for kept, halves in ((True, 2), (True, 1), (False, 2), (False, 1)):
             vectors = op.channels * (2 if kept else 1) * has_vectors
             for blocks in range(most, 0, -1):
@@ -327,8 +327,10 @@ class _Norm(_Rows):
         return others
 
     def _constants(self) -> None:
-        self.vectors = 2 if self.layout.kept else 1
         self._load("constants", Memory.INP, 0, 0, (1, self.op.tiles(self.block)), 0)
+        if self.op.multiplier is not None:
+            return
+        self.vectors = 2 if self.layout.kept else 1
         if self.layout.kept:
             for number, name in enumerate(("scale", "bias")):
                 self._load_vector(name, number * self.channels)
@@ -339,12 +341,29 @@ class _Norm(_Rows):
         self._enter(2 + self.block)
         if self.offset:
             self._by_number(AluOp.ADD, self.offset)
-        registers = self.trace.registers
-        for op, register in zip(_PLACES[-len(registers) :], registers, strict=True):
+        *before, last = self.trace.registers
+        for op, register in zip(_PLACES[-len(before) - 1 : -1], before, strict=True):
             self._by_row(op, register)
+        if self.op.multiplier is not None:
+            self._post(self.op.multiplier, self.op.shift, self.op.zero_point)
+        self._by_row(_PLACES[-1], last)
+        if self.op.multiplier is not None:
+            return
         self._by_channel(AluOp.MUL, "scale", 0)
         self._post(1, self.op.shift, self.op.zero_point)
         self._by_channel(AluOp.ADD, "bias", self.channels)
+
+    def _squares(self, register: int) -> None:
+        """Add the sums of squares; that of a single row is its product with itself."""
+        op, first = self.op, self.op.tiles(self.block)
+        if op.multiplier is None or op.rows > 1 or op.channels % self.block:
+            super()._squares(register)
+            return
+        stride = self.strides["data"]
+        apart = stride.row * self.block
+        self._load("data", Memory.INP, first, stride.first * self.block, (self.columns, 1), apart)
+        steps = {"iter_in": self.columns, "src_factor_in": 1, "wgt_factor_in": 1}
+        self._gemm([(self._at(register), first, self.weights)], iter_out=1, **steps)
 
     def _load_vector(self, name: str, place: int) -> None:
         self._load(name, Memory.ACC, place, 0, (1, self.channels), 0)

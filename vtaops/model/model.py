@@ -27,7 +27,7 @@ from vtaops.graph.executor import batches, checked_inputs, evaluate_runs
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.model.report import ModelReport, layers_by_cycle, report
-from vtaops.model.state import Place, RunsPrograms, State, kept_on_device
+from vtaops.model.state import Kept, RunsPrograms, State, kept_on_device
 from vtaops.program import Program, Statistics
 from vtaops.program.region import HostStage, NodePlacement, Region, Stage
 from vtaops.runtime import ResidentPrograms, open_device
@@ -177,7 +177,10 @@ class Model:
 
     @checked_call
     def new_state(
-        self, session: HasResidents | None = None, values: Mapping[str, Array] | None = None
+        self,
+        session: HasResidents | None = None,
+        values: Mapping[str, Array] | None = None,
+        place: int = 0,
     ) -> State:
         """Return a state of its own, for `run`: several stand beside each other.
 
@@ -188,13 +191,15 @@ class Model:
             its device; the host holds the others (`State.on_device`).
         values : mapping of str to ndarray, optional
             What the inputs of state are at first, as `State.values` returns them; by default 0.0.
+        place : int
+            Rows of them that are written, of state that grows (`State.place`).
 
         Raises
         ------
         ArgumentError, ShapeError
             If a value is no state, or does not fit.
         """
-        return State(self.graph, self._kept, self._residents_of(session), values)
+        return State(self.graph, self._kept, self._residents_of(session), values, place)
 
     def reset(self) -> None:
         """Begin again: the next `run` without a state of its own finds the first values."""
@@ -204,7 +209,7 @@ class Model:
             self._state = None
 
     @cached_property
-    def _kept(self) -> dict[str, tuple[Place, Place]]:
+    def _kept(self) -> dict[str, Kept]:
         """State that stays on devices: the same for each conversation."""
         return kept_on_device(self.graph, self.stages)
 

@@ -2,13 +2,15 @@
 
 A tensor of state stays on the device if only launches touch it, and all in one image of its
 integers. It has two such images there: a run reads one and stores the other, and then they change
-places. So no program is written anew, and what the verifier says of inputs and outputs holds.
+places. State that grows has one image, which runs read; the host writes the rows of each run to
+their bytes. So no program is written anew, and what the verifier says of inputs and outputs holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
@@ -19,15 +21,19 @@ from vtaops.base.errors import ArgumentError, DeviceError
 from vtaops.base.forks import ForkLock
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Tensor
-from vtaops.graph.executor import checked_inputs
+from vtaops.graph.executor import carried, checked_inputs
 from vtaops.program import Buffer, Program
 from vtaops.program.region import Argument, Region, Stage
 from vtaops.runtime import Device, DeviceBuffer
 from vtaops.runtime.arguments import as_bytes
+from vtaops.runtime.device import PlacingDevice
 from vtaops.runtime.executor import Held
 
 Place = tuple[Argument, Buffer]
 """A tensor in a buffer of a program."""
+
+NEAR = 64
+"""Bytes that are written with one call although so many others lie between them."""
 
 
 class RunsPrograms(Protocol):
@@ -47,17 +53,66 @@ class RunsPrograms(Protocol):
         """Run a program, loading it at its first run; return all outputs that are not held."""
 
 
-def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, tuple[Place, Place]]:
-    """Return how launches read and make the state that can stay on a device, by input."""
+@dataclass(frozen=True)
+class Kept:
+    """State that can stay on a device.
+
+    Attributes
+    ----------
+    read, made : Place
+        How launches read it, and make it, or its new rows.
+    addresses : ndarray or None
+        Of state that grows: the byte of each of its integers in the image.
+    """
+
+    read: Place
+    made: Place | None
+    addresses: npt.NDArray[np.int64] | None = None
+
+
+def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, Kept]:
+    """Return the state that can stay on a device, by input."""
     regions = [stage for stage in stages if isinstance(stage, Region)]
     on_host = _touched({name for region in regions for name in region.nodes}, graph)
+    inputs = [(region, region.inputs) for region in regions]
+    outputs = [(region, region.outputs) for region in regions]
     found = {}
     for past, present in graph.state.items():
-        read = _places(((r, r.inputs) for r in regions), past, present)
-        made = _places(((r, r.outputs) for r in regions), present)
-        if not on_host & {past, present} and _alike(graph.tensors[past], read, made):
-            found[past] = read[0], made[0]
+        tensor, grows = graph.tensors[past], graph.row_axis(past) is not None
+        if on_host & ({past} if grows else {past, present}):
+            continue
+        if grows:
+            kept = _kept_rows(tensor, _places(inputs, past))
+        else:
+            kept = _kept_whole(tensor, _places(inputs, past, present), _places(outputs, present))
+        if kept:
+            found[past] = kept
     return found
+
+
+def _kept_whole(tensor: Tensor, read: Sequence[Place], made: Sequence[Place]) -> Kept | None:
+    """Return how state that each run makes anew is kept; None if it cannot."""
+    return Kept(read[0], made[0]) if _alike(tensor, read, made) else None
+
+
+def _kept_rows(tensor: Tensor, read: Sequence[Place]) -> Kept | None:
+    """Return how state that grows is kept, in one image for all readers; None if it cannot."""
+    known = [_addresses(tensor, place) for place in read]
+    if not known or not known[0].size or not all(np.array_equal(known[0], k) for k in known):
+        return None
+    return Kept(read[0], None, known[0])
+
+
+def _addresses(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
+    """Return the byte of each integer of a tensor in an image; none if it has not one for each."""
+    numbers = np.arange(1, tensor.elements + 1).reshape(tensor.shape)
+    image = np.zeros(place[1].nbytes, np.int64)
+    for shift in range(0, int(tensor.elements).bit_length(), 8):
+        digits = (numbers >> shift).astype(tensor.dtype)
+        image |= _packed(place, digits).astype(np.int64) << shift
+    found = np.argsort(image, kind="stable")[-tensor.elements :]
+    once = np.array_equal(image[found], numbers.ravel()) and not np.delete(image, found).any()
+    return found.reshape(tensor.shape) if once else found[:0]
 
 
 def _touched(launched: set[str], graph: Graph) -> set[str]:
@@ -109,24 +164,33 @@ class State:
     ----------
     graph : Graph
         The network.
-    kept : mapping of str to (Place, Place)
+    kept : mapping of str to Kept
         What stays on the device (`kept_on_device`).
     residents : ResidentPrograms
         The programs of the device that runs it.
     values : mapping of str to ndarray, optional
         What the inputs of state are in the first run, by name; by default 0.0.
+    place : int
+        Rows that are written before the first run, of state that grows.
+
+    Attributes
+    ----------
+    place : int
+        Rows that are written so far: where the next run writes.
     """
 
     def __init__(
         self,
         graph: Graph,
-        kept: Mapping[str, tuple[Place, Place]],
+        kept: Mapping[str, Kept],
         residents: RunsPrograms,
         values: Mapping[str, Array] | None = None,
+        place: int = 0,
     ) -> None:
         self.residents = residents
         self.lock = ForkLock()
-        self._pairs = graph.state
+        self.place = self._first_place = place
+        self._graph, self._pairs = graph, graph.state
         self._kept = kept
         tensors = [graph.tensors[name] for name in graph.state]
         zeros = {t.name: np.full(t.shape, t.zero_point, t.dtype) for t in tensors}
@@ -137,7 +201,9 @@ class State:
         first = {**zeros, **(values or {})}
         self._first = checked_inputs(tensors, [first[tensor.name] for tensor in tensors])
         self._values: dict[str, Array] = {}
-        self._memory: dict[str, tuple[DeviceBuffer, DeviceBuffer]] = {}
+        self._memory: dict[str, list[DeviceBuffer]] = {}
+        self._images: dict[str, npt.NDArray[np.uint8]] = {}
+        """What the memory of state that grows holds."""
 
     @property
     def on_device(self) -> tuple[str, ...]:
@@ -154,9 +220,12 @@ class State:
         """
         with self.lock:
             found = self._first | self._values
-            for name, (past, _) in self._memory.items():
-                image = self.residents.device.read(past, past.nbytes)
-                found[name] = _unpacked(self._kept[name][1], image)
+            for name, (past, *_) in self._memory.items():
+                image, kept = self.residents.device.read(past, past.nbytes), self._kept[name]
+                if kept.made:
+                    found[name] = _unpacked(kept.made, image)
+                elif kept.addresses is not None:
+                    found[name] = image[kept.addresses].view(found[name].dtype)
             return found
 
     def reset(self) -> None:
@@ -165,10 +234,20 @@ class State:
             for memory in chain.from_iterable(self._memory.values()):
                 with suppress(DeviceError):  # the device may have lost it
                     self.residents.device.free(memory)
-            self._values, self._memory = {}, {}
+            self._values, self._memory, self._images = {}, {}, {}
+            self.place = self._first_place
 
     def on_host(self) -> dict[str, Array]:
-        """Return the values that the host holds, by the names of the inputs."""
+        """Return the values that the host holds, by the names of the inputs.
+
+        Raises
+        ------
+        ArgumentError
+            If there is no room for the rows of another run.
+        """
+        for past in self._pairs:
+            if self._graph.row_axis(past) is not None:
+                self._graph.rows(past, self.place)
         found = self._first | self._values
         return {name: array for name, array in found.items() if name not in self._kept}
 
@@ -176,22 +255,49 @@ class State:
         """Return the memory of a launch that is state, by buffer name."""
         found = {}
         for past in self._kept:
-            places = dict(zip((past, self._pairs[past]), self._images(past), strict=True))
+            places = dict(zip((past, self._pairs[past]), self._of(past), strict=False))
             for argument in (*region.inputs, *region.outputs):
                 if argument.tensor in places:
                     found[argument.buffer] = places[argument.tensor]
         return found
 
-    def _images(self, past: str) -> tuple[DeviceBuffer, DeviceBuffer]:
-        """Return the two images of a tensor, which are made for the first run."""
+    def _of(self, past: str) -> list[DeviceBuffer]:
+        """Return the images of a tensor, which are made for the first run."""
         if past not in self._memory:
-            device, image = self.residents.device, _packed(self._kept[past][0], self._first[past])
-            memory = device.alloc(image.nbytes), device.alloc(image.nbytes)
+            kept, device = self._kept[past], self.residents.device
+            image = _packed(kept.read, self._first[past])
+            memory = [device.alloc(image.nbytes) for _ in range(2 if kept.made else 1)]
             device.write(memory[0], image)
             self._memory[past] = memory
+            if not kept.made:
+                self._images[past] = image.copy()
         return self._memory[past]
 
     def keep(self, values: Mapping[str, Array]) -> None:
         """Take the tensors of a run over into the next one."""
-        self._values = {name: values[self._pairs[name]] for name in self.on_host()}
-        self._memory = {name: (new, old) for name, (old, new) in self._memory.items()}
+        graph, place = self._graph, self.place
+        self._values = {
+            name: carried(graph, name, before, values, place)
+            for name, before in self.on_host().items()
+        }
+        for name, memory in self._memory.items():
+            memory.reverse()
+            if (addresses := self._kept[name].addresses) is not None:
+                own = addresses[graph.rows(name, place)].ravel()
+                self._images[name][own] = as_bytes(values[self._pairs[name]])
+                _write(self.residents.device, memory[0], self._images[name], np.sort(own))
+        self.place += graph.new_rows
+
+
+def _write(
+    device: Device,
+    memory: DeviceBuffer,
+    image: npt.NDArray[np.uint8],
+    changed: npt.NDArray[np.int64],
+) -> None:
+    """Write the bytes of an image that have changed, or all if the device cannot."""
+    if not isinstance(device, PlacingDevice):
+        device.write(memory, image)
+        return
+    for near in np.split(changed, np.flatnonzero(np.diff(changed) > NEAR) + 1):
+        device.write_at(memory, int(near[0]), image[near[0] : near[-1] + 1])

@@ -40,6 +40,8 @@ class Matrices(Use):
         Whether the operator reads tiles of weights, of so many rows each.
     rows_apart : bool
         Whether the rows are images.
+    stacked : bool
+        Whether the matrices are one below the other.
     first, step : int
         Which of the matrices in the image these are: every so manieth, from the first on.
     """
@@ -47,6 +49,7 @@ class Matrices(Use):
     count: int = 1
     weights: bool = False
     rows_apart: bool = False
+    stacked: bool = False
     first: int = 0
     step: int = 1
 
@@ -54,6 +57,8 @@ class Matrices(Use):
         """Return the number of elements of the image from one of its matrices to the next."""
         images, blocks, height, width = extents_of(self.place.memory.buffer(config))
         plane, lanes, count = height * width, self.place.lanes, self.count * self.step
+        if self.stacked:
+            return math.prod(self.place.image[2:]) // count
         if images == 1 < count:
             return (lanes[len(lanes) // count] - lanes[0]) // config.block_in * plane
         return images // count * blocks * plane
@@ -137,10 +142,11 @@ def _inputs(node: Node, tensor: Tensor, shape: Shape, region: LoweredRegion) -> 
     place = region.places[tensor.name]
     if held is Held.COLUMNS_ARE_PIXELS:
         place = _transposed(node, tensor, place, shape, region, swapped=True)
-    zeros = not columns % region.block or place.memory.zeros
-    place = _aligned(node, tensor, place, count, region, keep=zeros)
+    zeros, below = not columns % region.block or place.memory.zeros, held is Held.STACKED
+    place = _aligned(node, tensor, place, 1 if below else count, region, keep=zeros)
     place.memory.fix()
-    return Matrices(place, count=count, rows_apart=held is Held.ROWS_ARE_IMAGES)
+    apart = held is Held.ROWS_ARE_IMAGES
+    return Matrices(place, count=count, rows_apart=apart, stacked=below)
 
 
 def _weights(
@@ -148,8 +154,8 @@ def _weights(
 ) -> Matrices:
     """Return the second operand: its columns are pixels, and its rows channels."""
     held = _held(node, tensor, math.prod(tensor.shape[:-2]), region)
-    if held is Held.ROWS_ARE_IMAGES:
-        text = f"{tensor.name} is stored as {region.storages[tensor.name]}, a pixel an image"
+    if held in (Held.ROWS_ARE_IMAGES, Held.STACKED):
+        text = f"{tensor.name} is stored as {region.storages[tensor.name]}, rows of one image"
         raise NotOnVta("layout", text)
     if held is Held.COLUMNS_ARE_PIXELS:
         place = _aligned(node, tensor, place, shape[0], region)
@@ -282,12 +288,17 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
         shift=op.shift,
         zero_point=op.zero_point,
         center=op.center,
+        multiplier=op.multiplier,
     )
     source = _rows(node, norm, region)
     columns = _columns(node, "columns", result, norm, region)
     place = _of_rows(node, norm, region)
     weights = {"scale": op.weight, "bias": op.bias}
-    vectors = {name: np.repeat(v[:, None], region.block, axis=1) for name, v in weights.items()}
+    vectors = {
+        name: np.repeat(v[:, None], region.block, axis=1)
+        for name, v in weights.items()
+        if op.multiplier is None
+    }
     n = columns.memory.image[0]
     for number in range(n):
         uses: dict[str, Use] = {
@@ -478,14 +489,16 @@ class _Blocks(Use):
 def _result(node: Node, count: int, region: LoweredRegion) -> Matrices:
     """Return the place of the result, which a copy moves to its part of a concatenation."""
     (tensor,) = node.outputs
-    if _held(node, tensor, count, region) is not Held.ROWS_ARE_PIXELS:
+    held = _held(node, tensor, count, region)
+    if held not in (Held.ROWS_ARE_PIXELS, Held.STACKED):
         text = (
             f"{tensor.name} is stored as {region.storages[tensor.name]}, whose rows are no pixels"
         )
         raise NotOnVta("layout", text)
     n, channels, h, w = region.image_of(tensor)
-    lanes = _group_lanes(channels, 1 if n > 1 else count, region.block)
+    below = held is Held.STACKED
+    lanes = _group_lanes(channels, 1 if n > 1 or below else count, region.block)
     place = region.own(tensor.name, (n, lanes[-1] + 1, h, w), lanes, tensor)
     place.memory.fix()
     region.places[tensor.name] = place
-    return Matrices(place, count=count)
+    return Matrices(place, count=count, stacked=below)

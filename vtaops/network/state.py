@@ -19,7 +19,7 @@ def with_state(graph: Graph, state: Mapping[str, str]) -> Graph:
     gone: set[Node] = set()
     for past, present in state.items():
         if boundary := _boundary(graph, past, present):
-            own[past] = replace(boundary[0].inputs[0], name=past)
+            own[past] = replace(boundary[0].inputs[0], name=past, shape=own[past].shape)
             renamed[present] = boundary[0].inputs[0].name
             renamed |= dict.fromkeys((node.name for node in boundary[1:]), past)
             gone.update(boundary)
@@ -53,4 +53,5 @@ def _boundary(graph: Graph, past: str, present: str) -> list[Node]:
     if graph.consumers(made) or kinds != [Dequantize] + [Quantize] * (len(found) - 1):
         return []
     grids = {replace(node.outputs[0], name=past) for node in found[1:]}
-    return found if grids == {replace(found[0].inputs[0], name=past)} else []
+    made = replace(found[0].inputs[0], name=past, shape=given.shape)
+    return found if grids == {made} else []

@@ -178,6 +178,8 @@ class Held(Enum):
     ROWS_ARE_PIXELS = auto()
     COLUMNS_ARE_PIXELS = auto()
     ROWS_ARE_IMAGES = auto()
+    STACKED = auto()
+    """Rows are pixels, those of one matrix below those of another."""
 
 
 def held_matrices(storage: Storage, shape: tuple[int, int, int]) -> Held | None:
@@ -188,6 +190,8 @@ def held_matrices(storage: Storage, shape: tuple[int, int, int]) -> Held | None:
     (count, rows, columns), (n, channels, *_) = shape, storage.image
     if storage.pixels == 1 and (n, channels) == (count * rows, columns):
         return Held.ROWS_ARE_IMAGES if rows > 1 else Held.ROWS_ARE_PIXELS
+    if 1 < count == storage.pixels // rows and storage == stacked(shape):
+        return Held.STACKED
     groups, one = count // n, min(channels, storage.pixels) == 1
     if n not in (1, count):
         return None
@@ -196,6 +200,12 @@ def held_matrices(storage: Storage, shape: tuple[int, int, int]) -> Held | None:
     if (storage.pixels, channels) == (columns, groups * rows) and storage.outer == channels:
         return Held.COLUMNS_ARE_PIXELS
     return None
+
+
+def stacked(shape: tuple[int, int, int]) -> Storage:
+    """Return the storage of matrices in one image, one below the other."""
+    count, rows, columns = shape
+    return Storage.of((1, columns, count * rows, 1), last=True)
 
 
 def _matrices(node: Node, operand: int) -> tuple[int, int, int]:
@@ -356,16 +366,18 @@ def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
 def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage | None:
     """Return the storage of a product of two tensors: what readers prefer, or a matrix an image.
 
+    Matrices of one row are the rows of one image, where functions of rows take them all at once.
     None if it makes nothing that its readers take: then it is a launch of its own.
     """
-    count, rows, columns = _matrices(node, 2)
+    count, rows, columns = shape = _matrices(node, 2)
     wish, apart = wishes.get(node.outputs[0].name), Storage.of((count, columns, rows, 1), last=True)
     if wish is None:
         return apart
     heads = Storage.of((1, count * columns, rows, 1), outer=count)
     makes = held_matrices(wish.best or apart, (count, rows, columns)) is Held.ROWS_ARE_PIXELS
     best = wish.best if wish.best and makes else apart
-    return next(filter(wish.takes, (best, apart, heads)), None)
+    known = best, apart, heads
+    return next(filter(wish.takes, (stacked(shape), *known) if rows == 1 else known), None)
 
 
 def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | None:
@@ -528,6 +540,8 @@ def joins_pixels(node: Node, storages: Mapping[str, Storage]) -> bool:
 def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
     """Return the storage of a tensor of another shape, which differs on an axis of images."""
     axes = storage.channel_axes(shape)
+    if (storage.image[1], shape[axis]) == (1, 1) and len(shape) == axis + 1 != 4:
+        axes = (axis,)  # a single channel, which has no order
     if axes is not None and axis in axes:
         last = math.prod(shape[axes[-1] + 1 :]) == 1
         resized = storage.with_channels(math.prod(other[at] for at in axes), last=last)
@@ -600,9 +614,11 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     """Return what a product of two tensors wants of an operand.
 
     Pixels are what the maker of the operand, before views, has as pixels: all but the last axis.
+    The host makes an input of the graph as it is wanted. Single rows that are no view are stacked.
     """
-    shape, swapped = _matrices(node, operand), False
-    maker = graph.maker(node.inputs[operand])
+    shape, maker = _matrices(node, operand), graph.maker(node.inputs[operand])
+    swapped = maker is None and operand == 1
+    viewed = maker is None or isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand)
     while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand):
         if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
             swapped = not swapped
@@ -611,7 +627,10 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     pixels, channels = (columns, rows) if swapped else (rows, columns)
     outer = count * channels if swapped else count
     best = Storage.of((1, count * channels, pixels, 1), outer=outer)
-    return Wish(best, lambda storage: held_matrices(storage, shape) is not None)
+    if operand == 0 and rows == 1 and not viewed:
+        best = stacked(shape)
+    refused = {None, Held.STACKED} if operand == 1 else {None}
+    return Wish(best, lambda storage: held_matrices(storage, shape) not in refused)
 
 
 def _exactly(wanted: Storage | None) -> Wish:

@@ -34,6 +34,8 @@ class NormalizeRows(Operator):
         ``data`` is (rows, channels), the result (1, rows, channels, 1): rows are channels of it.
     epsilon, shift, zero_point, center : int
         As of `vtaops.graph.RowNorm`.
+    multiplier : int, optional
+        The scale of all channels, which then have no bias, and no vectors are arguments.
     """
 
     rows: int
@@ -42,6 +44,7 @@ class NormalizeRows(Operator):
     shift: int
     zero_point: int = 0
     center: int | None = None
+    multiplier: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,6 +64,7 @@ class NormalizeRows(Operator):
         vectors = [
             Buffer(name, Role.PARAMETER, (self.channels, block), "int32", matrix)
             for name in ("scale", "bias")
+            if self.multiplier is None
         ]
         size = self.tiles(block)
         return (

@@ -145,8 +145,9 @@ def _of_rank(value: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
 @_meaning.register
 def _row_norm(op: ops.RowNorm, given: Inputs) -> Terms:
     fields = given.fields
-    sums = normalized(_Arithmetic(fields), given.terms[0], op)
-    return fields.byte(fields.requantized(sums, 1, op.shift, op.zero_point, (-128, 127)))
+    sums, multiplier = normalized(_Arithmetic(fields), given.terms[0], op)
+    scale = multiplier, op.shift, op.zero_point, (-128, 127)
+    return fields.byte(fields.requantized(sums, *scale))
 
 
 @_meaning.register

@@ -189,6 +189,14 @@ class CachingDevice(Device, Protocol):
 
 
 @runtime_checkable
+class PlacingDevice(Device, Protocol):
+    """A device whose buffers can be written from any byte on."""
+
+    def write_at(self, buffer: DeviceBuffer, offset: int, data: npt.NDArray[np.generic]) -> None:
+        """Copy the bytes of a C-contiguous array to a byte offset of a buffer."""
+
+
+@runtime_checkable
 class HoldingDevice(Device, Protocol):
     """A device that knows whether its scratchpads still hold what a launch left in them."""
 

@@ -149,9 +149,13 @@ class RemoteDevice(RelaunchingDevice):
                 self._request("free", buffer=buffer.handle)
 
     def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+        self.write_at(buffer, 0, data)
+
+    def write_at(self, buffer: DeviceBuffer, offset: int, data: npt.NDArray[np.generic]) -> None:
+        """Copy the bytes of an array to a byte offset of a buffer."""
         image = _image(data)
         with self._lock:
-            self._send("write", image, buffer=self._handle(buffer, len(image)))
+            self._send("write", image, offset, buffer=self._handle(buffer, len(image), offset))
 
     def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
         """Write data, without sending them if the board still holds them.
@@ -372,11 +376,11 @@ class RemoteDevice(RelaunchingDevice):
             self.received_bytes += len(data)
             return answer, data
 
-    def _send(self, operation: str, image: memoryview, **fields: Any) -> None:
-        """Send an image in chunks, one per request."""
+    def _send(self, operation: str, image: memoryview, first: int = 0, **fields: Any) -> None:
+        """Send an image to the offset `first` in chunks, one per request."""
         for start in range(0, len(image), CHUNK_BYTES):
             chunk = image[start : start + CHUNK_BYTES]
-            self._request(operation, chunk, offset=start, **fields)
+            self._request(operation, chunk, offset=first + start, **fields)
             self._report(operation, start + len(chunk), len(image))
 
     def _last_words(self, connection: Connection, error: DeviceError) -> str:
@@ -394,12 +398,12 @@ class RemoteDevice(RelaunchingDevice):
             self._connection.close()
             self._connection = None
 
-    def _handle(self, buffer: DeviceBuffer, nbytes: int) -> int:
+    def _handle(self, buffer: DeviceBuffer, nbytes: int, offset: int = 0) -> int:
         if not isinstance(buffer, RemoteBuffer):
             raise arguments.foreign_buffer(buffer)
         if buffer.connection != self._connections or self._connection is None:
             raise BufferLost("the buffer was lost with its connection; load the program again")
-        arguments.as_extent(buffer, nbytes)
+        arguments.as_extent(buffer, nbytes, offset)
         return buffer.handle
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import INSTRUCTION_BYTES, Extension, HardwareConfig
+from vtaops.machine.config import INSTRUCTION_BYTES, POST_ROWS, Extension, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import Axis, BlockedShape, Count, blocked_shape
@@ -240,6 +240,8 @@ def cycle_bound(
     last = _last(shape.oc, c.oc) * _last(shape.rows.extent, c.h) * _last(shape.columns.extent, c.w)
     stored = np.where(c.acc_tiles > 1, last, shape.outputs)
     waits = np.where(c.acc_tiles > 1, 0, _PER_WAIT * (outputs - 1))
+    # The scales of the next tile wait for this one, unless both have rows for them.
+    waits = waits + _PER_WAIT * (oc_tiles - 1) * (c.oc > POST_ROWS // 2) * shape.scaled
     exposed = both(first_inp, first_wgt) + stored * config.out.element_bytes / bus + waits
     combinations = np.lcm(c.inp_tiles, c.wgt_tiles) * c.acc_tiles
     micro_ops = combinations * _micro_ops(shape, c) * 4 / bus
