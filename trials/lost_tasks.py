@@ -153,6 +153,19 @@ def octaves() -> Case:
     return b.model(), {"x": (waves - waves.mean(axis=2, keepdims=True)).astype(np.float32)}
 
 
+def faces() -> Case:
+    """Scores of a detector, compared with 0: most near it, those of some places far below."""
+    b, rng = _Layers(9), np.random.default_rng(10)
+    y = b.conv(b.conv(b.input([1, 3, 16, 16]), 3, 24, relu=True), 24, 24, relu=True)
+    weights = b.rng.standard_normal((1, 24, 1, 1)).astype(np.float32) / 24
+    score = b.add("Conv", y, b.constant(weights))
+    rare = b.add("Relu", b.add("Sub", b.conv(y, 24, 1, kernel=1), b.number(2)))
+    both = b.add("Concat", score, rare, axis=1)
+    far = np.float32([[[[1]], [[-40]]]])
+    b.output(b.add("Conv", both, b.constant(far)))
+    return b.model(), {"x": _normal(rng, 3, 16, 16)}
+
+
 def _normal(rng: Any, *shape: int) -> np.ndarray[Any, Any]:
     return rng.standard_normal((SAMPLES, *shape)).astype(np.float32)
 
@@ -163,4 +176,5 @@ CASES = {
     "detector": detector,
     "spectrum": spectrum,
     "octaves": octaves,
+    "faces": faces,
 }

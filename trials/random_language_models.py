@@ -10,6 +10,7 @@ from trials.campaign import Campaign, Result, result
 from trials.random_transformers import CONFIGS
 from vtaops.graph.executor import evaluate_runs
 from vtaops.language import DecoderWeights, LanguageModel, Tokenizer
+from vtaops.machine.config import Extension
 
 
 def drawn_weights(seed: int) -> DecoderWeights:
@@ -45,8 +46,8 @@ def check(seed: int, config: str, most: int = 6) -> list[str]:
     pieces = [b"%d" % number for number in range(len(weights.embedding))]
     teller = LanguageModel(weights, Tokenizer(pieces, [0.0] * len(pieces)), config, prove=False)
     model, faults = teller.model, []
-    if len(model.regions) != 1 or len(model.plan) != len(model.regions[0].nodes):
-        faults.append(f"{len(model.regions)} launches")
+    if len(model.stages) != 1 and model.config.has(Extension.TABLE):
+        faults.append(f"{len(model.stages)} stages")
     if model.prove().unproven:
         faults.append("unproven")
     count = min(weights.length, most)

@@ -25,6 +25,7 @@ def test_a_wrong_line_ends_at_once_and_says_why(seed):
         ("nothing_required", "list"),
         ("wrong_number", "report trace --window 9:3"),
         ("wrong_number", f"sweep --json --jobs {'1' * 40}"),  # more than a semaphore counts
+        ("wrong_number", "board info 127.0.0.1:9 --timeout 1e99"),  # longer than sockets wait
     ],
 )
 def test_lines_that_once_ended_otherwise(mistake, line):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import vtaops
-from trials import c_bundles
+from trials import c_bundles, random_language_models
 from vtaops.base.data import data_directory
 from vtaops.cli import app
 from vtaops.errors import ArgumentError, ModelError
@@ -113,6 +113,11 @@ def test_a_token_is_one_launch_equal_to_the_executor(teller, device, count):
     runs = [[one[t.name] for t in model.graph.arguments] for one in given]
     expected = [made for (made,) in evaluate_runs(model.graph, runs)]
     assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("case", ["pynq_ext/0", "ulx3s_ext/5"])
+def test_models_of_any_sizes_are_proven_and_equal_to_the_executor(case):
+    assert not random_language_models.trial(case)["failed"]
 
 
 def test_exported_c_has_the_cache_as_inputs_and_outputs(teller):

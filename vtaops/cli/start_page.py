@@ -167,7 +167,7 @@ def _key(found: Findings) -> str:
         "The inputs are random, so ranges are guessed and accuracy is unknown. Repeat it with "
         "--data when you have real inputs."
     )
-    return f'<div class="key">{cells}</div>' + f'<p class="warn">{random}</p>' * found.random
+    return f'<div class="key">{cells}</div>' + f'<p class="warn">{_text(random)}</p>' * found.random
 
 
 def _file(found: Findings) -> str:
@@ -240,15 +240,21 @@ def _answers(found: Findings) -> str:
     shown = [one if found.answers else replace(one, texts={}) for one in accuracy.worst]
     cards = "".join(map(sample_card, shown))
     labels = "" if "accuracy" in accuracy.shares else " There are no labels."
-    wrong = accuracy.float_wrong
-    itself = f" The float model itself is wrong on {wrong}." if wrong else ""
-    head = f"<h2>Accuracy</h2><p>{accuracy.samples} samples.{labels}{itself}"
+    head = f"<h2>Accuracy</h2><p>{accuracy.samples} samples.{labels}{_wrong_in_float(accuracy)}"
     if not rows:
         why = "The inputs are random" if found.random else "There is no float model either"
         return f"{head} {why}, so nothing was compared.</p>"
     return (
         f"{head}</p>{_table((), rows, numbers=(1,))}"
         f"<details open><summary>The worst {len(accuracy.worst)} samples</summary>{cards}</details>"
+    )
+
+
+def _wrong_in_float(accuracy: Accuracy) -> str:
+    wrong = accuracy.float_wrong
+    asked = " Are the inputs scaled as in its training, and the labels its own?"
+    return (f" The float model itself is wrong on {wrong}." if wrong else "") + asked * (
+        2 * wrong > accuracy.samples
     )
 
 
@@ -319,8 +325,13 @@ def _commands(found: Findings) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a value as text of HTML, without characters that change its direction."""
-    return escape(terminal_text(str(value)))
+    """Return a value as text of HTML, without characters that change its direction.
+
+    Options of commands are not broken behind a hyphen.
+    """
+    return re.sub(
+        r"(?<!\S)--?[a-z][a-z-]*", r"<nobr>\g<0></nobr>", escape(terminal_text(str(value)))
+    )
 
 
 def _cell(value: object) -> str:

@@ -64,7 +64,7 @@ def undecided(model: ModelProto) -> str:
         if name and rest <= {"Constant", "Identity"}:
             return (
                 f"all of the network is in the branches of If {node.name!r}, which the input "
-                f"{name!r} decides in each run: fix it, as in --fix {name}=VALUE or "
+                f"{name!r} decides in each run: fix it by `vtaops quantize --fix {name}=VALUE` or "
                 f"fixed={{{name!r}: VALUE}}, and one branch is the network"
             )
     return ""

@@ -105,14 +105,16 @@ def _kept_rows(tensor: Tensor, read: Sequence[Place]) -> Kept | None:
 
 def _addresses(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
     """Return the byte of each integer of a tensor in an image; none if it has not one for each."""
-    numbers = np.arange(1, tensor.elements + 1).reshape(tensor.shape)
-    image = np.zeros(place[1].nbytes, np.int64)
+    numbers = np.arange(tensor.elements).reshape(tensor.shape)
+    zeros = np.zeros(tensor.shape, tensor.dtype)
+    own = np.flatnonzero(_packed(place, zeros) != _packed(place, zeros + zeros.dtype.type(1)))
+    found = np.zeros(own.shape, np.int64)
     for shift in range(0, int(tensor.elements).bit_length(), 8):
         digits = (numbers >> shift).astype(tensor.dtype)
-        image |= _packed(place, digits).astype(np.int64) << shift
-    found = np.argsort(image, kind="stable")[-tensor.elements :]
-    once = np.array_equal(image[found], numbers.ravel()) and not np.delete(image, found).any()
-    return found.reshape(tensor.shape) if once else found[:0]
+        found |= _packed(place, digits)[own].astype(np.int64) << shift
+    order = np.argsort(found, kind="stable")
+    once = np.array_equal(found[order], numbers.ravel())
+    return own[order].reshape(tensor.shape) if once else own[:0]
 
 
 def _touched(launched: set[str], graph: Graph) -> set[str]:

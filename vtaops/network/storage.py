@@ -614,11 +614,11 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     """Return what a product of two tensors wants of an operand.
 
     Pixels are what the maker of the operand, before views, has as pixels: all but the last axis.
-    The host makes an input of the graph as it is wanted. Single rows that are no view are stacked.
+    The host makes an input of the graph as it is wanted, with an image for each matrix. Single rows
+    that are no view are stacked.
     """
-    shape, maker = _matrices(node, operand), graph.maker(node.inputs[operand])
-    swapped = maker is None and operand == 1
-    viewed = maker is None or isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand)
+    shape, swapped = _matrices(node, operand), False
+    given = maker = graph.maker(node.inputs[operand])
     while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand):
         if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
             swapped = not swapped
@@ -627,7 +627,9 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     pixels, channels = (columns, rows) if swapped else (rows, columns)
     outer = count * channels if swapped else count
     best = Storage.of((1, count * channels, pixels, 1), outer=outer)
-    if operand == 0 and rows == 1 and not viewed:
+    if given is None and operand == 1:
+        best = as_image((count, rows, columns, 1))
+    if given is maker is not None and (operand, rows) == (0, 1):
         best = stacked(shape)
     refused = {None, Held.STACKED} if operand == 1 else {None}
     return Wish(best, lambda storage: held_matrices(storage, shape) not in refused)

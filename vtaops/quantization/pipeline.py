@@ -33,6 +33,7 @@ from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, spli
 from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, changed_outputs, departures
+from vtaops.quantization.ends import coarse_ends
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.observers import (
@@ -46,7 +47,7 @@ from vtaops.quantization.observers import (
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
-from vtaops.quantization.quality import GOOD_DB, LOW_DB, Quality, compare
+from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, Quality, compare
 from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, relieved, worst_output
 from vtaops.quantization.rounding import learn_rounding, learnable
@@ -266,10 +267,29 @@ def _relieved(
             tried = quantized(change)
             if (found := worst_output(tried)) > kept + LEAST_GAIN:
                 done, recipe, kept = tried, change, found
-    if not chooses or kept >= LOW_DB:
+    if not chooses:
         return done
-    mended, relief = relieved(done, lambda nodes: quantized(recipe, given_floats(prepared, nodes)))
-    return replace(mended, relief=relief)
+
+    def again(nodes: Sequence[str]) -> Quantization:
+        return quantized(recipe, given_floats(prepared, nodes))
+
+    if kept < LOW_DB:
+        mended, relief = relieved(done, again)
+        return replace(mended, relief=relief)
+    return _with_fine_ends(done, kept, again)
+
+
+def _with_fine_ends(
+    done: Quantization, kept: float, again: Callable[[Sequence[str]], Quantization]
+) -> Quantization:
+    """Leave last products float where most of their values would have few steps."""
+    if not (ends := coarse_ends(done)):
+        return done
+    fine = again(ends)
+    if (found := worst_output(fine)) < kept:
+        return done
+    some = f" (and half of its values take more than {FEW})"
+    return replace(fine, relief=Relief(tuple(ends), found, kept, some))
 
 
 def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Recipe, list[str]]:

@@ -100,7 +100,7 @@ def _loose_ends(model: onnx_files.ModelProto, ranges: Mapping[str, Range]) -> se
     Their parts are tensors such as boxes and scores: one grid would leave one of them few steps,
     and nothing computes with the whole.
     """
-    loose, found = _only_moved(model), set[str]()
+    loose, found = only_moved(model), set[str]()
     for node in model.graph.node:
         if node.op_type == "Concat" and node.output[0] in loose:
             sizes = [max(-low, high) for low, high in _known(ranges, node.input)]
@@ -109,13 +109,13 @@ def _loose_ends(model: onnx_files.ModelProto, ranges: Mapping[str, Range]) -> se
     return found
 
 
-def _only_moved(model: onnx_files.ModelProto) -> dict[str, set[str]]:
+def only_moved(model: onnx_files.ModelProto) -> dict[str, set[str]]:
     """Return the tensors that are moved to the outputs and not computed with, and those behind."""
     tensors, loose = onnx_files.Connections(model), dict[str, set[str]]()
     for node in reversed(model.graph.node):
         readers = [reader for name in node.output for reader in tensors.readers.get(name, [])]
         behind = [reader.output[0] for reader in readers]
-        if node.op_type in ("Concat", *MOVES) and loose.keys() >= {*behind}:
+        if node.op_type in ("Concat", "DepthToSpace", *MOVES) and loose.keys() >= {*behind}:
             names = {*node.output}.union(*map(loose.__getitem__, behind))
             loose |= dict.fromkeys(node.output, names)
     return loose

@@ -1,0 +1,147 @@
+"""Where the cycles of a token go, in the shapes of known language models with random weights.
+
+    python -m benchmarks language_models --json build/language_models.json
+    python -m benchmarks language_models --only stories260K
+
+All of a token is counted, with a full cache: norms, rotations, attention, gates, and the scores of
+all tokens, by the timing model. The host's part (a row of the embedding, the new rows of the cache,
+the draw of the next token) is not. Cycles do not depend on the numbers, so that random weights do.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+import vtaops
+from benchmarks.options import Json, figure_table, read_json, write_json
+from vtaops.language import DecoderWeights
+from vtaops.language.floats import FloatModel
+from vtaops.language.step import token_step
+from vtaops.program import Program
+from vtaops.program.timing import simulate
+
+CONFIGS = ("pynq_ext", "pynq_512")
+MHZ = 100
+CALIBRATED = 4
+"""Tokens whose ranges calibrate a model; cycles do not depend on them."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a model, as its authors published them."""
+
+    layers: int
+    width: int
+    hidden: int
+    heads: int
+    shared: int
+    tokens: int
+    length: int
+
+    def weights(self) -> DecoderWeights:
+        """Return random weights."""
+        rng, keys = np.random.default_rng(0), self.width // self.heads * self.shared
+        width, hidden, tokens = self.width, self.hidden, self.tokens
+
+        def drawn(*shape: int) -> np.ndarray[Any, Any]:
+            values = rng.standard_normal(shape, np.float32)
+            return values / np.float32(np.sqrt(shape[-1]))
+
+        shapes = {
+            "q": (width, width), "k": (keys, width), "v": (keys, width), "o": (width, width),
+            "w1": (hidden, width), "w2": (width, hidden), "w3": (hidden, width),
+        }  # fmt: skip
+        ones = np.ones(width, np.float32)
+        layers = tuple(
+            {name: drawn(*shape) for name, shape in shapes.items()} | {"na": ones, "nf": ones}
+            for _ in range(self.layers)
+        )
+        table = drawn(tokens, width)
+        sizes = self.heads, self.shared, self.length
+        return DecoderWeights(*sizes, table, table, ones, layers)
+
+
+SHAPES = {
+    "stories260K": Shape(5, 64, 172, 8, 4, 512, 512),
+    "stories15M": Shape(6, 288, 768, 6, 6, 32000, 256),
+    "SmolLM2-135M": Shape(30, 576, 1536, 9, 3, 49152, 256),
+}
+PARTS = {
+    "scores": "scores",
+    "layers": "flat|[vo]\\d|gate|up|down",
+    "cache": "past_dots|past_mix",
+    "softmax": "parts",
+    "norms": "n[af]\\d|last",
+}
+"""Parts of a token, by the names of nodes."""
+
+
+def part_of(name: str) -> str:
+    """Return the part of a token that a node belongs to."""
+    return next((part for part, names in PARTS.items() if re.match(names, name)), "rest")
+
+
+def parts(program: Program) -> dict[str, int]:
+    """Return the cycles of each part: those until the array ends its last instruction."""
+    found: Counter[str] = Counter()
+    for number, begin, end in simulate(program, events=True).layer_spans():
+        found[part_of(program.operators[number].name)] += end - begin
+    return dict(found)
+
+
+def measured(shape: Shape, config: str) -> dict[str, Any]:
+    """Return the figures of a token."""
+    weights, begin = shape.weights(), time.process_time()
+    floats = FloatModel(weights)
+    for token in range(CALIBRATED):
+        floats.step(token)
+    model = vtaops.compile_model(token_step(weights, floats.reach), config, prove=False)
+    seconds = time.process_time() - begin
+    cycles, (program,) = model.cycles(), model.programs
+    sizes = (table for layer in weights.layers for table in layer.values() if table.ndim > 1)
+    port = program.config.port_width * MHZ / 1e3
+    return {
+        "weights": sum(table.size for table in sizes) + weights.scores.size,
+        "cycles": cycles,
+        "tokens_s": MHZ * 1e6 / cycles,
+        "tokens_s_gb": MHZ * 1e6 / cycles / port,
+        "parts": parts(program),
+        "launches": len(model.programs),
+        "on_vta": sum(row.where == "vta" for row in model.plan) / len(model.plan),
+        "compiled_s": seconds,
+    }
+
+
+def main(
+    only: Annotated[str, typer.Option(help="Cases whose name contains this.")] = "",
+    json: Json = None,
+) -> None:
+    """Where the cycles of a token go, in the shapes of known language models."""
+    results = read_json(json, {})
+    console = Console()
+    table = figure_table(
+        f"A token at {MHZ} MHz, by the timing model",
+        ["model", "configuration"],
+        ["cycles", "tokens/s", "for each GB/s", *PARTS, "rest"],
+    )
+    for name, shape in SHAPES.items():
+        for config in CONFIGS:
+            if only in (case := f"{name}/{config}"):
+                row = results[case] = measured(shape, config)
+                write_json(json, results)
+                shares = [f"{row['parts'].get(part, 0):,}" for part in (*PARTS, "rest")]
+                speeds = f"{row['tokens_s']:.1f}", f"{row['tokens_s_gb']:.1f}"
+                table.add_row(name, config, f"{row['cycles']:,}", *speeds, *shares)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)
