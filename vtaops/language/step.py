@@ -72,7 +72,9 @@ class _Step:
         x = inputs("token", (1, 1, width), scale=self._scale("x"))
         keys = width // weights.heads * weights.shared
         self._turns = [inputs(name, (1, 1, keys), scale=1 / 127) for name in ("cos", "sin")]
-        self._mask = inputs("mask", (weights.shared, 1, self._places + 1))
+        alone = weights.heads == weights.shared  # then each head has a matrix of one row
+        rows = (weights.heads, 1) if alone else (1, weights.heads)
+        self._mask = inputs("mask", (*rows, self._places + 1))
         state: dict[str, str] = {}
         for number, layer in enumerate(weights.layers):
             x, carried = self._layer(str(number), layer, x)
@@ -95,16 +97,15 @@ class _Step:
         shared = self._weights.shared
         heads = np.arange(x.elements).reshape(shared, -1, k.elements // shared)
         rows = heads.swapaxes(0, 1).reshape(heads.shape[1], -1)  # a head of each key at once
-        parts = [
-            self._parts(
-                f"{number}_{n}", self._turned(f"q{number}", layer["q"][own], y, f"_{n}"), keys
-            )
-            for n, own in enumerate(rows)
+        queries = [
+            self._turned(f"q{number}", layer["q"][own], y, f"_{n}") for n, own in enumerate(rows)
         ]
+        parts = self._parts(number, self._joined(1, queries), keys)
         # Behind the softmax, while which its weights are loaded.
         values = self._cached(f"v{number}", self._dense(f"v{number}", layer["v"], y), (1, 0, 2))
-        mixed = [self._mixed(f"{number}_{n}", part, values) for n, part in enumerate(parts)]
-        joined = mixed[0] if len(mixed) == 1 else self.graph.add(Concat(2), *mixed)
+        mixed = self._mixed(number, parts, values)
+        cuts = [Slice(1, n, n + 1) for n in range(len(rows))] if len(rows) > 1 else []
+        joined = self._joined(2, [self.graph.add(cut, mixed) for cut in cuts] or [mixed])
         o = self._dense(f"o{number}", layer["o"][:, rows.reshape(-1)], joined)
         x = self._sum(f"middle{number}", x, o)
         y = self._norm(f"nf{number}", x)
@@ -168,37 +169,47 @@ class _Step:
         shape = tuple(sizes[axis] for axis in axes)
         return self.graph.input(f"past_{name}", shape, scale=x.scale), new
 
-    def _parts(self, name: str, q: Tensor, keys: Cached) -> Tensor:
-        """Add what a head for each key takes of the places so far, and of its own."""
-        add, shared = self.graph.add, self._weights.shared
-        layer, _, _ = name.partition("_")
-        width = q.elements // shared
-        heads = add(Reshape((shared, 1, width)), q)
-        scale = max(FINEST, self._reach[f"dots{layer}"] / (127 - MIDDLE))
+    def _joined(self, axis: int, tensors: list[Tensor]) -> Tensor:
+        """Add what joins tensors, if they are several."""
+        return self.graph.add(Concat(axis), *tensors) if len(tensors) > 1 else tensors[0]
+
+    def _parts(self, number: str, q: Tensor, keys: Cached) -> Tensor:
+        """Add what each head takes of the places so far, and of its own: rows of one image.
+
+        `q` has a row for each of the heads that share a key.
+        """
+        add, shared, (_, group, size) = self.graph.add, self._weights.shared, q.shape
+        width = size // shared
+        heads = add(Transpose((1, 0, 2)), add(Reshape((group, shared, width)), q))
+        scale = max(FINEST, self._reach[f"dots{number}"] / (127 - MIDDLE))
         ratio = q.scale * keys[0].scale / np.sqrt(width) / scale
         product = Matmul(Requantization.from_ratio(float(ratio), MIDDLE))
         dots = [
-            add(product, heads, key, name=f"{which}_dots{name}", scale=scale)
+            add(product, heads, key, name=f"{which}_dots{number}", scale=scale)
             for which, key in zip(("past", "own"), keys, strict=True)
         ]
+        if group > 1:
+            dots = [add(Reshape((1, shared * group, each.shape[2])), each) for each in dots]
         hidden = Add(requantization=Requantization(zero_point=MIDDLE))
-        masked = add(hidden, add(Concat(2), *dots), self._mask, name=f"masked{name}", scale=scale)
+        masked = add(hidden, add(Concat(2), *dots), self._mask, name=f"masked{number}", scale=scale)
         part = Tensor("-", masked.shape, scale=1 / 255, zero_point=-128)
-        return add(RowSoftmax.of(masked, part), masked, name=f"parts{name}", scale=part.scale)
+        return add(RowSoftmax.of(masked, part), masked, name=f"parts{number}", scale=part.scale)
 
-    def _mixed(self, name: str, parts: Tensor, values: Cached) -> Tensor:
-        """Add the sums of values by their parts."""
-        add, places = self.graph.add, self._places
-        layer, _, _ = name.partition("_")
-        scale = self._scale(f"mix{layer}")
+    def _mixed(self, number: str, parts: Tensor, values: Cached) -> Tensor:
+        """Add the sums of values by their parts, a row for each of the heads that share a value."""
+        add, places, shared = self.graph.add, self._places, self._weights.shared
+        group, scale = self._weights.heads // shared, self._scale(f"mix{number}")
         product = Matmul(Requantization.from_ratio(values[0].scale / 255 / scale))
         cuts = ("past", Slice(2, 0, places)), ("own", Slice(2, places, places + 1))
-        mixes = [
-            add(product, add(cut, parts), value, name=f"{which}_mix{name}", scale=scale)
-            for (which, cut), value in zip(cuts, values, strict=True)
-        ]
-        mixed = add(Add(), *mixes, name=f"mix{name}", scale=scale)
-        return add(Reshape((1, 1, mixed.elements)), mixed)
+        mixes = []
+        for (which, cut), value in zip(cuts, values, strict=True):
+            heads = add(cut, parts)
+            if group > 1:
+                heads = add(Reshape((shared, group, heads.shape[2])), heads)
+            mixes.append(add(product, heads, value, name=f"{which}_mix{number}", scale=scale))
+        mixed = add(Add(), *mixes, name=f"mix{number}", scale=scale)
+        turned = add(Transpose((1, 0, 2)), mixed)
+        return add(Reshape((1, group, mixed.elements // group)), turned)
 
     def _silu(self, name: str, x: Tensor) -> Tensor:
         scale = self._scale(name)

@@ -374,7 +374,9 @@ def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage | None:
     if wish is None:
         return apart
     heads = Storage.of((1, count * columns, rows, 1), outer=count)
-    makes = held_matrices(wish.best or apart, (count, rows, columns)) is Held.ROWS_ARE_PIXELS
+    rank = len(node.outputs[0].shape)
+    able = (Held.ROWS_ARE_PIXELS, Held.STACKED) if rank == 3 else (Held.ROWS_ARE_PIXELS,)
+    makes = held_matrices(wish.best or apart, shape) in able
     best = wish.best if wish.best and makes else apart
     known = best, apart, heads
     return next(filter(wish.takes, (stacked(shape), *known) if rows == 1 else known), None)
@@ -542,6 +544,10 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
     axes = storage.channel_axes(shape)
     if (storage.image[1], shape[axis]) == (1, 1) and len(shape) == axis + 1 != 4:
         axes = (axis,)  # a single channel, which has no order
+    if len(shape) == 3 and axis == 1 and 1 in (shape[1], other[1]):
+        rows = as_tokens(shape)  # and so has a single pixel
+        if storage in (rows, Storage.of(rows.image)):
+            return as_tokens(other)
     if axes is not None and axis in axes:
         last = math.prod(shape[axes[-1] + 1 :]) == 1
         resized = storage.with_channels(math.prod(other[at] for at in axes), last=last)

@@ -7,15 +7,19 @@ that the host computes, if they are a small part of the network: those of a filt
 logarithm, which tells values apart that one grid does not; the launch before that function falls
 away. Then come single products, as few as bring the output back, and larger fronts. If nothing
 brings all samples back, what brings back most is taken, if that is most of them; else nothing
-changes. What helps shows a file in which each tensor may pass in float.
+changes. A file in which each tensor may pass in float shows what helps.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -33,8 +37,9 @@ from vtaops.quantization.activations import functions
 from vtaops.quantization.costs import switched
 from vtaops.quantization.pairs import images
 from vtaops.quantization.quality import GOOD_DB, LOW_DB, outputs, worst_sqnr
-from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import MOVES, PRODUCTS, saturated
+
+Item = TypeVar("Item")
 
 if TYPE_CHECKING:
     from vtaops.quantization.pipeline import Quantization
@@ -53,6 +58,9 @@ MOST_LAYERS = 6
 
 MOST_WORK = 1 / 4
 """Largest part of all multiplications that such a front may have."""
+
+MOST_FRONTS = 24
+"""Most fronts that are tried."""
 
 SHOWN = 3
 """Most nodes that a warning names."""
@@ -79,9 +87,9 @@ class Relief:
         )
 
 
-def _spread(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """Return at most so many of the samples, evenly spaced."""
-    return [*samples[:: -(-len(samples) // most)]]
+def _spread(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most so many of some items, evenly spaced."""
+    return [*items[:: max(1, -(-len(items) // most))]]
 
 
 def worst_output(done: Quantization) -> float:
@@ -190,37 +198,42 @@ class _Search:
 
         Those that are a small part of the network come first, then those that are a large one.
         """
-        work, found = multiplications(self._model, self._groups), dict[int, list[str]]()
-        for front in self._all_fronts():
-            products = self.products(front)
-            some = 0 < len(products) < len(self._groups)
-            if some and self._sqnr(front) >= LOW_DB:
-                nodes = [node.name for node in self._model.graph.node if node.name in front]
-                found[sum(map(work.__getitem__, products))] = nodes
-        ordered = [found[size] for size in sorted(found)]
+        work = multiplications(self._model, self._groups)
+        fronts: dict[int, tuple[list[str], set[str]]] = {}
+        for nodes, tensors in itertools.starmap(self._front, self._cuts()):
+            products = self.products(nodes)
+            fronts[sum(map(work.__getitem__, products))] = nodes, tensors
+        tried = _spread(sorted(fronts.keys() - {0, sum(work.values())}), MOST_FRONTS)
+        found = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
         small = sum(size <= MOST_WORK * sum(work.values()) for size in found)
+        ordered = [fronts[size][0] for size in found]
         return ordered[:small], ordered[small:]
 
     def products(self, nodes: Collection[str]) -> list[str]:
         """Return the products among some nodes."""
         return [node for node in self._groups if node in nodes]
 
-    def _all_fronts(self) -> set[frozenset[str]]:
-        """Return the nodes and tensors in front of each product and each function of the host."""
+    def _cuts(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the nodes in front of each product and function of the host, and what that reads.
+
+        Bit i of a number stands for node i.
+        """
         inside = {name for function in functions(self._model) for name in function.nodes}
         inside |= {node.name for node in self._model.graph.node if node.op_type in MOVES}
-        before: dict[str, frozenset[str]] = {}
-        fronts = set()
-        for node in self._model.graph.node:
-            behind = frozenset[str]().union(*(before.get(name, ()) for name in node.input))
-            front = behind.union(node.input)
-            floats = self._found.keys().isdisjoint((*node.input, *node.output))
+        before: dict[str, int] = defaultdict(int)
+        for number, node in enumerate(self._model.graph.node):
+            front = functools.reduce(operator.or_, map(before.__getitem__, node.input), 0)
+            on_floats = self._found.keys().isdisjoint((*node.input, *node.output))
             if node.name in self._groups:
-                fronts.add(behind.union(node.input[:1]))
-            elif floats and node.name not in inside:
-                fronts.add(front)
-            before |= dict.fromkeys(node.output, front | {node.name})
-        return fronts
+                yield front, [node.input[0]]
+            elif on_floats and node.name not in inside:
+                yield front, [*node.input]
+            before |= dict.fromkeys(node.output, front | 1 << number)
+
+    def _front(self, numbers: int, read: Iterable[str]) -> tuple[list[str], set[str]]:
+        """Return the names of some nodes, and the tensors that these and another one read."""
+        nodes = [n for i, n in enumerate(self._model.graph.node) if numbers >> i & 1]
+        return [node.name for node in nodes], {*read}.union(*(node.input for node in nodes))
 
 
 def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]:
@@ -232,7 +245,7 @@ def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]
 
 
 def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> int:
-    data, weight, result = (shapes[name] for name in (*node.input[:2], node.output[0]))
+    data, weight, result = (shapes.get(n) or (1,) for n in (*node.input[:2], node.output[0]))
     if node.op_type == "ConvTranspose":  # each value of its input meets the kernels of a channel
         return math.prod(data) * math.prod(weight[1:])
     if node.op_type == "Conv":
