@@ -74,7 +74,8 @@ def _decided(model: ModelProto, node: NodeProto) -> tuple[NodeProto, bool] | Non
     """Return an `If` and its condition, if constants decide it."""
     if node.op_type != "If":
         return None
-    before, (condition,) = _before(model, node.input[0]), node.input
+    condition = _condition(node)
+    before = _before(model, condition)
     inputs = {value.name for value in model.graph.input}
     if not inputs.isdisjoint(_read(before, condition)):
         return None
@@ -85,6 +86,20 @@ def _decided(model: ModelProto, node: NodeProto) -> tuple[NodeProto, bool] | Non
     refill(part.graph.output, [])
     (value,) = Probe(part, ["condition/taken"]).run({}).values()
     return node, bool(np.all(value))
+
+
+def _condition(node: NodeProto) -> str:
+    """Return the condition of an `If`. Raises ModelError if it is none that can be taken."""
+    parts = attributes(node)
+    branches = [parts.get(name) for name in ("then_branch", "else_branch")]
+    ends = [len(getattr(branch, "output", ())) for branch in branches]
+    if len(node.input) != 1 or ends != [len(node.output)] * 2:
+        raise ModelError(
+            f"If {node.name!r} has {len(node.input)} inputs, {len(node.output)} outputs, and "
+            f"branches with {ends[0]} and {ends[1]}; it takes one condition, and each branch gives "
+            "all its outputs"
+        )
+    return str(node.input[0])
 
 
 def _before(model: ModelProto, name: str) -> list[NodeProto]:
