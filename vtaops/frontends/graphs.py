@@ -283,6 +283,8 @@ class _Emitter:
 
         What lies inside of an operator that a file writes as several is not needed.
         """
+        if not self._plan.grids.keys().isdisjoint(group):
+            return False  # operators of VTA read integers that the host computes
         inside, steps = set(group), dict[Value, tuple[GraphOperator, Value]]()
         needed = {value for value in group if self._read_outside(value, inside)}
         for value in reversed(group):

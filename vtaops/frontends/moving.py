@@ -12,7 +12,7 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends.averages import interpolated
 from vtaops.frontends.constants import axis_of, number, whole_numbers
-from vtaops.frontends.grids import through_pairs
+from vtaops.frontends.grids import EIGHT_BITS, through_pairs
 from vtaops.frontends.pixels import moved_pixels
 from vtaops.frontends.steps import (
     NotTranslated,
@@ -232,9 +232,13 @@ def _pad(value: Value, target: ResultRange) -> Source:
     amount = 0.0 if argument(value, 2) is None else number(argument(value, 2))
     if mode == "wrap" or len(widths) not in (3, 4) or any(widths[0]) or amount is None:
         raise NotTranslated(f"{value.label} is not a pad of an image by a constant")
+    source = translate(first(value), target)
+    if value.dtype in EIGHT_BITS:
+        steps = amount - (128 if value.dtype == "uint8" else 0) - source.tensor.zero_point
+        amount = steps * source.tensor.scale
     if any(widths[1]) if mode != "constant" else amount and any(map(any, widths[2:])):
         raise NotTranslated(f"{value.label} pads by other values than zeros")
-    return reshaped(_padded(translate(first(value), target), widths, mode, amount), shape_of(value))
+    return reshaped(_padded(source, widths, mode, amount), shape_of(value))
 
 
 def _padded(source: Source, widths: Sequence[tuple[int, int]], mode: Any, amount: float) -> Source:

@@ -199,11 +199,9 @@ class _Insertion:
 
     def _loses_bound(self, node: NodeProto) -> bool:
         """Return whether a bound above 0 becomes 0, whose logarithm or quotient is infinite."""
-        bound, grid = (
-            self.tensors.constants.get([*node.input, ""][1]),
-            self.grids.get(node.output[0]),
-        )
-        return bound is not None and grid is not None and 0 < float(bound) < grid.scale / 2
+        bound = self.tensors.constants.get([*node.input, ""][1])
+        grid = self.grids.get(node.output[0])
+        return bound is not None and grid is not None and 0 < bound.max(initial=0) < grid.scale / 2
 
     def _is_near(self, name: str) -> bool:
         """Return whether a node that computes on integers reads or writes a tensor."""

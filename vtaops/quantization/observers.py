@@ -225,10 +225,11 @@ class Channels:
     def see(self, name: str, value: Array) -> None:
         """Take note of the channels of a tensor."""
         axes = tuple(axis for axis in range(value.ndim) if axis != 1)
-        peaks, mean = np.abs(value).max(axis=axes), value.mean(axis=axes, dtype=np.float64)
-        self.peaks[name] = np.maximum(self.peaks.get(name, 0), peaks)
         count, total = self._sums.get(name, (0, 0))
-        self._sums[name] = count + 1, total + mean
+        with np.errstate(invalid="ignore"):  # what is infinite is refused by its range
+            peaks, mean = np.abs(value).max(axis=axes), value.mean(axis=axes, dtype=np.float64)
+            self._sums[name] = count + 1, total + mean
+        self.peaks[name] = np.maximum(self.peaks.get(name, 0), peaks)
 
     def mean(self, name: str) -> Array:
         """Return the mean of each channel of a tensor."""

@@ -69,9 +69,9 @@ def shared_ranges(
     groups
         A representative of each tensor's group.
     """
-    entering = saturated(model)
     ends = _loose_ends(model, ranges)
     ranges = {name: found for name, found in ranges.items() if name not in ends}
+    entering = {name: end for name, end in saturated(model).items() if end in ranges}
     groups = _groups(model, set(ranges))
     hulls: dict[str, Range] = {}
     for name, (low, high) in ranges.items():
