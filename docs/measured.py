@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import energy, extensions
+from benchmarks.language_models import PARTS
 from benchmarks.networks import BANDWIDTHS, CASES
 from benchmarks.options import RESULTS, ROOT
 
@@ -343,6 +344,18 @@ def packaged_models() -> str:
     return table((*heads, "dB, ONNX Runtime"), rows, 3)
 
 
+def language_models() -> str:
+    """Return where the cycles of a token go."""
+    rows = []
+    for case, row in results("language_models").items():
+        speeds = [f"{row[key]:.1f}" for key in ("tokens_s", "tokens_s_gb")]
+        parts = [row["parts"][part] for part in PARTS]
+        name, config = case.split("/")
+        rows.append([name, config, row["cycles"], *speeds, *parts, row["parts"]["rest"]])
+    heads = ("model", "configuration", "cycles", "tokens/s", "for each GB/s", *PARTS, "rest")
+    return table(heads, rows, 2)
+
+
 def models_as_c() -> str:
     """Return what models exported as C take."""
     rows = []
@@ -393,6 +406,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "inexact": inexact,
     "accuracy": accuracy,
     "packaged models": packaged_models,
+    "language models": language_models,
     "models as C": models_as_c,
     "joined extensions": joined_extensions,
     "extension savings": extension_savings,

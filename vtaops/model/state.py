@@ -73,25 +73,21 @@ class Kept:
 def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, Kept]:
     """Return the state that can stay on a device, by input."""
     regions = [stage for stage in stages if isinstance(stage, Region)]
-    on_host = _touched({name for region in regions for name in region.nodes}, graph)
-    inputs = [(region, region.inputs) for region in regions]
-    outputs = [(region, region.outputs) for region in regions]
-    found = {}
-    for past, present in graph.state.items():
-        tensor, grows = graph.tensors[past], graph.row_axis(past) is not None
-        if on_host & ({past} if grows else {past, present}):
-            continue
-        if grows:
-            kept = _kept_rows(tensor, _places(inputs, past))
-        else:
-            kept = _kept_whole(tensor, _places(inputs, past, present), _places(outputs, present))
-        if kept:
-            found[past] = kept
-    return found
+    found = {past: _kept(graph, past, regions) for past in graph.state}
+    return {past: kept for past, kept in found.items() if kept}
 
 
-def _kept_whole(tensor: Tensor, read: Sequence[Place], made: Sequence[Place]) -> Kept | None:
-    """Return how state that each run makes anew is kept; None if it cannot."""
+def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
+    """Return how state can stay on a device; None if it cannot."""
+    tensor, names = graph.tensors[past], {past}
+    if graph.row_axis(past) is None:
+        names.add(graph.state[past])
+    if names & _touched({name for region in regions for name in region.nodes}, graph):
+        return None
+    read = _places([(region, region.inputs) for region in regions], *names)
+    if graph.row_axis(past) is not None:
+        return _kept_rows(tensor, read)
+    made = _places([(region, region.outputs) for region in regions], graph.state[past])
     return Kept(read[0], made[0]) if _alike(tensor, read, made) else None
 
 

@@ -185,13 +185,17 @@ class Held(Enum):
 def held_matrices(storage: Storage, shape: tuple[int, int, int]) -> Held | None:
     """Return how an image holds matrices, (number, rows, columns); None if it holds none.
 
-    Different matrices are images, or channels; rows or columns that are not pixels are channels.
+    Different matrices are images, channels, or pixels; rows or columns that are not pixels are
+    channels.
     """
+    return _held_apart(storage, shape) or (Held.STACKED if storage == stacked(shape) else None)
+
+
+def _held_apart(storage: Storage, shape: tuple[int, int, int]) -> Held | None:
+    """Return how an image holds matrices that are other images, or channels."""
     (count, rows, columns), (n, channels, *_) = shape, storage.image
     if storage.pixels == 1 and (n, channels) == (count * rows, columns):
         return Held.ROWS_ARE_IMAGES if rows > 1 else Held.ROWS_ARE_PIXELS
-    if 1 < count == storage.pixels // rows and storage == stacked(shape):
-        return Held.STACKED
     groups, one = count // n, min(channels, storage.pixels) == 1
     if n not in (1, count):
         return None
@@ -541,13 +545,11 @@ def joins_pixels(node: Node, storages: Mapping[str, Storage]) -> bool:
 
 def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
     """Return the storage of a tensor of another shape, which differs on an axis of images."""
+    if _are_tokens(storage, shape, other, axis):
+        return as_tokens(other)
     axes = storage.channel_axes(shape)
     if (storage.image[1], shape[axis]) == (1, 1) and len(shape) == axis + 1 != 4:
         axes = (axis,)  # a single channel, which has no order
-    if len(shape) == 3 and axis == 1 and 1 in (shape[1], other[1]):
-        rows = as_tokens(shape)  # and so has a single pixel
-        if storage in (rows, Storage.of(rows.image)):
-            return as_tokens(other)
     if axes is not None and axis in axes:
         last = math.prod(shape[axes[-1] + 1 :]) == 1
         resized = storage.with_channels(math.prod(other[at] for at in axes), last=last)
@@ -557,6 +559,14 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
         return None
     image[at] = other[axis]
     return Storage.of((image[0], image[1], image[2], image[3]), outer=storage.outer)
+
+
+def _are_tokens(storage: Storage, shape: Shape, other: Shape, axis: int) -> bool:
+    """Return whether one of two tensors is a single pixel, which has no order, of the others."""
+    if len(shape) != 3 or axis != 1 or 1 not in (shape[1], other[1]):
+        return False
+    rows = as_tokens(shape)
+    return storage in (rows, Storage.of(rows.image))
 
 
 def _repeated(storage: Storage, shape: Shape, other: Shape) -> Storage | None:
@@ -616,6 +626,16 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
     return Wish(best, takes, beyond, direct=direct)
 
 
+def _behind_views(maker: Node | None, graph: Graph) -> tuple[Node | None, bool]:
+    """Return what made a tensor before views, and whether these swapped its last axis."""
+    swapped = False
+    while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand):
+        if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
+            swapped = not swapped
+        maker = graph.maker(maker.inputs[0])
+    return maker, swapped
+
+
 def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     """Return what a product of two tensors wants of an operand.
 
@@ -623,19 +643,14 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     The host makes an input of the graph as it is wanted, with an image for each matrix. Single rows
     that are no view are stacked.
     """
-    shape, swapped = _matrices(node, operand), False
-    given = maker = graph.maker(node.inputs[operand])
-    while maker is not None and isinstance(maker.op, ops.Transpose | ops.Reshape | ops.Expand):
-        if isinstance(maker.op, ops.Transpose) and maker.op.axes[-1] != len(maker.op.axes) - 1:
-            swapped = not swapped
-        maker = graph.maker(maker.inputs[0])
-    count, rows, columns = shape
+    given, shape = graph.maker(node.inputs[operand]), _matrices(node, operand)
+    (count, rows, columns), (maker, swapped) = shape, _behind_views(given, graph)
     pixels, channels = (columns, rows) if swapped else (rows, columns)
     outer = count * channels if swapped else count
     best = Storage.of((1, count * channels, pixels, 1), outer=outer)
-    if given is None and operand == 1:
-        best = as_image((count, rows, columns, 1))
-    if given is maker is not None and (operand, rows) == (0, 1):
+    if given is None:
+        best = as_image((count, rows, columns, 1)) if operand == 1 else best
+    elif given is maker and (operand, rows) == (0, 1):
         best = stacked(shape)
     refused = {None, Held.STACKED} if operand == 1 else {None}
     return Wish(best, lambda storage: held_matrices(storage, shape) not in refused)
