@@ -235,9 +235,9 @@ LIMITS = {
     "arrows": 122,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 579_100,
+    "tokens": 587_200,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 45,
+    "functions of a complexity over 10": 33,
 }
 """What today's house has; only a feature raises one. Goal: 355,000 tokens, 30 functions over 10."""
 

@@ -205,9 +205,7 @@ def test_integers_are_padded_by_the_integer_of_the_file(zero, value):
         helper.make_node("QLinearConv", ["p", "s", "z", "w", "s", "o", "t", "o"], ["r"]),
         helper.make_node("DequantizeLinear", ["r", "t", "o"], ["y"]),
     ]
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 16, 6, 6)) for name in "xy"
-    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (2, 16, 6, 6)) for name in "xy"]
     values = [numpy_helper.from_array(np.asarray(v), name) for name, v in given.items()]
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], values)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -77,7 +77,7 @@ def only_arguments(model: ModelProto) -> dict[str, list[Function]]:
         root: those
         for root, those in found.items()
         if root not in tensors.outputs
-        and {node.name for node in tensors.readers.get(root, ())} <= {n for f in those for n in f.nodes}
+        and {n.name for n in tensors.readers.get(root, ())} <= {n for f in those for n in f.nodes}
     }
 
 
