@@ -222,7 +222,7 @@ INTRODUCTION = """# Supported operators
 
 Each of these {forms} forms of an operator was quantised, compiled, run and compared with the
 runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
-kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 21 and
+kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 23 and
 batches of 1 to 4. `pynq` and `tiny` are plain VTA, for which `vtaops.quantize` makes scales powers
 of two (`--scales pow2`): products with free scales, the default, are on the host there, and a
 warning says so. `pynq_ext` and `pynq_512` have extensions and free scales. A network without any

@@ -28,6 +28,9 @@ TOKENS = (5, 8)
 
 VECTOR = (12,)
 
+RUNTIME = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
 
 class Network(Builder):
     """A builder that knows its opset and its batch, and has constants of the usual kinds."""
@@ -434,20 +437,25 @@ SECOND: dict[str, Callable[[Network, str], str]] = {
 }
 """The second operand."""
 
+
+def _above_half(b: Network, x: str) -> str:
+    """Return values of which every power is a number."""
+    return str(b.add("Add", b.add("Sigmoid", x), b.floats(0.5)))
+
+
 two = _group("Two tensors")
-for _kind in ("Add", "Sub", "Mul", "Div", "Max", "Min"):
+for _kind in ("Add", "Sub", "Mul", "Max", "Min"):
     for _title, _second in SECOND.items():
-        if _kind != "Div":
-            two(_kind, _title, lambda b, x, k=_kind, s=_second: b.add(k, x, s(b, x)))
+        two(_kind, _title, lambda b, x, k=_kind, s=_second: b.add(k, x, s(b, x)))
     if _kind in ("Sub", "Mul", "Add"):
         two(
             _kind,
             "a vector per image first",
             lambda b, x, k=_kind: b.add(k, SECOND["a vector per image (n, c, 1, 1)"](b, x), x),
         )
-two(
-    "Div", "two of one shape", lambda b, x: b.add("Div", x, b.add("Exp", b.conv(x, 8, 8, kernel=1)))
-)
+for _title, _second in SECOND.items():
+    two("Div", _title, lambda b, x, s=_second: b.add("Div", x, b.add("Exp", s(b, x))))
+    two("Pow", _title, lambda b, x, s=_second: b.add("Pow", _above_half(b, x), s(b, x)))
 two("Add", "a tensor and itself", lambda b, x: b.add("Add", x, x))
 two("Mul", "a tensor and itself", lambda b, x: b.add("Mul", x, x))
 two("Add", "Relu behind", lambda b, x: b.add("Relu", b.add("Add", x, b.conv(x, 8, 8))))
@@ -600,6 +608,12 @@ def _rms_norm(b: Network, x: str) -> str:
     return str(b.add("Mul", b.add("Mul", x, inverse), b.uniform(0.5, 1.5, 8)))
 
 
+def _skip_norm(b: Network, x: str) -> str:
+    kind = "SkipSimplifiedLayerNormalization"
+    y = b.add(kind, x, b.product(b.add("Relu", x)), b.uniform(0.5, 1.5, 8), domain=RUNTIME)
+    return b.declare(y, b.shape_of(x))
+
+
 norm = _group("Normalisations")
 norm(
     "BatchNormalization", "behind a Conv", lambda b, x: _batch_norm(b, b.conv(x, 8, 8, bias=False))
@@ -641,6 +655,14 @@ norm(
 )
 norm("LayerNormalization", "by single operators", _layer_norm, shape=TOKENS)
 norm("RMSNormalization", "by single operators", _rms_norm, shape=TOKENS)
+norm(
+    "RMSNormalization",
+    "last axis",
+    lambda b, x: b.add("RMSNormalization", x, b.uniform(0.5, 1.5, 8), axis=-1),
+    shape=TOKENS,
+    opset=23,
+)
+norm("SkipSimplifiedLayerNormalization", "of ONNX Runtime", _skip_norm, shape=TOKENS)
 norm("GroupNormalization", "", _affine("GroupNormalization", 8, num_groups=2), opset=21)
 norm("LpNormalization", "axis 1", _node("LpNormalization", axis=1))
 norm("LRN", "size 5", _node("LRN", size=5))
@@ -1021,6 +1043,19 @@ def _rotary(b: Network, x: str) -> str:
     return str(b.add("Add", b.add("Mul", x, cosine), b.add("Mul", turned, sine)))
 
 
+def _rotated(b: Network, x: str) -> str:
+    """Rotate two heads by ONNX's operator."""
+    caches = b.uniform(-1, 1, 9, 2), b.uniform(-1, 1, 9, 2)
+    positions = b.constant(np.tile(np.arange(5), (b.batch, 1)))
+    return str(b.add("RotaryEmbedding", x, *caches, positions, num_heads=2))
+
+
+def _rotated_by_runtime(b: Network, x: str) -> str:
+    caches = b.uniform(-1, 1, 9, 2), b.uniform(-1, 1, 9, 2)
+    y = b.add("RotaryEmbedding", x, b.ints(3), *caches, num_heads=2, domain=RUNTIME)
+    return b.declare(y, b.shape_of(x))
+
+
 def _if(b: Network, x: str) -> str:
     make = onnx.helper.make_graph
     kind = onnx.helper.make_tensor_value_info
@@ -1057,6 +1092,8 @@ block("Stacked branches", "sum over a new axis", _stacked)
 block("Linear in channels last", "", lambda b, x: _linear_last(b, x))
 block("MLP", "GELU", lambda b, x: b.product(_gelu(b, b.product(x, 16)), 8), shape=TOKENS)
 block("Rotary embedding", "", _rotary, shape=TOKENS)
+block("RotaryEmbedding", "two heads", _rotated, shape=TOKENS, opset=23)
+block("RotaryEmbedding", "of ONNX Runtime", _rotated_by_runtime, shape=TOKENS)
 block("LSTM", "", _recurrent("LSTM", 4), shape=TOKENS)
 block("LSTM", "bidirectional", _recurrent("LSTM", 4, both=True), shape=TOKENS)
 block("GRU", "", _recurrent("GRU", 3), shape=TOKENS)

@@ -47,7 +47,9 @@ class Builder:
 
     def model(self, opset=17):
         graph = helper.make_graph(self.nodes, "test", self.inputs, self.outputs, self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+        versions = {"": opset} | {node.domain: 1 for node in self.nodes if node.domain}
+        opsets = [helper.make_opsetid(*version) for version in versions.items()]
+        model = helper.make_model(graph, opset_imports=opsets)
         model.ir_version = 8
         return onnx.shape_inference.infer_shapes(model)
 

@@ -91,8 +91,7 @@ def test_an_rms_norm_of_a_file_is_one_norm(form):
     assert done.quality().outputs[0].sqnr_db > 34
     model = vtaops.compile_model(done.model, "pynq_ext")
     where = {row.operator: row.where for row in model.plan}
-    if form != "RMSNormalization":  # whose input is a float of the host
-        assert (where["row_norm"], len(model.regions)) == ("vta", 1)
+    assert (where["row_norm"], len(model.regions)) == ("vta", 1)
     assert np.array_equal(model.run(data[:1]), model.reference(data[:1]))
 
 

@@ -115,7 +115,10 @@ def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> S
 
 
 def _divide(value: Value, target: ResultRange) -> Source:
-    divisor, tensor = number(argument(value, 1)), first(value)
+    by, tensor = argument(value, 1), first(value)
+    if by is not None and not by.fixed:
+        raise NotTranslated(f"{value.label} divides by another tensor")
+    divisor = number(by)
     if divisor is None or divisor <= 0:
         raise NotTranslated(f"{value.label} divides by something that is not a positive number")
     data, scale = operand(tensor, value)

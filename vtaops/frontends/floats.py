@@ -41,14 +41,6 @@ def _layer_norm(value: Value) -> Found:
     return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), first(value)
 
 
-def _rms_norm(value: Value) -> Found:
-    """Return an RMS norm, as opset 23 has it."""
-    weight, extent = _term(argument(value, 1)), shape_of(value)[-1:]
-    if weight is None or weight.shape != extent or not _is_last(value.attrs.get("axis", -1), value):
-        return None
-    return _about_zero(weight, float(value.attrs.get("epsilon", 1e-5))), first(value)
-
-
 def _about_zero(weight: Array, epsilon: float) -> LayerNorm:
     return LayerNorm(weight, np.zeros_like(weight), epsilon, centered=False)
 
@@ -148,7 +140,6 @@ def _add(value: Value) -> Found:
 _RULES = {
     "Softmax": _softmax,
     "LayerNormalization": _layer_norm,
-    "RMSNormalization": _rms_norm,
     "Mul": _product,
     "Div": _quotient,
     "ReduceMean": _mean,

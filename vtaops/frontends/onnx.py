@@ -15,6 +15,7 @@ from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
 from vtaops.frontends.pairs import FileOperator, add_pair, clipped_integers
 from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, Value
 from vtaops.graph import onnx_files
+from vtaops.graph.onnx_expansion import expand
 from vtaops.graph.onnx_files import ModelProto, NodeProto
 
 
@@ -37,7 +38,9 @@ def read_onnx(
     UnsupportedError
         If an operator belongs to none of ONNX's domains, or trains.
     """
-    return _Reader(onnx_files.load(source, shapes)).network()
+    model = onnx_files.opened(source, shapes)
+    expand(model)
+    return _Reader(onnx_files.checked(model)).network()
 
 
 class _Reader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -66,9 +67,13 @@ class Weighted(Requantized):
         """The weights with output channels first."""
         return self.weight
 
+    @cached_property
+    def _magnitudes(self) -> Integers:
+        return magnitudes(self.by_output)
+
     def bound(self, data: Tensor) -> Integers:
         """Return the largest magnitude of the sums of each output channel."""
-        sums: Integers = magnitudes(self.by_output) * data.reach
+        sums: Integers = self._magnitudes * data.reach
         return sums if self.bias is None else sums + np.abs(self.bias.astype(np.int64))
 
     def biased(self, products: Array) -> Integers:

@@ -47,7 +47,7 @@ QUANTIZED = frozenset(
 )
 """ONNX operators that VTA runs or that move data, if their tensors are integers."""
 
-_ROWS = ("LayerNormalization", "RMSNormalization", "Softmax")
+_ROWS = ("LayerNormalization", "Softmax")
 """Functions of rows, between two of which VTA needs integers."""
 
 _BIASED = ("Conv", "ConvTranspose", "Gemm")

@@ -16,6 +16,7 @@ from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
 from vtaops.base.names import checked_call
 from vtaops.graph.branches import fix_inputs, undecided
 from vtaops.graph.grid import Grid, Range
+from vtaops.graph.onnx_expansion import expand
 from vtaops.graph.onnx_files import (
     ModelProto,
     checked,
@@ -477,6 +478,7 @@ def _load(
     if told := undecided(source):
         raise ModelError(told)
     to_single(source)
+    expand(source)
     source = checked(source)
     if not source.graph.output:
         raise ModelError("the model has no output; what nobody reads needs no integers")

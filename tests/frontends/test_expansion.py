@@ -1,0 +1,198 @@
+"""Norms and rotations of one node are what the same in single operators is."""
+
+import numpy as np
+import onnx
+import pytest
+
+import vtaops
+from trials.onnx_models import Builder
+from vtaops.errors import ModelError
+from vtaops.graph import onnx_files
+from vtaops.graph.onnx_expansion import expand
+from vtaops.graph.probe import Probe
+
+TOKENS, WIDTH = 6, 16
+RUNTIME = "com.microsoft"
+
+
+class Decoder(Builder):
+    """The operators of decoders between two products, as one node each or in single ones."""
+
+    def floats(self, *shape, low=-1.0, high=1.0):
+        return self.constant(self.rng.uniform(low, high, shape).astype(np.float32))
+
+    def product(self, x, units=WIDTH):
+        weight = self.rng.standard_normal((WIDTH, units)).astype(np.float32) / 4
+        return self.add("MatMul", x, self.constant(weight))
+
+    def output(self, name, shape=(1, TOKENS, WIDTH)):
+        self.outputs.append(onnx.helper.make_tensor_value_info(name, 1, shape))
+
+    def heads(self, x, count):
+        split = self.constant(np.array([0, TOKENS, count, WIDTH // count]))
+        return self.add("Transpose", self.add("Reshape", x, split), perm=[0, 2, 1, 3])
+
+    def joined(self, x):
+        x = self.add("Transpose", x, perm=[0, 2, 1, 3])
+        return self.add("Reshape", x, self.constant(np.array([0, TOKENS, WIDTH])))
+
+
+def norm(b, x):
+    return b.add("RMSNormalization", x, b.floats(WIDTH, low=0.5), axis=2, epsilon=1e-3)
+
+
+def norm_of_last_two(b, x):
+    return b.add("RMSNormalization", x, b.floats(TOKENS, WIDTH, low=0.5), axis=-2)
+
+
+def simplified(b, x):
+    return b.add("SimplifiedLayerNormalization", x, b.floats(WIDTH, low=0.5), epsilon=1e-3)
+
+
+def skipped(b, x, bias=False):
+    given = [x, b.product(x), b.floats(WIDTH, low=0.5), *([b.floats(WIDTH)] if bias else [])]
+    kind = "SkipSimplifiedLayerNormalization"
+    y, _, _, total = b.add(kind, *given, outputs=4, domain=RUNTIME, epsilon=1e-3)
+    b.nodes[-1].output[1] = b.nodes[-1].output[2] = ""
+    return b.add("Add", b.product(y), total)
+
+
+def rotary(b, x, heads=2, cached=True, **attrs):
+    half = attrs.get("rotary_embedding_dim", WIDTH // heads) // 2
+    caches = [b.floats(*([12] if cached else [1, TOKENS]), half) for _ in range(2)]
+    at = [b.constant(np.arange(3, 3 + TOKENS)[None])] if cached else []
+    if "num_heads" in attrs:
+        return b.add("RotaryEmbedding", x, *caches, *at, **attrs)
+    return b.joined(b.add("RotaryEmbedding", b.heads(x, heads), *caches, *at, **attrs))
+
+
+def runtime_rotary(b, x, first=False, apart=False, **attrs):
+    half = 4
+    positions = np.array([2]) if first else np.arange(2, 2 + TOKENS)[None]
+    given = [b.constant(positions), b.floats(12, half), b.floats(12, half)]
+    x = b.heads(x, 2) if apart else x
+    y = b.add("RotaryEmbedding", x, *given, domain=RUNTIME, **attrs)
+    return b.joined(y) if apart else y
+
+
+CASES = {
+    "RMSNormalization": norm,
+    "RMSNormalization of two axes": norm_of_last_two,
+    "SimplifiedLayerNormalization": simplified,
+    "SkipSimplifiedLayerNormalization": skipped,
+    "SkipSimplifiedLayerNormalization with a bias": lambda b, x: skipped(b, x, bias=True),
+    "RotaryEmbedding": rotary,
+    "RotaryEmbedding of its own caches": lambda b, x: rotary(b, x, cached=False),
+    "RotaryEmbedding of joined heads": lambda b, x: rotary(b, x, num_heads=2),
+    "RotaryEmbedding of pairs": lambda b, x: rotary(b, x, interleaved=1),
+    "RotaryEmbedding of a part": lambda b, x: rotary(b, x, rotary_embedding_dim=4),
+    "RotaryEmbedding of a part of joined heads": lambda b, x: rotary(
+        b, x, rotary_embedding_dim=4, num_heads=2
+    ),
+    "runtime's RotaryEmbedding": runtime_rotary,
+    "runtime's RotaryEmbedding from a place": lambda b, x: runtime_rotary(b, x, first=True),
+    "runtime's RotaryEmbedding of heads": lambda b, x: runtime_rotary(b, x, apart=True),
+    "runtime's RotaryEmbedding of pairs": lambda b, x: runtime_rotary(b, x, interleaved=1),
+}
+OPSETS = {name: 23 if name[:3] in ("RMS", "Rot") else 17 for name in CASES}
+
+
+def network(name):
+    """Return a network with the operator between two products, and its inputs."""
+    b = Decoder(7)
+    x = b.product(b.input([1, TOKENS, WIDTH]))
+    b.output(b.product(CASES[name](b, x)))
+    return b.model(OPSETS[name]), b.rng.standard_normal((8, TOKENS, WIDTH)).astype(np.float32)
+
+
+def expanded(model):
+    found = onnx.ModelProto()
+    found.CopyFrom(model)
+    expand(found)
+    return found
+
+
+def kinds(model):
+    return {node.op_type for node in model.graph.node}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_single_operators_compute_the_same(name):
+    model, data = network(name)
+    found = expanded(model)
+    onnx.checker.check_model(found)
+    assert kinds(found).isdisjoint({n for n in kinds(model) if "Norm" in n or "Rotary" in n})
+    (expected,), (result,) = (Probe(m).run({"x": data[:1]}).values() for m in (model, found))
+    assert np.allclose(result, expected, atol=1e-5)
+    assert {o.name for o in found.graph.output} == {o.name for o in model.graph.output}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_quantised_as_in_single_operators(name):
+    """The same file, whichever way the float one says it; the same integers, places, and steps."""
+    model, data = network(name)
+    files = [vtaops.quantize(m, data, scales="free") for m in (model, expanded(model))]
+    assert files[0].SerializeToString() == files[1].SerializeToString()
+
+
+def test_two_norms_of_a_decoder_are_on_vta():
+    b = Decoder(7)
+    x = b.product(b.input([1, TOKENS, WIDTH]))
+    y = b.add("Add", x, b.product(rotary(b, norm(b, x))))
+    b.output(b.product(norm(b, y)))
+    data = b.rng.standard_normal((8, TOKENS, WIDTH)).astype(np.float32)
+    model = vtaops.compile_model(vtaops.quantize(b.model(23), data, scales="free"), "pynq_ext")
+    places = {row.operator: row.where for row in model.plan}
+    assert (places["row_norm"], len(model.regions)) == ("vta", 1)
+    assert np.array_equal(model.run(data[:1]), model.reference(data[:1]))
+
+
+@pytest.mark.parametrize("name", ["RMSNormalization", "RotaryEmbedding of joined heads"])
+def test_files_with_pairs_hold_it(name):
+    """A file of another quantiser, whose pairs stand around the operator, is read."""
+    model, data = network(name)
+    steps = {"scale": np.float32(1 / 16), "zero": np.int8(0)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in steps.items())
+    nodes = []
+    for node in model.graph.node:
+        result = node.output[0]
+        node.output[0] = f"{result}/float"
+        nodes += [
+            node,
+            onnx.helper.make_node("QuantizeLinear", [node.output[0], *steps], [f"{result}/q"]),
+            onnx.helper.make_node("DequantizeLinear", [f"{result}/q", *steps], [result]),
+        ]
+    onnx_files.refill(model.graph.node, nodes)
+    graphs = [vtaops.frontends.import_model(m) for m in (model, expanded(model))]
+    assert [n.op.kind for n in graphs[0].nodes] == [n.op.kind for n in graphs[1].nodes]
+    (expected,) = Probe(model).run({"x": data[:1]}).values()
+    found = vtaops.compile_model(model, "pynq_ext").run(data[:1])
+    assert np.abs(found - expected).max() < 0.2
+
+
+def test_what_cannot_be_said_stays():
+    """Statistics that are read, or floats of another precision."""
+    b = Decoder(7)
+    y, _, _ = b.add(
+        "SkipSimplifiedLayerNormalization", b.input([1, 4, 8]), b.floats(1, 4, 8), b.floats(8),
+        outputs=3, domain=RUNTIME,
+    )  # fmt: skip
+    b.output(y, (1, 4, 8))
+    assert expanded(b.model(23)) == b.model(23)
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain", "given"),
+    [
+        ("RMSNormalization", "", 1),
+        ("RotaryEmbedding", "", 1),
+        ("RotaryEmbedding", RUNTIME, 2),
+        ("SkipSimplifiedLayerNormalization", RUNTIME, 2),
+    ],
+)
+def test_too_few_inputs_are_an_error_by_name(kind, domain, given):
+    b = Decoder(7)
+    x = b.input([1, 4, 8])
+    b.output(b.add(kind, x, *[b.floats(4, 4)] * (given - 1), domain=domain))
+    with pytest.raises(ModelError, match=f"{kind}|valid"):
+        vtaops.frontends.import_model(onnx_files.opened(b.model(23)))
