@@ -37,7 +37,8 @@ def drawn_weights(seed: int) -> DecoderWeights:
     )
     length, tokens = rng.choice([1, 16, rng.randint(2, 40)]), rng.choice([16, rng.randint(2, 90)])
     tables = drawn(tokens, width), drawn(tokens, width)
-    return DecoderWeights(heads, shared, length, *tables, norm(), layers)
+    rest = rng.choice([1e-6, 1e-5]), rng.choice([1e3, 1e4, 1e6])
+    return DecoderWeights(heads, shared, length, *tables, norm(), layers, *rest)
 
 
 def check(seed: int, config: str, most: int = 6) -> list[str]:

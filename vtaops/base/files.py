@@ -263,6 +263,14 @@ def is_file(path: str | Path) -> bool:
         return False
 
 
+def is_folder(path: str | Path) -> bool:
+    """Whether a path is an existing folder; False for invalid names."""
+    try:
+        return Path(path).is_dir()
+    except OSError:
+        return False
+
+
 def exists(path: str | Path) -> bool:
     """Whether a path exists; False for invalid names."""
     try:

@@ -16,11 +16,14 @@ from vtaops.machine.config import NETWORK_CONFIG
 
 
 def chat(
-    model: Annotated[Path, Argument(help="A language model of llama2.c, version 0: .bin.")],
+    model: Annotated[
+        Path, Argument(help="A .bin of llama2.c, version 0, or a Hugging Face folder.")
+    ],
     prompt: Annotated[str, Argument(help="How the text begins.")] = "",
     *,
     tokenizer: Annotated[
-        Path | None, Option(help="Its tokenizer. Default: tokenizer.bin beside the model.")
+        Path | None,
+        Option(help="Default: tokenizer.bin beside the .bin, or that of the folder."),
     ] = None,
     config: options.Config = NETWORK_CONFIG,
     device: options.Device = "fsim",
@@ -48,7 +51,7 @@ def chat(
     from vtaops.language import LanguageModel
     from vtaops.session import Session
 
-    with options.progress_bar(f"compile {model.name}"):
+    with options.progress_bar(f"compile {model.resolve().name}"):
         teller = LanguageModel.load(model, tokenizer, config, length=length, prove=not no_prove)
     made, begin = 0, time.perf_counter()
     with closing(Session(device, teller.model.config)) as session:

@@ -25,6 +25,21 @@ VERSIONED = 0x616B3432
 """Where a file of version 1 or 2 begins."""
 
 
+def layer_shapes(width: int, hidden: int, keys: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of a layer's weights, in the order of a file."""
+    return {
+        "na": (width,),
+        "q": (width, width),
+        "k": (keys, width),
+        "v": (keys, width),
+        "o": (width, width),
+        "nf": (width,),
+        "w1": (hidden, width),
+        "w2": (width, hidden),
+        "w3": (hidden, width),
+    }
+
+
 @dataclass(frozen=True)
 class DecoderWeights:
     """A decoder: RMS norms, rotary positions, grouped heads, and a gate with SiLU.
@@ -41,6 +56,10 @@ class DecoderWeights:
         The last norm.
     layers : tuple of dict of str to ndarray
         ``q k v o`` of attention, ``w1 w2 w3`` of the gate, and the norms before, ``na`` and ``nf``.
+    epsilon : float
+        What norms add to the mean of squares.
+    theta : float
+        The base of the angles by which positions turn.
     """
 
     heads: int
@@ -50,6 +69,8 @@ class DecoderWeights:
     scores: Floats
     norm: Floats
     layers: tuple[dict[str, Floats], ...]
+    epsilon: float = 1e-5
+    theta: float = 1e4
 
     def folded(self) -> DecoderWeights:
         """Return the same model with the weights of norms in those of the products behind them."""
@@ -82,17 +103,7 @@ class DecoderWeights:
         if 0 in head or min((*head[:5], length)) < 1 or width % (2 * heads) or heads % shared:
             raise ModelError(f"{path} is no model of llama2.c: its sizes are {head}")
         tokens, keys = abs(vocabulary), width // heads * shared
-        shapes = {
-            "na": (count, width),
-            "q": (count, width, width),
-            "k": (count, keys, width),
-            "v": (count, keys, width),
-            "o": (count, width, width),
-            "nf": (count, width),
-            "w1": (count, hidden, width),
-            "w2": (count, width, hidden),
-            "w3": (count, hidden, width),
-        }
+        shapes = {n: (count, *shape) for n, shape in layer_shapes(width, hidden, keys).items()}
         found = {"embedding": (tokens, width), **shapes, "norm": (width,)}
         found["turns"] = (length, width // heads)  # of positions, which are computed here
         if vocabulary < 0:
@@ -117,7 +128,17 @@ class Tokenizer:
         The text of each token.
     scores : sequence of float
         Of pieces: the greater is the better.
+
+    Attributes
+    ----------
+    start : int
+        The token before a text.
+    ends : frozenset of int
+        Tokens behind a text.
     """
+
+    start = START
+    ends = frozenset({START})
 
     def __init__(self, pieces: list[bytes], scores: list[float]) -> None:
         self.pieces = pieces

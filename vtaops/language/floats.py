@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from vtaops.language.files import START, DecoderWeights, Floats
 
-EPSILON = 1e-5
-
 
 class FloatModel:
     """A language model token by token, with its cache; notes the largest value of each tensor."""
@@ -59,7 +57,7 @@ class FloatModel:
         return seen("x", x + seen("down", layer["w2"] @ seen("product", product)))
 
     def _norm(self, name: str, x: Floats, weight: Floats) -> Floats:
-        root = np.sqrt(np.mean(x * x) + EPSILON)
+        root = np.sqrt(np.mean(x * x) + self.weights.epsilon)
         return self._seen(name, x / root * weight)
 
     def _turned(self, x: Floats, place: int) -> Floats:
@@ -71,12 +69,12 @@ class FloatModel:
         self.reach[name] = max(self.reach[name], float(np.abs(found).max()))
         return found
 
-    def write(self, rng: np.random.Generator, tokens: int = 512) -> None:
+    def write(self, rng: np.random.Generator, tokens: int = 512, start: int = START) -> None:
         """Write texts of the model's own, which shows the ranges of its tensors."""
         for _ in range(0, tokens, self.weights.length):
             self.reset()
-            token = START
-            for _ in range(self.weights.length):
+            token = start
+            for _ in range(min(tokens, self.weights.length)):
                 scores = self.step(token)
                 parts = np.exp(scores - scores.max())
                 token = int(rng.choice(len(scores), p=parts / parts.sum()))
@@ -96,7 +94,7 @@ def rounded(values: Floats) -> npt.NDArray[np.int8]:
 def turns(weights: DecoderWeights) -> tuple[Floats, Floats]:
     """Return the cosine and sine of each place and channel of all heads."""
     width = weights.embedding.shape[1] // weights.heads
-    rates = 1e4 ** (-np.arange(0, width, 2) / width)
+    rates = weights.theta ** (-np.arange(0, width, 2) / width)
     angles = np.outer(np.arange(weights.length), np.tile(np.repeat(rates, 2), weights.heads))
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ArgumentError
+from vtaops.base.files import is_folder
 from vtaops.base.names import checked_call, checked_init
 from vtaops.base.shapes import Array
-from vtaops.language.files import START, DecoderWeights, Tokenizer
+from vtaops.language.files import DecoderWeights, Tokenizer
 from vtaops.language.floats import FloatModel, rounded, turns
+from vtaops.language.huggingface import FolderTokenizer, read_folder
 from vtaops.language.step import HIDDEN, token_step
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.model.model import HasResidents
@@ -29,7 +31,7 @@ class LanguageModel:
     ----------
     weights : DecoderWeights
         The float model (`DecoderWeights.read`).
-    tokenizer : Tokenizer
+    tokenizer : Tokenizer or FolderTokenizer
         Its tokenizer (`Tokenizer.read`).
     config : HardwareConfig, str or Path
         The hardware.
@@ -52,7 +54,7 @@ class LanguageModel:
     def __init__(
         self,
         weights: DecoderWeights,
-        tokenizer: Tokenizer,
+        tokenizer: Tokenizer | FolderTokenizer,
         config: HardwareConfig | str | Path = NETWORK_CONFIG,
         *,
         length: int | None = None,
@@ -64,7 +66,7 @@ class LanguageModel:
         self.tokenizer = tokenizer
         folded = weights.folded()
         floats = FloatModel(folded)
-        floats.write(np.random.default_rng(0))
+        floats.write(np.random.default_rng(0), start=tokenizer.start)
         self.model = compile_model(token_step(folded, floats.reach), config, prove=prove)
         self._rows = rounded(weights.embedding / self.model.graph.tensors["token"].scale)
         self._turns = [rounded(turn * 127) for turn in turns(weights)]
@@ -79,22 +81,28 @@ class LanguageModel:
         length: int | None = None,
         prove: bool = True,
     ) -> LanguageModel:
-        """Read a model and a tokenizer of llama2.c, and compile it.
+        """Read a model and a tokenizer of llama2.c, or a folder of Hugging Face; compile it.
 
         Parameters
         ----------
         path : str or Path
-            The model, of version 0.
+            A file of llama2.c of version 0, or a folder with ``config.json`` of a model like
+            Llama, ``model.safetensors`` (or parts and their index) and ``tokenizer.json``.
         tokenizer : str or Path, optional
-            By default ``tokenizer.bin`` beside it.
+            By default ``tokenizer.bin`` beside the file, or ``tokenizer.json`` of the folder.
         config, length, prove
-            As of `LanguageModel`. Two texts that the float model writes calibrate it.
+            As of `LanguageModel`. 512 tokens that the float model writes calibrate it.
 
         Raises
         ------
         ModelError
             If a file cannot be read, or is not what it should be.
+        UnsupportedError
+            If a folder's model has what is not computed here, or ``tokenizers`` is not installed.
         """
+        if is_folder(path):
+            own = None if tokenizer is None else Path(tokenizer)
+            return LanguageModel(*read_folder(Path(path), own), config, length=length, prove=prove)
         weights = DecoderWeights.read(path)
         beside = Path(path).with_name("tokenizer.bin") if tokenizer is None else tokenizer
         tokens = Tokenizer.read(beside, len(weights.embedding))
@@ -182,7 +190,7 @@ class LanguageModel:
         for place, scores in enumerate(islice(self.scores(text, session), most - 1), 1):
             if place == len(text):
                 token = sampling.drawn(scores)
-                if token == START:
+                if token in self.tokenizer.ends:
                     return
                 text.append(token)  # which `scores` takes next
                 yield token

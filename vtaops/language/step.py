@@ -34,7 +34,7 @@ from vtaops.graph import (
     Transpose,
 )
 from vtaops.language.files import DecoderWeights, Floats
-from vtaops.language.floats import EPSILON, rounded, silu
+from vtaops.language.floats import rounded, silu
 
 HIDDEN = -128
 """What the mask adds to scores of places that are not there yet: they become the least int8."""
@@ -122,9 +122,13 @@ class _Step:
         """Add an RMS norm, whose weights those of its readers hold."""
         result = Tensor(name, x.shape, scale=self._scale(name))
         ones = np.ones(x.shape[-1], np.float32)
-        op = RowNorm.of(LayerNorm(ones, 0 * ones, EPSILON, centered=False), x, result)
+        norm = LayerNorm(ones, 0 * ones, self._weights.epsilon, centered=False)
+        op = RowNorm.of(norm, x, result)
         if op is None:
-            raise ModelError(f"the norm {name} is out of the range of integers")
+            raise ModelError(
+                f"the norm {name} is out of the range of integers: epsilon is {norm.epsilon:g}, "
+                f"a step of its input {x.scale:g}; it must be less, or the values larger"
+            )
         op = replace(op, bias=0 * op.bias)  # some thousandths of a step: so it needs no vectors
         return self.graph.add(op, x, name=name, scale=result.scale)
 
