@@ -9,6 +9,7 @@ nothing has no reason to be there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Annotated
 
@@ -46,6 +47,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
         "_PER_REQUEST": (4, 16),
         "_PER_COMPUTE_INSTRUCTION": (6, 24),
         "_PER_STORE": (2, 8),
+        "_PER_WAIT": (0, 100),
         "_ALIKE": (0.001, 0.01),
         "_AHEAD": (2, 8),
     },
@@ -57,7 +59,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
         "FUSED_OPTIMISM": (0.9, 1.0),
         "LAGGED_OPTIMISM": (1.0, 1.06),
     },
-    interleave: {"AHEAD": (1, 4), "WEIGHTS_AHEAD": (8, 128)},
+    interleave: {"LAG": (2, 8), "AHEAD": (1, 4), "WEIGHTS_AHEAD": (8, 128)},
     prefetch: {"_BEHIND": (2, 32)},
     forward: {"_WORTH": (2, 8), "_PARTS": (4, 16)},
 }
@@ -75,6 +77,12 @@ def cycles() -> list[int]:
     return [sum(region.program.cycles() for region in model.regions) for model in models]
 
 
+def set_all(modules: Sequence[ModuleType], name: str, value: float) -> None:
+    """Set a constant where it is defined and where it is imported."""
+    for module in modules:
+        setattr(module, name, value)
+
+
 def main(
     only: Annotated[str, typer.Option(help="Constants whose name contains this.")] = "",
 ) -> None:
@@ -86,10 +94,11 @@ def main(
             if only not in name:
                 continue
             kept = getattr(module, name)
+            readers = [each for each in OTHERS if hasattr(each, name)]
             for value in values:
-                setattr(module, name, value)
+                set_all(readers, name, value)
                 found = [f"{new / old - 1:+.2%}" for new, old in zip(cycles(), base, strict=True)]
                 table.add_row(name, f"{value:g} for {kept:g}", *found)
                 print(name, value, *found, flush=True)
-            setattr(module, name, kept)
+            set_all(readers, name, kept)
     Console().print(table)

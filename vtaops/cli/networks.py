@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -374,14 +375,11 @@ def run_model(
 
     Example: vtaops run network.vtam --input images.npz -o scores.npz
     """
-    from vtaops.graph.executor import evaluate_runs
     from vtaops.runtime import ResidentPrograms, open_device
 
-    preparation = options.read_preparation(mean, std)
-    if preparation and all(path.suffix in (".npy", ".npz") for path in inputs or []):
-        raise ModelError("--mean and --std are for pictures; none of the inputs is one")
+    read = _reader(inputs or [], options.read_preparation(mean, std))
     compiled = compiled_model(model, config)
-    samples = _samples(compiled.graph.arguments, inputs or [], preparation)
+    samples = read(compiled.graph.arguments)
     begin = time.perf_counter()
     with (
         closing(open_device(device, compiled.config)) as opened,
@@ -395,11 +393,7 @@ def run_model(
     if profiled:
         counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
         say(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
-    equal = None
-    if check:
-        given = [[sample[t.name] for t in compiled.graph.arguments] for sample in samples]
-        expected = (_named(compiled, made) for made in evaluate_runs(compiled.graph, given))
-        equal = all(map(_equal, results, expected))
+    equal = _equals_reference(compiled, samples, results) if check else None
     _show_results(results, counters, equal, output, as_json)
     if equal is False:
         raise typer.Exit(1)
@@ -597,8 +591,17 @@ def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
     return options.list_table(f"Recipes for {config}, the best first", columns, rows)
 
 
+def _reader(
+    paths: list[Path], preparation: Preparation | None
+) -> Callable[[Sequence[Tensor]], list[Sample]]:
+    """Return what reads the inputs of each run of a network from files."""
+    if preparation and all(path.suffix in (".npy", ".npz") for path in paths):
+        raise ModelError("--mean and --std are for pictures; none of the inputs is one")
+    return partial(_samples, paths, preparation)
+
+
 def _samples(
-    tensors: Sequence[Tensor], paths: list[Path], preparation: Preparation | None
+    paths: list[Path], preparation: Preparation | None, tensors: Sequence[Tensor]
 ) -> list[Sample]:
     """Return the inputs of each run: from files, or random ones if there are no files."""
     if [path.suffix for path in paths] == [".npz"]:
@@ -618,8 +621,14 @@ def _named(model: Model, outputs: Any) -> Sample:
     return {t.name: a for t, a in zip(model.graph.results, as_tuple(outputs), strict=True)}
 
 
-def _equal(found: Sample, expected: Sample) -> bool:
-    return all(np.array_equal(found[name], expected[name]) for name in expected)
+def _equals_reference(model: Model, samples: Sequence[Sample], results: Sequence[Sample]) -> bool:
+    """Return whether the results of runs, one after the other, are those of the executor."""
+    from vtaops.graph.executor import evaluate_runs
+
+    given = [[sample[t.name] for t in model.graph.arguments] for sample in samples]
+    expected = [_named(model, made) for made in evaluate_runs(model.graph, given)]
+    pairs = zip(results, expected, strict=True)
+    return all(np.array_equal(a[name], b[name]) for a, b in pairs for name in b)
 
 
 def read_input(tensor: Tensor, path: Path, preparation: Preparation | None = None) -> Array:

@@ -21,7 +21,6 @@ from vtaops.frontends.steps import (
     argument,
     first,
     shape_of,
-    step,
 )
 from vtaops.frontends.translate import (
     Rule,
@@ -40,7 +39,7 @@ def _softmax(value: Value, target: ResultRange) -> Source:
     last = axis_of(value, -1) == len(shape_of(value)) - 1
     if target.grid != Grid(1 / 256, -128) or not last:
         raise NotTranslated(f"{value.label} is a softmax whose result is not 1/256 above -128")
-    return step(ops.FixedSoftmax(), operand(first(value), value)[0], scale=target.grid.scale)
+    return target.result(ops.FixedSoftmax(), operand(first(value), value)[0])
 
 
 def _leaky(value: Value, target: ResultRange) -> Source:
@@ -63,7 +62,7 @@ def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
         return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
     found = None if value.op == "LeakyRelu" else integers(argument(value, 1))
     numbers = (slopes,) if found is None else (found[0].reshape(-1), float(found[1].reshape(())))
-    grids = scale, grid.zero_point, target.grid.scale
+    grids = scale, grid.zero_point, target.scale
     return of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
 
 
@@ -72,7 +71,7 @@ def _tflite_function(
 ) -> Source:
     """Translate a function of one value to TFLite's table."""
     data, scale = operand(first(value), value)
-    steps = function((scale, data.tensor.zero_point, target.grid.scale))
+    steps = function((scale, data.tensor.zero_point, target.scale))
     return of_steps(steps, data, value.op.lower(), target)
 
 

@@ -21,7 +21,6 @@ from vtaops.frontends.steps import (
     reduced_image,
     reshaped,
     shape_of,
-    step,
 )
 from vtaops.frontends.translate import (
     Rule,
@@ -42,7 +41,7 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
     pooled = _average(
         value,
         reshaped(data, image_shape(first(value))),
-        scale / target.grid.scale,
+        scale / target.scale,
         math.prod(found.kernel),
         target,
         kernel=found.kernel,
@@ -62,9 +61,9 @@ def _reduce_sum(value: Value, target: ResultRange) -> Source:
         return _mean(value, target)
     data, scale = operand(first(value), value)
     parts = [reshaped(cut(data, axes[0], i, i + 1), shape_of(value)) for i in range(2)]
-    ratio, clip = scale / target.grid.scale, (target.low, target.high)
-    op = ops.Add.from_ratios(ratio, ratio, target.grid.zero_point, clip)
-    return halves.total(op, *parts, scale=target.grid.scale)
+    ratio = scale / target.scale
+    op = ops.Add.from_ratios(ratio, ratio, target.zero_point, target.clip)
+    return halves.total(op, *parts, scale=target.scale)
 
 
 def _mean(value: Value, target: ResultRange) -> Source:
@@ -72,7 +71,7 @@ def _mean(value: Value, target: ResultRange) -> Source:
     data, scale = operand(first(value), value)
     image, window = reduced_image(value, data)
     count = math.prod(window)
-    ratio = scale / target.grid.scale * (count if value.op == "ReduceSum" else 1)
+    ratio = scale / target.scale * (count if value.op == "ReduceSum" else 1)
     whole = window == image.tensor.shape[2:]
     given = {} if whole else {"kernel": window, "strides": (1, 1)}
     return reshaped(_average(value, image, ratio, count, target, **given), shape_of(value))
@@ -94,21 +93,21 @@ def _average(
             ratio,
             count,
             shifts_only=_is_power_of_two(ratio),
-            zero_point=target.grid.zero_point,
-            clip=(target.low, target.high),
+            zero_point=target.zero_point,
+            clip=target.clip,
             **window,
         )
-    return step(op, image, scale=target.grid.scale)
+    return target.result(op, image)
 
 
 def _mean_scaling(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
     """Return TFLite's rounding of a mean: as a pool, or as a product with one over the pixels."""
-    zero, clip = target.grid.zero_point, (target.low, target.high)
+    bounds = target.zero_point, target.clip
     if pool and ratio == 1:
-        return Requantization(count, 0, zero, clip, "quotient")
+        return Requantization(count, 0, *bounds, "quotient")
     multiplier, shift = quantized_multiplier(ratio)
     more = min(count.bit_length() - 1, 32, 62 - shift)
-    return Requantization((multiplier << more) // count, shift + more, zero, clip, "twice")
+    return Requantization((multiplier << more) // count, shift + more, *bounds, "twice")
 
 
 def _halves_up(value: Value, scaling: Requantization, varies: bool) -> Requantization:
@@ -144,13 +143,13 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     image = reshaped(data, image_shape(first(value)))
     image = moved(ops.Pad((top, left, top, left), "edge"), moved(ops.Upsample(factors), image))
     weight = np.broadcast_to(np.outer(*taps).astype(np.int8), (channels, 1, *map(len, taps)))
-    ratio = scale / target.grid.scale / float(taps[0].sum() * taps[1].sum())
+    ratio = scale / target.scale / float(taps[0].sum() * taps[1].sum())
     scaling = target.requantization(ratio)
     if target.tflite and _is_uint8(image) and ratio < 1 and _is_power_of_two(ratio):
         shift = 1 - math.frexp(ratio)[1]  # TFLite computes in floats, and rounds halves up
         scaling = replace(scaling, multiplier=1, shift=shift, rounding="half_up")
     op = ops.Convolution(weight, None, scaling, groups=channels)
-    return reshaped(step(op, image, scale=target.grid.scale), shape_of(value))
+    return reshaped(target.result(op, image), shape_of(value))
 
 
 AVERAGES: dict[str, Rule] = {

@@ -42,23 +42,27 @@ from vtaops.graph import operators as ops
 
 def _dequantize(value: Value, target: ResultRange) -> Source:
     grid, rounded = grid_of(value), first(value)
-    if grid == target.grid and (target.low, target.high) != (-128, 127):
-        alone = len(value.readers) == len(rounded.readers) == 1
-        if alone and rounded.op == "QuantizeLinear" and grid_of(rounded) == grid:
-            # Rounding and then clipping on one grid is one clip after one rounding.
-            return translate(first(rounded), target)
+    whole = target.clip == (-128, 127)
+    if grid == target.grid and not whole and _is_one_rounding(value, rounded):
+        return translate(first(rounded), target)
     source = translate(rounded, ResultRange(grid))
-    if grid == target.grid and (target.low, target.high) == (-128, 127):
+    if grid == target.grid and whole:
         return source
-    ratio = grid.scale / target.grid.scale
+    ratio = grid.scale / target.scale
     if target.tflite and all(reader and reader.op != "QuantizeLinear" for reader in value.readers):
         ratio = _tflite_ratio(grid.scale, target)  # of an activation that stands alone
-    return step(ops.Requantize(target.requantization(ratio)), source, scale=target.grid.scale)
+    return target.rescaled(source, ratio)
+
+
+def _is_one_rounding(value: Value, rounded: Value) -> bool:
+    """Return whether a clip on its own grid is one clip of a float value after one rounding."""
+    alone = len(value.readers) == len(rounded.readers) == 1
+    return alone and rounded.op == "QuantizeLinear" and grid_of(rounded) == grid_of(value)
 
 
 def _tflite_ratio(scale: float, target: ResultRange) -> float:
     """Return a ratio of scales in float32, as most of TFLite's operators do."""
-    return float(np.float32(scale) / np.float32(target.grid.scale))
+    return float(np.float32(scale) / np.float32(target.scale))
 
 
 def _sum(value: Value, target: ResultRange) -> Source:
@@ -79,12 +83,11 @@ def _add(value: Value, target: ResultRange) -> Source:
     large, small = (right, left) if flipped else (left, right)
     (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
     a, b = _alike(a, b, shape_of(value))
-    unit, zero = target.grid.scale, target.grid.zero_point
-    clip = (target.low, target.high)
     if target.tflite:
-        return step(_tflite_sum(value, (a_scale, b_scale), target), a, b, scale=unit)
-    ratios = a_scale / unit, sign * b_scale / unit
-    total = halves.total(ops.Add.from_ratios(*ratios, zero, clip), a, b, scale=unit)
+        return target.result(_tflite_sum(value, (a_scale, b_scale), target), a, b)
+    ratios = a_scale / target.scale, sign * b_scale / target.scale
+    op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
+    total = halves.total(op, a, b, scale=target.scale)
     return reshaped(total, shape_of(value))
 
 
@@ -103,12 +106,12 @@ def _multiply(value: Value, target: ResultRange) -> Source:
 def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> Source:
     data, scale = operand(function.tensor, value)
     if function.factor.size == 1 and function.factor[0] > 0:
-        ratio = scale * float(function.factor[0]) / target.grid.scale
-        return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
+        ratio = scale * float(function.factor[0]) / target.scale
+        return target.rescaled(data, ratio)
     constant = next(read for read in value.reads if read.fixed)
     sums = multiplied(function.tensor, data, scale, constant, wide=target.tflite)
     if target.tflite:
-        unit = target.grid.scale
+        unit = target.scale
         ratios = np.asarray(sums.scale).astype(np.float32) / np.float32(unit)
         sums = replace(sums, scale=ratios.astype(np.float64) * unit)
     return sums.rounded(target)
@@ -122,8 +125,8 @@ def _divide(value: Value, target: ResultRange) -> Source:
     if divisor is None or divisor <= 0:
         raise NotTranslated(f"{value.label} divides by something that is not a positive number")
     data, scale = operand(tensor, value)
-    ratio = scale / divisor / target.grid.scale
-    return step(ops.Requantize(target.requantization(ratio)), data, scale=target.grid.scale)
+    ratio = scale / divisor / target.scale
+    return target.rescaled(data, ratio)
 
 
 def _extremum(value: Value, target: ResultRange) -> Source:
@@ -140,7 +143,7 @@ def _extremum(value: Value, target: ResultRange) -> Source:
     if left.tensor.shape != shape:
         left, right = right, left
     op = ops.Extremum("maximum" if value.op == "Max" else "minimum")
-    return reshaped(step(op, *_alike(left, right, shape), scale=target.grid.scale), shape)
+    return reshaped(target.result(op, *_alike(left, right, shape)), shape)
 
 
 def _bound(value: Value, target: ResultRange) -> Source | None:
@@ -163,7 +166,7 @@ def _on_grid(value: Value, shape: tuple[int, ...], target: ResultRange) -> Sourc
     grid, by_channel = target.grid, len(shape) == 4 and is_per_channel(constant, shape)
     with np.errstate(over="ignore"):  # what is beyond float32 is beyond the grid
         steps = np.rint(constant.astype(np.float32) / np.float32(grid.scale)) + grid.zero_point
-    array = np.clip(steps, target.low, target.high).astype(np.int8)
+    array = np.clip(steps, *target.clip).astype(np.int8)
     repeated = np.broadcast_to(array, (*shape[:2], 1, 1) if by_channel else shape)
     return step(ops.Constant(repeated.copy(), grid.zero_point), scale=grid.scale)
 
@@ -178,10 +181,10 @@ def _product(
     (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
     if kind is ops.Multiply:
         a, b = _alike(a, b, shape_of(value))
-    ratio = a_scale * b_scale / target.grid.scale
+    ratio = a_scale * b_scale / target.scale
     if target.tflite:  # TFLite computes this in float32
-        ratio = float(np.float32(a_scale * b_scale) / np.float32(target.grid.scale))
-    product = step(kind(target.requantization(ratio)), a, b, scale=target.grid.scale)
+        ratio = float(np.float32(a_scale * b_scale) / np.float32(target.scale))
+    product = target.result(kind(target.requantization(ratio)), a, b)
     return reshaped(product, shape_of(value))
 
 
@@ -203,7 +206,7 @@ def _spread(source: Source, shape: tuple[int, ...]) -> Source:
         return source
     if isinstance(source, Step) and isinstance(source.op, ops.Constant):
         repeated = np.broadcast_to(source.op.value, shape).copy()
-        return step(replace(source.op, value=repeated), scale=source.scale)
+        return step(replace(source.op, value=repeated), scale=source.tensor.scale)
     return moved(ops.Expand(shape), source)
 
 
@@ -218,32 +221,28 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
 
     So is a product with one number.
     """
-    fixed = [operand is not None and operand.fixed for operand in value.args]
-    found = integers(argument(value, fixed.index(True))) if fixed.count(True) == 1 else None
+    fixed = [read.fixed for read in value.reads]
+    if fixed not in ([False, True], [True, False]):
+        return None
+    order = slice(None, None, -1 if fixed[0] else 1)
+    tensor, constant = value.reads[order]
+    found, product = integers(constant), value.op == "Mul"
     if found is None or found[1].size != 1:
         return None
-    if found[0].size > 1 and not (value.op != "Mul" and is_per_channel(found[0], shape_of(value))):
+    if found[0].size > 1 and (product or not is_per_channel(found[0], shape_of(value))):
         return None
-    data, scale = operand(argument(value, fixed.index(False)), value)
-    terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)]
-    scales = [scale, float(found[1].reshape(()))]
-    if fixed[0]:
-        terms, scales = terms[::-1], scales[::-1]
-    op = (
-        _tflite_sum(value, scales, target) if value.op != "Mul" else _tflite_product(scales, target)
-    )
+    data, scale = operand(tensor, value)
+    terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)][order]
+    scales = [scale, float(found[1].reshape(()))][order]
+    op = _tflite_product(scales, target) if product else _tflite_sum(value, scales, target)
     table = op.requantization.apply(op.sums(*terms), 0)
     table = table[0] if len(table) == 1 else table
-    name, unit = value.op.lower(), target.grid.scale
-    return step(ops.LookupTable(table, target.grid.zero_point, name), data, scale=unit)
+    return target.result(ops.LookupTable(table, target.zero_point, value.op.lower()), data)
 
 
 def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:
-    sign, (a, b), unit = -1 if value.op == "Sub" else 1, scales, target.grid.scale
-    clip = target.low, target.high
-    return ops.RescaledAdd.from_scales(
-        a, b, unit, sign=sign, zero_point=target.grid.zero_point, clip=clip
-    )
+    sign, bounds = -1 if value.op == "Sub" else 1, (target.zero_point, target.clip)
+    return ops.RescaledAdd.from_scales(scales, target.scale, *bounds, sign=sign)
 
 
 def _tflite_product(scales: Sequence[float], target: ResultRange) -> ops.Multiply:

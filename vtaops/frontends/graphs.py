@@ -243,7 +243,9 @@ class _Emitter:
             return self._integers[source.value]
         if source not in self._steps:
             inputs = [self._emit(part) for part in source.inputs]
-            self._steps[source] = self.graph.add(source.op, *inputs, name=name, scale=source.scale)
+            self._steps[source] = self.graph.add(
+                source.op, *inputs, name=name, scale=source.tensor.scale
+            )
         return self._steps[source]
 
     def _float(self, value: Value) -> Tensor:

@@ -10,7 +10,8 @@ from vtaops.frontends.steps import NotTranslated, first
 from vtaops.frontends.values import Value
 from vtaops.graph.grid import Grid
 
-EIGHT_BITS = frozenset({"int8", "uint8"})
+EIGHT_BITS = {"int8": 0, "uint8": 128}
+"""The integers of files that VTA computes with, and by how much they exceed those of a graph."""
 
 KEEPING = frozenset(
     RESHAPING
@@ -57,8 +58,7 @@ def grid_of(value: Value) -> Grid:
             f"the tensor {value.name!r} is quantised with the scale {step}; it must be positive "
             "and finite"
         )
-    offset = 128 if kind == "uint8" else 0
-    return Grid(step, int(offsets.reshape(())) - offset)
+    return Grid(step, int(offsets.reshape(())) - EIGHT_BITS[kind])
 
 
 def natural_grid(value: Value) -> Grid | None:

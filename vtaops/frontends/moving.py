@@ -26,7 +26,6 @@ from vtaops.frontends.steps import (
     reduced_image,
     reshaped,
     shape_of,
-    step,
 )
 from vtaops.frontends.translate import (
     Rule,
@@ -121,7 +120,7 @@ def _permute(value: Value, target: ResultRange) -> Source:
 
 def _concat(value: Value, target: ResultRange) -> Source:
     parts = [translate(part, target) for part in value.reads]
-    return step(ops.Concat(axis_of(value, 0)), *parts, scale=target.grid.scale)
+    return target.result(ops.Concat(axis_of(value, 0)), *parts)
 
 
 def _split(value: Value, target: ResultRange) -> Source:
@@ -161,7 +160,7 @@ def _gather(value: Value, target: ResultRange) -> Source:
         raise NotTranslated(f"{value.label} reads indices that are not a few constant ranges")
     source = translate(first(value), target)
     parts = [cut(source, axis, *run) for run in runs]
-    joined = step(ops.Concat(axis), *parts, scale=target.grid.scale) if parts[1:] else parts[0]
+    joined = target.result(ops.Concat(axis), *parts) if parts[1:] else parts[0]
     return reshaped(joined, shape_of(value))
 
 
@@ -170,11 +169,11 @@ def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
     if not index.size or index.min() < -extent or index.max() >= extent:
         return None
     runs: list[tuple[int, int, int]] = []
-    for i in (int(i) % extent for i in index):
-        start, stop, stride = runs[-1] if runs else (0, 0, 0)
-        last = stop - 1
-        if runs and i > last and (start == last or i - last == stride):
-            runs[-1] = start, i + 1, i - last
+    for i in (index % extent).tolist():
+        start, stop, stride = runs[-1] if runs else (i, i + 1, 0)
+        ahead = i - (stop - 1)
+        if ahead > 0 and (start + 1 == stop or ahead == stride):
+            runs[-1] = start, i + 1, ahead
         else:
             runs.append((i, i + 1, 1))
     return runs
@@ -234,8 +233,8 @@ def _pad(value: Value, target: ResultRange) -> Source:
         raise NotTranslated(f"{value.label} is not a pad of an image by a constant")
     source = translate(first(value), target)
     if value.dtype in EIGHT_BITS:
-        steps = amount - (128 if value.dtype == "uint8" else 0) - source.tensor.zero_point
-        amount = steps * source.tensor.scale
+        amount -= EIGHT_BITS[value.dtype] + source.tensor.zero_point
+        amount *= source.tensor.scale
     if any(widths[1]) if mode != "constant" else amount and any(map(any, widths[2:])):
         raise NotTranslated(f"{value.label} pads by other values than zeros")
     return reshaped(_padded(source, widths, mode, amount), shape_of(value))

@@ -186,6 +186,15 @@ _CONSTANTS = {
 }
 
 
+def _shape(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    """Read the shape of a tensor as a constant, if it is static."""
+    data = operator.args[0]
+    if data is None or data.shape is None:
+        return reader.add(operator)
+    part = slice(operator.attrs.get("start"), operator.attrs.get("end"))
+    return [reader.builder.constant(np.array(data.shape, np.int64)[part], operator.name)]
+
+
 def _folded(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     """Read an operator of any number of tensors as operators of two."""
     kind = {"Sum": "Add"}.get(operator.op, operator.op)
@@ -236,6 +245,7 @@ RULES: dict[str, Rule] = {
     "Dropout": _dropout,
     "BatchNormalization": _batch_norm,
     "Constant": _constant,
+    "Shape": _shape,
     "Sum": _folded,
     "Max": _folded,
     "Min": _folded,

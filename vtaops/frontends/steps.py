@@ -17,7 +17,15 @@ from vtaops.base.reasons import Reason
 from vtaops.base.window import Size
 from vtaops.frontends.constants import whole_numbers
 from vtaops.frontends.values import Value
-from vtaops.graph import GraphOperator, Requantization, Reshape, Slice, Tensor, Transpose
+from vtaops.graph import (
+    GraphOperator,
+    Requantization,
+    Requantize,
+    Reshape,
+    Slice,
+    Tensor,
+    Transpose,
+)
 from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Rounding
 
@@ -55,16 +63,25 @@ class ResultRange:
     ----------
     grid : Grid
         Scale and zero point.
-    low, high : int
+    clip : (int, int)
         The bounds as integers.
     tflite : bool
         Whether its source rounds like TFLite (`vtaops.graph.requantization.Rounding`).
     """
 
     grid: Grid
-    low: int = -128
-    high: int = 127
+    clip: tuple[int, int] = (-128, 127)
     tflite: bool = False
+
+    @property
+    def scale(self) -> float:
+        """Real value of one step of the result."""
+        return self.grid.scale
+
+    @property
+    def zero_point(self) -> int:
+        """The integer of 0.0."""
+        return self.grid.zero_point
 
     def clipped(self, low: float = -float("inf"), high: float = float("inf")) -> ResultRange:
         """Return the range with additional bounds, given as real values.
@@ -72,22 +89,29 @@ class ResultRange:
         Because rounding is monotone, clipping before it is the same as clipping the integers to the
         rounded bounds.
         """
-        bounds = [self._step(low), self._step(high)]
-        lower = max(self.low, bounds[0])
-        upper = max(lower, min(self.high, bounds[1]))
-        return replace(self, low=min(lower, upper), high=upper)
+        lower = max(self.clip[0], self._step(low))
+        upper = max(lower, min(self.clip[1], self._step(high)))
+        return replace(self, clip=(lower, upper))
 
     def requantization(self, ratio: Any, rounding: Rounding = "twice") -> Requantization:
         """Return the requantisation by a ratio of scales to this range; TFLite's by `rounding`."""
-        zero, bounds = self.grid.zero_point, (self.low, self.high)
+        bounds = self.zero_point, self.clip
         with shapes_translated():
             if self.tflite:
-                return Requantization.tflite(ratio, zero, bounds, rounding)
-            return Requantization.from_ratio(ratio, zero, bounds)
+                return Requantization.tflite(ratio, *bounds, rounding)
+            return Requantization.from_ratio(ratio, *bounds)
+
+    def result(self, op: GraphOperator, *inputs: Source) -> Step:
+        """Return an operator whose result has this range."""
+        return step(op, *inputs, scale=self.scale)
+
+    def rescaled(self, source: Source, ratio: float) -> Step:
+        """Return values of a grid `ratio` times as coarse in this range."""
+        return self.result(Requantize(self.requantization(ratio)), source)
 
     def _step(self, x: float) -> int:
-        steps = min(max(x / self.grid.scale, -1e6), 1e6)
-        return min(max(round(steps) + self.grid.zero_point, -128), 127)
+        steps = min(max(x / self.scale, -1e6), 1e6)
+        return min(max(round(steps) + self.zero_point, -128), 127)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +134,10 @@ class Leaf:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """An operator on steps and leaves, with the scale of its result."""
+    """An operator on steps and leaves, and its result."""
 
     op: GraphOperator
     inputs: tuple[Step | Leaf, ...]
-    scale: float
     tensor: Tensor
 
     def leaves(self) -> Iterator[Leaf]:
@@ -196,7 +219,7 @@ def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
     """
     with shapes_translated():
         (tensor,) = op.results([source.tensor for source in inputs])
-    return Step(op, inputs, scale, replace(tensor, name="-", scale=scale))
+    return Step(op, inputs, replace(tensor, name="-", scale=scale))
 
 
 def moved(op: GraphOperator, source: Source) -> Step:

@@ -101,7 +101,7 @@ class Sum:
             rounding = "once"
             if np.ndim(scale) == 0:  # there TFLite multiplies in float32
                 scale = np.asarray(np.float32(scale), np.float64)
-        requantization = target.requantization(scale / target.grid.scale, rounding)
+        requantization = target.requantization(scale / target.scale, rounding)
         steps = np.rint(self.bias / self.scale)
         if np.abs(steps).max(initial=0) >= 1 << 31:
             channel = int(np.abs(steps).argmax())
@@ -109,7 +109,7 @@ class Sum:
                 f"the bias of channel {channel} has {steps[channel]:.3g} steps of its sums, more "
                 "than 32 bits hold: the scale of its weights is too fine"
             )
-        moved = np.abs(steps * self.scale - self.bias) / target.grid.scale
+        moved = np.abs(steps * self.scale - self.bias) / target.scale
         if moved.max(initial=0) > 0.5:
             raise NotTranslated("a bias between two steps of the sums, which are too coarse for it")
         bias = steps.astype(np.int32) if steps.any() else None
@@ -117,7 +117,7 @@ class Sum:
         given = {} if self.factor is None else {"residual_factor": self.factor}
         with shapes_translated():
             op = self.product(bias=bias, requantization=requantization, **given)
-        return reshaped(step(op, *inputs, scale=target.grid.scale), self.shape)
+        return reshaped(target.result(op, *inputs), self.shape)
 
     def _without_dead_channels(self, target: ResultRange) -> Sum:
         """Return the sum with constants in place of channels whose results no input changes.
@@ -135,17 +135,17 @@ class Sum:
             return self
         reach = 255.0 * magnitudes(weight.reshape(self.channels, -1))
         far = steps + reach >= 1 << 31
-        within = np.array([target.low, target.high]) - target.grid.zero_point
-        middle, room = self.bias / target.grid.scale, reach * self.scale / target.grid.scale
+        within = np.array(target.clip) - target.zero_point
+        middle, room = self.bias / target.scale, reach * self.scale / target.scale
         low, high = (np.clip(np.rint(middle + side * room), *within) for side in (-1, 1))
         dead = far & (low == high)
         if not dead.any():
             return self
         scale = np.broadcast_to(self.scale, (self.channels,))
-        live = scale[~far].max(initial=0.0) or target.grid.scale / 256
+        live = scale[~far].max(initial=0.0) or target.scale / 256
         kept = np.where(dead.reshape(-1, *[1] * (weight.ndim - 1)), 0, weight)
         product = partial(self.product.func, kept.astype(weight.dtype), **self.product.keywords)
-        bias = np.where(dead, low * target.grid.scale, self.bias)
+        bias = np.where(dead, low * target.scale, self.bias)
         own = np.maximum(live, np.abs(bias) / (1 << 24))
         return replace(self, product=product, scale=np.where(dead, own, scale), bias=bias)
 

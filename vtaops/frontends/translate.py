@@ -30,7 +30,6 @@ from vtaops.frontends.steps import (
     first,
     reshaped,
     shapes_translated,
-    step,
 )
 from vtaops.frontends.sums import scaled
 from vtaops.frontends.values import Value
@@ -72,7 +71,7 @@ def _constant(value: Value, target: ResultRange) -> Source:
     if array is None:
         raise NotTranslated(f"the constant {value.name!r} cannot be computed")
     steps = (array ^ np.uint8(128)).view(np.int8) if array.dtype == np.uint8 else array
-    return step(ops.Constant(steps, target.grid.zero_point), scale=target.grid.scale)
+    return target.result(ops.Constant(steps, target.zero_point))
 
 
 def translate_root(value: Value, target: ResultRange) -> Source:
@@ -145,7 +144,7 @@ def reals(grid: Grid) -> Array:
 def tabulated(results: Array, data: Source, name: str, target: ResultRange) -> Source:
     """Return a table of the real results for -128, -127, ..., 127, in a row for each channel."""
     with np.errstate(all="ignore"):  # results that are not finite are rejected below
-        steps = np.rint(results / np.float32(target.grid.scale))
+        steps = np.rint(results / np.float32(target.scale))
     if not np.isfinite(steps).all():
         raise NotTranslated(f"{name} is not finite on all 256 values")
     return of_steps(steps, data, name, target)
@@ -153,9 +152,9 @@ def tabulated(results: Array, data: Source, name: str, target: ResultRange) -> S
 
 def of_steps(steps: Array, data: Source, name: str, target: ResultRange) -> Source:
     """Return a table of results in steps above the zero point, in a row for each channel."""
-    table = np.clip(steps + target.grid.zero_point, target.low, target.high).astype(np.int8)
+    table = np.clip(steps + target.zero_point, *target.clip).astype(np.int8)
     table = table[0] if len(table) == 1 else table
-    return step(ops.LookupTable(table, target.grid.zero_point, name), data, scale=target.grid.scale)
+    return target.result(ops.LookupTable(table, target.zero_point, name), data)
 
 
 def translated_image(value: Value, target: ResultRange) -> Source:

@@ -13,8 +13,6 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
-import numpy as np
-
 from vtaops.base.shapes import Array
 from vtaops.frontends import inference
 
@@ -226,13 +224,9 @@ class NetworkBuilder:
         ModelError
             If ONNX refuses the arguments or the attributes.
         """
-        attrs = attrs or {}
-        if op == "Shape" and args[0] is not None and args[0].shape is not None:
-            part = slice(attrs.get("start"), attrs.get("end"))
-            return [self.constant(np.array(args[0].shape, np.int64)[part], names[0])]
         unique = [name and self._unique(name) for name in names]
         label = label or f"{op} {unique[0]!r}"
-        node = OnnxNode(op, tuple(args), attrs, label, tuple(captured))
+        node = OnnxNode(op, tuple(args), attrs or {}, label, tuple(captured))
         types = inference.inferred(node, len(names), self.opset)
         for index, (one, other) in enumerate(zip_longest(types, declared)):
             shape, dtype = _joined(one, other or inference.UNKNOWN)

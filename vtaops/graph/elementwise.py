@@ -138,17 +138,17 @@ class RescaledAdd(Requantized):
 
     @staticmethod
     def from_scales(
-        a: float, b: float, result: float, *, sign: int, zero_point: int, clip: tuple[int, int]
+        scales: Sequence[float], result: float, zero_point: int, clip: tuple[int, int], *, sign: int
     ) -> RescaledAdd:
-        """Return the sum of tensors of scales `a` and `b`; their difference if `sign` is -1.
+        """Return the sum of tensors of two scales; their difference if `sign` is -1.
 
         Raises
         ------
         ShapeError
             If a ratio of the scales is out of range.
         """
-        unit = 2 * max(a, b)
-        (first, s), (second, t) = (quantized_multiplier(scale / unit) for scale in (a, b))
+        unit = 2 * max(scales)
+        (first, s), (second, t) = (quantized_multiplier(scale / unit) for scale in scales)
         scaling = Requantization.tflite(unit / (result * (1 << 20)), zero_point, clip)
         return RescaledAdd((first, sign * second), (s, t), scaling)
 

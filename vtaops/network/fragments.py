@@ -76,7 +76,7 @@ class Interleaving:
     """
 
     fragments: list[Fragment]
-    lag: int = LAG
+    lag: int
 
 
 Groups = dict[range, Interleaving]

@@ -59,7 +59,7 @@ def in_turns(operations: list[Operation], context: PassContext) -> list[Operatio
     return result
 
 
-def interleaved(streams: Sequence[Sequence[Operation]], lag: int = LAG) -> list[Operation]:
+def interleaved(streams: Sequence[Sequence[Operation]], lag: int) -> list[Operation]:
     """Interleave the operations of operators, group by group.
 
     Parameters
