@@ -109,7 +109,7 @@ class Problem:
             self._asked[tiling] = Score(False, str(error))
             return self._asked[tiling]
         asked = TilingCandidate(self.op, tiling, self.design)
-        evaluation = self.engine.evaluations([asked])[asked.key]
+        (evaluation,) = self.engine.evaluations([asked])
         self._asked[tiling] = outcome = Score(
             evaluation.legal,
             evaluation.reason,

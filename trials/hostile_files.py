@@ -577,7 +577,7 @@ def ask(store: ResultStore) -> None:
     """Ask for the tilings of an operator and their evaluations: from the store, or computed."""
     query = TilingQuery(OPERATORS[0], Design(CONFIG))
     with Engine(store) as engine:
-        (found,) = engine.tilings([query]).values()
+        (found,) = engine.tilings([query])
         if found.tiling:
             engine.evaluations([TilingCandidate(query.op, found.tiling, query.design)])
 

@@ -238,11 +238,10 @@ def board_test(
 
     Example: vtaops board test fsim --config tiny
     """
-    from vtaops.runtime import device_names, open_device
+    from vtaops.runtime import open_device
     from vtaops.session.selftest import planned_checks
 
-    others = {name.partition("://")[0] for name in device_names()} - {"pynq", "ulx3s"}
-    foreign = board.partition("://")[0] in others
+    foreign = _is_no_board(board)
     opened: Any = open_device(board, config) if foreign else _open(board, timeout)
     with closing(opened) as device:
         # A board simulated at its pins takes minutes per layer.
@@ -263,8 +262,15 @@ def board_test(
         show(report | figures.as_dict(), as_json, counts, figures.table(board))
     else:
         show(report, as_json, counts)
-    if False in outcomes:
-        raise typer.Exit(1)
+    raise typer.Exit(False in outcomes)
+
+
+def _is_no_board(name: str) -> bool:
+    """Return whether a name is that of a device without a server."""
+    from vtaops.runtime import device_names
+
+    kinds = {each.partition("://")[0] for each in device_names()} - {"pynq", "ulx3s"}
+    return name.partition("://")[0] in kinds
 
 
 def _made(device: Any, planned: list[PlannedCheck], title: str, as_json: bool) -> list[Check]:
@@ -400,16 +406,14 @@ def _measure(device: RemoteDevice | Ulx3s, repeats: int) -> _Figures:
         return _Figures(virtual, list(tracked))
 
 
-def _open(
-    board: str, timeout: float, config: Any = None, progress: Any = None
-) -> RemoteDevice | Ulx3s:
+def _open(board: str, timeout: float) -> RemoteDevice | Ulx3s:
     if board.startswith(ULX3S):
         from vtaops.runtime.ulx3s import Ulx3s
 
-        return Ulx3s(config, _ulx3s_address(board), timeout=max(timeout, 10.0))
+        return Ulx3s(None, _ulx3s_address(board), timeout=max(timeout, 10.0))
     from vtaops.runtime.remote import RemoteDevice
 
-    return RemoteDevice(board, config, timeout=timeout, progress=progress)
+    return RemoteDevice(board, timeout=timeout)
 
 
 def _ulx3s_address(board: str) -> str:

@@ -29,7 +29,7 @@ from vtaops.report.files import (
 )
 
 if TYPE_CHECKING:
-    from vtaops.explore import Design, Point, Space
+    from vtaops.explore import Design, Engine, Network, Point, Space
 
 
 def default_store() -> Path:
@@ -109,8 +109,7 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, Network, ResultStore, front, search
-    from vtaops.explore import sweep as explore
+    from vtaops.explore import Engine, Network, ResultStore, front
     from vtaops.explore.front import check_objectives
     from vtaops.report import exploration_table
 
@@ -118,25 +117,18 @@ def sweep(
     check_objectives(objectives)
     _check_outputs(outputs)
     network = Network.model(model) if model else Network.named(layer or ["resnet18"])
-    spaces = _spaces(
-        config or [NETWORK_CONFIG if model else "pynq"], vary or [], latency, bandwidth
-    )
-    space = _searchable(spaces, part) if trials else None
-    designs = [] if trials else _designs(spaces, part)
+    own = [NETWORK_CONFIG if model else "pynq"]
+    spaces = _spaces(config or own, vary or [], latency, bandwidth)
+    if trials:
+        explore = _search(spaces, part, trials, tuple(objectives), journal)
+    else:
+        explore = _sweep(spaces, part)
     with (
         ResultStore(_store_path(store, resume)) as kept,
         progress_bar("sweep") as bar,
         Engine(kept, _executor(jobs, dask), bar.tell) as engine,
     ):
-        if space is not None:
-            found = search(
-                space, network, engine, trials=trials, objectives=tuple(objectives),
-                timed=not estimate, journal=journal,
-            )  # fmt: skip
-            points = list(found.points)
-            say(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
-        else:
-            points = explore(designs, network, engine, timed=not estimate)
+        points = explore(network, engine, timed=not estimate)
     _tell_failures(points)
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
@@ -223,8 +215,10 @@ def _spaces(
     }
 
 
-def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
-    """Return all valid designs that fit the part, if one is given."""
+def _sweep(spaces: dict[str, Space], part: str) -> Callable[..., list[Point]]:
+    """Return what evaluates all valid designs that fit the part, if one is given."""
+    from vtaops.explore import sweep
+
     found: dict[Design, None] = {}
     for name, space in spaces.items():
         designs, refused = space.designs()
@@ -233,18 +227,36 @@ def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
             say(f"omitted: {name} {values}: {reason}", err=True)
     if not found:
         raise ConfigError("none of these designs is valid")
-    return _fitting(list(found), part) if part else list(found)
+    return partial(sweep, _fitting(list(found), part) if part else list(found))
 
 
-def _searchable(spaces: dict[str, Space], part: str) -> Space:
-    """Return the space from which a search proposes designs."""
+def _search(
+    spaces: dict[str, Space],
+    part: str,
+    trials: int,
+    objectives: tuple[str, ...],
+    journal: Path | None,
+) -> Callable[..., list[Point]]:
+    """Return what evaluates the designs that a search proposes."""
+    from vtaops.explore import search
+
     if len(spaces) > 1:
         raise ConfigError(f"--search starts from one configuration, not {len(spaces)}")
     if part:
         raise UnsupportedError(
             "--search proposes designs by itself; --fits filters those of a sweep"
         )
-    return next(iter(spaces.values()))
+    (space,) = spaces.values()
+
+    def explore(network: Network, engine: Engine, *, timed: bool) -> list[Point]:
+        found = search(
+            space, network, engine, trials=trials, objectives=objectives, timed=timed,
+            journal=journal,
+        )  # fmt: skip
+        say(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
+        return list(found.points)
+
+    return explore
 
 
 _AXIS_TYPES: dict[str, Callable[[str], int | float | str]] = {

@@ -20,7 +20,7 @@ from vtaops.cli import options
 from vtaops.cli.options import Commands, parse_tiling, progress_bar, read_cycles, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
-from vtaops.program.timing import TimingParameters
+from vtaops.program.timing import Timeline, TimingParameters
 from vtaops.report.files import FIGURE_SUFFIXES, write_text
 
 report_app = Commands(name="report", help="Diagrams and comparisons.", no_args_is_help=True)
@@ -54,33 +54,59 @@ def trace(
 
     Example: vtaops report trace --layer tutorial.convolution_opt -o c8.html
     """
-    from vtaops.report import access as access_diagram
-    from vtaops.report import chrome_trace, interactive, save_figure, spacetime
-
     span = read_cycles("--window", window)
-    suffix = output.suffix.lower()
     parameters = _parameters(latency, bandwidth)
     found = {
         name: program.timeline(parameters)
         for name, program in _programs(files, layer, tiling, config).items()
     }
-    names, timelines = list(found), list(found.values())
-    if (access or suffix == ".json") and len(found) > 1:
-        raise ShapeError(f"this diagram shows one program, not {len(found)}: {', '.join(names)}")
-    if span and suffix == ".json":
-        raise UnsupportedError("a trace for ui.perfetto.dev has all cycles; leave out --window")
-    if access and suffix not in FIGURE_SUFFIXES:
-        raise UnsupportedError(f"--access draws pictures; {suffix} is not one of {FIGURE_SUFFIXES}")
-    if suffix == ".html":
-        write_text(output, interactive(timelines, names, span))
-    elif suffix == ".json":
-        write_text(output, json.dumps(chrome_trace(timelines[0], names[0])))
-    elif access:
-        save_figure(access_diagram(timelines[0], span, names[0]), output)
-    else:
-        save_figure(spacetime(timelines, names, span), output)
+    draw = _draw_accesses if access else DIAGRAMS.get(output.suffix.lower(), _draw_units)
+    draw(found, span, output)
     for name, timeline in found.items():
         say(f"{name}: {timeline.cycles:,} cycles, written to {output}")
+
+
+Window = tuple[int, int] | None
+
+
+def _draw_units(found: dict[str, Timeline], span: Window, output: Path) -> None:
+    from vtaops.report import save_figure, spacetime
+
+    save_figure(spacetime([*found.values()], [*found], span), output)
+
+
+def _draw_accesses(found: dict[str, Timeline], span: Window, output: Path) -> None:
+    from vtaops.report import access, save_figure
+
+    name, timeline = _alone(found)
+    if output.suffix.lower() in DIAGRAMS:
+        raise UnsupportedError(f"--access draws pictures: {', '.join(FIGURE_SUFFIXES)}")
+    save_figure(access(timeline, span, name), output)
+
+
+def _write_page(found: dict[str, Timeline], span: Window, output: Path) -> None:
+    from vtaops.report import interactive
+
+    write_text(output, interactive([*found.values()], [*found], span))
+
+
+def _write_events(found: dict[str, Timeline], span: Window, output: Path) -> None:
+    from vtaops.report import chrome_trace
+
+    name, timeline = _alone(found)
+    if span:
+        raise UnsupportedError("a trace for ui.perfetto.dev has all cycles; leave out --window")
+    write_text(output, json.dumps(chrome_trace(timeline, name)))
+
+
+DIAGRAMS = {".html": _write_page, ".json": _write_events}
+"""What writes a diagram that is no picture, by the ending of its file."""
+
+
+def _alone(found: dict[str, Timeline]) -> tuple[str, Timeline]:
+    if len(found) > 1:
+        raise ShapeError(f"this diagram shows one program, not {len(found)}: {', '.join(found)}")
+    return next(iter(found.items()))
 
 
 @report_app.command("compare")

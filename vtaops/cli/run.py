@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
     from vtaops.runtime import Device
+    from vtaops.schedule.workloads import Workload
     from vtaops.session import Session
 
 
@@ -187,28 +188,16 @@ def run_op(
     Example: vtaops run op 'Gemm(m=16, n=1000, k=512)' --save gemm.vta
     """
     from vtaops.ops.reference import evaluate
-    from vtaops.report import as_csv as csv_text
-    from vtaops.report import statistics_data
     from vtaops.runtime.device import performance_of
-    from vtaops.schedule.workloads import find
     from vtaops.session import Session
 
-    arrays = {
-        "--input": [*map(_load, inputs or [])],
-        "--weights": [*map(_load, weights or [])],
-    }
-    explicit = parse_tiling(tiling)
-    if "(" in operator:
-        op = _operator(operator, arrays)
-        name = op.summary
-    else:
-        workload = find(operator)
-        op, explicit, name = workload.op, explicit or workload.tiling, operator
+    arrays = {"--input": _load(inputs), "--weights": _load(weights)}
+    workload = _workload(operator, arrays)
+    op, name, explicit = workload.op, workload.name, parse_tiling(tiling) or workload.tiling
     hardware = HardwareConfig.load(config)
-    if save is not None or stage:
-        _compile(op, hardware, explicit, capabilities, stage, save)
-        if stage:
-            return
+    _compile(op, hardware, explicit, capabilities, stage, save)
+    if stage:
+        return
     given = _arguments(op, hardware, arrays, seed)
     with progress_bar(f"open {device}"):  # which may build a model of the RTL
         opened = _open(device, hardware, trace, trace_window)
@@ -220,8 +209,7 @@ def run_op(
         options.write_arrays(output, np.save, result)
     correct = bool(np.array_equal(result, evaluate(op, given)))
     if as_csv and not as_json:
-        timeline = program.timeline() if timing else None
-        typer.echo(csv_text({name: statistics_data(program, statistics, timeline)}), nl=False)
+        typer.echo(_as_csv(name, program, statistics, timing), nl=False)
     else:
         title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
         data, tables = _report(program, statistics, performance, title, timing)
@@ -501,9 +489,19 @@ def _report(
     return data, tables
 
 
-def _load(file: Path) -> Array:
-    with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
-        return read_array(file)
+def _as_csv(name: str, program: Program, statistics: Statistics, timing: bool) -> str:
+    from vtaops.report import as_csv, statistics_data
+
+    timeline = program.timeline() if timing else None
+    return as_csv({name: statistics_data(program, statistics, timeline)})
+
+
+def _load(files: list[Path] | None) -> list[Array]:
+    found = []
+    for file in files or []:
+        with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
+            found.append(read_array(file))
+    return found
 
 
 def _arguments(
@@ -541,6 +539,16 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
 
 EXTENT = {"Conv2d": "height", "Conv2dTranspose": "height", "Gemm": "m"}
 """Operators whose shape their arrays have, and a keyword that states it."""
+
+
+def _workload(text: str, given: Mapping[str, Sequence[Array]]) -> Workload:
+    """Return the layer of a name, or an operator written in Python."""
+    from vtaops.schedule.workloads import Workload, find
+
+    if "(" not in text:
+        return find(text)
+    op = _operator(text, given)
+    return Workload(op.summary, op)
 
 
 def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:

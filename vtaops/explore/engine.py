@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import (
     BrokenExecutor,
     CancelledError,
@@ -137,14 +137,14 @@ class Engine:
         if self._make is not None:
             self._leave_executor(wait=True)
 
-    def tilings(self, queries: Iterable[TilingQuery]) -> dict[str, EstimatedTiling]:
-        """Return the best tiling of each query by the estimate, by its key."""
+    def tilings(self, queries: Collection[TilingQuery]) -> list[EstimatedTiling]:
+        """Return the best tiling of each query by the estimate."""
         return self._resolve(
             "estimate tilings", queries, _estimates, _ESTIMATED_TOGETHER, EstimatedTiling.of
         )
 
-    def evaluations(self, candidates: Iterable[TilingCandidate]) -> dict[str, Evaluation]:
-        """Return the evaluation of each candidate, by its key."""
+    def evaluations(self, candidates: Collection[TilingCandidate]) -> list[Evaluation]:
+        """Return the evaluation of each candidate."""
         return self._resolve(
             "time programs", candidates, _evaluations, _TIMED_TOGETHER, Evaluation.of
         )
@@ -154,11 +154,11 @@ class Engine:
     def _resolve(
         self,
         work: str,
-        tasks: Iterable[Task],
+        tasks: Collection[Task],
         job: Callable[[list[Any]], list[Record]],
         together: range,
         read: Callable[[Record], R],
-    ) -> dict[str, R]:
+    ) -> list[R]:
         """Return the result of each task, from the store or from a worker."""
         ordered = sorted(tasks, key=lambda task: repr(task.shares))
         wanted: dict[str, Task] = {task.key: task for task in ordered}
@@ -178,7 +178,7 @@ class Engine:
             except (BrokenExecutor, CancelledError) as error:
                 losses += 1
                 self._replace(error, losses)
-        return known
+        return [known[task.key] for task in tasks]
 
     def _computed(
         self, tasks: Sequence[Task], job: Any, together: range

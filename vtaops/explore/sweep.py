@@ -215,20 +215,15 @@ def sweep(
     """
     chosen = list(dict.fromkeys(designs))
     layers = {design: network.on(design) for design in chosen}
-    queries = {
-        (design, layer.op): TilingQuery(layer.op, design)
-        for design in chosen
-        for layer in layers[design]
-    }
-    estimates = engine.tilings(queries.values())
-    estimated = {at: estimates[query.key] for at, query in queries.items()}
+    places = [(design, layer.op) for design in chosen for layer in layers[design]]
+    queries = [TilingQuery(op, design) for design, op in places]
+    estimated = dict(zip(places, engine.tilings(queries), strict=True))
     candidates = {
         (design, op): TilingCandidate(op, found.tiling, design)
         for (design, op), found in estimated.items()
         if timed and found.tiling
     }
-    evaluations = engine.evaluations(candidates.values())
-    timings = {at: evaluations[candidate.key] for at, candidate in candidates.items()}
+    timings = dict(zip(candidates, engine.evaluations(candidates.values()), strict=True))
     own = {at: _best(*at, found, timings.get(at)) for at, found in estimated.items()}
     return [
         _point(design, layers[design], inherited, own)

@@ -104,14 +104,10 @@ def _require_few_trips(
     graph: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], trips: int
 ) -> None:
     """Refuse the loops of a graph whose trips are unknown or too many, times those around it."""
-    constants = {**constants, **{t.name: t for t in graph.initializer}}
-    for name in {v.name for v in graph.input}.union(*(node.output for node in graph.node)):
-        constants.pop(name, None)
+    constants = _constants(graph, constants)
     known = {name: (*tensor.dims,) for name, tensor in constants.items()}
     shapes = {**shapes, **known, **tensor_shapes((*graph.input, *graph.value_info))}
     for node in graph.node:
-        if node.op_type == "Constant" and "value" in attributes(node):
-            constants[node.output[0]] = attributes(node)["value"]
         own = trips * _trips(node, constants, shapes)
         if not 0 <= own <= TRIPS:
             raise UnsupportedError(
@@ -120,6 +116,18 @@ def _require_few_trips(
             )
         for inner in _graphs(node):
             _require_few_trips(inner, constants, shapes, own)
+
+
+def _constants(graph: Any, outer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constants that the nodes of a graph may read, by name: its own hide others."""
+    found = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    for value in graph.input:
+        found.pop(value.name, None)
+    for node in graph.node:
+        found |= dict.fromkeys(node.output)
+        if node.op_type == "Constant":
+            found[node.output[0]] = attributes(node).get("value")
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
 
 
 def _trips(node: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> int:

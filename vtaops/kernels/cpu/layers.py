@@ -147,8 +147,9 @@ class _Weighted(_Layer):
         """
         kind = dtype_name(weights)
         self._bytes = kind == "int8"
-        self._dtypes = INTEGER if self._bytes else tuple(dict.fromkeys((kind, *FLOAT)))
+        self._dtypes: tuple[str, ...] = INTEGER
         if not self._bytes:
+            self._dtypes = tuple(dict.fromkeys((kind, *FLOAT)))
             weights = weights.astype(np.float32, copy=False)
             bias = None if bias is None else _wide(bias, "bias")
             if batch_norm is not None:

@@ -80,17 +80,17 @@ def schedule_packed_conv2d(
     c, channels = s.split(c, [None, blocks])
     j, pixels = s.split(j, [None, width])
     whole = op.block % products.lanes == 0
-    b, lane = s.split(b, [None, products.lanes if whole else op.block])
+    lanes, intrinsic = (products.lanes, products.intrinsic) if whole else (op.block, "")
+    b, lane = s.split(b, [None, lanes])
     band = _band_rows(op, padding, target) if copied else 0
-    i, row = s.split(i, [None, band or 1])
-    outside = (n, i, c) if band else (*images_and_channels(op, n, c), i)
+    i, row = s.split(i, [None, max(band, 1)])
+    outside, together = ((n, i, c), 2) if band else ((*images_and_channels(op, n, c), i), 3)
     s.reorder(*outside, row, j, ico, kh, kw, ici, pixels, channels, b, lane, *byte)
-    outer = s.fuse(*outside[: 2 if band else 3])
+    outer = s.fuse(*outside[:together])
     _store_with(s, stored, j, columns % width == 0, target)
     parallel_if(s, outer, worth)
     if byte:
         s.unroll(ici)
-    intrinsic = products.intrinsic if whole else ""
     hold_in_registers(s, product, ico, lane, b, channels, pixels, intrinsic=intrinsic)
     if band:
         _copy_inside(s, outer)

@@ -121,7 +121,7 @@ def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None =
     bind(s, vthread_y=vi, vthread_x=vj, thread_y=ti, thread_x=tj)
     s.reverse_compute_at(result, tj)
     in_vectors = (tile.thread[1] // vx) % VECTOR == 0
-    if in_vectors and (tile.parts > 1 or _stored_together(op, tile)):
+    if in_vectors and _stored_together(op, tile):
         s.vectorize(s.get_loops(result)[-1])
     for operand in (0, 1):
         registers = _fetch(s, p, tile, operand, total, (k, step))
@@ -137,10 +137,13 @@ def schedule_matmul(op: ProductOp, target: CudaTarget, tile: MatmulTile | None =
 
 
 def _stored_together(op: ProductOp, tile: MatmulTile) -> bool:
-    """Return whether the results of a vector lie beside each other in float32 memory."""
+    """Return whether the results of a vector lie beside each other in float32 memory.
+
+    So do partial sums.
+    """
     p = product_of(op)
     beside = p.together[2] >= VECTOR and p.n % tile.block[1] == 0
-    return beside and op.output.dtype == "float32"
+    return tile.parts > 1 or (beside and op.output.dtype == "float32")
 
 
 def _fetch(
