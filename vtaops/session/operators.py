@@ -316,10 +316,6 @@ class OperatorMethods(ABC):
         shift: int = 8,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        multiplier: int = 0,
-        zero_point: int = 0,
-        data_zero_point: int = 0,
-        other_zero_point: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Multiply pairs of matrices: ``int8(clip((data[b] @ other[b].T) >> shift))``.
@@ -334,10 +330,6 @@ class OperatorMethods(ABC):
             Further operands, whose products are multiplied by 128 and added to the sums.
         shift, clip, rounding, tiling
             As for `conv2d`.
-        multiplier, zero_point : int
-            Fixed-point scaling, as `vtaops.BatchMatmul` describes; multiplier 0: none.
-        data_zero_point, other_zero_point : int
-            Zero points of the operands; with a multiplier.
 
         Returns
         -------
@@ -389,14 +381,6 @@ class OperatorMethods(ABC):
         count_include_pad: bool = True,
         rounding: Rounding = "half_up",
         clip: Clip = (-128, 127),
-        division: tuple[int, int] | None = None,
-        offset: int = 0,
-        multiplier: int = 0,
-        shift: int = 0,
-        zero_point: int = 0,
-        constant: int = 0,
-        nudge: int = 0,
-        fine: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Return the mean of each window in fixed point; see `AvgPool2d` for its rounding.
@@ -409,11 +393,6 @@ class OperatorMethods(ABC):
             Whether means at the border count the padding.
         rounding : "truncate" or "half_up"
             Rounding of the means.
-        division, offset
-            The factor (1..127, 0..31), by default nearest to the reciprocal of the count, and a
-            constant added to the products.
-        shift, multiplier, zero_point, constant, nudge, fine : int
-            Fixed-point scaling instead, see `vtaops.AvgPool2d`; multiplier 0: none.
         clip : (int, int) or None
             Bounds of the result.
 
@@ -451,17 +430,9 @@ class OperatorMethods(ABC):
         *,
         scale: int = 1,
         other_scale: int = 1,
-        data_offset: int = 0,
-        other_offset: int = 0,
-        by_channel: bool = False,
         shift: int = 0,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        multiplier: int = 0,
-        zero_point: int = 0,
-        constant: int = 0,
-        nudge: int = 0,
-        fine: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Add: ``int8(clip((data * scale + other * other_scale) >> shift))``.
@@ -472,18 +443,12 @@ class OperatorMethods(ABC):
             The operands; of one shape, or broadcast by the host, as in NumPy.
         scale, other_scale : int
             Factors of the operands: non-zero int8.
-        data_offset, other_offset : int
-            16-bit constants added to the scaled operands; not for sums.
-        by_channel : bool
-            Whether `other` has one value per channel; not for sums.
         shift : int
             Arithmetic right shift, 0..31; or left shift, -1..-15.
         clip : (int, int) or None
             Bounds of the result within int8; None stores the low 8 bits.
         rounding : "truncate" or "half_up"
             Rounding of a right shift.
-        multiplier, zero_point, constant, nudge, fine : int
-            Fixed-point scaling, see `vtaops.Elementwise`; multiplier 0: none.
         tiling : Tiling, optional
             ``h`` counts the tiles of a piece; ``oc`` and ``ic`` are one block.
 
@@ -501,17 +466,9 @@ class OperatorMethods(ABC):
         *,
         scale: int = 1,
         other_scale: int = 1,
-        data_offset: int = 0,
-        other_offset: int = 0,
-        by_channel: bool = False,
         shift: int = 0,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
-        multiplier: int = 0,
-        zero_point: int = 0,
-        constant: int = 0,
-        nudge: int = 0,
-        fine: int = 0,
         tiling: Tiling | None = None,
     ) -> Int8Array:
         """Subtract: ``int8(clip((data * scale - other * other_scale) >> shift))``; as `add`."""
