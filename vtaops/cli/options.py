@@ -99,22 +99,13 @@ Configs = Annotated[
         autocompletion=complete_configs,
     ),
 ]
-Layers = Annotated[
-    list[str] | None,
-    Option(
-        "--layer",
-        help="A named layer (see: vtaops list layers); may be repeated.",
-        autocompletion=complete_layers,
-    ),
-]
-RequiredLayers = Annotated[
-    list[str],
-    Option(
-        "--layer",
-        help="A named layer (see: vtaops list layers); may be repeated.",
-        autocompletion=complete_layers,
-    ),
-]
+_LAYERS = Option(
+    "--layer",
+    help="A named layer (see: vtaops list layers); may be repeated.",
+    autocompletion=complete_layers,
+)
+Layers = Annotated[list[str] | None, _LAYERS]
+RequiredLayers = Annotated[list[str], _LAYERS]
 Layer = Annotated[
     str,
     Option(
@@ -216,6 +207,7 @@ def _paths(values: Iterable[Any]) -> Iterator[Path]:
 
 
 _Function = TypeVar("_Function", bound=Callable[..., None])
+_T = TypeVar("_T")
 
 
 class Commands(typer.Typer):
@@ -297,47 +289,48 @@ def read_preparation(mean: str | None, std: str | None) -> Preparation | None:
     return Preparation(**numbers) if numbers else None
 
 
-def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
-    """Return the input shapes of `--shapes NAME=1,3,224,224`; None if it is not given.
+def _pairs(
+    option: str, like: str, texts: list[str] | None, read: Callable[[str], _T]
+) -> dict[str, _T]:
+    """Return the pairs of an option `NAME=VALUE`, which may be repeated.
 
     Raises
     ------
     ArgumentError
-        If the text is malformed.
+        If a text is malformed.
     """
     found = {}
     for text in texts or []:
-        name, _, numbers = text.rpartition("=")
-        extents = numbers.split(",")
-        if not name or not all(extent.strip().isdecimal() for extent in extents):
-            raise ArgumentError(f"--shapes is {text!r}; it must be like x=1,3,224,224")
-        found[name] = tuple(map(int, extents))
-    return found or None
-
-
-def read_fixed(texts: list[str] | None) -> dict[str, float]:
-    """Return the values of `--fix NAME=NUMBER`; raises ArgumentError if one is malformed."""
-    found = {}
-    for text in texts or []:
-        name, _, number = text.rpartition("=")
+        name, _, value = text.rpartition("=")
         try:
-            found[name] = float(number)
+            found[name] = read(value)
         except ValueError:
             name = ""
         if not name:
-            raise ArgumentError(f"--fix is {text!r}; it must be like sr=16000")
+            raise ArgumentError(f"{option} is {text!r}; it must be like {like}")
     return found
+
+
+def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:
+    """Return the input shapes of `--shapes NAME=1,3,224,224`; None if it is not given."""
+    return _pairs("--shapes", "x=1,3,224,224", texts, _extents) or None
+
+
+def _extents(text: str) -> tuple[int, ...]:
+    extents = text.split(",")
+    if not all(extent.strip().isdecimal() for extent in extents):
+        raise ValueError(text)
+    return tuple(map(int, extents))
+
+
+def read_fixed(texts: list[str] | None) -> dict[str, float]:
+    """Return the values of `--fix NAME=NUMBER`."""
+    return _pairs("--fix", "sr=16000", texts, float)
 
 
 def read_state(texts: list[str] | None) -> dict[str, str]:
-    """Return the pairs of `--state PAST=PRESENT`; raises ArgumentError if one is malformed."""
-    found = {}
-    for text in texts or []:
-        past, equals, present = text.partition("=")
-        if not equals:
-            raise ArgumentError(f"--state is {text!r}; it must be like past=present")
-        found[past] = present
-    return found
+    """Return the pairs of `--state PAST=PRESENT`."""
+    return _pairs("--state", "past=present", texts, str)
 
 
 def parse_tiling(text: str) -> Any:
