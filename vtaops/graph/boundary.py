@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array
 from vtaops.graph.host import HostFunction
 from vtaops.graph.operator import (
     GraphOperator,
+    graph_operator,
 )
 from vtaops.graph.tensor import DTYPES, Tensor
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Quantize(GraphOperator):
     """float32 to int8: ``clip(rint(x / scale) + zero_point)``, halves to even, as in ONNX.
 
@@ -38,8 +36,7 @@ class Quantize(GraphOperator):
         return np.fmin(np.fmax(steps, -128), 127).astype(np.int8)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Dequantize(GraphOperator):
     """int8 to float32: ``(x - x.zero_point) * x.scale``, in float32."""
 
@@ -52,8 +49,7 @@ class Dequantize(GraphOperator):
             return np.multiply(steps, np.float32(inputs[0].scale))
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class FromUint8(GraphOperator):
     """uint8 to int8: 128 less. The zero point is that of the result."""
 
@@ -68,8 +64,7 @@ class FromUint8(GraphOperator):
         return (arrays[0] ^ 128).view(np.int8)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class ToUint8(GraphOperator):
     """int8 to uint8: 128 more."""
 
@@ -80,8 +75,7 @@ class ToUint8(GraphOperator):
         return arrays[0].view(np.uint8) ^ 128
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Host(GraphOperator):
     """An opaque function that an importer compiled for the host.
 

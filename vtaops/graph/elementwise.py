@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import TWO_DIGITS
-from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array
 from vtaops.graph.operator import (
     MAX_FACTOR,
@@ -21,6 +20,7 @@ from vtaops.graph.operator import (
     Requantized,
     Shape,
     check_accumulator,
+    graph_operator,
     require_one_zero_point,
 )
 from vtaops.graph.requantization import (
@@ -36,8 +36,7 @@ FAR = 1 << 14
 """Largest power of two that every device takes as a factor."""
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Add(Requantized):
     """``y = requantize((a - a.zero_point) * factors[0] + (b - b.zero_point) * factors[1])``.
 
@@ -106,8 +105,7 @@ class Add(Requantized):
         return a + b
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class RescaledAdd(Requantized):
     """``y = requantize(rescale(a - a.zero_point) + rescale(b - b.zero_point))``: TFLite's addition.
 
@@ -168,8 +166,7 @@ class RescaledAdd(Requantized):
         return found
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Multiply(Requantized):
     """``y = requantize((a - a.zero_point) * (b - b.zero_point))``.
 
@@ -190,8 +187,7 @@ class Multiply(Requantized):
 ExtremumFunction = Literal["maximum", "minimum"]
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Extremum(GraphOperator):
     """``y = maximum(a, b)``, or ``minimum(a, b)``, of tensors of one scale and zero point.
 
@@ -225,8 +221,7 @@ class Extremum(GraphOperator):
         return choose(*arrays)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Requantize(Requantized):
     """``y = requantize(x - x.zero_point)``: a change of scale, a clip, or a standalone ReLU."""
 
@@ -239,8 +234,7 @@ class Requantize(Requantized):
         return real[0]
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class LeakyRelu(Requantized):
     """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
 
@@ -277,8 +271,7 @@ class LeakyRelu(Requantized):
         return real[0] * np.where(real[0] >= 0, self.positive, negative)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class LookupTable(GraphOperator):
     """``y = table[x + 128]``: any function of one int8 value (sigmoid, hard-swish, GELU).
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array
 from vtaops.graph import fixed_softmax
 from vtaops.graph.operator import (
     GraphOperator,
     Shape,
     axis_of,
+    graph_operator,
 )
 from vtaops.graph.tensor import Tensor
 
@@ -34,8 +33,7 @@ class FloatOperator(GraphOperator):
         return (Tensor("-", inputs[0].shape, "float32"),)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Softmax(FloatOperator):
     """``exp(x - max) / sum of exp(x - max)`` along the last axis, in float64."""
 
@@ -54,8 +52,7 @@ class Softmax(FloatOperator):
             return (values / _sum(values, -1)).astype(np.float32)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class LayerNorm(FloatOperator):
     """``(x - mean) / sqrt(variance + epsilon) * weight + bias`` along the last axis, in float64.
 
@@ -94,8 +91,7 @@ class LayerNorm(FloatOperator):
             return (data * self.weight + self.bias).astype(np.float32)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Mean(FloatOperator):
     """The mean along an axis, which the result does not have; in float64."""
 
@@ -110,8 +106,7 @@ class Mean(FloatOperator):
         return np.squeeze(total / arrays[0].shape[self.axis], self.axis).astype(np.float32)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class AddTerm(FloatOperator):
     """The sum with a constant of float32, in float32; its shape is the end of the tensor's."""
 
@@ -128,8 +123,7 @@ class AddTerm(FloatOperator):
             return arrays[0] + self.term
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class FixedSoftmax(GraphOperator):
     """TFLite's int8 softmax along the last axis, in steps of 1/256 above -128.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import padded
-from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, Sides, ceil_div
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
@@ -20,14 +19,14 @@ from vtaops.graph.operator import (
     Shape,
     axis_of,
     check_window,
+    graph_operator,
     image_of,
     require_one_zero_point,
 )
 from vtaops.graph.tensor import DTYPES, Tensor
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Concat(GraphOperator):
     """Concatenate tensors of one scale and zero point along `axis`."""
 
@@ -56,8 +55,7 @@ class Concat(GraphOperator):
         return np.concatenate(arrays, axis=self.axis)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Upsample(GraphOperator):
     """Nearest-neighbour upsampling: repeat every pixel `factors` (height, width) times."""
 
@@ -75,8 +73,7 @@ class Upsample(GraphOperator):
         return arrays[0].repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Pad(GraphOperator):
     """Pad an image: (top, left, bottom, right).
 
@@ -117,8 +114,7 @@ class Pad(GraphOperator):
         return np.pad(arrays[0], ((0, 0), (0, 0), (top, bottom), (left, right)), self.mode)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Slice(GraphOperator):
     """``x[..., start:stop:step, ...]`` on one axis; a split is several slices."""
 
@@ -146,8 +142,7 @@ class Slice(GraphOperator):
         return arrays[0][tuple(index)]
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class ChannelShuffle(GraphOperator):
     """Move channel ``g * (C // groups) + i`` to channel ``i * groups + g``."""
 
@@ -166,8 +161,7 @@ class ChannelShuffle(GraphOperator):
         return grouped.swapaxes(1, 2).reshape(n, c, h, w)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Reshape(GraphOperator):
     """Reshape in C order."""
 
@@ -183,8 +177,7 @@ class Reshape(GraphOperator):
         return arrays[0].reshape(self.shape)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Transpose(GraphOperator):
     """Permute the axes, as ``numpy.transpose``."""
 
@@ -200,8 +193,7 @@ class Transpose(GraphOperator):
         return arrays[0].transpose(self.axes)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Expand(GraphOperator):
     """Repeat axes of one element, as ``numpy.broadcast_to``."""
 
@@ -219,8 +211,7 @@ class Expand(GraphOperator):
         return np.broadcast_to(arrays[0], self.shape)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Constant(GraphOperator):
     """An array of the file, for operators that take it like a tensor.
 

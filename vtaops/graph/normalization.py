@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.names import checked_init
 from vtaops.base.row_norm import (
     LARGEST,
     MEAN_BITS,
@@ -25,7 +24,7 @@ from vtaops.base.row_norm import (
 )
 from vtaops.base.shapes import Array
 from vtaops.graph.floats import LayerNorm
-from vtaops.graph.operator import GraphOperator, axis_of
+from vtaops.graph.operator import GraphOperator, axis_of, graph_operator
 from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
 
@@ -45,8 +44,7 @@ def normalized(a: Arithmetic, x: Any, op: RowNorm) -> tuple[Any, int]:
     return sums, 1
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class RowNorm(GraphOperator):
     """A layer norm or an RMS norm (`LayerNorm`) along the last axis, on integers.
 
@@ -133,8 +131,7 @@ class RowNorm(GraphOperator):
         return np.clip(rounded, -128, 127).astype(np.int8)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class RowSoftmax(GraphOperator):
     """``exp(x - max) / sum of exp(x - max)`` along the last axis, on integers.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, ReprMixin
 from vtaops.graph.requantization import (
     Integers,
@@ -17,6 +19,15 @@ from vtaops.graph.requantization import (
     integers,
 )
 from vtaops.graph.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Any:
+        """Stand in for `typing.dataclass_transform`, which Python 3.10 of a board lacks."""
+        return lambda decorator: decorator
+
 
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
@@ -31,8 +42,19 @@ _WINDOWS = {"kernel": 2, "strides": 2, "dilation": 2, "padding": 4, "output_padd
 """Number of integers in each window parameter."""
 
 
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
+def graph_operator(cls: type[T]) -> type[T]:
+    """Make a class an operator: a frozen dataclass, of which wrong calls are explained."""
+    return checked_init(dataclass(frozen=True, eq=False, repr=False)(cls))
+
+
 class GraphOperator(ReprMixin, ABC):
     """Base class: a frozen dataclass of parameters and weights."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     arity: int | None = 1
     """Number of inputs; None: any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import over_windows
-from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, Sides, check_padded
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
@@ -20,6 +19,7 @@ from vtaops.graph.operator import (
     Pair,
     Requantized,
     check_accumulator,
+    graph_operator,
     image_of,
 )
 from vtaops.graph.requantization import (
@@ -31,8 +31,7 @@ from vtaops.graph.requantization import (
 from vtaops.graph.tensor import Tensor
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class MaxPool(GraphOperator):
     """Maximum of each window; padding never wins (a window of only padding gives -128).
 
@@ -67,8 +66,7 @@ class MaxPool(GraphOperator):
         return over_windows(np.maximum, arrays[0], self.window(inputs[0]), -128)
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class AveragePool(Requantized):
     """``y = requantize(sum of a window of (x - x.zero_point) * factor)``: the mean in fixed point.
 

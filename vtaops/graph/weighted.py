@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import by_rows, convolve, convolve_transposed, magnitudes
-from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, Sides
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
@@ -22,6 +21,7 @@ from vtaops.graph.operator import (
     Shape,
     check_accumulator,
     check_channels,
+    graph_operator,
     image_of,
 )
 from vtaops.graph.requantization import (
@@ -84,8 +84,7 @@ class Weighted(Requantized):
         return acc + along(self.channels_axis, acc.ndim, self.bias.astype(np.int64))
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Convolution(Weighted):
     """``y = requantize(conv(x - x.zero_point, weight) + bias [+ (r - r.zero_point) * factor])``.
 
@@ -165,8 +164,7 @@ class Convolution(Weighted):
         return acc + residual[0] * along(1, 4, self.residual_factor) if residual else acc
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class TransposedConvolution(Weighted):
     """``y = requantize(conv_transpose(x - x.zero_point, weight) + bias)``; weights are (C, O, ...).
 
@@ -230,8 +228,7 @@ class TransposedConvolution(Weighted):
         return self.biased(convolve_transposed(data, self.weight, self.window, size, self.groups))
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Dense(Weighted):
     """``y = requantize((x - x.zero_point) @ weight.T + bias)`` on the last axis of ``x``.
 
@@ -263,8 +260,7 @@ class Dense(Weighted):
         return self.biased(sums.T.reshape(*data.shape[:-1], -1))
 
 
-@checked_init
-@dataclass(frozen=True, eq=False, repr=False)
+@graph_operator
 class Matmul(Requantized):
     """``y = requantize((a - a.zero_point) @ (b - b.zero_point))`` of two tensors.
 
