@@ -82,7 +82,6 @@ def build(
     port_bytes: Annotated[
         int, Option(help="Width of the DRAM port in bytes; 0: that of the board.")
     ] = 0,
-    axi: Annotated[bool, Option("--axi", help="Include the AXI shell.")] = False,
 ) -> None:
     """Build the model of the RTL for a configuration, like the first use of tsim.
 
@@ -94,7 +93,7 @@ def build(
     hardware = HardwareConfig.load(config)
     parameters = RtlParameters(port_bytes=port_bytes or hardware.port_width)
     with minutes("build the model of the RTL"):
-        model = build_model(hardware, parameters, axi=axi)
+        model = build_model(hardware, parameters)
     if not model.is_relative_to(cache_directory("tsim")):
         raise DeviceError(f"the model is built, but cannot be kept in {cache_directory('tsim')}")
     say(model)
@@ -108,8 +107,6 @@ def synth(
         int,
         Option(help="DSP blocks for the multipliers of the GEMM core; -1: as many as it can use."),
     ] = -1,
-    packed_multipliers: Annotated[bool, Option(help="Compute two products per DSP block.")] = True,
-    performance_counters: Annotated[bool, Option(help="Include performance counters.")] = True,
     yosys: Annotated[str | None, Option(help="A native Yosys, faster than PyPI's.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -127,8 +124,6 @@ def synth(
         port_bytes=hardware.port_width,
         address_bits=32,
         dsp_multipliers=None if dsp_multipliers < 0 else dsp_multipliers,
-        packed_multipliers=packed_multipliers,
-        performance_counters=performance_counters,
     )
     part = part_of(hardware)
     family, capacity = CAPACITY[part]
@@ -159,7 +154,6 @@ def write(
     dsp_multipliers: Annotated[
         int, Option(help="DSP blocks for the GEMM core; -1: as many as fit.")
     ] = -1,
-    performance_counters: Annotated[bool, Option(help="Include performance counters.")] = True,
     clock_mhz: Annotated[int, Option(help="Frequency of the logic.")] = 100,
     jobs: Annotated[int, Option(help="Number of parallel Vivado processes.", min=1, max=1024)] = 2,
 ) -> None:
@@ -177,7 +171,6 @@ def write(
         usual,
         port_bytes=port_bytes or usual.port_bytes,
         dsp_multipliers=usual.dsp_multipliers if dsp_multipliers < 0 else dsp_multipliers,
-        performance_counters=performance_counters,
     )
     script = vivado.write_design(
         hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs, force=force

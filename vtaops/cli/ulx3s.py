@@ -48,9 +48,6 @@ def build_board(
             "suffices."
         ),
     ] = 0,
-    multipliers: Annotated[
-        int, Option(help="ULX3S: DSP blocks for the GEMM core; -1: as many as it can use.")
-    ] = -1,
     open_tools: Annotated[
         bool,
         Option(
@@ -88,9 +85,8 @@ def build_board(
                 hardware, folder, clock_mhz=clock, seed=max(seed, 1), progress=tell
             )
         else:
-            products = None if multipliers < 0 else multipliers
             clock = clock_mhz or DEFAULT_CLOCK_MHZ
-            design = ulx3s.Ulx3sDesign(hardware, clock, fpga, multipliers=products)
+            design = ulx3s.Ulx3sDesign(hardware, clock, fpga)
             made = ulx3s.build_bitstream(design, folder, seed=seed, progress=tell)
     cells = list_table(
         f"{hardware.bitstream_id} on {fpga if board == 'ulx3s' else hardware.board.device}",
