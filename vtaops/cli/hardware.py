@@ -107,6 +107,7 @@ def synth(
         int,
         Option(help="DSP blocks for the multipliers of the GEMM core; -1: as many as it can use."),
     ] = -1,
+    packed_multipliers: Annotated[bool, Option(help="Compute two products per DSP block.")] = True,
     yosys: Annotated[str | None, Option(help="A native Yosys, faster than PyPI's.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -124,6 +125,7 @@ def synth(
         port_bytes=hardware.port_width,
         address_bits=32,
         dsp_multipliers=None if dsp_multipliers < 0 else dsp_multipliers,
+        packed_multipliers=packed_multipliers,
     )
     part = part_of(hardware)
     family, capacity = CAPACITY[part]
