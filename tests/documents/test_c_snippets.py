@@ -24,7 +24,7 @@ SNIPPETS = [
     for number, code in enumerate(FENCE.findall(path.read_text()))
 ]
 LINKED = "-fsanitize=address,undefined"
-SANITIZED = f"-O1 -g {LINKED} -fno-sanitize-recover=all"
+SANITIZED = f"-O0 -g {LINKED} -fno-sanitize-recover=all"
 
 pytestmark = pytest.mark.skipif(
     not all(map(shutil.which, ("gcc", "g++", "make"))), reason="no gcc, no g++ or no make"

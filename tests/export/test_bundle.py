@@ -101,7 +101,7 @@ def test_on_the_rtl(tmp_path):
     assert f"{cycles} cycles of the RTL" in run(tmp_path, *program).stdout
 
 
-SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+SANITIZED = "-O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 TRAPS = "-O1 -g -fsanitize=undefined -fsanitize-trap=undefined"
 """Those of clang that need no library of its own, which few have installed."""
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 CONFIG = HardwareConfig.load("tiny")
 PATIENCE = 400  # milliseconds: longer than the board waits for the rest of a command
-SANITIZED = "-O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
+SANITIZED = "-O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all"
 
 
 @pytest.fixture(scope="module")
