@@ -15,7 +15,6 @@ from vtaops.base.data import data_directory
 from vtaops.cli.chat import chat as write_story
 from vtaops.cli.options import Config, Force, NoOpen, claim, open_page, say, step, write_arrays
 from vtaops.machine.config import NETWORK_CONFIG
-from vtaops.quantization.pictures import Preparation
 from vtaops.report.files import write_bytes, write_text
 
 
@@ -46,6 +45,7 @@ def demo(
         return
     from vtaops import compile_model, quantize
     from vtaops.quantization.devices import QuantizationTarget
+    from vtaops.quantization.pictures import Preparation
     from vtaops.report.network_pictures import network_page
 
     carried = data_directory("examples/glyphs")

@@ -31,8 +31,6 @@ from vtaops.cli.reports import report_app
 from vtaops.cli.run import run_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.program import Program
-from vtaops.quantization.pictures import Preparation, read_picture
-from vtaops.quantization.samples import Sample, load_samples
 from vtaops.report.files import FIGURE_SUFFIXES, write_bytes
 
 if TYPE_CHECKING:
@@ -41,7 +39,9 @@ if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.choice import RecipeTrial
+    from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.quality import Quality
+    from vtaops.quantization.samples import Sample
 
 
 class ScaleKind(str, Enum):
@@ -604,6 +604,8 @@ def _samples(
     paths: list[Path], preparation: Preparation | None, tensors: Sequence[Tensor]
 ) -> list[Sample]:
     """Return the inputs of each run: from files, or random ones if there are no files."""
+    from vtaops.quantization.samples import load_samples
+
     if [path.suffix for path in paths] == [".npz"]:
         dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in tensors}
         return load_samples(_source(paths[0]), {t.name: t.shape for t in tensors}, dtypes)
@@ -639,6 +641,8 @@ def read_input(tensor: Tensor, path: Path, preparation: Preparation | None = Non
     ModelError
         If the file cannot be read, or does not match the tensor.
     """
+    from vtaops.quantization.pictures import read_picture
+
     if path.suffix == ".npy":
         with raising(ModelError, f"cannot read {path}", OSError, ValueError):
             return read_array(path)

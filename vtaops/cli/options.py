@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich import box
@@ -44,8 +44,10 @@ from vtaops.base.progress import progress_listener
 from vtaops.base.quoting import terminal_text
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
-from vtaops.quantization.pictures import Preparation
 from vtaops.report.files import write_bytes
+
+if TYPE_CHECKING:
+    from vtaops.quantization.pictures import Preparation
 
 DEFAULT_LATENCY = TimingParameters().dram_latency
 
@@ -276,6 +278,8 @@ def read_preparation(mean: str | None, std: str | None) -> Preparation | None:
     ModelError
         If the values are not numbers, or are not valid.
     """
+    from vtaops.quantization.pictures import Preparation
+
     numbers = {}
     for name, option, text in ("mean", "--mean", mean), ("deviation", "--std", std):
         if text is None:

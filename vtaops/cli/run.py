@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
@@ -532,6 +531,8 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
     }[stage]()
     text = module.script()
     if sys.stdout.isatty():
+        from rich.syntax import Syntax
+
         Console().print(Syntax(text, "python", background_color="default", word_wrap=True))
     else:
         say(text)
