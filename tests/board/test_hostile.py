@@ -250,10 +250,10 @@ def test_an_id_is_an_integer(number):
 
 
 def test_requests_of_all_kinds_are_answered():
-    fuzz_requests(300)
+    fuzz_requests(100)
 
 
-@settings(max_examples=300, deadline=None, database=None)
+@settings(max_examples=100, deadline=None, database=None)
 @given(JSON)
 def test_capabilities_of_a_hostile_board(values):
     """What a board says about itself is an error of vtaops, or has the types that it must have."""
