@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,15 @@ def pytest_collection_finish() -> None:
 
     Programs of operators are not proven by default here: tests compare them with NumPy, and proofs
     would take a sixth of the time. `schedule/test_proven.py` has the default of users. Models of
-    the RTL are compiled with -O1, in 3.9 seconds of CPU instead of 5.6; most run for less.
+    the RTL are compiled with -O1, in 3.9 seconds of CPU instead of 5.6; most run for less. Typer
+    would make all commands anew for each call, which takes 65 ms.
     """
     if driver := sys.modules.get("vtaops.compiler.driver"):
         driver.PROVEN = 0  # type: ignore[attr-defined]
     if build := sys.modules.get("vtaops.hardware.build"):
         build._LARGE_MODEL = 0  # type: ignore[attr-defined]
+    if testing := sys.modules.get("typer.testing"):
+        testing._get_command = cache(testing._get_command)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
 

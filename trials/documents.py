@@ -29,6 +29,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -284,14 +285,20 @@ def bare(command: str) -> str:
 
 def understood(words: list[str]) -> bool:
     """Return whether `vtaops` takes these words; it does nothing."""
-    command = get_command(app)
-    _disarm(command)
     try:
         with redirect_stdout(io.StringIO()):
-            command.main(words, prog_name="vtaops")
+            _idle().main(words, prog_name="vtaops")
     except SystemExit as done:
         return not done.code
     return True
+
+
+@cache
+def _idle() -> Any:
+    """Return the command line without what its commands do."""
+    command = get_command(app)
+    _disarm(command)
+    return command
 
 
 def _disarm(command: Any) -> None:

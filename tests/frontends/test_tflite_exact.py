@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from helpers.agreement import compared
 
 import vtaops
 from trials.random_tflite import random_tflite, random_wide_tflite, reference
 from trials.tflite_models import Writer
 from vtaops.errors import ModelError
-from vtaops.frontends import import_model
+from vtaops.frontends import differences, import_model
 from vtaops.frontends.litert import compare
 from vtaops.graph import Host, LookupTable, Quantize, evaluate
 from vtaops.graph.fixed_softmax import softmax
@@ -131,7 +130,7 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
     with Tsim(model.config) as device, vtaops.Session(device) as session:
         assert np.array_equal(model.run(image, session=session), reference(path)(image)[0])
     name = model.graph.inputs[0].name
-    assert not compared(path, {name: image}).differences
+    assert not any(layer.differences for layer in differences(path, {name: image}).values())
     for *_, theirs, ours in compare(path, model.graph, [image]):
         assert np.array_equal(theirs, ours)
     coarse = vtaops.compile_model(path, "pynq_ext")
@@ -141,7 +140,7 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
     assert sum(ours.size for *_, ours in apart) > 500
     assert max(np.abs(theirs.astype(int) - ours).max() for *_, theirs, ours in apart) == 1
     with pytest.raises(ModelError, match="takes int8"):
-        compared(path, {name: image.astype(np.float32)})
+        differences(path, {name: image.astype(np.float32)})
     other = tmp_path / "other.tflite"
     other.write_bytes(random_tflite(3))
     graph = import_model(other)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.agreement import Agreement
-from vtaops.base.errors import FileMismatch, ModelError, ShapeError, VTAError
+from vtaops.base.errors import FileMismatch, ModelError, ShapeError, UnsupportedError, VTAError
 from vtaops.base.optional import install_command, optional
 from vtaops.base.shapes import Array
-from vtaops.frontends.importing import Shapes
+from vtaops.frontends.importing import Shapes, import_model
 from vtaops.frontends.litert import compare, has_litert, runs
 from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
 from vtaops.frontends.values import RANDOM
@@ -85,6 +85,32 @@ def agreement(
         if given:
             raise
         return Agreement(reason=f"give inputs, for drawn ones do not suit it: {error}")
+
+
+def differences(
+    source: Any, sample: Sample, *, shapes: Shapes | None = None
+) -> dict[str, Agreement]:
+    """Return how the graph of a file compares with the file on one input, tensor by tensor.
+
+    Parameters
+    ----------
+    source, shapes
+        As for `import_model`: an ONNX model, or the path of a file.
+    sample
+        One array for each input, by name.
+
+    Raises
+    ------
+    FileMismatch
+        If a node computes something else than the file; the message names it, and both values.
+    UnsupportedError
+        If nothing runs the file, or there is none.
+    """
+    if reason := _not_compared(source):
+        raise UnsupportedError(f"the network cannot be compared: {reason}")
+    graph = import_model(source, shapes=shapes)
+    compiled = Compiled(graph, graph, {})
+    return dict(_by_tensor(source, compiled, [_in_order(graph, sample)], shapes))
 
 
 def _not_compared(source: Any) -> str:
