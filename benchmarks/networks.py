@@ -8,7 +8,8 @@ A case is ``source/NAME/WAY``: the four classic networks and three with activati
 hand (trials/networks.py), the nine classic ones of the package onnx and ViT-Tiny (``light``),
 those of torchvision and timm (``architecture``), and MLPerf Tiny's models (``tiny``, in
 ``--models``). The way is a configuration, without an extension if one stands behind a minus, or how
-a float network is quantised: ``pow2``, ``free``, or ``ort`` as `quantize_static` does by default.
+a float network is quantised: ``pow2``, ``free`` (with a configuration too), or ``ort`` as
+`quantize_static` does by default.
 
 Each is compiled, verified, run on fsim and compared bit for bit with the integer executor and, if
 there is one, with the float network; proven; and timed for DRAMs of several bandwidths. Weights are
@@ -68,6 +69,8 @@ ARCHITECTURES = (*(f"torchvision/{n}" for n in TORCHVISION), *(f"timm/{n}" for n
 CASES = (
     *(f"classic/{n}/{way}" for way in ("pynq", "pynq_ext", "pynq_ext-forward") for n in CLASSIC),
     *(f"classic/{n}/zcu104_2048" for n in ("resnet18", "mobilenet_v1", "mobilenet_v2")),
+    *(f"classic/{n}/kv260_2048" for n in ("resnet18", "mobilenet_v2")),
+    "light/resnet50/zcu104_2048",
     *(f"curves/{n}/{way}" for way in ("pynq_ext", "pynq_ext-table") for n in CURVES),
     *(f"light/{n}/{way}" for way in WAYS for n in (*examples.LIGHT, "vit_tiny")),
     *(f"architecture/{n}/free" for n in ARCHITECTURES),
@@ -165,7 +168,8 @@ def of_onnx(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subjec
 
     full = f"light_{name}" if name in examples.LIGHT else name
     model, data = examples.network(full, count=4)
-    quantized = by_onnxruntime(model, data) if way == "ort" else rounded(model, data, way)
+    scales = way if way in WAYS else "free"
+    quantized = by_onnxruntime(model, data) if way == "ort" else rounded(model, data, scales)
     clock("quantize")
     softmax = [node for node in model.graph.node if node.op_type == "Softmax"]
     output = model.graph.output[0].name

@@ -4,7 +4,9 @@
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 namespace nb = nanobind;
@@ -243,68 +245,104 @@ uint64_t permuted(uint64_t word, uint64_t tag) {
 }
 
 // The prime fields, and hashes of residues into them: `terms.Fields`.
+template <std::size_t kPlanes>
 class Hashes {
  public:
-  explicit Hashes(const Column<double>& primes)
-      : primes_(primes.data(), primes.data() + primes.size()), words_(primes.size() / 2) {
-    for (const double prime : primes_) inverses_.push_back(1.0 / prime);
+  using Residues = std::array<double, kPlanes>;
+
+  // `halves` are 2**-k for k from 0 on, of each prime, (planes, k); numbers are below `small`.
+  Hashes(const Column<double>& primes, const Table<const int64_t>& halves, double small)
+      : halves_(halves.data()), columns_(halves.shape(1)), small_(small) {
+    if (halves.shape(0) != kPlanes) throw nb::value_error("tables differ in shape");
+    for (std::size_t p = 0; p < kPlanes; ++p) {
+      primes_[p] = primes(p);
+      inverses_[p] = 1.0 / primes(p);
+    }
   }
 
-  std::size_t planes() const { return primes_.size(); }
+  // The longest shift that can be settled.
+  std::size_t longest() const { return columns_; }
 
-  // Whether residues are those of a number below `bound` in magnitude; two planes cannot tell.
-  bool is_number(const double* own, double bound) const {
-    if (planes() <= 2 || !(std::abs(own[0]) < bound)) return false;
-    return std::all_of(own + 1, own + planes(), [&](double other) { return other == own[0]; });
+  double reduced(double value, std::size_t p) const {
+    return centred(value, primes_[p], inverses_[p]);
   }
 
-  // The same for residues times factors, (planes, columns) from one column on; and the number.
-  bool is_multiple(const double* own, const int64_t* factors, std::size_t columns, double bound,
-                   double& number) const {
-    if (planes() <= 2) return false;
-    number = product(own, factors, columns, 0);
-    if (!(std::abs(number) < bound)) return false;
-    for (std::size_t p = 1; p < planes(); ++p) {
-      if (product(own, factors, columns, p) != number) return false;
+  // Settles a term whose shift is `bits` and whose bounds are `least` and `most`.
+  Residues settled(Residues own, std::size_t bits, double least, double most, uint64_t tag) const {
+    double exact = 0;
+    if (least == most) {
+      own.fill(least);
+    } else if (is_number(own, bits, exact)) {
+      own.fill(std::min(std::max(exact, least), most));
+    } else {
+      apply(own, tag);
     }
-    return true;
-  }
-
-  // Replaces residues by the value of the uninterpreted function of this tag.
-  void apply(double* own, uint64_t tag) {
-    const std::size_t count = words_.size();
-    for (std::size_t w = 0; w < count; ++w) words_[w] = key(own, 2 * w) | key(own, 2 * w + 1) << 32;
-    for (std::size_t w = 0; w < count; ++w) {
-      words_[w] = permuted(words_[w], tag + (w ? words_[w - 1] : 0));
-    }
-    for (std::size_t w = count - 1; w-- > 0;) words_[w] = permuted(words_[w], tag + words_[w + 1]);
-    for (std::size_t w = 0; w < count; ++w) {
-      put(own, 2 * w, words_[w] & 0x7FFFFFFF);
-      put(own, 2 * w + 1, words_[w] >> 33);
-    }
+    return own;
   }
 
  private:
-  double product(const double* own, const int64_t* factors, std::size_t columns,
-                 std::size_t p) const {
+  // Whether residues are those of a small number, or of a small number of halves of the last step
+  // that is shifted out; and the number after its shift. Two planes cannot tell.
+  bool is_number(const Residues& own, std::size_t bits, double& exact) const {
+    if (kPlanes <= 2) return false;
+    if (std::abs(own[0]) < small_) {
+      const bool same = std::all_of(own.begin() + 1, own.end(),
+                                    [&](double other) { return other == own[0]; });
+      exact = std::floor(own[0] * std::ldexp(1.0, -static_cast<int>(bits)));
+      if (same) return true;
+    }
+    if (bits <= 1) return false;
+    const double number = half(own, bits - 1, 0);
+    if (!(std::abs(number) < small_)) return false;
+    for (std::size_t p = 1; p < kPlanes; ++p) {
+      if (half(own, bits - 1, p) != number) return false;
+    }
+    exact = std::floor(number / 2);
+    return true;
+  }
+
+  // A residue divided by 2**bits in its field.
+  double half(const Residues& own, std::size_t bits, std::size_t p) const {
     const auto x = static_cast<int64_t>(own[p]), prime = static_cast<int64_t>(primes_[p]);
-    const int64_t y = factors[p * columns];
+    const int64_t y = halves_[p * columns_ + bits];
     const auto quotient =
         static_cast<int64_t>(own[p] * static_cast<double>(y) * inverses_[p]);  // or one off
-    return centred(static_cast<double>(x * y - quotient * prime), primes_[p], inverses_[p]);
+    return reduced(static_cast<double>(x * y - quotient * prime), p);
   }
 
-  uint64_t key(const double* own, std::size_t p) const {
-    return static_cast<uint64_t>(own[p] < 0 ? own[p] + primes_[p] : own[p]);
+  // Replaces residues by the value of the uninterpreted function of this tag.
+  void apply(Residues& own, uint64_t tag) const {
+    constexpr std::size_t kWords = kPlanes / 2;
+    std::array<uint64_t, kWords> words;
+    for (std::size_t w = 0; w < kWords; ++w) words[w] = key(own, 2 * w) | key(own, 2 * w + 1) << 32;
+    for (std::size_t w = 0; w < kWords; ++w) {
+      words[w] = permuted(words[w], tag + (w ? words[w - 1] : 0));
+    }
+    for (std::size_t w = kWords - 1; w-- > 0;) words[w] = permuted(words[w], tag + words[w + 1]);
+    for (std::size_t w = 0; w < kWords; ++w) {
+      own[2 * w] = reduced(static_cast<double>(static_cast<int64_t>(words[w] & 0x7FFFFFFF)), 2 * w);
+      own[2 * w + 1] = reduced(static_cast<double>(static_cast<int64_t>(words[w] >> 33)), 2 * w + 1);
+    }
   }
 
-  void put(double* own, std::size_t p, uint64_t half) const {
-    own[p] = centred(static_cast<double>(half), primes_[p], inverses_[p]);
+  uint64_t key(const Residues& own, std::size_t p) const {
+    return static_cast<uint64_t>(static_cast<int64_t>(own[p] < 0 ? own[p] + primes_[p] : own[p]));
   }
 
-  std::vector<double> primes_, inverses_;
-  std::vector<uint64_t> words_;
+  Residues primes_, inverses_;
+  const int64_t* halves_;
+  std::size_t columns_;
+  double small_;
 };
+
+// Calls a function with the hashes of two or four planes.
+template <class Function>
+auto with_hashes(const Column<double>& primes, const Table<const int64_t>& halves, double small,
+                 Function function) {
+  if (primes.size() == 2) return function(Hashes<2>(primes, halves, small));
+  if (primes.size() == 4) return function(Hashes<4>(primes, halves, small));
+  throw nb::value_error("there must be two or four planes");
+}
 
 // Multiplies residues with residues, (planes, ...), modulo the prime of each plane. They are below
 // 2**31 in magnitude, so that the quotient of their product is at most one off.
@@ -329,71 +367,110 @@ void multiply(const Array<double>& x, const Array<double>& y,
   }
 }
 
-// Scales residues, (planes, ...), as `terms.Fields._scaled` does: value * factor + offsets[shift]; the
-// arrays have the shape without planes, and offsets are (planes, shifts).
-void scale(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& value,
-           const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made,
-           const Array<double>& factor, const Array<int64_t>& shift,
-           const Table<const double>& offsets, const Column<double>& primes) {
-  Walk<2> walk(factor, shift);
-  const std::size_t planes = primes.size(), count = walk.size(), shifts = offsets.shape(1);
-  if (value.size() != planes * count || made.size() != value.size() || offsets.shape(0) != planes) {
-    throw nb::value_error("tables differ in shape");
-  }
-  std::vector<double> inverses;
-  for (std::size_t p = 0; p < planes; ++p) inverses.push_back(1.0 / primes(p));
+// The bounds of terms after their shift, before their clamp.
+struct Ends {
+  double bottom, top;
+
+  Ends(double middle, double radius, double scale)
+      : bottom(std::floor((middle - radius) * scale)), top(std::floor((middle + radius) * scale)) {}
+
+  bool within(double least, double most) const { return least <= bottom && most >= top; }
+};
+
+// Scales of one epilogue, by shift: what is added to the product, as a number and in each field,
+// (planes, shifts), half a step of the result, and the tag of shift and clamp.
+struct Scales {
+  const Column<double>&added, &half;
+  const Table<const double>& offsets;
+  const Column<uint64_t>& tags;
+  double least, most;
+};
+
+// Requantizes terms as `terms.Fields.requantized` does: `made` are the residues of the results for
+// residues `value`, (planes, ...); the other arrays have their shape without planes. Returns 0, with
+// `made` unfinished, if a sum may not fit int32 or a product never reaches half a step; else 1, or 2
+// if some result is a polynomial still.
+template <class Fields>
+int requantized(const Fields& fields, const Array<double>& middle, const Array<double>& radius,
+                const Array<double>& bias, const Array<double>& factor,
+                const Array<int64_t>& shift, const Scales& scales, std::size_t count,
+                const double* value, double* made) {
+  constexpr double kInt32 = 2147483648.0;
+  Walk<5> walk(middle, radius, bias, factor, shift);
+  typename Fields::Residues own;
+  const std::size_t shifts = scales.added.size();
+  bool polynomial = false;
   for (std::size_t k = 0; k < count; ++k, walk.next()) {
-    const double times = factor.data()[walk.place(0)];
-    const auto bits = static_cast<std::size_t>(shift.data()[walk.place(1)]);
+    const double plus = bias.data()[walk.place(2)], times = factor.data()[walk.place(3)];
+    const double centre = middle.data()[walk.place(0)] + plus;
+    const double reach = radius.data()[walk.place(1)];
+    const auto bits = static_cast<std::size_t>(shift.data()[walk.place(4)]);
     if (bits >= shifts) throw nb::index_error("a shift lies outside its table");
-    for (std::size_t p = 0; p < planes; ++p) {
-      const double sum = value.data()[p * count + k] * times + offsets(p, bits);
-      made.data()[p * count + k] = centred(sum, primes(p), inverses[p]);
+    if (centre - reach < -kInt32 || centre + reach >= kInt32) return 0;
+    if (times * kInt32 <= scales.half(bits)) return 0;
+    for (std::size_t p = 0; p < own.size(); ++p) {
+      own[p] = fields.reduced((value[p * count + k] + plus) * times + scales.offsets(p, bits), p);
     }
+    const auto inside = [&] {
+      return Ends(centre * times + scales.added(bits), reach * std::abs(times), 1)
+          .within(scales.least, scales.most);
+    };
+    if (bits > 0 || !inside()) {
+      own = fields.settled(own, bits, scales.least, scales.most, scales.tags(bits));
+    } else {
+      polynomial |= reach > 0;
+    }
+    for (std::size_t p = 0; p < own.size(); ++p) made[p * count + k] = own[p];
   }
+  return polynomial ? 2 : 1;
+}
+
+int requantize(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& value,
+               const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made,
+               const Array<double>& middle, const Array<double>& radius,
+               const Array<double>& bias, const Array<double>& factor,
+               const Array<int64_t>& shift, const Column<double>& added,
+               const Column<double>& half, const Table<const double>& offsets,
+               const Column<uint64_t>& tags, double low, double high,
+               const Column<double>& primes, const Table<const int64_t>& halves, double small) {
+  const std::size_t count = middle.size(), shifts = added.size();
+  const bool fits = value.size() == primes.size() * count && made.size() == value.size() &&
+                    half.size() == shifts && tags.size() == shifts &&
+                    offsets.shape(0) == primes.size() && offsets.shape(1) == shifts &&
+                    shifts <= halves.shape(1);
+  if (!fits) throw nb::value_error("tables differ in shape");
+  const Scales scales{added, half, offsets, tags, low, high};
+  return with_hashes(primes, halves, small, [&](const auto& fields) {
+    return requantized(fields, middle, radius, bias, factor, shift, scales, count, value.data(),
+                       made.data());
+  });
 }
 
 // Settles the terms of `changed`, as `terms.Fields._hashed` does: `made` are the results for the
-// residues `value`, (planes, ...); the other arrays have their shape without planes. `halves` are
-// 2**-k for k from 0 on, of each prime, (planes, k).
+// residues `value`, (planes, ...); the other arrays have their shape without planes.
 void settle(const nb::ndarray<const double, nb::c_contig, nb::device::cpu>& value,
-            const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made, const Array<bool>& changed, const Array<uint64_t>& tag, const Array<int64_t>& shift,
+            const nb::ndarray<double, nb::c_contig, nb::device::cpu>& made,
+            const Array<bool>& changed, const Array<uint64_t>& tag, const Array<int64_t>& shift,
             const Array<double>& low, const Array<double>& high, const Column<double>& primes,
             const Table<const int64_t>& halves, double small) {
-  Hashes hashes(primes);
   Walk<5> walk(changed, tag, shift, low, high);
-  const std::size_t planes = hashes.planes(), count = walk.size(), longest = halves.shape(1);
-  const bool fits = planes && planes % 2 == 0 && halves.shape(0) == planes && longest &&
-                    value.size() == planes * count && made.size() == value.size();
-  if (!fits) throw nb::value_error("tables differ in shape");
-  std::vector<double> own(planes);
-  for (std::size_t k = 0; k < count; ++k, walk.next()) {
-    for (std::size_t p = 0; p < planes; ++p) own[p] = value.data()[p * count + k];
-    if (!changed.data()[walk.place(0)]) {
-      for (std::size_t p = 0; p < planes; ++p) made.data()[p * count + k] = own[p];
-      continue;
-    }
-    const int64_t bits = shift.data()[walk.place(2)];
-    const double least = low.data()[walk.place(3)], most = high.data()[walk.place(4)];
-    if (bits < 0 || static_cast<std::size_t>(bits) > longest) {
-      throw nb::index_error("a shift lies outside its table");
-    }
-    const auto clamp = [&](double number) { return std::min(std::max(number, least), most); };
-    double exact = 0;
-    bool known = hashes.is_number(own.data(), small);
-    if (known) {
-      exact = std::floor(std::ldexp(own[0], static_cast<int>(-bits)));
-    } else if (bits > 1) {
-      known = hashes.is_multiple(own.data(), halves.data() + bits - 1, longest, small, exact);
-      exact = std::floor(exact / 2);
-    }
-    if (least == most || known) {
-      std::fill(own.begin(), own.end(), least == most ? least : clamp(exact));
-    } else {
-      hashes.apply(own.data(), tag.data()[walk.place(1)]);
-    }
-    for (std::size_t p = 0; p < planes; ++p) made.data()[p * count + k] = own[p];
+  const std::size_t count = walk.size();
+  if (value.size() != primes.size() * count || made.size() != value.size()) {
+    throw nb::value_error("tables differ in shape");
   }
+  with_hashes(primes, halves, small, [&](const auto& fields) {
+    typename std::decay_t<decltype(fields)>::Residues own;
+    for (std::size_t k = 0; k < count; ++k, walk.next()) {
+      for (std::size_t p = 0; p < own.size(); ++p) own[p] = value.data()[p * count + k];
+      if (changed.data()[walk.place(0)]) {
+        const auto bits = static_cast<std::size_t>(shift.data()[walk.place(2)]);
+        if (bits > fields.longest()) throw nb::index_error("a shift lies outside its table");
+        own = fields.settled(own, bits, low.data()[walk.place(3)], high.data()[walk.place(4)],
+                             tag.data()[walk.place(1)]);
+      }
+      for (std::size_t p = 0; p < own.size(); ++p) made.data()[p * count + k] = own[p];
+    }
+  });
 }
 
 // The ranges of settled terms, as `terms.Fields._ranges` has them: `changed`, `middle` and `radius`
@@ -413,14 +490,11 @@ void settle_ranges(const Array<bool>& where, const Array<double>& middle,
     const double centre = middle.data()[walk.place(1)], reach = radius.data()[walk.place(2)];
     const int64_t bits = shift.data()[walk.place(3)];
     const double least = low.data()[walk.place(4)], most = high.data()[walk.place(5)];
-    const double scale = std::ldexp(1.0, static_cast<int>(-bits));
-    const double bottom = std::floor((centre - reach) * scale);
-    const double top = std::floor((centre + reach) * scale);
-    const bool other =
-        where.data()[walk.place(0)] && (bits > 0 || !(least <= bottom && most >= top));
+    const Ends ends(centre, reach, std::ldexp(1.0, static_cast<int>(-bits)));
+    const bool other = where.data()[walk.place(0)] && (bits > 0 || !ends.within(least, most));
     changed.data()[k] = other;
-    const double first = std::min(std::max(bottom, least), most);
-    const double last = std::min(std::max(top, least), most);
+    const double first = std::min(std::max(ends.bottom, least), most);
+    const double last = std::min(std::max(ends.top, least), most);
     new_middle.data()[k] = other ? (first + last) / 2 : centre;
     new_radius.data()[k] = other ? (last - first) / 2 : reach;
   }
@@ -476,11 +550,13 @@ NB_MODULE(_proof, m) {
   m.def("products", &products, nb::arg("micro_ops"), nb::arg("outer"), nb::arg("inner"),
         nb::arg("factors"), nb::arg("acc"), nb::arg("inp"), nb::arg("wgt"),
         nb::arg("made").noconvert());
-  m.def("scale", &scale, nb::arg("value").noconvert(), nb::arg("made").noconvert(),
-        nb::arg("factor"), nb::arg("shift"), nb::arg("offsets"), nb::arg("primes"));
-  m.def("settle", &settle, nb::arg("value").noconvert(), nb::arg("made").noconvert(),
-        nb::arg("changed"), nb::arg("tag"), nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"),
-        nb::arg("small"));
+  m.def("requantize", &requantize, nb::arg("value"), nb::arg("made").noconvert(),
+        nb::arg("middle"), nb::arg("radius"), nb::arg("bias"), nb::arg("factor"),
+        nb::arg("shift"), nb::arg("added"), nb::arg("half"), nb::arg("offsets"), nb::arg("tags"),
+        nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"), nb::arg("small"));
+  m.def("settle", &settle, nb::arg("value"), nb::arg("made").noconvert(), nb::arg("changed"),
+        nb::arg("tag"), nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"),
+        nb::arg("halves"), nb::arg("small"));
   m.def("settle_ranges", &settle_ranges, nb::arg("where"), nb::arg("middle"), nb::arg("radius"),
         nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("changed").noconvert(),
         nb::arg("middle_after").noconvert(), nb::arg("radius_after").noconvert());

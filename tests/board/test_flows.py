@@ -152,6 +152,30 @@ def test_a_refusal_says_what_is_missing_and_what_would_be_right(flow, config, me
         flow.check(config)
 
 
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
+def test_a_port_to_dram_has_a_fastest_clock(config):
+    """What the data sheets allow passes, a megahertz more does not."""
+    times, most = flows.port_clock(config)
+    assert math.isfinite(most) == (config.target in flows.VIVADO.targets)
+    if math.isfinite(most):
+        for flow in (flows.OPEN_ZYNQ, flows.VIVADO):
+            flow.check_clock(most // times, config)
+            told = f"takes at most {most}: .*{most // times} or less"
+            with pytest.raises(ConfigError, match=told):
+                flow.check_clock(most // times + 1, config)
+
+
+@pytest.mark.parametrize(
+    ("name", "port_bytes", "fastest"),
+    [("pynq_ext", 8, 250), ("pynq_512", 16, 125), ("pynq_512", 8, 250), ("zcu104_2048", 64, 166)],
+)
+def test_wide_words_halve_the_clock_that_a_port_allows(name, port_bytes, fastest, tmp_path):
+    config = replace(HardwareConfig.load(name), port_bytes=port_bytes)
+    vivado.write_design(config, tmp_path, clock_mhz=fastest)
+    with pytest.raises(ConfigError, match=f"give --clock-mhz {fastest} or less"):
+        vivado.write_design(config, tmp_path, clock_mhz=fastest + 1)
+
+
 def test_a_smaller_fpga_has_less():
     config = HardwareConfig.load("ulx3s_batch")
     flows.ULX3S.check(config)

@@ -28,7 +28,7 @@ from vtaops.proof.names import Iterations, elements
 from vtaops.proof.prover import _differences, _executed
 from vtaops.proof.sums import convolve
 from vtaops.proof.tasks import launch_task
-from vtaops.proof.terms import NOTHING, Fields, Terms
+from vtaops.proof.terms import NOTHING, Fields, Scale, Terms
 
 
 def differing(task, *, folds):
@@ -250,22 +250,34 @@ def test_settled_terms_equal_those_of_numpy(pairs, monkeypatch):
             assert np.array_equal(own, wanted), name
 
 
-def test_scaled_terms_equal_those_of_numpy(monkeypatch):
-    rng, fields = np.random.default_rng(0), Fields(0, 2)
-
-    for _ in range(40):
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+def test_requantized_terms_equal_those_of_numpy(pairs, monkeypatch):
+    rng, fields = np.random.default_rng(pairs), Fields(pairs, pairs)
+    native = 0
+    for _ in range(80):
         shape = tuple(rng.integers(1, 6, size=3).tolist())
-        x = replace(fields.symbols(shape), radius=np.float64(1000))
         part = shape[:1] + (1,) * 2 if rng.random() < 0.5 else (1, *shape[1:])
-        factors, shifts = rng.integers(1 << 16, size=part), rng.integers(48, size=part)
+        numbers = fields.numbers(rng.integers(-300, 300, shape)).value
+        value = np.where(rng.random(shape) < 0.5, fields.symbols(shape).value, numbers)
+        reach = rng.choice([0.0, 1000.0, 2.0**31])  # the last may wrap
+        x = Terms(value, rng.integers(-99, 99, part).astype(float), reach, degree=3)
+        bias = fields.numbers(rng.integers(-(1 << 20), 1 << 20, part)) if rng.integers(2) else None
+        factors = rng.integers(rng.choice([2, 1 << 16]), size=part)  # 0 reaches no half a step
+        shifts = rng.integers(rng.choice([1, 48]), size=part)
         zero_point, rounds = int(rng.integers(-128, 128)), bool(rng.integers(2))
-        about = x, factors, shifts, zero_point, (-128, 127), rounds
+        clip = (-128, 127) if rng.integers(2) else (int(rng.integers(-128, 1)), 0)
+        about = x, factors, shifts, zero_point, clip, rounds, bias
         fast = fields.requantized(*about)
         with monkeypatch.context() as patched:
             patched.setattr(terms, "_proof", None)
             plain = fields.requantized(*about)
-        for name in vars(fast):
-            assert np.array_equal(getattr(fast, name), getattr(plain, name)), name
+            scale = Scale(factors.astype(float), shifts, zero_point, rounds)
+        native += fields._requantized_at_once(x, scale, clip, bias) is not None
+        assert np.array_equal(fields.keys(fast.value), fields.keys(plain.value))
+        assert (fast.middle, fast.radius, fast.degree) == (plain.middle, plain.radius, plain.degree)
+        assert not np.any(fast.shift)
+        assert not np.any(fast.bounded)
+    assert native == 0 if pairs == 3 else native > 10
 
 
 def test_terms_that_do_not_fit_their_loop_are_refused():
@@ -275,10 +287,17 @@ def test_terms_that_do_not_fit_their_loop_are_refused():
     about = np.array(fields.primes, np.float64), fields._halves, 1.0
     with pytest.raises(IndexError):
         _proof.settle(value, value.copy(), flags, tags, bits * 63, -ones, ones, *about)
+    parts, table = (ones, ones, ones, ones, bits), np.ones((4, 1))
+    scale = table[0], table[0], table, tags[:1], -1.0, 1.0
     with pytest.raises(IndexError):
-        _proof.scale(value, value.copy(), ones, bits, np.ones((4, 1)), about[0])
+        _proof.requantize(value, value.copy(), *parts, *scale, *about)
     with pytest.raises(ValueError, match="shape"):
-        _proof.scale(value, value.copy(), ones[:2], bits[:2], np.ones((4, 2)), about[0])
+        _proof.requantize(value, value.copy(), ones, ones[:2], *parts[2:], *scale, *about)
+    with pytest.raises(ValueError, match="shape"):
+        _proof.requantize(value, value[:, :2].copy(), *parts, *scale, *about)
+    first, alone = value[:1], (about[0][:1], *about[1:])
+    with pytest.raises(ValueError, match="planes"):
+        _proof.settle(first, first.copy(), flags, tags, bits, -ones, ones, *alone)
     with pytest.raises(ValueError, match="shape"):
         _proof.settle(value, value.copy(), flags[:2], tags, bits, -ones, ones, *about)
     with pytest.raises(ValueError, match="shape"):

@@ -58,6 +58,26 @@ def test_memory_ends_and_is_given_back(root):
     device.alloc(SIZE // 4)
 
 
+def test_memory_that_linux_leaves_unused(root):
+    (root / "proc").mkdir()
+    facts = "00000000-1dffffff : System RAM\n  00008000-007fffff : Kernel code\n"
+    (root / "proc/iomem").write_text(facts)
+    board = LinuxBoard(f"{AT:#x}+{SIZE:#x}", root)
+    array = board.allocate((5,), np.uint8)
+    array[:] = range(5)
+    with (root / "dev/mem").open("rb") as mem:
+        mem.seek(array.physical_address)
+        assert mem.read(5) == bytes(range(5))
+    assert AT <= array.physical_address < AT + SIZE
+    for memory, told in (
+        ("0x1dfff000+0x2000", r"is memory that Linux uses \(00000000-1dffffff\).* mem=479M"),
+        (f"{AT + 8:#x}+0x1000", "has 4,096 bytes at 0x1e000008; .* at a multiple of 4096"),
+        (f"{AT:#x}+0x0", "has 0 bytes at 0x1e000000; VTA needs some"),
+    ):
+        with pytest.raises(DeviceError, match=told):
+            LinuxBoard(memory, root)
+
+
 def test_registers_are_words_at_their_address(root):
     page = LinuxBoard("udmabuf0", root).MMIO(CONFIG.board.register_base, 4096)
     assert [page.read(0), page.read(8)] == [7, 9]
@@ -68,16 +88,14 @@ def test_registers_are_words_at_their_address(root):
 
 
 def test_what_is_missing_is_named(root, capsys):
-    with pytest.raises(
-        DeviceError, match=r"cannot use udmabuf1 of u-dma-buf: .*udmabuf1/phys_addr"
-    ):
+    with pytest.raises(DeviceError, match=r"cannot use the memory udmabuf1: .*udmabuf1/size"):
         LinuxBoard("udmabuf1", root)
     assert main(["serve", "--memory", "no_such_device"]) == 1
-    assert "cannot use no_such_device of u-dma-buf" in capsys.readouterr().err
+    assert "cannot use the memory no_such_device" in capsys.readouterr().err
     with pytest.raises(DeviceError, match=r"x\.bit: without PYNQ the boot loader programs"):
         LinuxBoard("udmabuf0", root).Bitstream("x.bit")
     (root / "sys/class/u-dma-buf/udmabuf0/phys_addr").write_text("0x1e000010")
     with pytest.raises(
-        DeviceError, match="udmabuf0 is at 0x1e000010; VTA needs a multiple of 4096"
+        DeviceError, match=r"udmabuf0 has 65,536 bytes at 0x1e000010; .* a multiple of 4096"
     ):
         LinuxBoard("udmabuf0", root)

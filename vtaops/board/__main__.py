@@ -122,8 +122,9 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     serve.add_argument(
         "--memory",
-        metavar="UDMABUF",
-        help="on a Linux without PYNQ: the device of u-dma-buf, as udmabuf0; implies --attach",
+        metavar="MEMORY",
+        help="on a Linux without PYNQ: the device of u-dma-buf, as udmabuf0, or address and bytes "
+        "that Linux leaves unused, as 0x1e000000+0x2000000; implies --attach",
     )
     serve.add_argument(
         "--clock-mhz",

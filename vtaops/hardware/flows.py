@@ -6,6 +6,7 @@ capacity is a lower bound, so nothing that fits is refused; the tools judge the 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from vtaops.base.errors import ConfigError
@@ -15,6 +16,10 @@ from vtaops.machine.config import PORT_BYTES, Extension, HardwareConfig
 
 DSP_PER_ALU_LANE, DSP_PER_POST_LANE = 3, 2
 """DSP blocks of a lane: for a 32-bit MUL, and for the scaling of post-processing."""
+
+PORT_MHZ = {"pynq": 250, "ultra96": 333, "zcu104": 333, "kv260": 333, "aup_zu3": 333}
+"""Fastest clock of an AXI port of the processing system, by target: AMD's data sheets DS187 (a 7020
+of grade -1) and DS925 (grades -1 and -2), which is taken for the K26 of a KV260, too."""
 
 _PRODUCT_LUTS, _SUM_LUTS = 32, 16
 """Fewest look-up tables of an 8-bit product outside DSP blocks, two of whose 64 partial products
@@ -40,7 +45,7 @@ class Flow:
     port_bytes : tuple of int
         Widths of such a port.
     clock_mhz : tuple of float
-        Its slowest and fastest clock.
+        Its slowest and fastest clock; `check_clock` knows what ports to DRAM allow, too.
     instead : str
         What builds the configurations that it refuses.
     """
@@ -71,11 +76,19 @@ class Flow:
             )
         check_depths(config, config.port_width)
 
-    def check_clock(self, clock_mhz: float) -> None:
-        """Raise `ConfigError` if the clock is out of range."""
+    def check_clock(self, clock_mhz: float, config: HardwareConfig) -> None:
+        """Raise `ConfigError` if the clock is out of range, or too fast for the ports to DRAM."""
         low, high = self.clock_mhz
         if not low <= clock_mhz <= high:
             raise ConfigError(f"the clock is {clock_mhz} MHz; it must be {low}..{high}")
+        times, most = port_clock(config)
+        if times * clock_mhz > most:
+            twice = f"words of {config.port_width} bytes pass at twice the clock, "
+            raise ConfigError(
+                f"the clock is {clock_mhz} MHz; a port of the processing system of "
+                f"{config.target!r} takes at most {most:g}: {twice if times > 1 else ''}give "
+                f"--clock-mhz {most // times:g} or less"
+            )
 
     def check_part(self, part: str) -> None:
         """Raise `ConfigError` if it does not build for an FPGA."""
@@ -121,6 +134,15 @@ class Flow:
                     f"{'buffers' if name == 'bram' else 'tiles'} or another device"
                 )
         return ""
+
+
+def port_clock(config: HardwareConfig) -> tuple[int, float]:
+    """Return how often a port to DRAM is clocked in a cycle, and its fastest clock, MHz.
+
+    Words wider than the port pass it in halves, at the clock of the array (``pairs``).
+    """
+    wide = config.has(Extension.PAIRS) and 8 * config.port_width > config.board.bus_bits
+    return 1 + wide, PORT_MHZ.get(config.target, math.inf)
 
 
 def dsp_for_products(config: HardwareConfig, part: FpgaResources, reserve: int = 0) -> int:

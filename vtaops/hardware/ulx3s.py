@@ -112,7 +112,7 @@ class Ulx3sDesign:
     multipliers: int | None = None
 
     def __post_init__(self) -> None:
-        ULX3S.check_clock(self.clock_mhz)
+        ULX3S.check_clock(self.clock_mhz, self.config)
         ULX3S.check_part(self.device)
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vtaops.base.data import data_directory
-from vtaops.base.errors import ConfigError, DeviceError, raising
+from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import reason_of, write_folder
 from vtaops.base.quoting import tcl_word
 from vtaops.hardware.flows import VIVADO, dsp_for_products
@@ -32,10 +32,6 @@ ADDRESS_BITS = 32
 
 CLOCK_MHZ = 100
 """Frequency that the driver sets by default."""
-
-PORT_MHZ = {"zynq7000": 250, "zynqmp": 333}
-"""Fastest clock of a port of the processing system (AMD DS187 and DS925, grades -1 and -2), which
-is the array's where words are wider than the port."""
 
 DSP_RESERVE = 4
 
@@ -94,16 +90,10 @@ def write_design(
         If a file cannot be written, or would replace one that something else wrote.
     """
     VIVADO.check(config)
-    VIVADO.check_clock(clock_mhz)
     parameters = replace(parameters or zynq_parameters(config), address_bits=ADDRESS_BITS)
+    VIVADO.check_clock(clock_mhz, replace(config, port_bytes=parameters.port_bytes))
     design = rtl_design(config, parameters, axi=True)
     family, part = PARTS[config.target]
-    wide = config.has(Extension.PAIRS) and 8 * parameters.port_bytes > config.board.bus_bits
-    if wide and 2 * clock_mhz > PORT_MHZ[family]:
-        raise ConfigError(
-            f"the clock is {clock_mhz} MHz; words of {parameters.port_bytes} bytes pass a port of "
-            f"the processing system at twice the clock, at most {PORT_MHZ[family]} MHz"
-        )
     values: dict[str, object] = {
         "name": config.bitstream_id,
         "family": family,

@@ -232,7 +232,7 @@ def build_bitstream(
         If a tool is missing or fails, or a path is too slow for the clock.
     """
     OPEN_ZYNQ.check(config)
-    OPEN_ZYNQ.check_clock(clock_mhz)
+    OPEN_ZYNQ.check_clock(clock_mhz, config)
     locate(NEXTPNR, CHIP, ASSEMBLER, PACKER, BITS)  # before minutes of Yosys
     folder = fresh_folder(output / "build")
     progress("Yosys maps it to the FPGA")

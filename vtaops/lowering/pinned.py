@@ -82,6 +82,12 @@ def staying(fragment: Fragment, weights: Weights, base: int) -> tuple[Fragment, 
     return replace(fragment, operations=tuple(operations)), once
 
 
+def without_weights(fragment: Fragment) -> Fragment:
+    """Return a fragment that finds its weights on the chip: it loads none."""
+    rest = tuple(o for o in fragment.operations if not _weight_load(o))
+    return replace(fragment, operations=rest)
+
+
 def _weight_load(operation: Operation) -> Load | None:
     i = operation.instruction
     return i if isinstance(i, Load) and i.memory == Memory.WGT and not i.is_nop else None

@@ -17,17 +17,18 @@ from vtaops.base.progress import tracked
 from vtaops.compiler.driver import emit_operator, settled
 from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.passes.interleave import LAG
+from vtaops.lowering.pinned import without_weights
 from vtaops.lowering.placement import pack_side_by_side
 from vtaops.lowering.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.isa import Post
 from vtaops.network.places import MappedOperator
 from vtaops.network.target import Target
-from vtaops.ops import AvgPool2d, Conv2d, Gemm, Operator
+from vtaops.ops import AvgPool2d, Conv2d, Elementwise, Gemm, Operator
 from vtaops.ops.epilogue import INT8
 from vtaops.ops.families import SumOfProducts
 from vtaops.program import Buffer, Program, Role
-from vtaops.program.timing import simulate
+from vtaops.program.timing import TimingParameters, simulate
 from vtaops.schedule import Tiling, default_tiling
 from vtaops.schedule.grouping import (
     GroupTiling,
@@ -60,6 +61,13 @@ FUSED_OPTIMISM = 0.97
 
 LAGGED_OPTIMISM = 1.03
 """Interleaved steps with a lag take at least this multiple of their busiest unit's cycles."""
+
+
+PLANNED_LATENCY, PLANNED_WORDS = 100, 1.25
+"""The DRAM that groups are judged behind: its latency, and port words a cycle, reads and writes
+together. A board's has about 7/8. MobileNet-v2 on pynq_512 behind that and without a limit, in
+thousand cycles: planned for 7/8 1,156 and 1,079, for 1 1,154 and 1,081, for 1.25 1,157 and 1,073,
+without a limit 1,376 and 1,064."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ class Fragments:
         Also returns None if all take `limit` cycles or more by estimate.
         """
         ops, config = self._settled(steps), self.target.config
-        if not config.has(Extension.FORWARD) or _is_classifier(ops):
+        if not config.has(Extension.FORWARD) or not all(isinstance(op, Conv2d) for op in ops):
             return None
         return next(fused_tilings(ops, config, limit), None)
 
@@ -190,18 +198,21 @@ def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[in
     return [max(POST_ROWS // len(tilings), tiling.oc // config.block_out) for tiling in tilings]
 
 
-def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups:
+def find_groups(
+    steps: Sequence[MappedOperator], fragments: Fragments, *, resident: bool = False
+) -> Groups:
     """Return the groups of steps that take fewer cycles together.
 
-    The candidates are chains of convolutions, one of each two depthwise, and classifiers (a
-    convolution, the mean of its image, and a matrix product), because some steps keep the array
+    The candidates are chains of convolutions, the last of which a sum may follow, and classifiers
+    (a convolution, the mean of its image, and a matrix product), because some steps keep the array
     busy and others the memory. Among overlapping groups, those that save most in total are chosen.
 
-    A chain is tried only if the best choice contains it, with estimates for the untried ones.
+    A chain is tried only if the best choice contains it, with estimates for the untried ones. With
+    `resident`, weights count as if they were on the chip.
     """
     if not fragments.target.config.has(Extension.POST):
         return {}
-    chains = _candidates(steps, fragments)
+    chains = _candidates(steps, fragments, resident)
     while True:
         chosen = _most_saving(chains, len(steps))
         untried = dict.fromkeys(chains[span] for span in chosen if not chains[span].tried)
@@ -212,16 +223,16 @@ def find_groups(steps: Sequence[MappedOperator], fragments: Fragments) -> Groups
 
 
 def _candidates(
-    steps: Sequence[MappedOperator], fragments: Fragments
+    steps: Sequence[MappedOperator], fragments: Fragments, resident: bool
 ) -> dict[range, FusionCandidate]:
     """Return the candidates by their steps; equal ones are one object."""
     known: dict[object, FusionCandidate] = {}
     chains = {}
     for span in tracked("pair layer", [*_spans(steps)], lambda span: steps[span[-1]].node):
         chain = steps[span.start : span.stop]
-        key = tuple(id(fragments.of(step)) for step in chain)
+        key = (*(id(fragments.of(step)) for step in chain), *_reads(chain))
         if key not in known:
-            known[key] = FusionCandidate(chain, fragments)
+            known[key] = FusionCandidate(chain, fragments, resident)
         chains[span] = known[key]
     return chains
 
@@ -252,20 +263,29 @@ def _most_saving(chains: Mapping[range, FusionCandidate], count: int) -> list[ra
 
 
 def _is_candidate(steps: Sequence[MappedOperator]) -> bool:
-    """Return whether each step reads, from its first block on, the result of the step before it.
+    """Return whether each step reads, from its first block on, the result of the step before it."""
+    *before, last = ops = [step.op for step in steps]
+    convolutions = all(isinstance(op, Conv2d) for op in before)
+    chain = convolutions and isinstance(last, Conv2d | Elementwise)
+    return (chain or _is_classifier(ops)) and None not in _reads(steps)
 
-    One of two adjacent convolutions must be depthwise, because two others both keep the array busy.
+
+def _reads(steps: Sequence[MappedOperator]) -> list[str | None]:
+    """Return the buffer in which each step but the first reads all results of the one before it.
+
+    None if there is none.
     """
-    ops = [step.op for step in steps]
-    convolutions = all(isinstance(op, Conv2d) for op in ops)
-    turns = all(_is_depthwise(op) or _is_depthwise(follower) for op, follower in pairwise(ops))
-    if not (convolutions and turns) and not _is_classifier(ops):
+    return [
+        next((name for name in ("data", "other") if _feeds(step, follower, name)), None)
+        for step, follower in pairwise(steps)
+    ]
+
+
+def _feeds(step: MappedOperator, follower: MappedOperator, name: str) -> bool:
+    """Return whether a step reads all results of another in its buffer `name`."""
+    if name not in follower.uses:
         return False
-    return all(_feeds(step, follower) for step, follower in pairwise(steps))
-
-
-def _feeds(step: MappedOperator, follower: MappedOperator) -> bool:
-    given, read = step.uses["res"].place, follower.uses["data"].place
+    given, read = step.uses["res"].place, follower.uses[name].place
     return given.memory is read.memory and (given.lanes, given.size) == (read.lanes, read.size)
 
 
@@ -273,8 +293,10 @@ def _is_classifier(ops: Sequence[Operator]) -> bool:
     return tuple(map(type, ops)) == (Conv2d, AvgPool2d, Gemm)
 
 
-def _is_depthwise(op: Operator) -> bool:
-    return isinstance(op, Conv2d) and op.groups == op.in_channels > 1
+def planned(config: HardwareConfig) -> TimingParameters:
+    """Return the machine behind whose DRAM groups are judged."""
+    bandwidth = PLANNED_WORDS * TimingParameters().port_width(config)
+    return TimingParameters(dram_latency=PLANNED_LATENCY, bandwidth=bandwidth)
 
 
 class FusionCandidate:
@@ -292,20 +314,28 @@ class FusionCandidate:
         Whether `saved` and `best` are final.
     """
 
-    def __init__(self, steps: Sequence[MappedOperator], fragments: Fragments) -> None:
-        self.steps, self._fragments = steps, fragments
+    def __init__(
+        self, steps: Sequence[MappedOperator], fragments: Fragments, resident: bool
+    ) -> None:
+        self.steps, self._fragments, self._resident = steps, fragments, resident
         self.best: Interleaving | None = None
-        apart = chained([fragments.of(step) for step in steps])
-        timeline = simulate(apart, events=False)
+        apart = self._chained([fragments.of(step) for step in steps])
+        self._dram = planned(apart.config)
+        timeline = simulate(apart, self._dram, events=False)
         stats, port = apart.stats(), timeline.port
         computed = stats.gemm_counter // apart.config.products_per_cycle + stats.alu_counter
         self._busy = max(computed, port.read_beats, port.write_beats)
         self._cycles, self._limit = timeline.cycles, BREAK_EVEN * timeline.cycles
         self.saved, self.tried = 0, True
-        if self._busy <= MAX_UTILIZATION * self._cycles or _is_classifier(
+        if computed <= MAX_UTILIZATION * self._cycles or _is_classifier(
             [step.op for step in steps]
         ):
             self._estimate()
+
+    def _chained(self, fragments: Sequence[Fragment], lag: int | None = None) -> Program:
+        if self._resident:
+            fragments = [*map(without_weights, fragments)]
+        return chained(fragments, lag, _reads(self.steps))
 
     def _estimate(self) -> None:
         """Find tilings, and estimate from theirs what is saved."""
@@ -328,7 +358,7 @@ class FusionCandidate:
             if together is None:
                 return
             for lag in lags:
-                cycles = chained(together, lag).cycles()
+                cycles = self._chained(together, lag).cycles(self._dram)
                 if cycles >= self._limit:
                     return
                 if cycles < fewest:
@@ -341,11 +371,15 @@ class FusionCandidate:
         self.tried = True
 
 
-def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:
+def chained(
+    fragments: Sequence[Fragment], lag: int | None = None, reads: Sequence[str | None] = ()
+) -> Program:
     """Return the program of steps of which each reads the result of the one before it.
 
-    Their tiles are interleaved with a `lag`; with None, the steps run in sequence.
+    Their tiles are interleaved with a `lag`; with None, the steps run in sequence. `reads` are the
+    buffers in which they do, by default ``"data"``.
     """
+    reads = [None, *(reads or ["data"] * (len(fragments) - 1))]
     buffers: list[Buffer] = []
     parts = []
     result = -1
@@ -353,7 +387,7 @@ def chained(fragments: Sequence[Fragment], lag: int | None = None) -> Program:
         places = []
         given = result
         for buffer in fragment.buffers:
-            if number and buffer.name == "data":
+            if buffer.name == reads[number]:
                 places.append(given)
                 if buffer.nbytes > buffers[given].nbytes:  # it also reads the border
                     buffers[given] = replace(buffer, name=buffers[given].name, role=Role.SCRATCH)

@@ -13,7 +13,7 @@ from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.pinned import candidates, staying, weights_of
 from vtaops.lowering.placement import ping_pong
-from vtaops.network.fragments import Fragments, find_groups, finished
+from vtaops.network.fragments import Fragments, Groups, find_groups, finished
 from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
 from vtaops.network.target import Target
@@ -24,7 +24,25 @@ from vtaops.program.region import Argument, Region
 
 def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     """Return the program of nodes that VTA executes in sequence."""
-    groups = find_groups(region.steps, fragments)
+    steps = region.steps
+    found = [_program(region, fragments, find_groups(steps, fragments))]
+    if fragments.pin_weights:
+        resident = find_groups(steps, fragments, resident=True)
+        found.append(_program(region, fragments, resident))
+    program, buffers = min(found, key=lambda way: way[0].steady.cycles())
+    return Region(
+        nodes=region.names,
+        program=program,
+        parameters=buffers.parameters,
+        inputs=tuple(_input(tensor, region) for tensor in region.inputs),
+        outputs=tuple(_output(tensor, region) for tensor in region.outputs),
+    )
+
+
+def _program(
+    region: LoweredRegion, fragments: Fragments, groups: Groups
+) -> tuple[Program, _Buffers]:
+    """Return the program in which some steps run together, and its buffers."""
     buffers = _Buffers(region, fragments.target, groups)
     shared = {
         number: fragment
@@ -46,13 +64,7 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     if fragments.pin_weights:
         others = map(linked, candidates(found, fragments.target.config.wgt.depth))
         program = min((program, *others), key=lambda p: p.steady.cycles())
-    return Region(
-        nodes=region.names,
-        program=program,
-        parameters=buffers.parameters,
-        inputs=tuple(_input(tensor, region) for tensor in region.inputs),
-        outputs=tuple(_output(tensor, region) for tensor in region.outputs),
-    )
+    return program, buffers
 
 
 def _placed(

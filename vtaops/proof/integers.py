@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -58,7 +59,10 @@ class Integers(Fields):
         zero_point: int,
         clip: tuple[float, float],
         rounds: bool = True,
+        bias: Terms | None = None,
+        check: Callable[[Terms], None] = lambda sums: None,
     ) -> Terms:
+        x = x if bias is None else self.sum(x, bias)
         kind, nudge = 0, np.int64(0)
         if isinstance(multiplier, Terms):
             scale = multiplier.value[0].astype(np.int64)

@@ -136,9 +136,7 @@ class TermMachine:
             for s, level in zip(names.steps, levels, strict=False)
             for o in s.operands
         ]
-        for number, parts in names.products.items():
-            for _, inputs, weights in parts:
-                reads += [(names.step_of[n], levels[number]) for n in (inputs, weights >> 2)]
+        reads += [(names.step_of[used], levels[number]) for number, used in names.multiplied]
         for steps, level in sorted(reads, key=lambda read: int(read[1])):
             last[steps] = level
         for held in names.dram.names.values():
@@ -365,13 +363,9 @@ class TermMachine:
     def _post(
         self, post: Post, steps: list[TileStep], acc: Ints, bias: Ints, scale: Ints, table: Ints
     ) -> Terms:
-        fields = self.fields
         x, row = self._terms(acc, self.config.acc.shape), self.config.post.shape
         if not post.enable:
-            return fields.byte(x)
-        if post.use_bias:
-            x = fields.sum(x, self._terms(bias, row))
-            self._note_overflow(x, steps)
+            return self.fields.byte(x)
         multiplier: Any = post.multiplier
         shift: Any = post.shift
         if post.use_scale:
@@ -382,8 +376,16 @@ class TermMachine:
                 multiplier, shift = numbers & 0xFFFF, numbers >> 16 & 0x3F
             if post.fine:
                 multiplier, shift = self._terms(scale, row), -post.fine
-        clip, rounds = (post.low, post.high), bool(post.round_half)
-        x = fields.byte(fields.requantized(x, multiplier, shift, post.zero_point, clip, rounds))
+        x = self.fields.requantized(
+            x,
+            multiplier,
+            shift,
+            post.zero_point,
+            (post.low, post.high),
+            bool(post.round_half),
+            self._terms(bias, row) if post.use_bias else None,
+            lambda sums: self._note_overflow(sums, steps),
+        )
         return self._mapped(x, table) if post.use_table else x
 
     def _mapped(self, x: Terms, tables: Ints) -> Terms:
@@ -473,8 +475,7 @@ class TermMachine:
         sums, sources, weights = products
         if _proof is None or not len(sums) or np.bincount(sums).max() > LONGEST:
             return products
-        least = weights.min()
-        codes = least + np.flatnonzero(np.bincount(weights - least))
+        codes, tiles = np.unique(weights, return_inverse=True)
         few = len(codes) <= MOST_SCALED
         if not few or self._numbers(codes >> 2, self.config.wgt.shape) is None:
             return products
@@ -482,9 +483,7 @@ class TermMachine:
         lanes = (dense != 0).argmax(axis=-1)
         own = np.take_along_axis(dense, lanes[..., None], axis=-1)[..., 0]
         single = (np.count_nonzero(dense, axis=-1) <= 1).all(axis=-1)
-        number = np.zeros(codes[-1] + 1 - least, np.int32)
-        number[codes - least] = np.arange(len(codes))
-        group, tiles = self._group[sources], number[weights - least]
+        group, tiles = self._group[sources], tiles.astype(np.int32)
         chosen = single[tiles] & ~self._fixed[group]
         ranges = np.zeros((len(total.middle), 2 * own.shape[1]))
         batch, planes = total.shape[1], len(total.value)

@@ -145,6 +145,8 @@ class NameMachine:
         For steps that are sums: names of sums, of inputs and of weights. Each sum adds the products
         of its inputs and weights to its operand. Weights are four times their names, plus 1 to 3
         for a tile of a window.
+    multiplied : list of (int, ndarray)
+        Steps that are sums, and names of inputs and weights whose products each adds.
     """
 
     def __init__(self, program: Program) -> None:
@@ -159,6 +161,7 @@ class NameMachine:
         self.count = 0
         """Number of names."""
         self.products: dict[int, list[list[Any]]] = defaultdict(list)
+        self.multiplied: list[tuple[int, Ints]] = []
         self._adds_to: dict[bytes, list[int]] = {}
         """The sums in accumulators that GEMMs add to, as long as nothing else changes these."""
         self._index = -1
@@ -314,13 +317,12 @@ class NameMachine:
             sums = self._opened(acc, plan.written, bool(i.overwrite))
             self._adds_to[plan.place] = sums
         products = plan.products(acc, inputs, tiles)
-        level = 1
-        if not self._flat:
-            used = np.concatenate([inputs[plan.inputs], tiles[plan.tiles]])
-            level += self.levels[self.step_of[used]].max()
+        used = np.concatenate([inputs[plan.inputs], tiles[plan.tiles]])
+        level = 1 if self._flat else 1 + self.levels[self.step_of[used]].max()
         owners = self.step_of[products[0]] if len(sums) > 1 else None
         for number in sums:
             self.levels[number] = max(self.levels[number], level)
+            self.multiplied.append((number, used))
             own = slice(None) if owners is None else owners == number
             self.products[number].append([part[own] for part in products])
 

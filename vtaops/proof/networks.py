@@ -54,8 +54,7 @@ class Inputs:
     ) -> Terms:
         """Return sums requantised to int8, with a bias per channel."""
         fields, rank = self.fields, len(sums.shape)
-        if bias is not None:
-            sums = fields.sum(sums, fields.numbers(along(axis, rank, bias)))
+        plus = None if bias is None else fields.numbers(along(axis, rank, bias))
         if scaling.rounding in ("once", "twice"):
             raise Unknown(f"rounding {scaling.rounding!r} has no meaning on terms")
         if scaling.rounding == "quotient":
@@ -68,9 +67,9 @@ class Inputs:
         if scaling.fine:
             words = fields.numbers(along(axis, rank, scaling.words))
             zero, clip = scaling.zero_point, scaling.clip
-            return fields.byte(fields.requantized(sums, words, -scaling.fine, zero, clip))
-        scaled = fields.requantized(sums, factor, shift, scaling.zero_point, scaling.clip)
-        return fields.byte(scaled)
+            return fields.requantized(sums, words, -scaling.fine, zero, clip, bias=plus)
+        zero, clip = scaling.zero_point, scaling.clip
+        return fields.requantized(sums, factor, shift, zero, clip, bias=plus)
 
 
 def meaning(fields: Fields, node: Node, terms: Sequence[Terms]) -> Terms:
@@ -147,7 +146,7 @@ def _row_norm(op: ops.RowNorm, given: Inputs) -> Terms:
     fields = given.fields
     sums, multiplier = normalized(_Arithmetic(fields), given.terms[0], op)
     scale = multiplier, op.shift, op.zero_point, (-128, 127)
-    return fields.byte(fields.requantized(sums, *scale))
+    return fields.requantized(sums, *scale)
 
 
 @_meaning.register
@@ -158,7 +157,7 @@ def _row_softmax(op: ops.RowSoftmax, given: Inputs) -> Terms:
     columns = [x.moved(lambda part, at=at: part[..., at : at + 1]) for at in range(x.shape[-1])]
     most = fields.extremum_of(columns, 1)
     below = fields.sum(x, fields.times(most, -1))
-    index = fields.byte(fields.requantized(below, 1, 0, 127, (-128, 127)))
+    index = fields.requantized(below, 1, 0, 127, (-128, 127))
     high, low = (fields.mapped(index, table) for table in op.tables)
     sums = shares(_Arithmetic(fields), high, low, x.shape[-1])
     return given.requantized(op.requantization, sums)

@@ -126,7 +126,7 @@ def _requantized(
     shift: int,
 ) -> Terms:
     assert op.clip is not None
-    return fields.byte(fields.requantized(x, multiplier, shift, op.zero_point, op.clip))
+    return fields.requantized(x, multiplier, shift, op.zero_point, op.clip)
 
 
 def _clipped(op: Record, fields: Fields, x: Terms) -> Terms:

@@ -148,9 +148,10 @@ def _expanded(
             seen = np.stack([image[tap] for tap in taps[chosen]], axis=3)
             value += fields.matmul(part, seen.reshape(planes, *shape))
             continue
+        summed = np.multiply if part.shape[-2:] == (1, 1) else np.matmul
         for plane, whole in zip(image, value, strict=True):
             seen = np.stack([plane[tap] for tap in taps[chosen]], axis=2)
-            whole += part @ seen.reshape(shape)
+            whole += summed(part, seen.reshape(shape))
         if inputs * len(taps) > LONGEST:
             fields.centred(value)
     return fields.centred(value).reshape(planes, n, outputs, *size)

@@ -19,7 +19,7 @@ residues, a term has a range that its polynomial cannot leave, ``middle - radius
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -97,6 +97,11 @@ class Terms:
         return np.isfinite(self.low) | np.isfinite(self.high)
 
     @property
+    def delayed(self) -> bool:
+        """Whether a shift or a clamp of any is delayed."""
+        return bool(np.any(self.shift) or np.any(self.bounded))
+
+    @property
     def reach(self) -> Any:
         """The maximum magnitude of each polynomial."""
         return np.abs(self.middle) + self.radius
@@ -116,6 +121,48 @@ class Terms:
         middle, radius = (how(np.broadcast_to(part, shape)) for part in (self.middle, self.radius))
         value = np.stack([how(plane) for plane in self.value])
         return Terms(value, middle, radius, degree=self.degree)
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """The scale of an epilogue, ``(x * factor + added[shift]) >> shift``.
+
+    Attributes
+    ----------
+    factor : ndarray of float64
+        Multipliers of 16 bits.
+    shift : ndarray of int64
+        Right shifts, 0..47; both broadcast.
+    zero_point : int
+        Added to the result.
+    rounds : bool
+        Whether half a step of the result is added to the product.
+    """
+
+    factor: Any
+    shift: Any
+    zero_point: int
+    rounds: bool
+
+    @property
+    def power_of_two(self) -> bool:
+        """Whether all terms are shifted alike and not multiplied."""
+        return bool(self.shift.ndim == self.factor.ndim == 0 and self.factor == 1)
+
+    @cached_property
+    def shifts(self) -> npt.NDArray[np.int64]:
+        """All shifts from 0 to the longest."""
+        return np.arange(self.shift.max(initial=0) + 1)
+
+    @cached_property
+    def half(self) -> Floats:
+        """Half a step of the result, or 0 if it does not round, for each of `shifts`."""
+        return np.floor(np.ldexp(1.0, self.shifts) / 2) * self.rounds
+
+    @cached_property
+    def added(self) -> Floats:
+        """The number that is added to the product, for each of `shifts`."""
+        return self.half + np.ldexp(float(self.zero_point), self.shifts)
 
 
 class Fields:
@@ -291,9 +338,13 @@ class Fields:
             return tuple(made)
         return settled_ranges(*parts)
 
+    def _in_loops(self, x: Terms) -> bool:
+        """Whether the loops in C++ take these terms."""
+        return _proof is not None and len(self.primes) <= 4 and x.value.size > 0
+
     def _hashed(self, x: Terms, changed: Any) -> Floats:
         """Return the values of settled terms, those of `changed` without shift and clamp."""
-        if _proof is None or not x.value.size:
+        if not self._in_loops(x):
             return self.hashed_plainly(x, changed)
         self.hashed += x.value[0].size
         value, shape = np.ascontiguousarray(x.value), x.shape
@@ -422,50 +473,91 @@ class Fields:
         zero_point: int,
         clip: tuple[float, float],
         rounds: bool = True,
+        bias: Terms | None = None,
+        check: Callable[[Terms], None] = lambda sums: None,
     ) -> Terms:
-        """Return ``clip(((x * multiplier + half) >> shift) + zero_point)``: exact, for int32 `x`.
+        """Return the int8 ``clip(((sum * multiplier + half) >> shift) + zero_point)``, exactly.
 
+        The sum is int32: `x`, plus a bias that broadcasts to it; `check` sees it if it may wrap.
         Multipliers of 16 bits and shifts 0..47 are numbers that broadcast; half is half a step of
         the result if it rounds. Alternatively, the multiplier is terms that contain both, and there
         is no shift; for fine scales it contains the kind, -1..-3. If no int32 gives a product of
         half a step, the result is zero.
         """
-        low, high = map(np.float64, clip)
-        number = isinstance(shift, int) and isinstance(multiplier, int) and multiplier == 1
-        if number and np.any(x.shift) and not np.any(x.bounded):  # the shift of x stays delayed
-            x = self.sum(x, self.numbers((1 << shift >> 1) * rounds))
-            return self.clamped(self.sum(self.shifted(x, shift), self.numbers(zero_point)), *clip)
-        x = self.fitting(x)
-        if isinstance(multiplier, Terms):
+        scale = None
+        if not isinstance(multiplier, Terms):
+            scale = Scale(np.asarray(multiplier, np.float64), np.asarray(shift), zero_point, rounds)
+            made = self._requantized_at_once(x, scale, clip, bias)
+            if made is not None:
+                return made
+        if bias is not None:
+            x = self.sum(x, bias)
+            check(x)
+        if scale is None:
+            x = self.fitting(x)
             value = self.of(("scale", rounds, -shift), x, multiplier.spread(x.shape))
             value = self.centred(value + zero_point)
-            return Terms(value, np.float64(0), np.float64(EXACT), low=low, high=high)
-        shift = np.asarray(shift, np.int64)
-        scale = np.ldexp(1.0, shift)
-        half = np.floor(scale / 2) * rounds
-        nothing = np.asarray(multiplier) * INT32 <= half
-        factor = np.asarray(multiplier, np.float64)
-        shifts = np.arange(shift.max() + 1)
-        ones = np.ones((len(self.primes), len(shifts)))
-        offsets = self.power(ones * zero_point, shifts)
-        offsets += self.power(ones, np.maximum(shifts - 1, 0)) * (rounds & (shifts > 0))
-        value = self._scaled(x.value, factor, shift, offsets)
-        middle, radius = x.middle * factor + (half + zero_point * scale), x.radius * np.abs(factor)
-        if nothing.any():
-            value = np.where(nothing, zero_point, value)
-            middle = np.where(nothing, zero_point, middle)
-            radius, shift = np.where(nothing, 0, radius), np.where(nothing, 0, shift)
-        return Terms(value, middle, radius, shift, low, high, x.degree)
+            scaled = Terms(value, np.float64(0), np.float64(EXACT))
+        else:
+            scaled = self._scaled(x, scale)
+        low, high = map(np.float64, clip)
+        return self.byte(replace(scaled, low=low, high=high))
 
-    def _scaled(self, value: Floats, factor: Floats, shift: Any, offsets: Floats) -> Floats:
-        """Return residues times factors, plus the offset of each shift, (planes, shifts)."""
-        shape = np.broadcast_shapes(value.shape[1:], factor.shape, shift.shape)
-        if _proof is None or shape != value.shape[1:]:
-            return self.centred(np.add(*aligned(value * factor, offsets.take(shift, axis=1))))
-        value, primes = np.ascontiguousarray(value), np.array(self.primes, np.float64)
-        made, *parts = np.empty_like(value), *(np.broadcast_to(p, shape) for p in (factor, shift))
-        _proof.scale(value, made, *parts, offsets, primes)
-        return made
+    def _requantized_at_once(
+        self, x: Terms, scale: Scale, clip: tuple[float, float], bias: Terms | None
+    ) -> Terms | None:
+        """Return `requantized` by one loop; None where it is not for these terms."""
+        bias = Terms(ZERO) if bias is None else bias
+        parts = x.middle, x.radius, bias.middle, scale.factor, scale.shift
+        spread = np.broadcast_shapes(x.shape, *map(np.shape, parts)) != x.shape
+        if spread or x.delayed or np.any(bias.radius) or not self._in_loops(x):
+            return None
+        low, high = map(np.float64, clip)
+        tags = self._clamps(Terms(ZERO[None], ZERO, ZERO, scale.shifts, low, high))
+        value, primes = np.ascontiguousarray(x.value), np.array(self.primes, np.float64)
+        made = np.empty_like(value)
+        found = _proof.requantize(
+            value,
+            made,
+            *(np.broadcast_to(part, x.shape) for part in parts),
+            scale.added,
+            scale.half,
+            self._offsets(scale),
+            tags,
+            low,
+            high,
+            primes,
+            self._halves,
+            SMALL,
+        )
+        if not found:
+            return None
+        self.hashed += x.value[0].size
+        middle, radius = map(np.float64, BYTE)
+        return Terms(made, middle, radius, degree=x.degree if found > 1 else 1)
+
+    def _offsets(self, scale: Scale) -> Floats:
+        """Return what is added to a product in each field, (planes, shifts)."""
+        ones = np.ones((len(self.primes), len(scale.shifts)))
+        offsets = self.power(ones * scale.zero_point, scale.shifts)
+        halves = self.power(ones, np.maximum(scale.shifts - 1, 0))
+        return self.centred(offsets + halves * (scale.rounds & (scale.shifts > 0)))
+
+    def _scaled(self, x: Terms, scale: Scale) -> Terms:
+        """Return terms scaled, without their clip."""
+        if scale.power_of_two and np.any(x.shift) and not np.any(x.bounded):
+            bits = int(scale.shift)  # the shift of x stays delayed
+            x = self.sum(x, self.numbers((1 << bits >> 1) * scale.rounds))
+            return self.sum(self.shifted(x, bits), self.numbers(scale.zero_point))
+        x = self.fitting(x)
+        nothing = scale.factor * INT32 <= scale.half[scale.shift]
+        offsets = self._offsets(scale).take(scale.shift, axis=1)
+        value = self.centred(np.add(*aligned(x.value * scale.factor, offsets)))
+        middle = x.middle * scale.factor + scale.added[scale.shift]
+        radius = x.radius * np.abs(scale.factor)
+        value, middle = (np.where(nothing, scale.zero_point, part) for part in (value, middle))
+        radius = np.where(nothing, 0, radius)
+        return Terms(value, middle, radius, np.where(nothing, 0, scale.shift), degree=x.degree)
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
         """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""

@@ -2,7 +2,8 @@
 
 It has the part of that package's interface that `vtaops.runtime.pynq` uses, but for programming:
 the boot loader does that (U-Boot's ``fpga load``) and sets up the clock. Memory is that of a device
-of the kernel module u-dma-buf, mapped without a cache; registers are in ``/dev/mem``.
+of the kernel module u-dma-buf, or what the kernel leaves unused (its argument ``mem=``), mapped
+without a cache; registers are in ``/dev/mem``.
 
 Imports no TVM: a board installs this file.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,34 +30,47 @@ else:
     _Array = np.ndarray  # NumPy 1.21, which board images have, does not allow a subscript here
 
 
+_UNUSED = re.compile(r"(0x[0-9a-fA-F]{1,16})\+(0x[0-9a-fA-F]{1,16})")
+_RAM = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) : System RAM$", re.MULTILINE)
+
+
 class LinuxBoard:
     """The registers and the contiguous memory of this board.
 
     Parameters
     ----------
     memory : str
-        Name of the device of u-dma-buf, for example ``udmabuf0``.
+        Name of the device of u-dma-buf, for example ``udmabuf0``; or address and bytes of memory
+        that Linux does not use, ``0x1e000000+0x2000000``.
     root : Path
         Folder that holds ``dev`` and ``sys``.
 
     Raises
     ------
     DeviceError
-        If the device is not there, cannot be mapped, or has no address that VTA can use.
+        If the device is not there or cannot be mapped, if Linux uses the memory, or if VTA cannot
+        use its address.
     """
 
     def __init__(self, memory: str, root: Path = Path("/")) -> None:
         self._dev = root / "dev"
         self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
+        unused = _UNUSED.fullmatch(memory)
         facts = root / "sys" / "class" / "u-dma-buf" / memory
-        with raising(DeviceError, f"cannot use {memory} of u-dma-buf", OSError, ValueError):
-            self._address = int((facts / "phys_addr").read_text(), 16)
-            size = int((facts / "size").read_text())
-            self._bytes = np.frombuffer(_mapped(self._dev / memory, 0, size), np.uint8)
-        if self._address % PAGE_BYTES:
-            raise DeviceError(
-                f"{memory} is at {self._address:#x}; VTA needs a multiple of {PAGE_BYTES}"
-            )
+        with raising(DeviceError, f"cannot use the memory {memory}", OSError, ValueError):
+            if unused:
+                path, offset, size = "mem", *(int(text, 16) for text in unused.groups())
+                self._address = offset
+                _check_unused(offset, size, root / "proc" / "iomem")
+            else:
+                path, offset, size = memory, 0, int((facts / "size").read_text())
+                self._address = int((facts / "phys_addr").read_text(), 16)
+            if self._address % PAGE_BYTES or size <= 0:
+                raise DeviceError(
+                    f"{memory} has {size:,} bytes at {self._address:#x}; VTA needs some, at a "
+                    f"multiple of {PAGE_BYTES}"
+                )
+            self._bytes = np.frombuffer(_mapped(self._dev / path, offset, size), np.uint8)
         self._pages, self._lock = PageAllocator(size, memory), threading.Lock()
 
     def allocate(self, shape: Any, dtype: Any, *, cacheable: int = 0) -> LinuxBuffer:
@@ -119,6 +134,17 @@ class LinuxBuffer(_Array):
         if self.board is not None and self.block is not None:
             self.board.release(self.block)
             self.block = None
+
+
+def _check_unused(address: int, size: int, facts: Path) -> None:
+    """Reject memory that Linux uses: VTA would overwrite it."""
+    for first, last in _RAM.findall(facts.read_text()):
+        if address <= int(last, 16) and int(first, 16) < address + size:
+            raise DeviceError(
+                f"{address:#x}+{size:#x} is memory that Linux uses ({first}-{last}); with the "
+                f"kernel's argument mem={address >> 20}M it leaves what lies above, if memory "
+                "begins at 0"
+            )
 
 
 def _mapped(path: Path, offset: int, nbytes: int) -> mmap.mmap:

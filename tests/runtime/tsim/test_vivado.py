@@ -267,8 +267,8 @@ def test_parameters_reach_the_package(tmp_path):
     [
         ("tiny", {}, "has target 'sim'; this flow builds for 'pynq' or 'ultra96' or"),
         ("pynq", {"clock_mhz": 0}, "the clock is 0 MHz"),
-        ("kv260_2048", {"clock_mhz": 167}, "clock is 167 MHz; words of 32 bytes .* most 333 MHz"),
-        ("pynq_512", {"clock_mhz": 126}, "clock is 126 MHz; words of 16 bytes .* most 250 MHz"),
+        ("kv260_2048", {"clock_mhz": 167}, "clock is 167 MHz.* most 333: words of 32 bytes"),
+        ("pynq_512", {"clock_mhz": 126}, "clock is 126 MHz.* most 250: words of 16 bytes"),
     ],
 )
 def test_what_cannot_be_built_is_refused(name, options, message, tmp_path):

@@ -79,7 +79,7 @@ def _load(operation: Operation, sources: Elements | None) -> Iterator[Operation]
     narrow_ends = (i.y_pad_top and pieces[0].columns < i.x_size) or (
         i.y_pad_bottom and pieces[-1].columns < i.x_size
     )
-    if narrow_ends or held < _WORTH * len(pieces):
+    if narrow_ends or (len(pieces) > 1 and held < _WORTH * len(pieces)):
         yield operation
         return
     granules = operation.dram[0].elements.reshape(i.y_size, i.x_size)
