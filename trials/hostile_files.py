@@ -527,7 +527,8 @@ def models(draw: st.DrawFn) -> bytes:
     header = json.loads(model[_MODEL_PREAMBLE.size : start])
     blobs = bytearray(model[-(-start // 64) * 64 : -32])
     if draw(st.integers(0, 3)):
-        part = draw(st.sampled_from(["graph", "graph", "stages", "stages", "reasons", "blobs", ""]))
+        parts = ("graph", "graph", "stages", "stages", "reasons", "blobs", "functions", "")
+        part = draw(st.sampled_from(parts))
         if part:
             header[part] = draw(mutated(header[part], MODEL_GRAMMAR))
         else:

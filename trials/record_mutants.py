@@ -96,11 +96,14 @@ class Document:
         Of a model, its blobs, with the programs opened; of a program, its sections.
     programs : dict of int to Document
         The programs among the blobs.
+    behind : bytes
+        What stands behind the blobs.
     """
 
     header: dict[str, Any]
     blobs: list[bytes]
     programs: dict[int, Document] = field(default_factory=dict)
+    behind: bytes = b""
 
     @staticmethod
     def program(data: bytes) -> Document:
@@ -114,9 +117,13 @@ class Document:
         text, body = artefact._FILE.open(data)
         header = json.loads(text)
         start = len(artefact._padding(artefact.PREAMBLE_BYTES + len(text)))
-        blobs = [bytes(body[start + o : start + o + n]) for o, n in header.pop("blobs")]
+        table = header.pop("blobs")
+        blobs = [bytes(body[start + o : start + o + n]) for o, n in table]
         places = [s["program"]["program"] for s in header["stages"] if "program" in s]
-        return Document(header, blobs, {n: Document.program(blobs[n]) for n in places})
+        programs = {n: Document.program(blobs[n]) for n in places}
+        end = max((o + n for o, n in table), default=0)
+        behind = bytes(body[start + end + len(artefact._padding(end)) :])
+        return Document(header, blobs, programs, behind)
 
     def sealed(self) -> bytes:
         """Return the bytes of the file."""
@@ -129,7 +136,7 @@ class Document:
         body = [artefact._padding(artefact.PREAMBLE_BYTES + len(text))]
         for blob in blobs.data:
             body += [blob, artefact._padding(len(blob))]
-        return artefact._FILE.seal(text, *body)
+        return artefact._FILE.seal(text, *body, self.behind)
 
 
 def _text(header: dict[str, Any]) -> bytes:

@@ -39,7 +39,7 @@ def test_the_page_tells_all_that_was_found(made):
     page = (folder / "net.html").read_text()
     model = vtaops.load_model(folder / "net.vtam")
     cycles = f"{model.cycles():,}"
-    for text in (cycles, "proven equal", "answers right", "answers as in float", "recipes were"):
+    for text in (cycles, "proven equal", "answers right", "answers as in float", "By the defaults"):
         assert text in page
     assert cycles in printed
     assert "http" not in page  # self-contained

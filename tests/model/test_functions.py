@@ -3,13 +3,17 @@
 import hashlib
 import json
 import struct
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import vtaops
+from vtaops.base.deflated import deflated, inflated
 from vtaops.cli import app
 from vtaops.errors import ProgramError
 from vtaops.graph import Convolution, Dequantize, Host, Quantize, Requantization, Tensor
@@ -70,6 +74,41 @@ def test_reading_a_model_does_not_read_its_functions(model, tmp_path):
             run(X)
     done = CliRunner().invoke(app, ["run", str(path)])
     assert isinstance(done.exception, ProgramError)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda h: h["functions"].append(4), "deflated bytes are not .* as the file says"),
+        (lambda h: h["functions"].clear(), "deflated bytes are not 0, as the file says"),
+        (lambda h: h.update(functions=[1 << 40]), "deflated bytes cannot be 1,099,511,627,776"),
+        (lambda h: h.update(functions=[-1]), r"host functions have the lengths \[-1\]"),
+        (lambda h: h.update(functions=[True]), r"host functions have the lengths \[True\]"),
+        (lambda h: h.update(functions=None), "NoneType"),
+        (lambda h: node(h, "Host")["operator"]["function"].update(function=1), "there are 1"),
+        (lambda h: h["blobs"].append([1 << 40, 1]), "0 deflated bytes are not"),
+    ],
+)
+def test_functions_are_as_many_and_as_long_as_the_file_says(path, change, message):
+    changed(path, change)
+    with pytest.raises(ProgramError, match=message):
+        vtaops.load_model(path)
+
+
+@given(st.binary(max_size=9), st.integers(0, 60), st.integers(1, 255))
+def test_deflated_bytes_come_back_or_are_refused(data, place, flip):
+    packed = bytearray(deflated(data))
+    assert inflated(packed, len(data)) == data
+    packed[place % len(packed)] ^= flip
+    with suppress(ProgramError):
+        assert len(inflated(packed, len(data))) == len(data)
+    with pytest.raises(ProgramError, match="as the file says"):
+        inflated(deflated(data), len(data) + 4)
+
+
+def test_floats_take_less_room():
+    numbers = np.random.default_rng(0).standard_normal(1 << 14).astype(np.float32)
+    assert len(deflated(numbers.tobytes())) < 0.9 * numbers.nbytes
 
 
 class Own(HostFunction):

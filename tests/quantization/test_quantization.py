@@ -201,6 +201,18 @@ def test_equalisation_of_a_chain_with_a_depthwise_convolution():
     assert difference(done[0].prepared, done[1].prepared, images(1, (3, 8, 8))) < 1e-4
 
 
+def test_equalised_channels_leave_a_square_one_product():
+    """VTA multiplies a tensor with itself; a table for each channel it would not have."""
+    b = Builder(5)
+    y = b.conv(b.input([1, 3, 8, 8]), 3, 8)
+    y = b.conv(b.add("Mul", y, y), 8, 8, kernel=1)
+    b.output(b.conv(y, 8, 4, kernel=1))
+    given = {"config": "tiny", "equalization": True, "zero_points": False}
+    done = run_quantization(b.model(), {"x": images(4, (3, 8, 8))}, **given)
+    places = {row.operator: row.where for row in vtaops.compile_model(done.model, "tiny").plan}
+    assert places["multiply"] == "vta"
+
+
 def test_bias_correction_takes_the_mean_error_away():
     model, data = small_network(3), {"x": images(16)}
     plain = run_quantization(model, data, bias_correction=False)

@@ -46,6 +46,7 @@ class Findings:
     report: ModelReport = field(init=False)
     equal: bool = False
     host_seconds: float = 0.0
+    run_seconds: float = 0.0
     accuracy: Accuracy | None = None
 
     @property
@@ -198,32 +199,35 @@ def _rounding(found: Findings) -> str:
     done = found.quantization
     if done is None:
         return "<h2>Quantised</h2><p>The file is quantised already, and taken as it is.</p>"
-    best = done.trials[0]
-    recipes = _table(
-        ("recipe", "SQNR dB", "cycles", "launches"),
-        [(t.recipe, f"{t.sqnr_db:.1f}", f"{t.figures.cycles:,}", t.figures.launches)
-         for t in done.trials],
-        numbers=(1, 2, 3),
-    )  # fmt: skip
     costs = _table(
         ("tensor", "by", "costs dB", "what would help"),
         [(c.tensor, c.operator, f"{c.gain_db:.1f}", c.advice) for c in found.costs],
         numbers=(2,),
     )
-    warned = "".join(
-        f'<p class="warn">{_text(text)}</p>'
-        for text in (found.quality.warnings if found.quality else ())
-    )
+    told = [str(done.relief)] if done.relief else []
+    told += found.quality.warnings if found.quality else ()
+    warned = "".join(f'<p class="warn">{_text(text)}</p>' for text in told)
     worst = (
         f"<p>The rounding of these tensors costs the outputs most; the gain if only that one were "
         f"float:</p>{costs}"
         if found.costs
         else "<p>No single tensor costs the outputs more than a twentieth of a dB.</p>"
     )
+    return f"<h2>Quantised for {_text(found.config)}</h2>{_recipes(done)}{warned}{worst}"
+
+
+def _recipes(done: Quantization) -> str:
+    """Return which recipes were tried, if more than the defaults."""
+    if not done.trials:
+        return f"<p>By the defaults, on {len(done.samples)} samples.</p>"
+    tried = [
+        (t.recipe, f"{t.sqnr_db:.1f}", f"{t.figures.cycles:,}", t.figures.launches)
+        for t in done.trials
+    ]
+    table = _table(("recipe", "SQNR dB", "cycles", "launches"), tried, numbers=(1, 2, 3))
     return (
-        f"<h2>Quantised for {_text(found.config)}</h2><p>{len(done.trials)} recipes were tried on "
-        f"{len(done.samples)} samples and judged on others; the best: {_text(best.recipe)}.</p>"
-        f"{warned}{recipes}{worst}"
+        f"<p>{len(tried)} recipes were tried on {len(done.samples)} samples and judged on others; "
+        f"the best: {_text(done.trials[0].recipe)}.</p>{table}"
     )
 
 

@@ -41,12 +41,8 @@ def _layer_norm(value: Value) -> Found:
     return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), first(value)
 
 
-def _about_zero(weight: Array, epsilon: float) -> LayerNorm:
-    return LayerNorm(weight, np.zeros_like(weight), epsilon, centered=False)
-
-
 def _product(value: Value) -> Found:
-    """Return an RMS norm in single operators, maybe with weights."""
+    """Return an RMS or layer norm in single operators, maybe with weights."""
     extent = shape_of(value)[-1:]
     for normal, constant in (value.args, value.args[::-1]):
         weight = _term(constant)
@@ -55,17 +51,31 @@ def _product(value: Value) -> Found:
         found = _over_root(normal)
         if found is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
             return None
-        each = np.broadcast_to(weight.reshape(-1), extent).copy()
-        return _about_zero(each, found[1]), found[0]
+        return _normalized(np.broadcast_to(weight.reshape(-1), extent).copy(), *found)
     return _quotient(value)
 
 
 def _quotient(value: Value) -> Found:
-    """Return an RMS norm in single operators, without weights."""
+    """Return an RMS or layer norm in single operators, without weights."""
     found = _over_root(value)
     if found is None:
         return None
-    return _about_zero(np.ones(shape_of(value)[-1], np.float32), found[1]), found[0]
+    return _normalized(np.ones(shape_of(value)[-1], np.float32), *found)
+
+
+def _normalized(weight: Array, x: Value, epsilon: float) -> Found:
+    """Return the RMS norm of x: a layer norm, if x is what differs from the mean of its row."""
+    data = _before_centering(x)
+    norm = LayerNorm(weight, np.zeros_like(weight), epsilon, centered=data is not None)
+    return norm, data or x
+
+
+def _before_centering(x: Value) -> Value | None:
+    """Return what a value is less the mean of its row, if it is that."""
+    data, mean = x.args if x.op == "Sub" else (None, None)
+    if data is None or mean is None or mean.op != "ReduceMean" or mean.args[0] is not data:
+        return None
+    return data if _is_mean_of_row(mean) else None
 
 
 def _over_root(value: Value) -> tuple[Value, float] | None:
@@ -95,9 +105,13 @@ def _beside_mean_square(total: Value, x: Value) -> float | None:
         epsilon = number(constant)
         if epsilon is None or mean is None or mean.op != "ReduceMean":
             continue
-        kept = mean.attrs.get("keepdims", 1) and reduced_axes(mean) == [len(shape_of(mean)) - 1]
-        return epsilon if kept and _is_square(first(mean), x) else None
+        return epsilon if _is_mean_of_row(mean) and _is_square(first(mean), x) else None
     return None
+
+
+def _is_mean_of_row(mean: Value) -> bool:
+    """Return whether a mean is along the last axis, which it keeps."""
+    return bool(mean.attrs.get("keepdims", 1)) and reduced_axes(mean) == [len(shape_of(mean)) - 1]
 
 
 def _is_square(value: Value, x: Value) -> bool:

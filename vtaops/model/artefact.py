@@ -6,17 +6,17 @@ Owns header and body of the file; the framing is `vtaops.base.envelope`'s:
 bytes                 content
 ====================  ==========================================================================
 H                     header: JSON, ASCII, keys sorted: graph, stages, reasons of the plan, table
-                      of the blobs
+                      of the blobs, lengths of the host functions
                       padding to a multiple of 64 bytes of the file
-...                   blobs: arrays, programs (complete files), host functions; each starts at a
-                      multiple of 64
+...                   blobs: arrays, programs (complete files); each starts at a multiple of 64
+...                   host functions, one behind the other, deflated (`vtaops.base.deflated`)
 ====================  ==========================================================================
 
-Equal models give equal bytes. Weights that a program has as an image in tiles are stored as this
-image only. Other arrays are views of the file's bytes, so a model loads as fast as its file is read
-and hashed. Host functions are machine code. Reading a file never loads them: the first
-run that calls one does, if the caller of `load` trusts the file
-(``docs/trust.md``).
+Equal models give equal bytes, with one version of zlib. Weights that a program has as an image in
+tiles are stored as this image only. Other arrays are views of the file's bytes, so a model loads as
+fast as its file is read and hashed, and host functions inflated. These are parts of ONNX models,
+and their weights are floats. Reading a file never opens them: the first run that calls one does, if
+the caller of `load` trusts the file (``docs/trust.md``).
 
 Imports no TVM.
 """
@@ -24,6 +24,7 @@ Imports no TVM.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -33,6 +34,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vtaops.base.agreement import Agreement
+from vtaops.base.deflated import deflated, inflated
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
@@ -53,7 +55,7 @@ from vtaops.program.file_format import loads as load_program
 from vtaops.program.region import Argument, HostStage, Region, RowSums
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 
 _Record = TypeVar("_Record")
 
@@ -104,11 +106,15 @@ def load(path: str | Path) -> Model:
 
 def dumps(model: Model) -> bytes:
     """Serialize a model to the bytes of its file."""
-    return _FILE.seal(*_sections(model))
+    text, blobs = _contents(model)
+    sections: list[bytes | memoryview] = [text, _padding(PREAMBLE_BYTES + len(text))]
+    for blob in blobs.data:
+        sections += [blob, _padding(len(blob))]
+    return _FILE.seal(*sections, deflated(b"".join(blobs.functions)))
 
 
-def _sections(model: Model) -> list[bytes | memoryview]:
-    """Return the header of a model's file, then the parts of its body."""
+def _contents(model: Model) -> tuple[bytes, _Blobs]:
+    """Return the header of a model's file, and what it refers to."""
     blobs = _Blobs(kernel_layout(model.config))
     stages = _write(model.stages, blobs)  # first: the graph's weights are found in their images
     header: dict[str, Any] = {
@@ -122,11 +128,8 @@ def _sections(model: Model) -> list[bytes | memoryview]:
         "stages": stages,
     }
     header["blobs"] = blobs.table
-    text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii")
-    sections: list[bytes | memoryview] = [text, _padding(PREAMBLE_BYTES + len(text))]
-    for blob in blobs.data:
-        sections += [blob, _padding(len(blob))]
-    return sections
+    header["functions"] = [*map(len, blobs.functions)]
+    return json.dumps(header, sort_keys=True, separators=(",", ":")).encode("ascii"), blobs
 
 
 def loads(data: bytes) -> Model:
@@ -146,7 +149,8 @@ def loads(data: bytes) -> Model:
                 f"it was made for a configuration {header['fingerprint']}, which has the "
                 f"fingerprint {config.fingerprint} in this vtaops"
             )
-        blobs = _Reader(body, table, kernel_layout(config))
+        functions = _functions(body, table, header["functions"])
+        blobs = _Reader(body, table, functions, kernel_layout(config))
         graph = _read_graph(header["graph"], blobs)
         stages = _read_all(header["stages"], blobs, HostStage, Region)
         capabilities = find(header["capabilities"])
@@ -158,7 +162,7 @@ def loads(data: bytes) -> Model:
     except _MALFORMED as error:
         raise ProgramError(f"the model is inconsistent: {_short(error)}") from error
     model = Model(graph, config, capabilities, rows, stages, agreement)
-    if text != _sections(model)[0]:
+    if text != _contents(model)[0]:
         raise ProgramError("the header of the model is not in the form that vtaops writes")
     return model
 
@@ -180,13 +184,26 @@ def _checked(data: bytes) -> tuple[bytes, dict[str, Any], memoryview, list[tuple
     return text, header, body[start:], table
 
 
+def _functions(
+    body: memoryview, table: Sequence[tuple[int, int]], lengths: Sequence[int]
+) -> list[bytes]:
+    """Return the host functions behind the blobs."""
+    if any(type(length) is not int or length < 0 for length in lengths):
+        raise ProgramError(f"host functions have the lengths {_shown(lengths)}")
+    end = max((offset + nbytes for offset, nbytes in table), default=0)
+    ends = [0, *itertools.accumulate(lengths)]
+    whole = inflated(body[end + len(_padding(end)) :], ends[-1])
+    return [whole[start:stop] for start, stop in itertools.pairwise(ends)]
+
+
 # ---------------------------------------------------------------------------------- blobs
 
 
 class _Blobs:
-    """The blobs after the header."""
+    """The blobs after the header, and the host functions behind them."""
 
     def __init__(self, tiled: Layout) -> None:
+        self.functions: list[bytes] = []
         self.data: list[bytes | memoryview] = []
         self.table: list[tuple[int, int]] = []
         self.nbytes = 0
@@ -202,6 +219,12 @@ class _Blobs:
             self.data.append(data)
             self.nbytes += len(data) + len(_padding(len(data)))
         return self._numbers[digest]
+
+    def function(self, data: bytes) -> int:
+        """Return the number of a host function, which is appended if it is new."""
+        if data not in self.functions:
+            self.functions.append(data)
+        return self.functions.index(data)
 
     def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Append an array if neither it nor its image is there; return its description."""
@@ -221,21 +244,30 @@ def _filters(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 class _Reader:
-    """The blobs of a file."""
+    """The blobs and host functions of a file."""
 
-    def __init__(self, view: memoryview, table: list[tuple[int, int]], tiled: Layout) -> None:
+    def __init__(
+        self,
+        view: memoryview,
+        table: list[tuple[int, int]],
+        functions: list[bytes],
+        tiled: Layout,
+    ) -> None:
         self._view = view
         self._tiled = tiled
+        self._functions = functions
         self._table = table
         if any(o < 0 or n < 0 or o + n > len(self._view) for o, n in table):
             raise ProgramError("the table of the model points beyond the file")
 
     def bytes_of(self, number: int) -> memoryview:
         """Return a blob."""
-        if type(number) is not int or not 0 <= number < len(self._table):
-            raise ProgramError(f"unknown blob {_shown(number)}; there are {len(self._table)}")
-        offset, nbytes = self._table[number]
+        offset, nbytes = _numbered("blob", self._table, number)
         return self._view[offset : offset + nbytes]
+
+    def function(self, number: int) -> OnnxFunction:
+        """Return a host function."""
+        return OnnxFunction(_numbered("host function", self._functions, number))
 
     def array(self, entry: dict[str, Any]) -> np.ndarray[Any, Any]:
         """Return an array: a read-only view of the file's bytes."""
@@ -248,6 +280,12 @@ class _Reader:
             flat.flags.writeable = False
         array: np.ndarray[Any, Any] = flat.reshape(entry["shape"])
         return array
+
+
+def _numbered(what: str, items: Sequence[_Record], number: int) -> _Record:
+    if type(number) is not int or not 0 <= number < len(items):
+        raise ProgramError(f"unknown {what} {_shown(number)}; there are {len(items)}")
+    return items[number]
 
 
 # -------------------------------------------------------------------------------- records
@@ -274,7 +312,7 @@ def _write(value: Any, blobs: _Blobs) -> Any:
     if isinstance(value, Program):
         return {"program": blobs.add(dump_program(value))}
     if isinstance(value, OnnxFunction):
-        return {"function": blobs.add(value.data)}
+        return {"function": blobs.function(value.data)}
     if isinstance(value, HostFunction):
         raise ProgramError(
             f"the host function {type(value).__name__} is code of this process; a file holds ONNX "
@@ -305,7 +343,7 @@ def _read(entry: Any, blobs: _Reader) -> Any:
         return {_text(name): _read(item, blobs) for name, item in entry["items"]}
     if "program" in entry:
         return load_program(bytes(blobs.bytes_of(entry["program"])))
-    return OnnxFunction(bytes(blobs.bytes_of(entry["function"])))
+    return blobs.function(entry["function"])
 
 
 def _made(kind: type[_Record], values: dict[str, Any]) -> _Record:

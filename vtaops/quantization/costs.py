@@ -38,6 +38,9 @@ from vtaops.quantization.scales import PRODUCTS
 JUDGES = 4
 """Most samples that judge."""
 
+SHORTLIST = 2
+"""Tensors that all samples judge, for each that is wanted; one sample finds them."""
+
 MOST_TRIED = 100
 """Most tensors that are tried: those with the greatest errors of their own, relative to them."""
 
@@ -99,14 +102,20 @@ def costs(
     probe = Probe(switched(model, quantized, {name: found[name] for name in tried}), ends)
     exact = outputs(model, judges, exact=False)
 
-    def sqnr(switched: str) -> float:
-        """Return the SQNR of the outputs with one tensor in float."""
-        switches = {f"switch/{each}": np.array(each == switched) for each in tried}
-        return mean_sqnr(exact, (probe.run({**judge, **switches}) for judge in judges), 200.0)
+    def gained(names: Sequence[str], most: int) -> dict[str, float]:
+        """Return the gain in SQNR of the outputs with each tensor in float, on so many samples."""
 
-    rounded = sqnr("")
-    gains = {name: sqnr(name) - rounded for name in tracked("try a tensor in float", tried)}
-    worst = sorted(tried, key=lambda name: -gains[name])[:count]
+        def sqnr(switched: str) -> float:
+            switches = {f"switch/{each}": np.array(each == switched) for each in tried}
+            found = (probe.run({**judge, **switches}) for judge in judges[:most])
+            return mean_sqnr(exact[:most], found, 200.0)
+
+        rounded = sqnr("")
+        return {name: sqnr(name) - rounded for name in tracked("try a tensor in float", names)}
+
+    first = gained(tried, 1)
+    gains = gained(sorted(tried, key=lambda name: -first[name])[: SHORTLIST * count], JUDGES)
+    worst = sorted(gains, key=lambda name: -gains[name])[:count]
     written, tensors, stored = producers(quantized), Connections(model), initializers(quantized)
     result = []
     for name in worst:

@@ -59,7 +59,8 @@ def equalize(model: ModelProto, samples: Sequence[Sample], *, tables: bool = Fal
         Calibration data for the ranges of the channels.
     tables
         Whether the argument and the result of a function each get one factor for all channels, so
-        that VTA can execute it as one table. Otherwise it becomes one table per channel.
+        that VTA can execute it as one table. Otherwise it becomes one table per channel, except
+        for squares: they have no factors, so that they stay products.
     """
     network = _Network(model, tables)
     if not network.free.any():
@@ -104,12 +105,15 @@ class _Network:
         """Pin the inputs and outputs of the model; tie channels by functions and nodes."""
         for value in (*self.model.graph.input, *self.model.graph.output):
             self._pin(value.name)
-        for name in (each for f in self.functions for each in (f.root, f.end)):
-            self._of(name)
-            if len(self._shapes.get(name, ())) != 4:
-                self._pin(name)
-            elif self._tables:
-                self._join(self._of(name)[1:], self._of(name)[:-1])
+        nodes = {node.name: node for node in self.model.graph.node}
+        for function in self.functions:
+            square = _is_square([nodes[name] for name in function.nodes])
+            for name in (function.root, function.end):
+                self._of(name)
+                if len(self._shapes.get(name, ())) != 4 or (square and not self._tables):
+                    self._pin(name)
+                elif self._tables:
+                    self._join(self._of(name)[1:], self._of(name)[:-1])
         for node in self.model.graph.node:
             if node.name not in self._inside:
                 self._tie(node)
@@ -261,6 +265,11 @@ class _Network:
         replace_initializer(self.model, f"{stem}_factor", factor)
         added = make_node("Mul", [source, f"{stem}_factor"], [result], name=f"{stem}_node")
         self.model.graph.node.insert(place, added)
+
+
+def _is_square(nodes: Sequence[NodeProto]) -> bool:
+    """Return whether nodes are a product of a tensor with itself, which factors make a table."""
+    return len(nodes) == 1 and nodes[0].op_type == "Mul" and len({*nodes[0].input}) == 1
 
 
 def _one_or_each(factors: Array) -> Array:

@@ -172,8 +172,8 @@ def quantize(
     preparation
         Preparation of pictures in the calibration data; by default their pixels become -1..1.
     float_nodes
-        Nodes, or tensors that they write, that stay float: the host computes them. Default: none,
-        or without `config` those products without which an output keeps less than 15 dB.
+        Nodes, or tensors that they write, that stay float: the host computes them. Default: those
+        products without which an output keeps less than 15 dB.
     fixed
         Values of inputs of an ONNX model that become constants, such as a sample rate: an `If` that
         they decide becomes one of its branches.
@@ -241,13 +241,17 @@ def run_quantization(
     def placed(equalization: bool, zero_points: bool, left: frozenset[str]) -> _Placed:
         return _placed(observed(equalization), replace(order, given=left), zero_points=zero_points)
 
-    def quantized(tried: Recipe, left: frozenset[str] = given) -> Quantization:
+    def quantized(
+        tried: Recipe, left: frozenset[str] = given, *, checked: bool = True
+    ) -> Quantization:
         found = placed(tried.equalization, tried.zero_points, left)
-        return _quantized(observed(tried.equalization), found, order, tried)
+        return _quantized(observed(tried.equalization), found, order, tried, checked=checked)
 
     if not judges:
         return _told(_relieved(prepared, quantized, order, chooses=float_nodes is None))
     best, trials = search_recipes(quantized, device, judges, start, changes)
+    if float_nodes is None:
+        best = _brought_back(prepared, quantized, best, trials[0].recipe, worst_output(best))
     return _told(replace(best, trials=tuple(trials)))
 
 
@@ -268,11 +272,20 @@ def _relieved(
             tried = quantized(change)
             if (found := worst_output(tried)) > kept + LEAST_GAIN:
                 done, recipe, kept = tried, change, found
-    if not chooses:
-        return done
+    return _brought_back(prepared, quantized, done, recipe, kept) if chooses else done
 
-    def again(nodes: Sequence[str]) -> Quantization:
-        return quantized(recipe, given_floats(prepared, nodes))
+
+def _brought_back(
+    prepared: ModelProto,
+    quantized: Callable[..., Quantization],
+    done: Quantization,
+    recipe: Recipe,
+    kept: float,
+) -> Quantization:
+    """Leave products float where an output, which keeps so many dB, is lost otherwise."""
+
+    def again(nodes: Sequence[str], *, checked: bool) -> Quantization:
+        return quantized(recipe, given_floats(prepared, nodes), checked=checked)
 
     if kept < LOW_DB:
         mended, relief = relieved(done, again)
@@ -281,12 +294,12 @@ def _relieved(
 
 
 def _with_fine_ends(
-    done: Quantization, kept: float, again: Callable[[Sequence[str]], Quantization]
+    done: Quantization, kept: float, again: Callable[..., Quantization]
 ) -> Quantization:
     """Leave last products float where most of their values would have few steps."""
     if not (ends := coarse_ends(done)):
         return done
-    fine = again(ends)
+    fine = again(ends, checked=True)
     if (found := worst_output(fine)) < kept:
         return done
     some = f" (and half of its values take more than {FEW})"
@@ -421,8 +434,10 @@ def _placed(observed: _Observed, order: _Order, *, zero_points: bool) -> _Placed
     return _Placed(kept, integer_weights(plain, kept, results, free=free), results)
 
 
-def _quantized(observed: _Observed, placed: _Placed, order: _Order, recipe: Recipe) -> Quantization:
-    """Quantise an observed model by a recipe."""
+def _quantized(
+    observed: _Observed, placed: _Placed, order: _Order, recipe: Recipe, *, checked: bool
+) -> Quantization:
+    """Quantise an observed model by a recipe; hold it against float if `checked`."""
     plain, prepared = observed.model, deepcopy(observed.model)
     if recipe.learned_rounding:
         learn_rounding(prepared, placed.weights, observed.moments.moments)
@@ -430,7 +445,9 @@ def _quantized(observed: _Observed, placed: _Placed, order: _Order, recipe: Reci
         means, constants = observed.channels.mean, initializers(plain)
         correct_biases(prepared, placed.weights, means, constants)
     model = insert_pairs(prepared, placed.grids, placed.weights, placed.floats)
-    found = observed.departures + departures(prepared, model, order.samples[0])
+    found = observed.departures
+    if checked:
+        found += departures(prepared, model, order.samples[0])
     return Quantization(model, plain, order.samples, observed.equalized, found)
 
 

@@ -106,7 +106,7 @@ def _judged(done: Quantization) -> tuple[float, int]:
 
 
 def relieved(
-    done: Quantization, again: Callable[[Sequence[str]], Quantization]
+    done: Quantization, again: Callable[..., Quantization]
 ) -> tuple[Quantization, Relief | None]:
     """Return a quantisation with as few products in float as bring its outputs back.
 
@@ -115,13 +115,14 @@ def relieved(
     done
         What was quantised, an output of which keeps too little.
     again
-        Quantises with the given nodes in float.
+        Quantises with the given nodes in float; what was only tried is not `checked` for
+        departures from float, which takes as long as a run of many samples.
     """
     (before, enough), search = _judged(done), _Search(done)
     samples: dict[tuple[str, ...], int] = {}
 
     def brings_back(nodes: Sequence[str]) -> bool:
-        found = again(nodes)
+        found = again(nodes, checked=False)
         if not any(node.op_type == "QuantizeLinear" for node in found.model.graph.node):
             return False
         least, samples[tuple(nodes)] = _judged(found)
@@ -134,7 +135,7 @@ def relieved(
         if most <= max(enough, count // 2):
             return done, None
         some = f" (and {LOW_DB:.0f} dB in {most} of {count} samples, not {enough})"
-    chosen = again(kept)
+    chosen = again(kept, checked=True)
     return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before, some)
 
 

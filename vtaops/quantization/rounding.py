@@ -26,6 +26,9 @@ from vtaops.quantization.scales import LARGEST, WeightScale
 MOST_TAPS = 2048
 """Layers with more weights per output are skipped: their moments take too long."""
 
+BLOCK = 64
+"""Taps whose errors go to the taps behind them together."""
+
 DAMPING = 0.01
 """Damping of the moments relative to their mean, for nearly constant inputs."""
 
@@ -73,14 +76,27 @@ def rounded(weight: Array, scale: Array, moment: Array) -> Array:
     damped[:, each, each] += DAMPING * mean + 1e-12
     upper = np.linalg.cholesky(np.linalg.inv(damped)).transpose(0, 2, 1)
     fixed = np.abs(weight / scale) > LARGEST - 0.5  # the largest weights determine the scale
-    left, result = weight.copy(), np.zeros_like(weight)
-    for tap in range(taps):
-        steps = np.rint(np.where(fixed, weight, left)[..., tap] / scale[..., tap])
-        result[..., tap] = np.clip(steps, -LARGEST, LARGEST)
-        error = left[..., tap] - result[..., tap] * scale[..., tap]
-        error = error / upper[:, tap, tap, None]
-        left[..., tap:] -= error[..., None] * upper[:, tap, None, tap:]
-    return result
+    return np.stack([*map(_rounded_in_order, weight, scale, fixed, upper)])
+
+
+def _rounded_in_order(weight: Array, scale: Array, fixed: Array, upper: Array) -> Array:
+    """Return weights of shape (results, taps) as integers, tap after tap.
+
+    The error of a tap goes to those behind it: at once in its block, to the others for all taps of
+    the block together, as one product.
+    """
+    kept, step, stays = (np.ascontiguousarray(array.T) for array in (weight, scale, fixed))
+    left, result = kept.copy(), np.zeros_like(kept)  # taps first: each is read and written whole
+    for start in range(0, len(left), BLOCK):
+        errors = []
+        for tap in range(start, end := min(start + BLOCK, len(left))):
+            steps = np.rint(np.where(stays[tap], kept[tap], left[tap]) / step[tap])
+            result[tap] = np.clip(steps, -LARGEST, LARGEST)
+            errors.append((left[tap] - result[tap] * step[tap]) / upper[tap, tap])
+            left[tap + 1 : end] -= np.outer(upper[tap, tap + 1 : end], errors[-1])
+        left[end:] -= upper[start:end, end:].T @ np.stack(errors)
+    transposed: Array = result.T
+    return transposed
 
 
 def learnable(model: ModelProto, constants: Mapping[str, Array]) -> list[NodeProto]:
