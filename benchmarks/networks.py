@@ -203,7 +203,7 @@ def of_torch(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subje
 
 
 @cache
-def _declare_operators() -> None:
+def declare_operators() -> None:
     """Declare what torchvision cannot be imported without, though nothing here calls it."""
     import torch
 
@@ -218,7 +218,7 @@ def built(name: str) -> tuple[Any, Any]:
 
     torch.manual_seed(0)
     source, _, model = name.partition("/")
-    _declare_operators()
+    declare_operators()
     if source == "torchvision":
         from torchvision.models import get_model
 

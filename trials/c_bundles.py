@@ -66,11 +66,12 @@ from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RtlRegisters
 from vtaops.machine.capabilities import FULL
 from vtaops.model import HostStage, Model
 from vtaops.model.export.bundle import bundle_files, config_word
+from vtaops.model.export.state import ends, growing_state
 from vtaops.runtime.fsim import Fsim
 
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-ffp-contract=off"]
 OK, BLOB, VERSION, ENDIAN, CRC, CONTENT, CONFIG, ARENA, MEMORY, ADDRESS, NOT_READY = range(11)
-ARGUMENT, DEVICE, FAULT, TIMEOUT, LOST = range(11, 16)
+ARGUMENT, DEVICE, FAULT, TIMEOUT, LOST, NO_ROOM = range(11, 17)
 
 
 def compilers() -> list[str]:
@@ -206,7 +207,8 @@ class Loaded:
         device: PythonDevice,
         lib: ctypes.CDLL | None = None,
     ) -> None:
-        self.lib, self.graph, self.device = lib or library(), model.graph, device
+        self.lib, self.device = lib or library(), device
+        self.inputs, self.outputs = ends(model.graph, growing_state(model))
         words = (len(blob) + 7) // 8
         self._blob = (ctypes.c_uint64 * words)()
         ctypes.memmove(self._blob, blob, len(blob))
@@ -225,7 +227,7 @@ class Loaded:
     def run(self, *arrays: np.ndarray) -> tuple[int, list[np.ndarray]]:
         """Run once; return the status and the outputs."""
         inputs = [np.ascontiguousarray(array) for array in arrays]
-        outputs = [np.zeros(t.shape, t.dtype) for t in self.graph.outputs]
+        outputs = [np.zeros(t.shape, t.dtype) for t in self.outputs]
         pointers = [
             (ctypes.c_void_p * max(1, len(group)))(*(a.ctypes.data for a in group))
             for group in (inputs, outputs)
@@ -233,6 +235,10 @@ class Loaded:
         if not self._fit(inputs, outputs):
             return CONTENT, outputs
         return self.lib.vta_run(self._model, *pointers), outputs
+
+    def reset(self) -> int:
+        """Begin again; return the status."""
+        return self.lib.vta_reset(self._model)
 
     def _fit(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> bool:
         """Whether the blob takes and gives arrays of these sizes, as ``model.c`` asks too."""

@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 import vtaops
 from trials import c_bundles
 from trials.guarded_memory import place
+from trials.networks import growing
 from trials.random_graphs import random_graph
 from vtaops import HardwareConfig
 
 _LARGEST = 1 << 22
 """Bytes of an arena, an input or an output that are given."""
 
-_HEADER, _TABLES = 104, 72
+_HEADER, _TABLES = 112, 72
 _ROWS = (12, 16, 20, 4)
 """Bytes of the entries of the four tables: slots, buffers, programs, words of steps."""
 
@@ -34,7 +35,7 @@ WORDS = (0, 1, 2, 3, 4, 5, 7, 8, 255, 256, 4096, 1 << 16, (1 << 31) - 1, 1 << 31
 
 @cache
 def blobs() -> tuple[bytes, ...]:
-    """Return the blobs that are damaged: all operators on the host, and launches.
+    """Return the blobs that are damaged: all operators on the host, launches, and state.
 
     What reads them is built here, where no use of a file is being watched.
     """
@@ -42,6 +43,7 @@ def blobs() -> tuple[bytes, ...]:
     models = (
         c_bundles.on_host(c_bundles.every_operator()),
         vtaops.compile_model(random_graph(5), "pynq"),
+        vtaops.compile_model(growing(), "pynq"),
     )
     return tuple(c_bundles.bundle_files(model, Path())[1]["model.bin"] for model in models)
 
@@ -132,7 +134,7 @@ def _aligned(nbytes: int) -> int:
 
 def _check(status: int, device: _Memory) -> None:
     """Refuse a status that says what is not so."""
-    assert 0 <= status <= c_bundles.TIMEOUT, status
+    assert 0 <= status <= c_bundles.NO_ROOM, status
     error = getattr(device, "error", None)
     assert not isinstance(error, AssertionError), error
 

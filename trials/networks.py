@@ -16,10 +16,13 @@ from vtaops.graph import (
     AveragePool,
     Convolution,
     Dense,
+    Dequantize,
     Graph,
     GraphOperator,
+    Matmul,
     MaxPool,
     Requantization,
+    Requantize,
     Reshape,
     Tensor,
     operators,
@@ -160,6 +163,20 @@ CLASSIC = {f.__name__: f for f in (resnet18, resnet20, mobilenet_v1, mobilenet_v
 # --------------------------------------------------------------------------- with curves
 
 Curve = Callable[[Any], Any]
+
+
+def growing(length: int = 12, width: int = 8, *, read: bool = False) -> Graph:
+    """Return two heads of a cache to which each run adds a key, which the host may read too."""
+    graph = Graph("growing")
+    past = graph.input("past", (2, width, length), scale=0.5, zero_point=3)
+    key, query = graph.input("key", (2, width, 1)), graph.input("query", (2, 1, width))
+    own = graph.add(Requantize(Requantization(1, 0, zero_point=3)), key, name="own", scale=0.5)
+    scores = graph.add(Matmul(Requantization.from_ratio(1 / 64)), query, past, name="scores")
+    graph.output(scores, own)
+    if read:
+        graph.output(graph.add(Dequantize(), past, name="seen"))
+    graph.carry({"past": "own"})
+    return graph
 
 
 def hard_swish(x: Any) -> Any:

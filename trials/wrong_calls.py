@@ -290,6 +290,7 @@ def _using() -> dict[str, Call]:
         "Session.run": _call(run_operator),
         "Session.program": _call(session.program, op=op),
         "LanguageModel.write": _call(write),
+        "LanguageModel.export_c": _call(teller.export_c, folder="made", force=True),
         "LanguageModel.load": _call(load, path=weights, length=8),
     }  # fmt: skip
 

@@ -4,12 +4,7 @@
  *
  * An INPUT is a file with the raw bytes of a network input (see model.h) or, for an image, a binary
  * PGM or PPM of its size; a pixel p of 0..255 then means p * gain + offset (by default p / 255).
- * --output writes the raw outputs to PREFIX0.bin and so on. On a board (VTA_ON_LINUX):
- *
- *   --design hls|rtl  --registers FILE[@OFFSET]  --memory FILE[@OFFSET]
- *   --physical ADDRESS  --nbytes N     (of that memory, as VTA sees it)
- *   --interrupt FILE                   (a UIO device that says when a launch ends; else polling)
- *   --serial PORT  --patience MS       (a ULX3S there, in place of all these)
+ * --output writes the raw outputs to PREFIX0.bin and so on. Options of a board: see program.h.
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,16 +12,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "hardware.h"
 #include "model.h"
-#ifdef VTA_ON_LINUX
-#include "vta_linux.h"
-#include "vta_serial.h"
-#elif defined(VTA_ON_TSIM)
-#include "vta_tsim.h"
-#else
-#include "vta_fsim.h"
-#endif
+#include "program.h"
 
 #define SHOWN 10 /* number of highest scores shown per output */
 
@@ -39,56 +26,9 @@ typedef struct options {
   const char *output;
   const char *files[VTA_INPUTS];
   int count;
-#ifdef VTA_ON_LINUX
-  vta_linux board;
-  vta_serial serial;
-#endif
 } options;
 
-static int fail(const char *what, const char *why) {
-  fprintf(stderr, "error: %s: %s\n", what, why);
-  return 1;
-}
-
 /* ---------------------------------------------------------------------------- arguments */
-
-#ifdef VTA_ON_LINUX
-/* Splits FILE@OFFSET in place. */
-static const char *file_at(char *text, uint64_t *offset) {
-  char *const at = strrchr(text, '@');
-  if (at) {
-    *at = 0;
-    *offset = strtoull(at + 1, NULL, 0);
-  }
-  return text;
-}
-
-static int board_option(options *o, const char *name, char *value) {
-  vta_linux *const board = &o->board;
-  if (strcmp(name, "--design") == 0) {
-    board->design = strcmp(value, "rtl") == 0 ? VTA_DESIGN_RTL : VTA_DESIGN_HLS;
-    return strcmp(value, "rtl") == 0 || strcmp(value, "hls") == 0;
-  }
-  if (strcmp(name, "--registers") == 0) {
-    board->registers = file_at(value, &board->registers_offset);
-  } else if (strcmp(name, "--memory") == 0) {
-    board->memory = file_at(value, &board->memory_offset);
-  } else if (strcmp(name, "--physical") == 0) {
-    board->physical = (uint32_t)strtoul(value, NULL, 0);
-  } else if (strcmp(name, "--nbytes") == 0) {
-    board->nbytes = (uint32_t)strtoul(value, NULL, 0);
-  } else if (strcmp(name, "--interrupt") == 0) {
-    board->interrupt = value;
-  } else if (strcmp(name, "--serial") == 0) {
-    o->serial.path = value;
-  } else if (strcmp(name, "--patience") == 0) {
-    o->serial.patience = (uint32_t)strtoul(value, NULL, 10);
-  } else {
-    return 0;
-  }
-  return 1;
-}
-#endif
 
 static int option(options *o, const char *name, char *value) {
   if (strcmp(name, "--repeat") == 0) {
@@ -100,11 +40,7 @@ static int option(options *o, const char *name, char *value) {
   } else if (strcmp(name, "--output") == 0) {
     o->output = value;
   } else {
-#ifdef VTA_ON_LINUX
-    return board_option(o, name, value);
-#else
-    return 0;
-#endif
+    return program_option(name, value);
   }
   return 1;
 }
@@ -114,31 +50,19 @@ static int parse(options *o, int count, char **words) {
   memset(o, 0, sizeof *o);
   o->repeat = 1;
   o->gain = 1.0 / 255.0;
-#ifdef VTA_ON_LINUX
-  o->board.registers = o->board.memory = "/dev/mem";
-  o->board.registers_offset = VTA_REGISTERS_AT;
-#endif
   for (i = 1; i < count; ++i) {
     if (strncmp(words[i], "--", 2) == 0) {
       if (i + 1 == count || !option(o, words[i], words[i + 1]))
-        return fail(words[i], "no such option, or no such value of it");
+        return program_fail(words[i], "no such option, or no such value of it");
       ++i;
     } else if (o->count < VTA_INPUTS) {
       o->files[o->count++] = words[i];
     } else {
-      return fail(words[i], "the network has fewer inputs");
+      return program_fail(words[i], "the network has fewer inputs");
     }
   }
-  if (o->count < VTA_INPUTS) return fail(inputs[o->count].name, "give a file for this input");
-  if (o->repeat < 1) return fail("--repeat", "give at least 1");
-#ifdef VTA_ON_LINUX
-  if (!o->board.registers_offset && !o->serial.path && strcmp(o->board.registers, "/dev/mem") == 0)
-    return fail("--registers", "the configuration has no address of them; give one (or --serial)");
-  if (!o->board.memory_offset && strcmp(o->board.memory, "/dev/mem") == 0)
-    o->board.memory_offset = o->board.physical;
-  if (!o->board.nbytes && !o->serial.path)
-    return fail("--physical, --nbytes", "say where the memory for VTA lies (or give --serial)");
-#endif
+  if (o->count < VTA_INPUTS) return program_fail(inputs[o->count].name, "give a file for this input");
+  if (o->repeat < 1) return program_fail("--repeat", "give at least 1");
   return 0;
 }
 
@@ -180,7 +104,7 @@ static int read_picture(FILE *file, int kind, const vta_tensor *t, void *data, c
   const uint32_t height = t->shape[first ? 2 : 1], width = t->shape[first ? 3 : 2];
   const long columns = number(file), rows = number(file), greatest = number(file);
   uint32_t y, x, c;
-  if (!first && !last) return fail(t->name, "is no image of so many channels");
+  if (!first && !last) return program_fail(t->name, "is no image of so many channels");
   if (rows != (long)height || columns != (long)width || greatest != 255) {
     fprintf(stderr, "error: %s: the picture has %ld x %ld pixels of 0..%ld; give %u x %u of 0..255\n",
             t->name, columns, rows, greatest, (unsigned)width, (unsigned)height);
@@ -192,7 +116,7 @@ static int read_picture(FILE *file, int kind, const vta_tensor *t, void *data, c
         const int pixel = getc(file);
         const size_t at = first ? ((size_t)c * height + y) * width + x
                                 : ((size_t)y * width + x) * channels + c;
-        if (pixel == EOF) return fail(t->name, "the picture is truncated");
+        if (pixel == EOF) return program_fail(t->name, "the picture is truncated");
         store(t, data, at, pixel, o);
       }
     }
@@ -205,7 +129,7 @@ static int read_input(const char *path, const vta_tensor *t, void *data, const o
   uint8_t *const bytes = data;
   size_t got;
   int status = 0;
-  if (!file) return fail(path, "cannot be opened");
+  if (!file) return program_fail(path, "cannot be opened");
   got = fread(bytes, 1, t->nbytes, file);
   if (got > 2 && bytes[0] == 'P' && (bytes[1] == '5' || bytes[1] == '6') &&
       (got < t->nbytes || getc(file) != EOF)) {
@@ -260,62 +184,30 @@ static int write_output(const char *prefix, int place, const void *data, size_t 
   char path[1024];
   FILE *file;
   size_t put;
-  if (strlen(prefix) > sizeof path - 16) return fail(prefix, "the name is too long");
+  if (strlen(prefix) > sizeof path - 16) return program_fail(prefix, "the name is too long");
   sprintf(path, "%s%d.bin", prefix, place);
   file = fopen(path, "wb");
-  if (!file) return fail(path, "cannot be written");
+  if (!file) return program_fail(path, "cannot be written");
   put = fwrite(data, 1, nbytes, file);
-  if (fclose(file) != 0 || put != nbytes) return fail(path, "cannot be written");
+  if (fclose(file) != 0 || put != nbytes) return program_fail(path, "cannot be written");
   return 0;
 }
 
 /* --------------------------------------------------------------------------------- main */
 
-static int open_device(options *o, vta_device *device) {
-#ifdef VTA_ON_LINUX
-  return o->serial.path ? vta_serial_open(&o->serial, device) : vta_linux_open(&o->board, device);
-#else
-  (void)o;
-#ifdef VTA_ON_TSIM
-  return vta_tsim_open(device);
-#else
-  return vta_fsim_open(device);
-#endif
-#endif
-}
-
-static void close_device(options *o, vta_device *device) {
-#ifdef VTA_ON_LINUX
-  (void)device;
-  if (o->serial.path) {
-    vta_serial_close(&o->serial);
-  } else {
-    vta_linux_close(&o->board);
-  }
-#elif defined(VTA_ON_TSIM)
-  (void)o;
-  printf("%.0f cycles of the RTL\n", (double)vta_tsim_cycles(device));
-  vta_tsim_close(device);
-#else
-  (void)o;
-  if (*vta_fsim_message(device)) fprintf(stderr, "%s\n", vta_fsim_message(device));
-  vta_fsim_close(device);
-#endif
-}
-
-static int run(options *o, const void *const *from, void *const *to) {
+static int run(const options *o, const void *const *from, void *const *to) {
   vta_device device;
   clock_t begin, loaded, end;
   long i;
-  int status = open_device(o, &device);
-  if (status) return fail("the device", vta_text(status));
+  int status = program_open(&device);
+  if (status) return status;
   begin = clock();
   status = vta_model_init(&device);
   loaded = clock();
   for (i = 0; !status && i < o->repeat; ++i) status = vta_model_run(&device, from, to);
   end = clock();
-  close_device(o, &device);
-  if (status) return fail(VTA_MODEL_NAME, vta_text(status));
+  program_close(&device);
+  if (status) return program_fail(VTA_MODEL_NAME, vta_text(status));
   printf("%s on %s: loaded in %.2f ms, %.2f ms a run (processor time)\n", VTA_MODEL_NAME,
          VTA_MODEL_HARDWARE, 1e3 * (double)(loaded - begin) / CLOCKS_PER_SEC,
          1e3 * (double)(end - loaded) / CLOCKS_PER_SEC / (double)o->repeat);
@@ -329,10 +221,10 @@ int main(int count, char **words) {
   for (i = 0; i < VTA_INPUTS; ++i) from[i] = malloc(inputs[i].nbytes);
   for (i = 0; i < VTA_OUTPUTS; ++i) to[i] = malloc(outputs[i].nbytes);
   for (i = 0; i < VTA_INPUTS && !status; ++i) {
-    status = from[i] ? read_input(o.files[i], &inputs[i], from[i], &o) : fail("memory", "none left");
+    status = from[i] ? read_input(o.files[i], &inputs[i], from[i], &o) : program_fail("memory", "none left");
   }
   for (i = 0; i < VTA_OUTPUTS && !status; ++i) {
-    if (!to[i]) status = fail("memory", "none left");
+    if (!to[i]) status = program_fail("memory", "none left");
   }
   if (!status) status = run(&o, (const void *const *)from, to);
   for (i = 0; i < VTA_OUTPUTS && !status; ++i) {

@@ -35,3 +35,7 @@ int vta_model_run(const vta_device *device, const void *const *inputs, void *con
   }
   return vta_run(&model, inputs, outputs);
 }
+
+int vta_model_reset(void) {
+  return vta_reset(&model);
+}

@@ -8,7 +8,7 @@
 #define INSTRUCTION_WORDS 4u
 #define CHUNK 32u /* instructions relocated at a time, on the stack */
 
-typedef char vta_header_has_no_holes[sizeof(vta_header) == 104 ? 1 : -1];
+typedef char vta_header_has_no_holes[sizeof(vta_header) == 112 ? 1 : -1];
 
 const char *vta_text(int status) {
   static const char *const texts[VTA_ERROR_COUNT] = {
@@ -28,6 +28,7 @@ const char *vta_text(int status) {
       "the device reports a fault: an invalid access or a deadlock",
       "a launch did not finish in time",
       "the device was reset, or bytes changed on their way: what it held is lost; open it again",
+      "the state has no room for the rows of another run; reset it",
   };
   return status >= 0 && status < VTA_ERROR_COUNT ? texts[status] : "unknown status";
 }
@@ -137,12 +138,20 @@ static int fill(const vta_model *model, uint32_t address, uint32_t word, uint32_
   return VTA_OK;
 }
 
+/* Writes what a buffer holds at first. */
+static int write_image(const vta_model *model, const vta_buffer *buffers, uint32_t number) {
+  const vta_buffer buffer = buffers[number];
+  const void *const image = in_blob(model, buffer.place, buffer.nbytes);
+  if (!image) return VTA_ERROR_CONTENT;
+  return model->device->write(model->device->context, model->addresses[number], image,
+                              buffer.nbytes);
+}
+
 /* Gives a buffer its address and its content. */
 static int place_buffer(const vta_model *model, const vta_buffer *buffers, uint32_t number) {
   const vta_buffer buffer = buffers[number];
   const vta_device *const device = model->device;
   uint32_t *const address = model->addresses + number;
-  const void *image;
   int status;
   if (buffer.kind == VTA_BUFFER_PART) {
     if (buffer.place >= number || !fits(buffer.offset, buffer.nbytes, buffers[buffer.place].nbytes))
@@ -150,15 +159,13 @@ static int place_buffer(const vta_model *model, const vta_buffer *buffers, uint3
     *address = model->addresses[buffer.place] + buffer.offset;
     return VTA_OK;
   }
-  if (buffer.kind > VTA_BUFFER_PART || buffer.nbytes == 0) return VTA_ERROR_CONTENT;
+  if (buffer.kind > VTA_BUFFER_STATE || buffer.nbytes == 0) return VTA_ERROR_CONTENT;
   status = device->alloc(device->context, buffer.nbytes, address);
   if (status) return status;
   if (*address % 4096 || *address > 0xffffffffu - buffer.nbytes) return VTA_ERROR_ADDRESS;
   if (buffer.kind == VTA_BUFFER_FILLED) return fill(model, *address, buffer.place, buffer.nbytes);
-  if (buffer.kind != VTA_BUFFER_IMAGE) return VTA_OK;
-  image = in_blob(model, buffer.place, buffer.nbytes);
-  if (!image) return VTA_ERROR_CONTENT;
-  return device->write(device->context, *address, image, buffer.nbytes);
+  if (buffer.kind == VTA_BUFFER_PLAIN) return VTA_OK;
+  return write_image(model, buffers, number);
 }
 
 /* Adds the address of a buffer to that of an instruction. */
@@ -234,6 +241,22 @@ int vta_init(vta_model *model, const vta_device *device, const void *blob, size_
   return status;
 }
 
+int vta_reset(vta_model *model) {
+  const vta_header *header;
+  const vta_buffer *buffers;
+  uint32_t i;
+  int status = VTA_OK;
+  if (!model || !model->ready) return VTA_ERROR_NOT_READY;
+  header = header_of(model);
+  buffers = (const void *)(model->blob + header->buffers_at);
+  for (i = 0; !status && i < header->buffers; ++i) {
+    if (buffers[i].kind == VTA_BUFFER_STATE) status = write_image(model, buffers, i);
+  }
+  model->place = 0;
+  model->ready = !status;
+  return status;
+}
+
 /* Returns the size of the largest slot of a kind and a number. */
 static uint32_t largest(const vta_model *model, uint32_t kind, uint32_t number) {
   const vta_header *const header = header_of(model);
@@ -285,6 +308,66 @@ static int launch(const vta_model *model, uint32_t number) {
   return status ? status : device->wait(device->context, model->timeout);
 }
 
+/* A few bytes of a buffer, read to change some: there are devices that move whole words only. */
+typedef struct line {
+  uint32_t begin, nbytes;
+  uint8_t bytes[64];
+} line;
+
+static int write_line(const vta_model *model, uint32_t buffer, const line *held) {
+  const vta_device *const device = model->device;
+  if (!held->nbytes) return VTA_OK;
+  return device->write(device->context, model->addresses[buffer] + held->begin, held->bytes,
+                       held->nbytes);
+}
+
+/* Holds the line with the byte at a place, in place of the one before. */
+static int move_line(const vta_model *model, uint32_t buffer, uint32_t nbytes, line *held,
+                     uint32_t at) {
+  const vta_device *const device = model->device;
+  int status;
+  if (at >= nbytes) return VTA_ERROR_CONTENT;
+  if (held->nbytes && at / sizeof held->bytes == held->begin / sizeof held->bytes) return VTA_OK;
+  status = write_line(model, buffer, held);
+  if (status) return status;
+  held->begin = at - at % (uint32_t)sizeof held->bytes;
+  held->nbytes = nbytes - held->begin < sizeof held->bytes ? nbytes - held->begin
+                                                           : (uint32_t)sizeof held->bytes;
+  return device->read(device->context, model->addresses[buffer] + held->begin, held->bytes,
+                      held->nbytes);
+}
+
+static uint32_t word_at(const uint8_t *words, uint32_t number) {
+  uint32_t word;
+  memcpy(&word, words + (size_t)number * 4, 4);
+  return word;
+}
+
+/* Writes the rows of a run to their bytes in a buffer: slot, buffer, the slots with where rows begin
+ * and where their integers lie behind that, and the number of these. */
+static int write_rows(const vta_model *model, const uint32_t *words) {
+  const vta_header *const header = header_of(model);
+  const vta_buffer *const buffers = (const void *)(model->blob + header->buffers_at);
+  const uint32_t buffer = words[1], count = words[4];
+  const uint8_t *const values = vta_readable(model, words[0], (uint64_t)header->rows * count);
+  const uint8_t *const rows = vta_readable(model, words[2], (uint64_t)header->places * 4);
+  const uint8_t *const offsets = vta_readable(model, words[3], (uint64_t)count * 4);
+  line held;
+  uint32_t row, i;
+  int status = VTA_OK;
+  if (buffer >= header->buffers || !values || !rows || !offsets) return VTA_ERROR_CONTENT;
+  held.nbytes = 0;
+  for (row = 0; row < header->rows; ++row) {
+    const uint32_t begin = word_at(rows, model->place + row);
+    for (i = 0; i < count && !status; ++i) {
+      const uint32_t at = begin + word_at(offsets, i);
+      status = move_line(model, buffer, buffers[buffer].nbytes, &held, at);
+      if (!status) held.bytes[at - held.begin] = values[(size_t)row * count + i];
+    }
+  }
+  return status ? status : write_line(model, buffer, &held);
+}
+
 static int step(const vta_model *model, uint32_t kind, const uint32_t *words, uint32_t count) {
   switch (kind) {
     case VTA_STEP_WRITE:
@@ -292,6 +375,8 @@ static int step(const vta_model *model, uint32_t kind, const uint32_t *words, ui
       return count == 3 ? transfer(model, kind, words) : VTA_ERROR_CONTENT;
     case VTA_STEP_LAUNCH:
       return count == 1 ? launch(model, words[0]) : VTA_ERROR_CONTENT;
+    case VTA_STEP_WRITE_ROWS:
+      return count == 5 ? write_rows(model, words) : VTA_ERROR_CONTENT;
     default:
       return vta_host_step(model, kind, words, count);
   }
@@ -314,6 +399,7 @@ int vta_run(vta_model *model, const void *const *inputs, void *const *outputs) {
   header = header_of(model);
   status = check_pointers(inputs, header->inputs);
   if (!status) status = check_pointers((const void *const *)outputs, header->outputs);
+  if (!status && header->rows > header->places - model->place) status = VTA_ERROR_NO_ROOM;
   if (status) return status;
   model->inputs = inputs;
   model->outputs = outputs;
@@ -327,6 +413,7 @@ int vta_run(vta_model *model, const void *const *inputs, void *const *outputs) {
       at += count + 1;
     }
   }
+  model->place += header->rows;
   model->ready = !status;
   return status;
 }

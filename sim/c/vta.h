@@ -31,6 +31,7 @@ typedef enum vta_status {
   VTA_ERROR_FAULT,     /* the device reports an invalid access or a deadlock */
   VTA_ERROR_TIMEOUT,   /* a launch did not finish in time */
   VTA_ERROR_LOST,      /* the device was reset, or bytes changed in transit: open it again */
+  VTA_ERROR_NO_ROOM,   /* the state has no room for the rows of another run: reset it */
   VTA_ERROR_COUNT
 } vta_status;
 
@@ -62,6 +63,7 @@ typedef struct vta_model {
   uint32_t *addresses; /* of the buffers on the device; in the arena */
   const void *const *inputs;
   void *const *outputs;
+  uint32_t place;   /* rows that runs have written to the state on the device */
   uint32_t timeout; /* time limit of a launch in milliseconds */
   int ready;
 } vta_model;
@@ -79,6 +81,9 @@ uint32_t vta_output_nbytes(const vta_model *model, uint32_t number);
 /* Runs once. `inputs` and `outputs` have a pointer for each input and output of the network, to
  * arrays in C order, aligned to their elements. After an error, a model is no longer ready. */
 int vta_run(vta_model *model, const void *const *inputs, void *const *outputs);
+
+/* Forgets the rows that runs have written to the state on the device. */
+int vta_reset(vta_model *model);
 
 #ifdef __cplusplus
 }

@@ -17,7 +17,7 @@
 
 #define VTA_MAGIC 0x43415456u /* "VTAC" */
 #define VTA_MAGIC_SWAPPED 0x56544143u
-#define VTA_FORMAT_VERSION 2u
+#define VTA_FORMAT_VERSION 3u
 #define VTA_NONE 0xffffffffu /* no slot */
 #define VTA_MAX_RANK 8u
 
@@ -34,6 +34,7 @@ typedef struct vta_header {
   uint32_t buffers_at, buffers;
   uint32_t programs_at, programs;
   uint32_t steps_at, step_words;
+  uint32_t rows, places; /* rows of state that a run writes, and for how many there is room */
 } vta_header;
 
 enum { VTA_SLOT_ARENA, VTA_SLOT_INPUT, VTA_SLOT_OUTPUT, VTA_SLOT_CONSTANT };
@@ -44,11 +45,11 @@ typedef struct vta_slot {
   uint32_t nbytes;
 } vta_slot;
 
-enum { VTA_BUFFER_PLAIN, VTA_BUFFER_IMAGE, VTA_BUFFER_FILLED, VTA_BUFFER_PART };
+enum { VTA_BUFFER_PLAIN, VTA_BUFFER_IMAGE, VTA_BUFFER_FILLED, VTA_BUFFER_PART, VTA_BUFFER_STATE };
 
 typedef struct vta_buffer {
   uint32_t kind;
-  uint32_t place;  /* IMAGE: offset in the blob; FILLED: the word; PART: another buffer before it */
+  uint32_t place;  /* IMAGE, STATE: offset in the blob; FILLED: the word; PART: one before it */
   uint32_t offset; /* PART: first byte in that buffer */
   uint32_t nbytes;
 } vta_buffer;
@@ -86,6 +87,7 @@ enum {
   VTA_STEP_ADD_TERM,
   VTA_STEP_MAXIMUM,
   VTA_STEP_MINIMUM,
+  VTA_STEP_WRITE_ROWS,
   VTA_STEPS
 };
 

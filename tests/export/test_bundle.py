@@ -98,7 +98,7 @@ def test_on_the_rtl(tmp_path):
     c_bundles.make(tmp_path, "network-tsim", TSIM=str(built), VERILATOR="false", CXXFLAGS="-O1")
     program = "./network-tsim", *(f"in{number}" for number in range(len(arrays)))
     check(tmp_path, wanted, *program)
-    assert f"{cycles} cycles of the RTL" in run(tmp_path, *program).stdout
+    assert f"{cycles} cycles of the RTL" in run(tmp_path, *program).stderr
 
 
 SANITIZED = "-O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all"

@@ -1,9 +1,12 @@
 """Language models: their files, their integers on VTA, and the texts that they write."""
 
+import codecs
 import importlib
 import random
 import re
+import shutil
 import struct
+import subprocess
 
 import numpy as np
 import pytest
@@ -120,20 +123,66 @@ def test_models_of_any_sizes_are_proven_and_equal_to_the_executor(case):
     assert not random_language_models.trial(case)["failed"]
 
 
-def test_exported_c_has_the_cache_as_inputs_and_outputs(teller):
-    graph, bundle = teller.model.graph, c_bundles.load(teller.model)
-    tensors = {tensor.name: tensor for tensor in graph.inputs}
-    state = {name: np.zeros(tensors[name].shape, np.int8) for name in graph.state}
-    found = []
-    for place, token in enumerate(TEXT[:6]):
-        given = {**teller.inputs(token, place), **state}
-        status, made = bundle.run(*(given[name] for name in tensors))
-        assert status == 0
-        outputs = dict(zip((t.name for t in graph.outputs), made, strict=True))
-        for past, present in graph.state.items():
-            state[past][graph.rows(past, place)] = outputs[present]
-        found.append(outputs["scores"].reshape(-1) * graph.tensors["scores"].scale)
-    assert np.array_equal(found, [*teller.scores(TEXT[:6])])
+def test_exported_c_keeps_the_cache_on_its_device(teller):
+    bundle, step = c_bundles.load(teller.model), teller.model.graph.tensors["scores"].scale
+    assert [t.name for t in bundle.inputs] == ["token", "cos", "sin", "mask"]
+    for text in (TEXT, TEXT[:6]):
+        found = []
+        for place, token in enumerate(text):
+            status, (scores,) = bundle.run(*teller.inputs(token, place).values())
+            assert status == c_bundles.OK
+            found.append(scores.reshape(-1) * step)
+        assert np.array_equal(found, [*teller.scores(text)])
+        if text is TEXT:
+            given = teller.inputs(text[0], 0).values()
+            assert bundle.run(*given)[0] == c_bundles.NO_ROOM
+        assert bundle.reset() == c_bundles.OK
+
+
+SANITIZED = "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all"
+
+
+def told(folder, *words):
+    """What a program of a bundle prints."""
+    done = subprocess.run([f"./{words[0]}", *words[1:]], cwd=folder, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.removesuffix(b"\n")
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(text)
+
+
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("gcc", "g++", "make"))), reason="no compiler, or no make"
+)
+def test_a_bundle_writes_the_texts_of_its_model(teller, folder, tmp_path):
+    path = str(tmp_path / "c")
+    command = ["chat", str(folder / "model.bin"), "--no-prove", "--export", path]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    simulator = str(c_bundles.simulator())
+    c_bundles.make(
+        tmp_path / "c", "chat", CC="gcc", FSIM=simulator, CFLAGS=SANITIZED, CXXFLAGS=SANITIZED
+    )
+    for prompt in ("", "abc de.", "Äpfel & Öl\n", "a  b", " abcd"):
+        numbers = told(tmp_path / "c", "chat", "--tokens", "20", "--numbers", "1", prompt)
+        wanted = teller.tokenizer.encode(prompt)
+        assert [*map(int, numbers.split())][: len(wanted)] == wanted
+    for seed, temperature, top_p in (0, 0.8, 0.9), (2**64 - 1, 5, 1), (3, 0, 0.5), (4, 0.1, 0):
+        options = {"seed": seed, "temperature": temperature, "top_p": top_p}
+        words = [w for n, v in options.items() for w in (f"--{n.replace('_', '-')}", str(v))]
+        found = told(tmp_path / "c", "chat", *words, "abc")
+        assert found == "".join(teller.write("abc", **options))
+    for words, said in (
+        (["a", "b"], "put quotes around all of it"),
+        (["--tokens", "33"], "no such value"),
+        (["--seed", "-1"], "no such value"),
+        (["--top-p", "2"], "no such value"),
+        (["--tokens", "2", "a b c"], "more tokens than the text may have"),
+    ):
+        done = subprocess.run(["./chat", *words], cwd=tmp_path / "c", capture_output=True)
+        assert (done.returncode, said in done.stderr.decode()) == (1, True)
+    c_bundles.make(tmp_path / "c", "linux", CC="gcc", CFLAGS=SANITIZED)
+    with c_bundles.FileBoard(teller.model, tmp_path / "c", "rtl") as board:
+        found = told(tmp_path / "c", "chat-linux", *board.options, "--tokens", "9", "abc")
+    assert found == "".join(teller.write("abc", tokens=9))
 
 
 def test_integers_are_near_floats(teller):
@@ -165,11 +214,11 @@ def test_texts_depend_on_their_seed_alone(teller, folder):
     assert len({text(seed=seed, temperature=2.0, top_p=1.0) for seed in range(4)}) > 1
     assert text(seed=1, temperature=0) == text(seed=2, top_p=0) == text(seed=3, temperature=0)
     assert text(tokens=2) == "abc"
-    told = CliRunner().invoke(
+    said = CliRunner().invoke(
         app, ["chat", str(folder / "model.bin"), "abc", "--seed", "5", "--no-prove"]
     )
-    assert first in told.output
-    assert "cycles a token by the timing model" in told.output
+    assert first in said.output
+    assert "cycles a token by the timing model" in said.output
     for options in ({"tokens": 1}, {"tokens": LENGTH + 1}, {"temperature": -1}, {"top_p": 2}):
         with pytest.raises(ArgumentError, match="it must be in"):
             text(**options)
@@ -198,9 +247,9 @@ def test_the_demo_writes_a_story_with_the_carried_model(monkeypatch):
     carried = data_directory("examples/stories")
     monkeypatch.syspath_prepend(str(carried))
     stories = importlib.import_module("stories")
-    told = CliRunner().invoke(app, ["demo", "--chat"])
-    assert told.exit_code == 0
-    story = told.stdout.strip()
+    said = CliRunner().invoke(app, ["demo", "--chat"])
+    assert said.exit_code == 0
+    story = said.stdout.strip()
     assert story.startswith("Once upon a time, there was a")
     texts = [stories.story(random.Random(seed)) for seed in range(2000)]
     known = {word for text in texts for word in re.findall(r"\w+", text)}

@@ -9,13 +9,14 @@ from helpers.processes import spawned
 from typer.testing import CliRunner
 
 import vtaops
+from trials import c_bundles
+from trials.networks import growing
 from trials.onnx_models import Builder
 from vtaops.cli import app
 from vtaops.errors import ArgumentError, DeviceError, ShapeError
 from vtaops.graph import (
     Add,
     Concat,
-    Dequantize,
     Graph,
     Matmul,
     Requantization,
@@ -53,20 +54,6 @@ def window():
     total = graph.add(Add(), graph.add(Add(), first, second), third, name="total")
     graph.output(total, graph.add(Slice(1, 16, 48), joined, name="present"))
     graph.carry({"past": "present"})
-    return graph
-
-
-def growing(length=12, width=8, *, read=False):
-    """Two heads of a cache to which each run adds a key, which the host may read too."""
-    graph = Graph("growing")
-    past = graph.input("past", (2, width, length), scale=0.5, zero_point=3)
-    key, query = graph.input("key", (2, width, 1)), graph.input("query", (2, 1, width))
-    own = graph.add(Requantize(Requantization(1, 0, zero_point=3)), key, name="own", scale=0.5)
-    scores = graph.add(Matmul(Requantization.from_ratio(1 / 64)), query, past, name="scores")
-    graph.output(scores, own)
-    if read:
-        graph.output(graph.add(Dequantize(), past, name="seen"))
-    graph.carry({"past": "own"})
     return graph
 
 
@@ -129,6 +116,25 @@ def test_only_arguments_and_results_travel(model):
                 model.reset()
             state.reset()
             assert np.array_equal(model.run(data, state=state), expected)
+
+
+@pytest.mark.parametrize("config", ["pynq", "pynq_ext"])
+def test_exported_c_keeps_state_that_grows(config):
+    model = vtaops.compile_model(growing(), config, prove=False)
+    bundle, rng = c_bundles.load(model), np.random.default_rng(0)
+    assert [tensor.name for tensor in bundle.inputs] == ["key", "query"]
+    assert [tensor.name for tensor in bundle.outputs] == ["scores"]
+    for count in (12, 5):
+        state = model.new_state()
+        for _ in range(count):
+            run = [rng.integers(-50, 50, t.shape).astype(np.int8) for t in model.graph.arguments]
+            status, (scores,) = bundle.run(*run)
+            assert status == c_bundles.OK
+            assert np.array_equal(scores, model.run(*run, state=state))
+        assert (bundle.run(*run)[0] == c_bundles.NO_ROOM) == (count == 12)
+        assert bundle.reset() == c_bundles.OK
+    read = c_bundles.load(vtaops.compile_model(growing(read=True), config, prove=False))
+    assert "past" in [tensor.name for tensor in read.inputs]
 
 
 @pytest.mark.parametrize(("device", "read"), [("fsim", False), ("tsim", False), ("fsim", True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from contextlib import closing
 from pathlib import Path
@@ -41,18 +42,31 @@ def chat(
     ] = 0.9,
     seed: Annotated[int, Option(help="Of the random numbers.", min=0)] = 0,
     no_prove: Annotated[bool, Option("--no-prove", help="Do not prove its program.")] = False,
+    export: Annotated[
+        Path | None,
+        Option(help="Write the model as C to this folder instead: make && ./chat PROMPT."),
+    ] = None,
+    force: options.Force = False,
 ) -> None:
     """Write a text with a language model, which is quantised to int8 and runs on a device.
 
     Keys and values of all places stay in the memory of the device.
 
     Example: vtaops chat stories.bin "Once upon a time"
+    Example: vtaops chat stories.bin --export story
     """
     from vtaops.language import LanguageModel
     from vtaops.session import Session
 
     with options.progress_bar(f"compile {model.resolve().name}"):
         teller = LanguageModel.load(model, tokenizer, config, length=length, prove=not no_prove)
+    if export:
+        bundle = teller.export_c(export, force=force)
+        say(
+            f"written to {export}: {bundle.blob_nbytes:,} bytes of constants; next: "
+            f"make -C {export} && {export}/chat {shlex.quote(prompt or 'Once')}"
+        )
+        return
     made, begin = 0, time.perf_counter()
     with closing(Session(device, teller.model.config)) as session:
         for piece in teller.write(

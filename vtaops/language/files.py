@@ -131,6 +131,8 @@ class Tokenizer:
 
     Attributes
     ----------
+    ranks : dict of bytes to (float, int)
+        Pieces by what is the least for the best, and their tokens.
     start : int
         The token before a text.
     ends : frozenset of int
@@ -142,7 +144,7 @@ class Tokenizer:
 
     def __init__(self, pieces: list[bytes], scores: list[float]) -> None:
         self.pieces = pieces
-        self._ranks = {piece: (-scores[n], n) for n, piece in reversed([*enumerate(pieces)])}
+        self.ranks = {piece: (-scores[n], n) for n, piece in reversed([*enumerate(pieces)])}
 
     @staticmethod
     def read(path: str | Path, vocabulary: int) -> Tokenizer:
@@ -163,9 +165,9 @@ class Tokenizer:
         parts = [letter.encode() for letter in " " + text] if text else []
         while True:
             joined = [
-                (self._ranks[a + b][0], at)
+                (self.ranks[a + b][0], at)
                 for at, (a, b) in enumerate(pairwise(parts))
-                if a + b in self._ranks
+                if a + b in self.ranks
             ]
             if not joined:
                 break
@@ -175,7 +177,7 @@ class Tokenizer:
 
     def _tokens(self, part: bytes) -> Iterable[int]:
         """Return the token of a piece, or those of the bytes of a letter that is none."""
-        found = self._ranks.get(part)
+        found = self.ranks.get(part)
         return [found[1]] if found else [byte + BYTES for byte in part]
 
     def decode(self, tokens: Iterable[int]) -> Iterator[str]:

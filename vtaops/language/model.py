@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,11 @@ from vtaops.language.step import HIDDEN, token_step
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.model.model import HasResidents
 from vtaops.network import compile_model
+
+if TYPE_CHECKING:
+    from vtaops.model.export.bundle import Bundle
+
+BITS = (1 << 64) - 1
 
 
 @checked_init
@@ -44,6 +50,10 @@ class LanguageModel:
     ----------
     model : Model
         What computes a token.
+    step : float
+        One step of its scores.
+    rows, turns : ndarray, list of two ndarray
+        What it takes: the row of each token; the cosines and the sines of each place.
 
     Examples
     --------
@@ -68,8 +78,10 @@ class LanguageModel:
         floats = FloatModel(folded)
         floats.write(np.random.default_rng(0), start=tokenizer.start)
         self.model = compile_model(token_step(folded, floats.reach), config, prove=prove)
-        self._rows = rounded(weights.embedding / self.model.graph.tensors["token"].scale)
-        self._turns = [rounded(turn * 127) for turn in turns(weights)]
+        self.step = self.model.graph.tensors["scores"].scale
+        self.rows = rounded(weights.embedding / self.model.graph.tensors["token"].scale)
+        keys = self.model.graph.tensors["cos"].shape[2]
+        self.turns = [rounded(turn[:, :keys] * 127) for turn in turns(weights)]
 
     @staticmethod
     @checked_call
@@ -108,14 +120,36 @@ class LanguageModel:
         tokens = Tokenizer.read(beside, len(weights.embedding))
         return LanguageModel(weights, tokens, config, length=length, prove=prove)
 
+    @checked_call
+    def export_c(self, folder: str | Path, *, force: bool = False) -> Bundle:
+        """Write the model as C99 with its tokenizer and its sampling: ``make && ./chat "Once"``.
+
+        The program writes the texts of `write`, token for token; see the guide ``docs/c.md``.
+
+        Parameters
+        ----------
+        folder, force
+            As of `vtaops.Model.export_c`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the tokenizer is that of a Hugging Face folder, which has no C code.
+        ProgramError
+            If a file cannot be written, or would replace one that something else wrote.
+        """
+        from vtaops.language.chat import export_chat
+
+        return export_chat(self, Path(folder), force=force)
+
     def inputs(self, token: int, place: int) -> dict[str, Array]:
         """Return what `model` takes for the token at a place of a text."""
-        turn, mask = (self.model.graph.tensors[name].shape for name in ("cos", "mask"))
-        cos, sin = (each[place, : turn[2]].reshape(turn) for each in self._turns)
+        mask = self.model.graph.tensors["mask"].shape
+        cos, sin = (turn[place].reshape(1, 1, -1) for turn in self.turns)
         hidden = np.zeros(mask[2], np.int8)
         hidden[place:-1] = HIDDEN
         return {
-            "token": self._rows[token].reshape(1, 1, -1),
+            "token": self.rows[token].reshape(1, 1, -1),
             "cos": cos,
             "sin": sin,
             "mask": np.broadcast_to(hidden, mask),
@@ -125,11 +159,16 @@ class LanguageModel:
         self, tokens: Iterable[int], session: HasResidents | None = None
     ) -> Iterator[npt.NDArray[np.float64]]:
         """Yield the scores of what may follow each token of a text, which may still grow."""
-        step = self.model.graph.tensors["scores"].scale
+        return (row * self.step for row in self._integers(tokens, session))
+
+    def _integers(
+        self, tokens: Iterable[int], session: HasResidents | None
+    ) -> Iterator[npt.NDArray[np.int8]]:
+        """Yield the scores as integers."""
         state = self.model.new_state(session)
         try:
             for place, token in zip(range(self.weights.length), tokens, strict=False):
-                yield self.model.run(self.inputs(token, place), state=state).reshape(-1) * step
+                yield self.model.run(self.inputs(token, place), state=state).reshape(-1)
         finally:
             state.reset()
 
@@ -158,7 +197,7 @@ class LanguageModel:
         top_p : float
             Tokens are drawn of the best that together have this probability.
         seed : int
-            Of the random numbers.
+            Of the random numbers, below 2**64.
         session : Session, optional
             Where the model runs; by default fsim.
 
@@ -178,7 +217,7 @@ class LanguageModel:
             if not low <= value <= high:
                 raise ArgumentError(f"{name} is {value}; it must be in {low}..{high}")
         return self.tokenizer.decode(
-            self._tokens(given, most, Sampling(temperature, top_p, seed), session)
+            self._tokens(given, most, Sampling(self.step, temperature, top_p, seed), session)
         )
 
     def _tokens(
@@ -187,7 +226,7 @@ class LanguageModel:
         """Yield the tokens of a prompt, and those that follow."""
         text = [*given]
         yield from given
-        for place, scores in enumerate(islice(self.scores(text, session), most - 1), 1):
+        for place, scores in enumerate(islice(self._integers(text, session), most - 1), 1):
             if place == len(text):
                 token = sampling.drawn(scores)
                 if token in self.tokenizer.ends:
@@ -197,21 +236,43 @@ class LanguageModel:
 
 
 class Sampling:
-    """Draws tokens: of the best that together are `top_p` likely, at a temperature."""
+    """Draws tokens: of the best that together are `top_p` likely, at a temperature.
 
-    def __init__(self, temperature: float, top_p: float, seed: int) -> None:
-        if seed < 0:
-            raise ArgumentError(f"seed is {seed}; it must be at least 0")
-        self._temperature, self._top_p = temperature, top_p
-        self._rng = np.random.default_rng(seed)
+    All is integers, or floats whose every operation IEEE defines: ``chat.c`` draws the same.
+    """
 
-    def drawn(self, scores: npt.NDArray[np.float64]) -> int:
-        """Return a token."""
-        if not self._temperature:
+    def __init__(self, step: float, temperature: float, top_p: float, seed: int) -> None:
+        if not 0 <= seed <= BITS:
+            raise ArgumentError(f"seed is {seed}; it must be in 0..{BITS}")
+        self._weights = _weights(step / temperature) if temperature else None
+        self._top_p, self._state = top_p, seed
+
+    def drawn(self, scores: npt.NDArray[np.int8]) -> int:
+        """Return a token: the best ones come first, and among equals those of lower numbers."""
+        if self._weights is None:
             return int(scores.argmax())
-        parts = np.exp((scores - scores.max()) / self._temperature)
-        parts /= parts.sum()
-        best = np.argsort(-parts, kind="stable")
-        before = np.cumsum(parts[best]) - parts[best]
-        best = best[(before < self._top_p) | (before == 0)]
-        return int(self._rng.choice(best, p=parts[best] / parts[best].sum()))
+        distances = scores.max().astype(int) - scores
+        best = np.argsort(distances, kind="stable")
+        weights = self._weights[distances[best]]
+        ends = weights.cumsum()
+        before = ends - weights
+        ends = ends[(before < self._top_p * float(ends[-1])) | (before == 0)]
+        place = int(self._random() * float(ends[-1]))
+        return int(best[np.searchsorted(ends, place, side="right")])
+
+    def _random(self) -> float:
+        """Return the next random number of 0..1, of which 1 is none: SplitMix64."""
+        self._state = z = self._state + 0x9E3779B97F4A7C15 & BITS
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & BITS
+        z = (z ^ z >> 27) * 0x94D049BB133111EB & BITS
+        return ((z ^ z >> 31) >> 11) * 2.0**-53
+
+
+def _weights(ratio: float) -> npt.NDArray[np.int64]:
+    """Return exp(-distance * ratio) * 2**32 for distances of scores; their sums are below 2**53."""
+    x = np.minimum(np.arange(256) * ratio, 40.0)
+    y = x / 1024.0
+    found = 1.0 - y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0)))
+    for _ in range(10):
+        found = found * found
+    return (found * 2.0**32 + 0.5).astype(np.int64)

@@ -113,6 +113,11 @@ def _addresses(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
     return own[order].reshape(tensor.shape) if once else own[:0]
 
 
+def first_image(tensor: Tensor, kept: Kept) -> npt.NDArray[np.uint8]:
+    """Return the bytes of state before the first run."""
+    return _packed(kept.read, np.full(tensor.shape, tensor.zero_point, tensor.dtype))
+
+
 def _touched(launched: set[str], graph: Graph) -> set[str]:
     """Return the tensors of nodes that no launch computes."""
     others = [node for node in graph.nodes if node.name not in launched]

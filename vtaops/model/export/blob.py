@@ -19,12 +19,12 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.program.memory import Lifetime, place
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 NONE = 0xFFFFFFFF
 """Placeholder for a slot that does not exist."""
 
 _MAGIC = b"VTAC"
-_HEADER_BYTES = 104
+_HEADER_BYTES = 112
 _ALIGNMENT = 8
 
 
@@ -35,7 +35,7 @@ class SlotNumber(int):
 StepKind = IntEnum(
     "StepKind",
     "COPY WRITE READ LAUNCH CONVOLUTION MATMUL POOL ADD MULTIPLY TABLE QUANTIZE DEQUANTIZE SOFTMAX "
-    "ROW_SUMS FIXED_SOFTMAX LAYER_NORM MEAN ADD_TERM MAXIMUM MINIMUM",
+    "ROW_SUMS FIXED_SOFTMAX LAYER_NORM MEAN ADD_TERM MAXIMUM MINIMUM WRITE_ROWS",
     start=0,
 )
 """Kinds of steps; the numbers of these three are those of ``vta_blob.h``."""
@@ -43,8 +43,8 @@ StepKind = IntEnum(
 SlotKind = IntEnum("SlotKind", "ARENA INPUT OUTPUT CONSTANT", start=0)
 """Location of a slot."""
 
-BufferKind = IntEnum("BufferKind", "PLAIN IMAGE FILLED PART", start=0)
-"""Content of a device buffer when the model is loaded."""
+BufferKind = IntEnum("BufferKind", "PLAIN IMAGE FILLED PART STATE", start=0)
+"""Content of a device buffer when the model is loaded; that of STATE, also when it is reset."""
 
 
 @dataclass
@@ -59,6 +59,8 @@ class Blob:
         The words of all steps.
     data : bytearray
         The constants, which follow the header.
+    rows : (int, int)
+        Rows of state that each run writes, and for how many there is room.
     """
 
     slots: list[tuple[int, int, int]] = field(default_factory=list)
@@ -66,6 +68,7 @@ class Blob:
     programs: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     data: bytearray = field(default_factory=bytearray)
+    rows: tuple[int, int] = 0, 0
     _known: dict[bytes, int] = field(default_factory=dict)
     _lives: dict[int, tuple[int, int]] = field(default_factory=dict)
 
@@ -137,11 +140,11 @@ class Blob:
             If a number or the blob exceeds 32 bits.
         """
         arena = self.arena()
-        rows: tuple[Iterable[tuple[int, ...]], ...] = (self.slots, self.buffers, self.programs)
-        tables = [(self.add(_words(sum(table, ()))), len(list(table))) for table in rows]
+        listed: tuple[Iterable[tuple[int, ...]], ...] = self.slots, self.buffers, self.programs
+        tables = [(self.add(_words(sum(table, ()))), len(list(table))) for table in listed]
         tables.append((self.add(_words(self.steps)), len(self.steps)))
         nbytes = _HEADER_BYTES + len(self.data)
-        head = _words([config, *dram, arena, inputs, outputs, *sum(tables, ())])
+        head = _words([config, *dram, arena, inputs, outputs, *sum(tables, ()), *self.rows])
         checked = hashlib.sha256(self.data).digest() + head + self.data
         return _MAGIC + _words([FORMAT_VERSION, nbytes, zlib.crc32(checked)]) + checked
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load
 from vtaops.model.export.blob import BufferKind
 from vtaops.model.export.regions import add_region, dram_field
+from vtaops.model.export.state import GrowingState, add_buffers, add_rows, ends, growing_state
 from vtaops.model.export.steps import add_node
 from vtaops.model.export.values import Values, nbytes_of
 from vtaops.model.model import Model
@@ -56,9 +57,14 @@ class Bundle:
 def export_c(model: Model, folder: str | Path, *, force: bool = False) -> Bundle:
     """Write a model as a folder of C; see `vtaops.Model.export_c`."""
     bundle, files = bundle_files(model, Path(folder))
-    with raising(ProgramError, f"cannot write a bundle to {folder}", OSError, ValueError):
-        write_folder(bundle.folder, files, force=force)
+    write_bundle(bundle, files, force=force)
     return bundle
+
+
+def write_bundle(bundle: Bundle, files: Mapping[str, bytes], *, force: bool) -> None:
+    """Write the files of a bundle; raises ProgramError if that fails."""
+    with raising(ProgramError, f"cannot write a bundle to {bundle.folder}", OSError, ValueError):
+        write_folder(bundle.folder, files, force=force)
 
 
 def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
@@ -69,15 +75,16 @@ def bundle_files(model: Model, folder: Path) -> tuple[Bundle, dict[str, bytes]]:
     UnsupportedError
         If a part of the model has no C code; the message names it.
     """
-    values = _values(model)
-    graph, blob = model.graph, values.blob
-    counts = len(graph.inputs), len(graph.outputs)
+    growing = growing_state(model)
+    inputs, outputs = ends(model.graph, growing)
+    blob = _values(model, growing, inputs, outputs).blob
+    counts = len(inputs), len(outputs)
     data = blob.finished(config_word(model.config), dram_field(model.config), *counts)
     device = sum(row[3] for row in blob.buffers if row[0] != BufferKind.PART)
     bundle = Bundle(folder, len(data), blob.arena(), device, len(blob.programs))
     files = {
         "model.bin": data,
-        "model.h": _model_header(model, bundle).encode(),
+        "model.h": _model_header(model, bundle, inputs, outputs).encode(),
         "hardware.h": _hardware_header(model.config).encode(),
         "fsim/fsim_config.inc": _fsim_config(model.config, model.capabilities).encode(),
     }
@@ -112,9 +119,15 @@ def _sources(folder: str, pattern: str) -> list[Path]:
     return sorted(path for path in data_directory(folder).glob(pattern) if path.is_file())
 
 
-def _values(model: Model) -> Values:
+def _values(
+    model: Model,
+    growing: Mapping[str, GrowingState],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+) -> Values:
     """Return the values of a model after all its stages."""
-    values = Values(model.graph.inputs, model.graph.outputs)
+    values = Values(inputs, outputs)
+    state = add_buffers(growing, values)
     nodes = {node.name: node for node in model.graph.nodes}
     arena = max((program.arena_nbytes for program in model.programs), default=0)
     shared = values.blob.buffer(BufferKind.PLAIN, arena) if arena else 0
@@ -123,7 +136,8 @@ def _values(model: Model) -> Values:
             for name in stage.nodes:
                 add_node(nodes[name], values)
         else:
-            add_region(stage, model.graph, values, shared)
+            add_region(stage, model.graph, values, shared, state)
+    add_rows(growing, state, values)
     values.finish()
     return values
 
@@ -131,15 +145,17 @@ def _values(model: Model) -> Values:
 # ------------------------------------------------------------------------------- headers
 
 
-def _guarded(name: str, about: str, lines: Sequence[str]) -> str:
+def guarded(name: str, about: str, lines: Sequence[str]) -> str:
+    """Return a header of C."""
     return "\n".join(
         [f"/* {about} */", f"#ifndef {name}", f"#define {name}", "", *lines, "", "#endif", ""]
     )
 
 
-def _model_header(model: Model, bundle: Bundle) -> str:
+def _model_header(
+    model: Model, bundle: Bundle, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
+) -> str:
     """Return ``model.h``: the inputs and outputs, and the memory that the model needs."""
-    inputs, outputs = model.graph.inputs, model.graph.outputs
     lines = [
         '#include "vta.h"',
         "",
@@ -169,8 +185,10 @@ def _model_header(model: Model, bundle: Bundle) -> str:
         "/* Run the model once, loading it first if it is not loaded on this device. */",
         "int vta_model_run(const vta_device *device, const void *const *inputs,",
         "                  void *const *outputs);",
+        "/* Forget the rows that runs have written to the state on the device: begin again. */",
+        "int vta_model_reset(void);",
     ]
-    return _guarded("VTA_MODEL_H", "Generated by vtaops: the model.", lines)
+    return guarded("VTA_MODEL_H", "Generated by vtaops: the model.", lines)
 
 
 def _tensors(kind: str, tensors: Sequence[Tensor]) -> list[str]:
@@ -214,7 +232,7 @@ def _hardware_header(config: HardwareConfig) -> str:
         ]
     lines += ["", "/* the bus of a ULX3S, from vtaops.hardware.ulx3s */"]
     lines += [f"#define VTA_ULX3S_{key} {_number(value)}" for key, value in _ulx3s(config)]
-    return _guarded("VTA_HARDWARE_H", "Generated by vtaops: the hardware.", lines)
+    return guarded("VTA_HARDWARE_H", "Generated by vtaops: the hardware.", lines)
 
 
 def _ulx3s(config: HardwareConfig) -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from itertools import groupby
 
@@ -23,19 +24,24 @@ from vtaops.program.region import Argument, Region, RowSums
 _PARTS = ("all", "units", "rest")
 
 
-def add_region(region: Region, graph: Graph, values: Values, arena: int) -> None:
+def add_region(
+    region: Region, graph: Graph, values: Values, arena: int, state: Mapping[str, int]
+) -> None:
     """Add a region: its program, its memory, and the steps of its launch.
 
     Parameters
     ----------
     arena : int
         Device buffer for the images of all regions.
+    state : mapping of str to int
+        Device buffers of inputs that stay there.
     """
     program, blob = region.program, values.blob
-    numbers = _buffers(region, blob, arena)
+    held = {a.buffer: state[a.tensor] for a in region.inputs if a.tensor in state}
+    numbers = _buffers(region, blob, arena, held)
     pairs = zip(numbers[:-1], program.buffers, strict=True)
     named = {buffer.name: (number, buffer) for number, buffer in pairs}
-    for argument in region.inputs:
+    for argument in (a for a in region.inputs if a.buffer not in held):
         number, buffer = named[argument.buffer]
         slot = _packed(argument, buffer, graph, values)
         blob.step(StepKind.WRITE, slot, number, buffer.nbytes)
@@ -72,14 +78,16 @@ def dram_field(config: HardwareConfig) -> tuple[int, int]:
 # ------------------------------------------------------------------- memory of the device
 
 
-def _buffers(region: Region, blob: Blob, arena: int) -> list[int]:
+def _buffers(region: Region, blob: Blob, arena: int, held: Mapping[str, int]) -> list[int]:
     """Return the device buffers of a program; the last one holds its micro-ops."""
     found = []
     for buffer in region.program.buffers:
         image = region.parameters.get(buffer.name)
         if buffer.role is Role.CONSTANT:
             image = buffer.constant_image()
-        if buffer.offset is not None:
+        if buffer.name in held:
+            made = held[buffer.name]
+        elif buffer.offset is not None:
             made = blob.buffer(BufferKind.PART, buffer.nbytes, arena, buffer.offset)
         elif image is not None:
             made = blob.buffer(BufferKind.IMAGE, buffer.nbytes, blob.add(image))
