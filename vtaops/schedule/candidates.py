@@ -41,9 +41,12 @@ _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
 _PER_STORE = 4
 # What waits for a store if the accumulators have one tile: 60 pools and small products on pynq,
-# pynq_ext, pynq_512 and tiny take 0.5 % more with 0, and as many with 30 or 100.
+# pynq_ext, pynq_512 and tiny take 0.5 % more with 0, and as many with 30 or 100; MobileNets on
+# pynq_ext are alike with 0 and 100 (`benchmarks heuristics`, 2026-11-29).
 _PER_WAIT = 60
 
+# MobileNetV1 on pynq_ext, 2026-11-29 (heuristics): _ALIKE 0.001 +0.01 %, 0.01 -0.02 % cycles;
+# _AHEAD 2 +0.72 %, 8: none.
 _ALIKE = 0.004  # estimates this close are considered equal
 _AHEAD = 4  # more tiles of an operand than this make no difference
 
