@@ -111,8 +111,10 @@ class Recorded:
         self.residents, self._images = self, {}
         self._model = model
 
-    def run(self, program: Any, arrays: Any, parameters: Any = None) -> tuple[Any, ...]:
-        """Pack the inputs, and unpack results that are zeros."""
+    def run(
+        self, program: Any, arrays: Any, parameters: Any = None, held: Any = None
+    ) -> tuple[Any, ...]:
+        """Pack the inputs, and unpack results that are zeros; no device holds any."""
         given = [b for b in program.inputs if b.name not in (parameters or {})]
         for buffer, array in zip(given, arrays, strict=True):
             buffer.pack(array)

@@ -3,10 +3,14 @@
 import ast
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import vtaops
 from benchmarks.__main__ import NOT_RUN, application, main, titles
+from benchmarks.model_as_c import Recorded
+from trials.random_graphs import random_graph, random_inputs
 
 ROOT = Path(__file__).parents[1]
 
@@ -29,6 +33,15 @@ def test_each_explains_its_options(name):
     said = CliRunner().invoke(application(name), "--help")
     assert said.exit_code == 0, said.output
     assert titles()[name] in said.output
+
+
+def test_a_run_without_a_device_is_a_run_of_the_model():
+    """`Recorded` stands for what keeps programs on a device, and takes what that takes."""
+    graph = random_graph(0, free=True)
+    model = vtaops.compile_model(graph, "pynq_ext", prove=False, verify=False)
+    arrays = random_inputs(graph, 0)
+    found, expected = (model.run(*arrays, **way) for way in ({"session": Recorded(model)}, {}))
+    assert np.shape(found) == np.shape(expected)
 
 
 def test_wrong_choices_are_refused():

@@ -327,7 +327,7 @@ class FusionCandidate:
         self._busy = max(computed, port.read_beats, port.write_beats)
         self._cycles, self._limit = timeline.cycles, BREAK_EVEN * timeline.cycles
         self.saved, self.tried = 0, True
-        if computed <= MAX_UTILIZATION * self._cycles or _is_classifier(
+        if self._busy <= MAX_UTILIZATION * self._cycles or _is_classifier(
             [step.op for step in steps]
         ):
             self._estimate()

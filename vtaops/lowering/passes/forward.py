@@ -26,7 +26,8 @@ from vtaops.program import Buffer, Role
 # `python -m benchmarks heuristics`, MobileNet on pynq_ext, 2026-11-28: _WORTH 2 +0.08 %, 8 +0.06 %
 # cycles; _PARTS 4 and 16: none.
 _WORTH = 4
-"""Minimum elements from the output memory per additional load; below that a load stays as is."""
+"""Minimum elements from the output memory per load where one becomes several; below that it stays
+as is."""
 
 _PARTS = 8
 """Maximum number of stores that one may be split into."""
