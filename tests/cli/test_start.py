@@ -1,5 +1,6 @@
 """``vtaops start``: a network of one's own, from its file to a page; or why not, at once."""
 
+import json
 import shlex
 
 import numpy as np
@@ -60,6 +61,19 @@ def test_the_commands_by_hand_make_the_same_files(made):
         assert done.exit_code == 0, f"{line}: {done.output}"
     assert (folder / "net.q.onnx").read_bytes() == kept["net.q.onnx"]
     assert (folder / "worst.html").read_bytes() == kept["worst.html"]
+
+
+def test_another_device_and_json(own, tmp_path):
+    """Recipes are searched for what is not the default; the report is all that stdout holds."""
+    given = own / "net.onnx", "--data", own / "data.npz", "-o", tmp_path / "made"
+    done = start(*given, "--config", "pynq", "--samples", 2, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["config"], told["equal"], told["samples"]) == ("pynq", True, 2)
+    assert told["report"]["cycles"] == vtaops.load_model(tmp_path / "made/net.vtam").cycles()
+    assert told["commands"][0].startswith("vtaops quantize ")
+    assert "$ vtaops quantize" in done.stderr
+    assert "recipes were tried" in (tmp_path / "made/net.html").read_text()
 
 
 def test_random_data_are_drawn_only_when_asked_for(own, tmp_path):

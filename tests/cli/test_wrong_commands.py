@@ -43,7 +43,7 @@ def test_every_command_and_every_mistake_is_drawn():
 
 
 MAKING = {
-    "chat", "demo", "start", "flash", "fetch", "report trace", "hardware build", "hardware write",
+    "chat", "demo", "flash", "fetch", "report trace", "hardware build", "hardware write",
     "board serve", "board virtual pynq", "board virtual ulx3s", "bitstream add",
 }  # fmt: skip
 """Commands that make, send or serve something."""

@@ -174,7 +174,7 @@ def test_the_costs_of_tensors_come_from_the_outputs():
     assert worst[0].tensor == y
     assert "equalization" in worst[0].advice
     alone = run_quantization(b.model(), data, equalization=False, float_nodes=[last])
-    with pytest.warns(PlacementWarning, match="stay float, on the host"):
+    with pytest.warns(PlacementWarning, match="stays? float, on the host"):
         default = run_quantization(b.model(), data)
     plain, one, kept = (each.quality().outputs[0].sqnr_db for each in (done, alone, default))
     assert one > plain + 3

@@ -707,7 +707,7 @@ def bands_of_sound():
 
 def test_products_that_cost_an_output_stay_float():
     model, data = bands_of_sound()
-    with pytest.warns(PlacementWarning, match="stay float, on the host: an output keeps"):
+    with pytest.warns(PlacementWarning, match="stays? float, on the host: an output keeps"):
         quantized = vtaops.quantize(model, data)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -375,7 +375,7 @@ def run_model(
 
     Example: vtaops run network.vtam --input images.npz -o scores.npz
     """
-    from vtaops.runtime import ResidentPrograms, open_device
+    from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
 
     read = _reader(inputs or [], options.read_preparation(mean, std))
     compiled = compiled_model(model, config)
@@ -383,7 +383,7 @@ def run_model(
     begin = time.perf_counter()
     with (
         closing(open_device(device, compiled.config)) as opened,
-        ResidentPrograms(opened, timeout=600) as residents,
+        ResidentPrograms(opened, NETWORK_TIMEOUT) as residents,
         options.progress_bar(f"run {model.name}"),
     ):
         session = SimpleNamespace(residents=residents)

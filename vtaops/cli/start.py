@@ -7,11 +7,13 @@ step is a command, which is printed and can be repeated by hand. See `vtaops.cli
 from __future__ import annotations
 
 import math
+import sys
 import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, redirect_stdout, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,12 +36,16 @@ if TYPE_CHECKING:
     from vtaops.network.plan import Plan
     from vtaops.program import Program
     from vtaops.quantization.datasets import Dataset
+    from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.samples import Sample
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 CALIBRATING = 32
-"""Most samples that calibrate."""
+"""Samples that calibrate, if there are so many."""
+
+FEWEST, VALUES = 8, 1 << 28
+"""The fewest where all tensors of so many samples would have more than so many values."""
 
 DRAWN = 8
 """Samples that are drawn where there are no data."""
@@ -90,6 +96,7 @@ def start(
     ] = None,
     force: options.Force = False,
     no_open: options.NoOpen = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Take a network of your own from its file to a page: quantised, proven, run and judged.
 
@@ -99,28 +106,56 @@ def start(
     """
     begin = time.perf_counter()
     files = _Files(model, output or Path(f"{model.stem}-start"))
-    given = options.read_shapes(shapes)
+    asked = _Asked(config, shapes, samples, random_data, options.read_preparation(mean, std))
+    words = _given("--mean", mean) + _given("--std", std)
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        found = _found(files, data, asked, words, force=force)
+    write_text(files.page, page(found))
+    seconds = time.perf_counter() - begin
+    options.show(
+        {**found.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},
+        as_json,
+        f"\n{found.summary}\n{files.page} ({seconds:.0f} s in all)",
+    )
+    options.open_page(files.page, no_open or as_json)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the user asked for."""
+
+    config: str
+    shapes: list[str] | None
+    samples: int | None
+    random_data: bool
+    preparation: Preparation | None
+
+
+def _found(
+    files: _Files, data: Path | None, asked: _Asked, words: list[object], *, force: bool
+) -> Findings:
+    """Go all steps and return what they found; `words` say how pictures are prepared."""
+    model, config = files.model, asked.config
+    given = options.read_shapes(asked.shapes)
     source = _read(model, given)
     known = _shapes(source, data, given)
     found = Findings(model, config, _facts(model, source))
     options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
     found.plan = _planned(model, config, known)
-    drawn = _drawn(found, source, known, asked=random_data) if data is None else None
+    drawn = _drawn(found, source, known, asked=asked.random_data) if data is None else None
     options.claim(files.folder, files.names, force)
     if drawn is not None:
         data, found.random = files.calibration, True
         options.write_arrays(data, np.savez_compressed, **drawn)
-    cases = _dataset(data, known, options.read_preparation(mean, std)) if data else None
+    cases = _dataset(data, known, asked.preparation) if data else None
     _quantize(found, files, cases, known)
     _compile(found, files)
     _run(found, files, cases)
     if data is not None and cases is not None:
-        count = samples or _samples_in_time(found.run_seconds, len(cases.cases))
-        stated = _given("--samples", count) + _given("--mean", mean) + _given("--std", std)
+        count = asked.samples or _samples_in_time(found.run_seconds, len(cases.cases))
+        stated = _given("--samples", count) + words
         _evaluate(found, files, data, cases.drawn(count), stated)
-    write_text(files.page, page(found))
-    options.say(f"\n{found.summary}\n{files.page} ({time.perf_counter() - begin:.0f} s in all)")
-    options.open_page(files.page, no_open)
+    return found
 
 
 class _Files:
@@ -355,7 +390,7 @@ def _quantize(found: Findings, files: _Files, cases: Dataset | None, shapes: Sha
     found.plan = _preview(files.model, found.config, cases)
     _require_some_on_vta(found)
     if not found.random:
-        samples = [case.read() for case in cases.drawn(CALIBRATING).cases]
+        samples = [case.read() for case in cases.drawn(_calibrating(found.plan)).cases]
         arrays = {name: np.stack([sample[name] for sample in samples]) for name in shapes}
         options.write_arrays(files.calibration, np.savez_compressed, **arrays)
     words = files.model, "--calibration", files.calibration, "-o", files.quantized
@@ -366,6 +401,12 @@ def _quantize(found: Findings, files: _Files, cases: Dataset | None, shapes: Sha
         write_bytes(files.quantized, done.model.SerializeToString())
         found.quantization, found.quality, found.costs = done, done.quality(), done.costs(5)
     options.say(f"  {found.quality}")
+
+
+def _calibrating(plan: Plan) -> int:
+    """Return how many samples calibrate: fewer of those that hold much, such as long sounds."""
+    values = sum(tensor.elements for tensor in plan.graph.tensors.values())
+    return min(CALIBRATING, max(FEWEST, VALUES // values))
 
 
 def _compile(found: Findings, files: _Files) -> None:
@@ -430,9 +471,9 @@ class _TimedLaunches:
     """The launches of a model on fsim, with the time that they took."""
 
     def __init__(self, model: Model) -> None:
-        from vtaops.runtime import ResidentPrograms, open_device
+        from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
 
-        self._residents = ResidentPrograms(open_device("fsim", model.config))
+        self._residents = ResidentPrograms(open_device("fsim", model.config), NETWORK_TIMEOUT)
         self.device = self._residents.device
         self.seconds = 0.0
 

@@ -102,6 +102,25 @@ class Findings:
         ]
         return "\n".join(lines)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is told, ready for JSON; an SQNR without noise is null."""
+        relief = self.quantization.relief if self.quantization else None
+        return {
+            "facts": self.facts,
+            "config": self.config,
+            "random_data": self.random,
+            "float_nodes": list(relief.nodes) if relief else [],
+            "report": self.report.as_dict(),
+            "equal": self.equal,
+            "host_ms": round(1e3 * self.host_seconds, 3),
+            "frames_per_second": round(self.frames_per_second, 3),
+            "samples": self.accuracy.samples if self.accuracy else 0,
+            **self.answers,
+            "sqnr_db": {n: round(db, 2) if np.isfinite(db) else None for n, db in self._noises()},
+            "costs_db": {cost.tensor: round(cost.gain_db, 2) for cost in self.costs},
+            "commands": self.commands,
+        }
+
     def _noises(self) -> Iterable[tuple[str, float]]:
         if self.accuracy is None or self.random:
             return []

@@ -21,7 +21,7 @@ from vtaops.model.model import Model, launch
 from vtaops.program.region import Region, Stage
 from vtaops.proof import certificate
 from vtaops.proof.counterexamples import TRIES, draw
-from vtaops.runtime import ResidentPrograms, open_device
+from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
 
 
 def judged(model: Model) -> Model:
@@ -78,7 +78,7 @@ def _runs(
     nodes = [node for node in graph.nodes if node.name in inside]
     with (
         closing(open_device("fsim", region.program.config)) as device,
-        ResidentPrograms(device) as residents,
+        ResidentPrograms(device, NETWORK_TIMEOUT) as residents,
     ):
         for number in range(TRIES):
             given = {a.tensor: draw(graph.tensors[a.tensor], number, random) for a in region.inputs}

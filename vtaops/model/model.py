@@ -30,7 +30,7 @@ from vtaops.model.report import ModelReport, layers_by_cycle, report
 from vtaops.model.state import Kept, RunsPrograms, State, kept_on_device
 from vtaops.program import Program, Statistics
 from vtaops.program.region import HostStage, NodePlacement, Region, Stage
-from vtaops.runtime import ResidentPrograms, open_device
+from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
 from vtaops.runtime.executor import Held
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class Model:
             return session.residents
         with self._lock:
             if self._own is None:
-                self._own = ResidentPrograms(open_device("fsim", self.config))
+                self._own = ResidentPrograms(open_device("fsim", self.config), NETWORK_TIMEOUT)
             return self._own
 
     # ---------------------------------------------------------------------- knowledge

@@ -107,16 +107,20 @@ class _Network:
             self._pin(value.name)
         nodes = {node.name: node for node in self.model.graph.node}
         for function in self.functions:
-            square = _is_square([nodes[name] for name in function.nodes])
-            for name in (function.root, function.end):
-                self._of(name)
-                if len(self._shapes.get(name, ())) != 4 or (square and not self._tables):
-                    self._pin(name)
-                elif self._tables:
-                    self._join(self._of(name)[1:], self._of(name)[:-1])
+            self._tie_function(function, [nodes[name] for name in function.nodes])
         for node in self.model.graph.node:
             if node.name not in self._inside:
                 self._tie(node)
+
+    def _tie_function(self, function: Function, nodes: Sequence[NodeProto]) -> None:
+        """Pin the ends of a function that takes no factors, or tie those of one table."""
+        square = _is_square(nodes) and not self._tables
+        for name in (function.root, function.end):
+            self._of(name)
+            if len(self._shapes.get(name, ())) != 4 or square:
+                self._pin(name)
+            elif self._tables:
+                self._join(self._of(name)[1:], self._of(name)[:-1])
 
     def _of(self, name: str) -> Array:
         """Return the channels of a tensor; empty if it has none."""

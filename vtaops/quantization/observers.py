@@ -227,7 +227,8 @@ class Channels:
         axes = tuple(axis for axis in range(value.ndim) if axis != 1)
         count, total = self._sums.get(name, (0, 0))
         with np.errstate(invalid="ignore"):  # what is infinite is refused by its range
-            peaks, mean = np.abs(value).max(axis=axes), value.mean(axis=axes, dtype=np.float64)
+            peaks = np.maximum(value.max(axis=axes), -value.min(axis=axes))
+            mean = value.mean(axis=axes, dtype=np.float64)
             self._sums[name] = count + 1, total + mean
         self.peaks[name] = np.maximum(self.peaks.get(name, 0), peaks)
 

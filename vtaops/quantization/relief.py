@@ -81,8 +81,9 @@ class Relief:
     def __str__(self) -> str:
         more = len(self.nodes) - SHOWN
         names = ", ".join(self.nodes[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+        verb = "stays" if len(self.nodes) == 1 else "stay"
         return (
-            f"{names} stay float, on the host: an output keeps {self.sqnr_db:.1f} dB{self.some}, "
+            f"{names} {verb} float, on the host: an output keeps {self.sqnr_db:.1f} dB{self.some}, "
             f"and {self.rounded_db:.1f} dB with all products in integers"
         )
 

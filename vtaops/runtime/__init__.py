@@ -11,7 +11,7 @@ from vtaops.base.errors import DeviceError, UnsupportedError, raising
 from vtaops.base.names import checked_call
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Device, DeviceBuffer, check_device
-from vtaops.runtime.executor import LoadedProgram
+from vtaops.runtime.executor import NETWORK_TIMEOUT, LoadedProgram
 from vtaops.runtime.residents import ResidentPrograms
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "DEVICES",
+    "NETWORK_TIMEOUT",
     "Device",
     "DeviceBuffer",
     "Fsim",

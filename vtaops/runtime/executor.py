@@ -40,6 +40,9 @@ MAX_STREAMS = 16
 DEFAULT_TIMEOUT = 60.0
 """Time limit of a launch in seconds."""
 
+NETWORK_TIMEOUT = 600.0
+"""The same for networks: 80 million cycles take a busy computer minutes to simulate."""
+
 
 def relocate(
     program: Program, addresses: list[int], micro_op_address: int
