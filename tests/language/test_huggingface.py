@@ -215,6 +215,8 @@ def test_texts_end_at_the_tokens_of_the_folder(folder):
     teller = LanguageModel.load(folder, length=16, prove=False)
     assert teller.tokenizer.start == 1
     assert teller.tokenizer.ends == {1, 2, 3}
+    with pytest.raises(UnsupportedError, match=r"Hugging Face folder has no C code; `model\.ex"):
+        teller.export_c(folder / "c")
 
 
 def test_tokenizers_are_those_of_their_file(folder):

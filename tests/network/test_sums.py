@@ -46,9 +46,7 @@ def test_at_most_one_value_of_a_hundred_is_off_by_a_step(config, ratios):
 
 @pytest.mark.parametrize("config", ["fsim", "pynq"])
 def test_sums_of_tflite_are_within_a_step_of_its_kernels(config):
-    op = RescaledAdd.from_scales(
-        0.02137, 0.04311, 0.05031, sign=-1, zero_point=-2, clip=(-128, 100)
-    )
+    op = RescaledAdd.from_scales((0.02137, 0.04311), 0.05031, -2, (-128, 100), sign=-1)
     found, real, note = summed(config, op)
     expected = op.requantization.apply(op.sums(*real))
     assert np.abs(found.astype(int) - expected).max() <= 1

@@ -7,10 +7,12 @@ bytes, and the rank of each token, by which pieces are joined.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import UnsupportedError
@@ -18,57 +20,69 @@ from vtaops.language.files import BYTES, START, Tokenizer
 from vtaops.language.step import HIDDEN
 from vtaops.model.export.bundle import Bundle, bundle_files, guarded, write_bundle
 from vtaops.model.export.state import growing_state
-
-if TYPE_CHECKING:
-    from vtaops.language.model import LanguageModel
+from vtaops.model.model import Model
 
 
-def export_chat(teller: LanguageModel, folder: Path, *, force: bool) -> Bundle:
+@dataclass(frozen=True)
+class Chat:
+    """What ``chat.c`` knows of a language model.
+
+    Attributes
+    ----------
+    model : Model
+        What computes a token.
+    tokenizer : Tokenizer
+        Its tokenizer.
+    rows, turns : ndarray, sequence of ndarray
+        As of `LanguageModel`.
+    """
+
+    model: Model
+    tokenizer: Tokenizer
+    rows: npt.NDArray[np.int8]
+    turns: Sequence[npt.NDArray[np.int8]]
+
+
+def export_chat(chat: Chat, folder: Path, *, force: bool) -> Bundle:
     """Write a language model as C; see `vtaops.LanguageModel.export_c`."""
-    if not isinstance(teller.tokenizer, Tokenizer):
-        raise UnsupportedError(
-            "the tokenizer of a Hugging Face folder has no C code; `model.export_c` writes the "
-            "network of a token, which takes its row and gives scores"
-        )
-    missing = teller.model.graph.state.keys() - growing_state(teller.model).keys()
+    missing = chat.model.graph.state.keys() - growing_state(chat.model).keys()
     if missing:
         raise UnsupportedError(f"{', '.join(sorted(missing))} cannot stay on the device")
-    bundle, files = bundle_files(teller.model, folder)
+    bundle, files = bundle_files(chat.model, folder)
     for path in data_directory("sim/c/chat").iterdir():
         files[path.name] = path.read_bytes()
-    data = _data(teller, teller.tokenizer)
-    files |= {"chat.bin": b"".join(data.values()), "chat.h": _header(teller, data).encode()}
+    data = _data(chat)
+    files |= {"chat.bin": b"".join(data.values()), "chat.h": _header(chat, data).encode()}
     write_bundle(bundle, files, force=force)
     return bundle
 
 
-def _data(teller: LanguageModel, tokenizer: Tokenizer) -> dict[str, bytes]:
+def _data(chat: Chat) -> dict[str, bytes]:
     """Return the parts of ``chat.bin``, which begin at multiples of 4 bytes."""
-    pieces, ranks = tokenizer.pieces, tokenizer.ranks
+    pieces, ranks = chat.tokenizer.pieces, chat.tokenizer.ranks
     places = {token: n for n, (_, token) in enumerate(sorted(ranks.values()))}
     words = {
         "PIECES": np.cumsum([0, *map(len, pieces)]),
         "SORTED": [ranks[piece][1] for piece in sorted(ranks)],
         "RANKS": [places.get(token, len(pieces)) for token in range(len(pieces))],
     }
-    integers = dict(zip(("EMBEDDING", "COS", "SIN"), (teller.rows, *teller.turns), strict=True))
+    integers = dict(zip(("EMBEDDING", "COS", "SIN"), (chat.rows, *chat.turns), strict=True))
     found = {name: each.tobytes() for name, each in integers.items()}
     found |= {name: np.array(each, "<u4").tobytes() for name, each in words.items()}
     found["TEXT"] = b"".join(pieces)
     return {name: part + bytes(-len(part) % 4) for name, part in found.items()}
 
 
-def _header(teller: LanguageModel, data: dict[str, bytes]) -> str:
+def _header(chat: Chat, data: dict[str, bytes]) -> str:
     """Return ``chat.h``: sizes, and where the parts of ``chat.bin`` begin."""
-    tensors, tokenizer = teller.model.graph.tensors, teller.tokenizer
-    assert isinstance(tokenizer, Tokenizer)
+    tensors, tokenizer = chat.model.graph.tensors, chat.tokenizer
     *_, columns = tensors["mask"].shape
     sizes = {
         "VOCABULARY": len(tokenizer.pieces),
         "DIFFERENT": len(tokenizer.ranks),
-        "WIDTH": teller.rows.shape[1],
-        "TURN": teller.turns[0].shape[1],
-        "PLACES": teller.weights.length,
+        "WIDTH": chat.rows.shape[1],
+        "TURN": chat.turns[0].shape[1],
+        "PLACES": len(chat.turns[0]),
         "MASK_ROWS": tensors["mask"].elements // columns,
         "MASK_COLUMNS": columns,
         "START": START,
@@ -78,5 +92,8 @@ def _header(teller: LanguageModel, data: dict[str, bytes]) -> str:
     sizes |= {f"{n}_AT": end - len(part) for (n, part), end in zip(data.items(), ends, strict=True)}
     sizes["NBYTES"] = ends[-1]
     lines = [f"#define CHAT_{name} {number}u" for name, number in sizes.items()]
-    lines += [f"#define CHAT_HIDDEN ({HIDDEN})", f"#define CHAT_STEP {teller.step.hex()}"]
+    lines += [
+        f"#define CHAT_HIDDEN ({HIDDEN})",
+        f"#define CHAT_STEP {tensors['scores'].scale.hex()}",
+    ]
     return guarded("VTA_CHAT_H", "Generated by vtaops: the language model.", lines)

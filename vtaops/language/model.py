@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.errors import ArgumentError
+from vtaops.base.errors import ArgumentError, UnsupportedError
 from vtaops.base.files import is_folder
 from vtaops.base.names import checked_call, checked_init
 from vtaops.base.shapes import Array
@@ -138,9 +138,15 @@ class LanguageModel:
         ProgramError
             If a file cannot be written, or would replace one that something else wrote.
         """
-        from vtaops.language.chat import export_chat
+        from vtaops.language.chat import Chat, export_chat
 
-        return export_chat(self, Path(folder), force=force)
+        if not isinstance(self.tokenizer, Tokenizer):
+            raise UnsupportedError(
+                "the tokenizer of a Hugging Face folder has no C code; `model.export_c` writes "
+                "the network of a token, which takes its row and gives scores"
+            )
+        chat = Chat(self.model, self.tokenizer, self.rows, self.turns)
+        return export_chat(chat, Path(folder), force=force)
 
     def inputs(self, token: int, place: int) -> dict[str, Array]:
         """Return what `model` takes for the token at a place of a text."""
@@ -159,7 +165,7 @@ class LanguageModel:
         self, tokens: Iterable[int], session: HasResidents | None = None
     ) -> Iterator[npt.NDArray[np.float64]]:
         """Yield the scores of what may follow each token of a text, which may still grow."""
-        return (row * self.step for row in self._integers(tokens, session))
+        return (row.astype(np.float64) * self.step for row in self._integers(tokens, session))
 
     def _integers(
         self, tokens: Iterable[int], session: HasResidents | None
@@ -275,4 +281,5 @@ def _weights(ratio: float) -> npt.NDArray[np.int64]:
     found = 1.0 - y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0)))
     for _ in range(10):
         found = found * found
-    return (found * 2.0**32 + 0.5).astype(np.int64)
+    whole: npt.NDArray[np.int64] = (found * 2.0**32 + 0.5).astype(np.int64)
+    return whole
