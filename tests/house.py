@@ -235,11 +235,11 @@ LIMITS = {
     "arrows": 122,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 592_300,
+    "tokens": 596_300,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 33,
+    "functions of a complexity over 10": 21,
 }
-"""What today's house has; only a feature raises one. Goal: 355,000 tokens, 30 functions over 10."""
+"""What today's house has; only a feature raises one. Goal: 355,000 tokens."""
 
 
 def main() -> None:

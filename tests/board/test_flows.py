@@ -155,7 +155,7 @@ def test_a_refusal_says_what_is_missing_and_what_would_be_right(flow, config, me
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_a_port_to_dram_has_a_fastest_clock(config):
     """What the data sheets allow passes, a megahertz more does not."""
-    times, most = flows.port_clock(config)
+    times, most = flows.port_clock(config, config.port_width)
     assert math.isfinite(most) == (config.target in flows.VIVADO.targets)
     if math.isfinite(most):
         for flow in (flows.OPEN_ZYNQ, flows.VIVADO):

@@ -76,14 +76,18 @@ class Flow:
             )
         check_depths(config, config.port_width)
 
-    def check_clock(self, clock_mhz: float, config: HardwareConfig) -> None:
-        """Raise `ConfigError` if the clock is out of range, or too fast for the ports to DRAM."""
+    def check_clock(self, clock_mhz: float, config: HardwareConfig, port_bytes: int = 0) -> None:
+        """Raise `ConfigError` if the clock is out of range, or too fast for the ports to DRAM.
+
+        These are `port_bytes` wide, by default as `config` says.
+        """
         low, high = self.clock_mhz
         if not low <= clock_mhz <= high:
             raise ConfigError(f"the clock is {clock_mhz} MHz; it must be {low}..{high}")
-        times, most = port_clock(config)
+        width = port_bytes or config.port_width
+        times, most = port_clock(config, width)
         if times * clock_mhz > most:
-            twice = f"words of {config.port_width} bytes pass at twice the clock, "
+            twice = f"words of {width} bytes pass at twice the clock, "
             raise ConfigError(
                 f"the clock is {clock_mhz} MHz; a port of the processing system of "
                 f"{config.target!r} takes at most {most:g}: {twice if times > 1 else ''}give "
@@ -136,12 +140,12 @@ class Flow:
         return ""
 
 
-def port_clock(config: HardwareConfig) -> tuple[int, float]:
+def port_clock(config: HardwareConfig, port_bytes: int) -> tuple[int, float]:
     """Return how often a port to DRAM is clocked in a cycle, and its fastest clock, MHz.
 
     Words wider than the port pass it in halves, at the clock of the array (``pairs``).
     """
-    wide = config.has(Extension.PAIRS) and 8 * config.port_width > config.board.bus_bits
+    wide = config.has(Extension.PAIRS) and 8 * port_bytes > config.board.bus_bits
     return 1 + wide, PORT_MHZ.get(config.target, math.inf)
 
 

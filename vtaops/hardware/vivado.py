@@ -91,7 +91,7 @@ def write_design(
     """
     VIVADO.check(config)
     parameters = replace(parameters or zynq_parameters(config), address_bits=ADDRESS_BITS)
-    VIVADO.check_clock(clock_mhz, replace(config, port_bytes=parameters.port_bytes))
+    VIVADO.check_clock(clock_mhz, config, parameters.port_bytes)
     design = rtl_design(config, parameters, axi=True)
     family, part = PARTS[config.target]
     values: dict[str, object] = {
