@@ -21,12 +21,15 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 from typer import Argument, Option
 from typer.core import TyperCommand
 
@@ -432,6 +435,17 @@ def show(data: object, as_json: bool, *parts: Table | str) -> None:
             Console(markup=False).print(_Quoted(part))
 
 
+class _WithTotal(ProgressColumn):
+    """A column of tasks of which the total is known."""
+
+    def __init__(self, column: MofNCompleteColumn | TimeRemainingColumn, label: str = "") -> None:
+        super().__init__()
+        self._column, self._label = column, label
+
+    def render(self, task: Task) -> Text:
+        return Text.assemble(self._label, self._column.render(task)) if task.total else Text()
+
+
 class Bar(Progress):
     """Progress on standard error with the remaining time; it disappears at the end."""
 
@@ -439,8 +453,10 @@ class Bar(Progress):
         console = Console(stderr=True)
         super().__init__(
             TextColumn("{task.description}", markup=False),
-            *(BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()),
-            *(TextColumn("left"), TimeRemainingColumn()),
+            BarColumn(),
+            _WithTotal(MofNCompleteColumn()),
+            TimeElapsedColumn(),
+            _WithTotal(TimeRemainingColumn(), "left "),
             console=console,
             transient=True,
             disable=not console.is_terminal,  # else it would end in an empty line

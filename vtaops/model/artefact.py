@@ -15,8 +15,7 @@ H                     header: JSON, ASCII, keys sorted: graph, stages, reasons o
 Equal models give equal bytes, with one version of zlib. Weights that a program has as an image in
 tiles are stored as this image only. Other arrays are views of the file's bytes, so a model loads as
 fast as its file is read and hashed, and host functions inflated. These are parts of ONNX models,
-and their weights are floats. Reading a file never opens them: the first run that calls one does, if
-the caller of `load` trusts the file (``docs/trust.md``).
+and their weights are floats. Reading a file never opens them: the first run that calls one does.
 
 Imports no TVM.
 """
