@@ -7,7 +7,7 @@ import pytest
 
 from trials.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
 from trials.random_cases import random_tiling
-from vtaops import Tiling
+from vtaops import MaxPool2d, Tiling
 from vtaops.compiler.driver import emit_operator
 from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.isa import Post, Store
@@ -73,6 +73,27 @@ def test_weights_of_a_classifier_stream_under_its_convolution(inputs, channels, 
 def test_classifiers_without_room_do_not_take_turns():
     assert classifier_tilings(classifier(16, 64, 30, 10), TINY) is None
     assert classifier_tilings(classifier(2048, 64, 7, 1000), PYNQ) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_pool_behind_convolutions(seed):
+    rng = random.Random(seed)
+    size = rng.randint(6, 14)
+    first, second, _ = chain(rng.choice([16, 24]), size)
+    pool = MaxPool2d(
+        channels=second.out_channels, height=size, width=size, kernel=3, strides=2, padding=1
+    )
+    ops = [first, second, pool][rng.randrange(2) :]
+    tilings = [random_tiling(rng, op, SMALL, taps="all") for op in ops]
+    check(linked(ops, tilings, TINY, together=True), ops, TINY)
+
+
+def test_a_pool_fits_beside_weights_that_take_the_whole_memory():
+    first = replace(chain(256, 9, inputs=256)[0], kernel=(2, 2))
+    pool = MaxPool2d(channels=256, height=8, width=8, kernel=2)
+    tilings = [Tiling(oc=256, ic=256, h=1, w=2), Tiling(oc=16, ic=16, h=1, w=2)]
+    assert blocked_shape(first, PYNQ).footprint(tilings[0], PYNQ)["wgt"] == PYNQ.wgt.depth
+    check(linked([first, pool], tilings, PYNQ, together=True), [first, pool], PYNQ)
 
 
 def test_without_room_there_is_no_group():

@@ -29,8 +29,9 @@ def pack_side_by_side(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     offsets = dict.fromkeys(_MEMORIES, 0)
     placed = []
     for fragment in fragments:
-        placed.append(_shifted(fragment, offsets))
-        for memory, size in _used(fragment).items():
+        sizes = {memory: size for memory, size in _used(fragment).items() if size}
+        placed.append(_shifted(fragment, {memory: offsets[memory] for memory in sizes}))
+        for memory, size in sizes.items():
             end = offsets[memory] + size
             if end > _depth(memory, config):
                 return None

@@ -24,7 +24,7 @@ from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.isa import Post
 from vtaops.network.places import MappedOperator
 from vtaops.network.target import Target
-from vtaops.ops import AvgPool2d, Conv2d, Elementwise, Gemm, Operator
+from vtaops.ops import AvgPool2d, Conv2d, Elementwise, Gemm, MaxPool2d, Operator
 from vtaops.ops.epilogue import INT8
 from vtaops.ops.families import SumOfProducts
 from vtaops.program import Buffer, Program, Role
@@ -208,9 +208,10 @@ def find_groups(
 ) -> Groups:
     """Return the groups of steps that take fewer cycles together.
 
-    The candidates are chains of convolutions, the last of which a sum may follow, and classifiers
-    (a convolution, the mean of its image, and a matrix product), because some steps keep the array
-    busy and others the memory. Among overlapping groups, those that save most in total are chosen.
+    The candidates are chains of convolutions, the last of which a sum or a maximum pool may follow,
+    and classifiers (a convolution, the mean of its image, and a matrix product), because some steps
+    keep the array busy and others the memory. Among overlapping groups, those that save most in
+    total are chosen.
 
     A chain is tried only if the best choice contains it, with estimates for the untried ones. With
     `resident`, weights count as if they were on the chip.
@@ -271,7 +272,7 @@ def _is_candidate(steps: Sequence[MappedOperator]) -> bool:
     """Return whether each step reads, from its first block on, the result of the step before it."""
     *before, last = ops = [step.op for step in steps]
     convolutions = all(isinstance(op, Conv2d) for op in before)
-    chain = convolutions and isinstance(last, Conv2d | Elementwise)
+    chain = convolutions and isinstance(last, Conv2d | Elementwise | MaxPool2d)
     return (chain or _is_classifier(ops)) and None not in _reads(steps)
 
 
