@@ -39,9 +39,10 @@ for arch in ${*:-armhf arm64}; do
     esac
     lib=$(echo "$root"/usr/lib/*-linux-*)
     command=$(sed -n 's|^ExecStart=/usr/bin/python3 ||p' "$root/etc/systemd/system/vtaops.service")
+    : > "server-$arch.log" # there before it is read
     PYTHONHOME=$root/usr PYTHONPATH=$root/opt/vtaops:$root/usr/lib/python3/dist-packages PYTHONUNBUFFERED=1 \
         $qemu -L "$root" -E "LD_LIBRARY_PATH=$lib/blas:$lib/lapack:$lib" "$root/usr/bin/python3.11" \
-        $command --port 0 > "server-$arch.log" 2>&1 &
+        $command --port 0 >> "server-$arch.log" 2>&1 &
     server=$!
     until grep -q serving "server-$arch.log"; do
         kill -0 $server || { cat "server-$arch.log"; exit 1; }
