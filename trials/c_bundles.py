@@ -38,6 +38,7 @@ from vtaops.graph import (
     Dequantize,
     Expand,
     Extremum,
+    FineRequantization,
     FixedSoftmax,
     FromUint8,
     Graph,
@@ -50,12 +51,14 @@ from vtaops.graph import (
     Multiply,
     Pad,
     Quantize,
+    Quotient,
     Requantization,
     Requantize,
     Reshape,
     Slice,
     Softmax,
     Tensor,
+    TfliteRequantization,
     ToUint8,
     Transpose,
     TransposedConvolution,
@@ -531,17 +534,14 @@ def every_operator() -> Graph:
     y = graph.add(Slice(3, 1, 8, 3), graph.add(Pad((1, 0, 2, 3)), y))
     graph.output(graph.add(Upsample((2, 3)), y))
     graph.output(*_moved_and_pooled(graph, image, free, weights))
-    twice = Requantization(
-        rng.integers(1 << 30, 1 << 31, 9), 38 + np.arange(9), 5, rounding="twice"
-    )
+    twice = TfliteRequantization(rng.integers(1 << 30, 1 << 31, 9), 38 + np.arange(9), 5)
     t = graph.add(Convolution(weights(9, 5, 3, 3), None, twice, padding=(1, 1, 1, 1)), image)
     nudges = rng.integers(-8, 8, 8)
-    fine = rng.integers(1 << 23, 1 << 24, 8), 31, -3, (-120, 127), "nudged", nudges, 2
-    t = graph.add(Convolution(weights(8, 9, 1, 1), None, Requantization(*fine)), t)
-    quotient = Requantization(9, 0, -3, rounding="quotient")
-    means = {"kernel": (3, 3), "padding": (1, 1, 1, 1), "requantization": quotient}
+    fine = rng.integers(1 << 23, 1 << 24, 8), 31, -3, (-120, 127), nudges, 2
+    t = graph.add(Convolution(weights(8, 9, 1, 1), None, FineRequantization(*fine)), t)
+    means = {"kernel": (3, 3), "padding": (1, 1, 1, 1), "requantization": Quotient()}
     t = graph.add(AveragePool(**means, exclude_padding=True), t)
-    once = Requantization(rng.integers(1 << 30, 1 << 31, 7), 38, 9, rounding="once")
+    once = TfliteRequantization(rng.integers(1 << 30, 1 << 31, 7), 38, 9, rounds="once")
     t = graph.add(Dense(weights(7, 576), None, once), graph.add(Reshape((2, 576)), t), scale=0.07)
     graph.output(t, graph.add(FixedSoftmax(), t))
     z = graph.add(Dense(weights(5, 6), rng.integers(-99, 99, 5).astype(np.int32), free(5)), rows)

@@ -21,10 +21,18 @@ import vtaops
 from trials.campaign import Campaign, Result, result
 from vtaops import HardwareConfig, ops
 from vtaops.base.errors import ShapeError, VTAError
-from vtaops.graph import Add, Graph, Requantization, Requantize, Tensor
+from vtaops.graph import (
+    Add,
+    FineRequantization,
+    Graph,
+    Quotient,
+    Requantization,
+    Requantize,
+    Tensor,
+    TfliteRequantization,
+)
 from vtaops.graph import operators as graph_operators
 from vtaops.graph.operators import GraphOperator
-from vtaops.graph.requantization import Rounding
 from vtaops.ops.elementwise import Function
 from vtaops.ops.epilogue import Rounding as ShiftRounding
 from vtaops.ops.reference import evaluate, random_arguments
@@ -132,31 +140,25 @@ def judge_operator(case: Case, config: str, seed: int = 0) -> str:
 # --------------------------------------------------------------------------- nodes of graphs
 
 
-def _scalings(channels: int) -> dict[str, tuple[Requantization, ...]]:
-    """Return requantizations of each rounding; some have a number for each channel."""
+def _scalings(channels: int) -> list[Requantization]:
+    """Return requantizations of each class; some have a number for each channel."""
     each = np.arange(channels)
-
-    def of(rounding: Any, multiplier: Any, shift: Any, **more: Any) -> Requantization:
-        return Requantization(multiplier, shift, rounding=rounding, **more)
-
-    return {
-        "half_up": (
-            of("half_up", 1, 7),
-            of("half_up", 1, 0, zero_point=5, clip=(5, 90)),
-            of("half_up", 40000, 23, zero_point=-128),
-            of("half_up", 40000 + each, 23 + each % 2),
-            of("half_up", 0, 47),
-        ),
-        "nudged": (
-            of("nudged", (1 << 23) + 99, 30, nudge=-3, fine=1, zero_point=4),
-            of("nudged", (1 << 23) + 99, 30, nudge=2, fine=2),
-            of("nudged", (1 << 23) + 99, 30, nudge=each % 5, fine=3),
-            of("nudged", (1 << 23) + each, 30 + each % 2, nudge=each % 5, fine=1),
-        ),
-        "once": (of("once", 1 << 30, 37), of("once", (1 << 30) + each, 37, zero_point=3)),
-        "twice": (of("twice", 1 << 30, 37), of("twice", (1 << 30) + each, 37, zero_point=3)),
-        "quotient": (of("quotient", 4, 0), of("quotient", 20, 0), of("quotient", 4 + each, 0)),
-    }
+    tflite, fine = TfliteRequantization, FineRequantization
+    return [
+        Requantization(1, 7),
+        Requantization(1, 0, zero_point=5, clip=(5, 90)),
+        Requantization(40000, 23, zero_point=-128),
+        Requantization(40000 + each, 23 + each % 2),
+        Requantization(0, 47),
+        fine((1 << 23) + 99, 30, nudge=-3, fine=1, zero_point=4),
+        fine((1 << 23) + 99, 30, nudge=2, fine=2),
+        fine((1 << 23) + 99, 30, nudge=each % 5, fine=3),
+        fine((1 << 23) + each, 30 + each % 2, nudge=each % 5, fine=1),
+        tflite(1 << 30, 37, rounds="once"),
+        tflite((1 << 30) + each, 37, zero_point=3, rounds="once"),
+        tflite(1 << 30, 37),
+        tflite((1 << 30) + each, 37, zero_point=3),
+    ]
 
 
 def _arrays(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
@@ -269,8 +271,8 @@ def node_cases() -> Iterator[Case]:
         base, shapes = NODES[name]
         changes: list[dict[str, Any]] = [{}]  # for operators without fields
         for f in fields(cls):
-            if str(f.type) == "Requantization":
-                values = [s for several in _scalings(6).values() for s in several]
+            if str(f.type).startswith("Requantization"):
+                values = [*_scalings(6), *[Quotient(), Quotient((3, 99))] * ("Quotient" in f.type)]
             else:
                 values = [*NODE_VALUES[str(f.type)]]
             changes += [{f.name: value} for value in values]
@@ -331,8 +333,11 @@ def judge_node(case: Case, config: str, seed: int = 0) -> str:
 
 
 def roundings_crossed() -> bool:
-    """Whether requantizations of every rounding are tried."""
-    return {*_scalings(1)} == {*get_args(Rounding)}
+    """Whether requantizations of every class are tried."""
+    return {type(each) for each in _scalings(1)} == {
+        Requantization,
+        *Requantization.__subclasses__(),
+    }
 
 
 # --------------------------------------------------------------------------------- campaign

@@ -32,8 +32,10 @@ from vtaops.graph import (
     Dequantize,
     Graph,
     Quantize,
+    Quotient,
     Requantization,
     Softmax,
+    TfliteRequantization,
     operators,
 )
 from vtaops.graph.requantization import quantized_multiplier
@@ -52,7 +54,8 @@ VERDICTS = (UNREAD, UNVERIFIED, REFUTED, UNPROVEN, EQUAL, MISSED, CRASHED)
 """What becomes of a mutant; the last two are failures: proven and different, and a raw error."""
 
 WORDS: tuple[tuple[str, ...], ...] = (
-    ("half_up", "nudged", "once", "twice", "quotient", "truncate"),
+    ("half_up", "truncate"),
+    ("once", "twice"),
     ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool"),
     ("input", "parameter", "output", "scratch", "constant"),
     ("vta", "host"),
@@ -65,6 +68,14 @@ WORDS: tuple[tuple[str, ...], ...] = (
     ("gelu", ""),
 )
 """Words that mean something, by the fields in which they do."""
+
+SCALINGS: dict[str, dict[str, Any]] = {
+    "Requantization": {},
+    "TfliteRequantization": {"rounds": "once"},
+    "FineRequantization": {"nudge": 0, "fine": 2},
+    "Quotient": {},
+}
+"""Fields of their own, of what converts sums to int8."""
 
 LATER: dict[str, tuple[Any, ...]] = {
     "view": ({"kind": "Plus", "value": 1}, {"kind": "Flat"}, {"kind": "KernelColumns"}),
@@ -235,13 +246,22 @@ def _changed(place: Place, same: list[Place], rng: random.Random) -> str | None:
             place.owner[place.key] = _word(value, same, rng)
         case None:
             place.owner[place.key] = rng.choice([0, 1, 7, [0, 1], [1, 0], [], False, [5, 90]])
-        case dict() if value.get("record") == "Requantization" and rng.random() < 0.4:
-            value |= {"rounding": rng.choice(WORDS[0]), "nudge": 0, "fine": rng.choice([0, 0, 1])}
+        case dict() if value.get("record") in SCALINGS and rng.random() < 0.4:
+            _of_another_class(value, rng)
         case list():
             _items(value, rng)
         case dict():
             _keys(value, rng)
     return None
+
+
+def _of_another_class(scaling: dict[str, Any], rng: random.Random) -> None:
+    """Let a requantization round in another way, with the numbers that it can keep."""
+    record = rng.choice([name for name in SCALINGS if name != scaling["record"]])
+    shared = ("clip",) if record == "Quotient" else ("multiplier", "shift", "zero_point", "clip")
+    kept = {name: scaling[name] for name in shared if name in scaling}
+    scaling.clear()
+    scaling |= {"record": record, **kept, **SCALINGS[record]}
 
 
 def _word(old: str, same: list[Place], rng: random.Random) -> str:
@@ -346,17 +366,16 @@ class SmallGraph(RandomGraph):
         kernel = None if whole else (self.rng.randint(1, height), self.rng.randint(1, width))
         rows, columns = kernel or (height, width)
         padding = (0, 0, 0, 0) if whole else (rows // 2, columns // 2, 0, 0)
-        scaling = Requantization(rows * columns, 0, x.zero_point, rounding="quotient")
         pool = AveragePool(
-            kernel=kernel, padding=padding, exclude_padding=not whole, requantization=scaling
+            kernel=kernel, padding=padding, exclude_padding=not whole, requantization=Quotient()
         )
         return self.graph.add(pool, x)
 
     def tflite(self) -> Any:
         x, channels = self.pick(), self.rng.choice([8, 16])
         multiplier, shift = quantized_multiplier(self.rng.uniform(0.0005, 0.01))
-        rounding = self.rng.choice(["once", "twice"])
-        scaling = Requantization(multiplier, shift, self.zero_point(), rounding=rounding)
+        rounds = self.rng.choice(["once", "twice"])
+        scaling = TfliteRequantization(multiplier, shift, self.zero_point(), rounds=rounds)
         weights = self.weights(channels, x.shape[1], 1, 1)
         return self.graph.add(Convolution(weights, self.bias(channels), scaling), x)
 

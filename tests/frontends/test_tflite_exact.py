@@ -1,5 +1,7 @@
 """TFLite files to the bit: LiteRT's reference kernels are the judge where they are installed."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,13 @@ from vtaops.frontends import differences, import_model
 from vtaops.frontends.litert import compare
 from vtaops.graph import Host, LookupTable, Quantize, evaluate
 from vtaops.graph.fixed_softmax import softmax
-from vtaops.graph.requantization import _LIMITS, Requantization, quantized_multiplier
+from vtaops.graph.requantization import (
+    FineRequantization,
+    Quotient,
+    Requantization,
+    TfliteRequantization,
+    quantized_multiplier,
+)
 from vtaops.graph.thresholds import (
     differing,
     fine_scale_for,
@@ -164,7 +172,7 @@ def twice(acc, multiplier, shift):
 
 @pytest.mark.parametrize("ratio", [3e-9, 0.00213, 0.25, 0.4999999, 0.7, 1.0, 5.3])
 def test_two_roundings(ratio):
-    scaling = Requantization.tflite(ratio)
+    scaling = TfliteRequantization.from_ratio(ratio)
     rng = np.random.default_rng(0)
     near = np.arange(-300, 300) * max(1, round(1 / ratio)) // 2
     sums = np.concatenate([near, near + 1, rng.integers(-(1 << 27), 1 << 27, 300)])
@@ -180,14 +188,14 @@ def test_fine_scales_have_the_thresholds_that_they_claim(seed):
     """Compared on every sum of an interval, also where no scale is equal."""
     rng = np.random.default_rng(seed)
     ratio, zero = float(2.0 ** -rng.uniform(1, 14)), int(rng.integers(-128, 128))
-    rounding = ("once", "twice")[seed % 2]
-    scaling = Requantization.tflite(ratio, zero, (max(-128, zero), 127), rounding)
+    rounds = ("once", "twice")[seed % 2]
+    scaling = TfliteRequantization.from_ratio(ratio, zero, (max(-128, zero), 127), rounds)
     low, high = sorted(rng.integers(-300_000, 300_000, 2).tolist())
     steps = steps_of_requantization(scaling, 0, low, high)
     for kind in (1, 2, 3):
         scale = fine_scale_for(steps, ratio, kind)
         numbers = scale.multiplier, scale.shift, zero, scaling.clip
-        fine = Requantization(*numbers, "nudged", scale.nudge, kind)
+        fine = FineRequantization(*numbers, scale.nudge, kind)
         sums = np.arange(low, high + 1)
         apart = np.abs(fine.apply(sums).astype(int) - scaling.apply(sums))
         assert apart.sum() == scale.differing == differing(steps, scale)
@@ -195,9 +203,11 @@ def test_fine_scales_have_the_thresholds_that_they_claim(seed):
             assert scale.differing == 0
 
 
-@pytest.mark.parametrize("rounding", ["half_up", "once", "twice"])
-def test_thresholds_of_all_channels_are_those_of_each(rounding):
-    multipliers, shifts = _LIMITS[rounding]
+@pytest.mark.parametrize(
+    "make", [Requantization, partial(TfliteRequantization, rounds="once"), TfliteRequantization]
+)
+def test_thresholds_of_all_channels_are_those_of_each(make):
+    multipliers, shifts = make().limits.values()
     rng = np.random.default_rng(multipliers.stop + shifts.stop)
     for _ in range(20):
         count, zero_point = int(rng.integers(1, 9)), int(rng.integers(-128, 128))
@@ -205,13 +215,13 @@ def test_thresholds_of_all_channels_are_those_of_each(rounding):
         shift = rng.integers(shifts.start, shifts.stop, count)
         if multipliers.start == 0:
             multiplier[0] = 0
-        scaling = Requantization(multiplier, shift, zero_point, rounding=rounding)
+        scaling = make(multiplier, shift, zero_point)
         low, high = rng.integers(-(1 << 30), 0, count), rng.integers(0, 1 << 30, count)
         found = firsts_of_requantization(scaling, low, high)
         for channel, (a, b) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
             own = steps_of_requantization(scaling, channel, a, b)
             assert np.array_equal(found[channel], own.first)
-            one = Requantization(multiplier[channel], shift[channel], zero_point, rounding=rounding)
+            one = make(multiplier[channel], shift[channel], zero_point)
             real = (a < own.first) & (own.first <= b)
             before, at = (one.apply(own.first[real] - k).astype(int) - zero_point for k in (1, 0))
             assert (before < own.levels[real]).all()
@@ -221,10 +231,9 @@ def test_thresholds_of_all_channels_are_those_of_each(rounding):
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 9, 49, 64, 125, 1000])
 def test_quotients(count):
     assert quotient_scale(count).differing == 0
-    scaling = Requantization(count, 0, 5, rounding="quotient")
     values = np.arange(-128 * count, 127 * count + 1)
     away = np.sign(values) * np.floor(np.abs(values) / count + 0.5)
-    assert np.array_equal(scaling.apply(values - 5 * count), np.clip(away, -128, 127))
+    assert np.array_equal(Quotient().apply(values, count), np.clip(away, -128, 127))
 
 
 def test_softmax_is_close_to_the_real_one():

@@ -21,6 +21,7 @@ from vtaops.graph import (
     Requantization,
     Requantize,
     Reshape,
+    TfliteRequantization,
     TransposedConvolution,
     evaluate,
 )
@@ -164,7 +165,7 @@ def test_ranges_of_channels_do_not_pass_through_a_reshape_that_mixes_them():
     bias = np.array([-120, -40, 40, 120], np.int32)
     still = Convolution(np.zeros((4, 2, 1, 1), np.int8), bias, Requantization())
     rows = graph.add(Reshape((5, 4)), graph.add(still, x))
-    scale = Requantization(1518500250, 38, 3, rounding="twice")
+    scale = TfliteRequantization(1518500250, 38, 3)
     weight = np.array([[90, -3, 50, 7], [5, 80, -20, 11]], np.int8)
     graph.output(graph.add(Dense(weight, None, scale), rows))
     model = vtaops.compile_model(graph, "pynq_exact")
@@ -178,7 +179,7 @@ def test_values_that_are_all_the_same_keep_their_scales_by_channel():
     graph = Graph()
     x = graph.input("x", (1, 2, 1, 5))
     still = Convolution(np.zeros((2, 2, 1, 1), np.int8), np.array([100, 100], np.int32))
-    scales = Requantization([1518500250, 1318500250], 31, rounding="twice")
+    scales = TfliteRequantization([1518500250, 1318500250], 31)
     graph.output(graph.add(Requantize(scales), graph.add(still, x)))
     model = vtaops.compile_model(graph, "pynq_exact")
     array = np.zeros((1, 2, 1, 5), np.int8)

@@ -15,7 +15,15 @@ from trials import record_mutants
 from trials.record_mutants import CRASHED, MISSED, mutants
 from vtaops import ops
 from vtaops.base.errors import NotEquivalent, ProgramError, ShapeError
-from vtaops.graph import AveragePool, Convolution, Graph, LeakyRelu, Multiply, Requantization
+from vtaops.graph import (
+    AveragePool,
+    Convolution,
+    Graph,
+    LeakyRelu,
+    Quotient,
+    Requantization,
+    TfliteRequantization,
+)
 from vtaops.machine.layout import Layout
 from vtaops.machine.views import Plus
 from vtaops.model import Model, Region
@@ -172,31 +180,35 @@ def with_graph(model: Model, graph: Graph) -> Model:
 def test_a_rounding_that_only_the_host_has_is_not_proven():
     weight, bias = int8(1, 16, 16, 1, 1), np.full(16, 25_000_000, np.int32)
 
-    def network(rounding):
+    def network(make):
         graph = Graph("rounding")
-        scaling = Requantization(40000, 33, 0, (-128, 127), rounding)
+        scaling = make(40000, 33, 0, (-128, 127))
         x = graph.input("x", (2, 16, 3, 3))
         graph.output(graph.add(Convolution(weight, bias, scaling), x, name="y"))
         return graph
 
-    model = vtaops.compile_model(network("half_up"), "pynq_ext")
-    proof = with_graph(model, network("twice")).prove()
+    model = vtaops.compile_model(network(Requantization), "pynq_ext")
+    proof = with_graph(model, network(TfliteRequantization)).prove()
     assert not proof.complete
-    assert "rounding 'twice' has no meaning" in proof.unproven[0]
+    assert "rounds twice has no meaning" in proof.unproven[0]
 
 
 def test_a_quotient_has_as_many_pixels_as_a_scale_divides_by():
-    with pytest.raises(ShapeError, match=r"allowed are 1\.\.65535"):
-        Requantization(728 * 720, rounding="quotient")
+    graph = Graph("large")
+    x = graph.input("x", (1, 1, 728, 720))
+    with pytest.raises(ShapeError, match=r"524160 pixels has a quotient; .* at most 65535"):
+        graph.add(AveragePool(requantization=Quotient()), x)
 
 
 @pytest.mark.parametrize(
     ("op", "shapes", "message"),
     [
-        (Multiply(Requantization(9, rounding="quotient")), 2, "average pools do"),
-        (AveragePool(factor=3, requantization=Requantization(9, rounding="quotient")), 1, "factor"),
-        (AveragePool(requantization=Requantization(8, rounding="quotient")), 1, "divides by 9"),
-        (AveragePool(requantization=Requantization(9, 0, 4, rounding="quotient")), 1, "zero point"),
+        (AveragePool(factor=3, requantization=Quotient()), 1, "factor"),
+        (
+            AveragePool((2, 2), padding=(1, 0, 0, 0), requantization=Quotient()),
+            1,
+            "excludes its padding",
+        ),
         (LeakyRelu(requantization=Requantization([1, 2])), 1, "has one scale for all"),
     ],
 )

@@ -403,7 +403,7 @@ def _some_channels(node: Node, part: slice) -> _Channels | None:
         return array if np.ndim(array) == 0 else array[part]
 
     scaling = op.requantization
-    fields = {name: of(getattr(scaling, name)) for name in ("multiplier", "shift", "nudge")}
+    fields = {name: of(getattr(scaling, name)) for name in scaling.limits}
     fewer = replace(
         op,
         weight=op.weight[part],

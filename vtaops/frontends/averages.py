@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,12 @@ from vtaops.frontends.translate import (
 from vtaops.frontends.values import Value
 from vtaops.frontends.windows import image_shape, window
 from vtaops.graph import operators as ops
-from vtaops.graph.requantization import Requantization, quantized_multiplier
+from vtaops.graph.requantization import (
+    Quotient,
+    Requantization,
+    TfliteRequantization,
+    quantized_multiplier,
+)
 
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
@@ -85,8 +89,8 @@ def _average(
         raise NotTranslated(f"{value.label} is a mean over no pixels")
     if target.tflite:
         scaling = _mean_scaling(ratio, count, value.op == "AveragePool", target)
-        if scaling.rounding == "quotient" and _is_uint8(image):
-            scaling = _halves_up(value, scaling, window["exclude_padding"])
+        if isinstance(scaling, Quotient) and _is_uint8(image):
+            scaling = _halves_up(value, count, target, window["exclude_padding"])
         op = ops.AveragePool(requantization=scaling, **window)
     else:
         op = ops.AveragePool.from_ratio(
@@ -100,24 +104,27 @@ def _average(
     return target.result(op, image)
 
 
-def _mean_scaling(ratio: float, count: int, pool: bool, target: ResultRange) -> Requantization:
+def _mean_scaling(
+    ratio: float, count: int, pool: bool, target: ResultRange
+) -> Requantization | Quotient:
     """Return TFLite's rounding of a mean: as a pool, or as a product with one over the pixels."""
-    bounds = target.zero_point, target.clip
     if pool and ratio == 1:
-        return Requantization(count, 0, *bounds, "quotient")
+        return Quotient(target.clip)
     multiplier, shift = quantized_multiplier(ratio)
     more = min(count.bit_length() - 1, 32, 62 - shift)
-    return Requantization((multiplier << more) // count, shift + more, *bounds, "twice")
+    numbers = (multiplier << more) // count, shift + more
+    return TfliteRequantization(*numbers, target.zero_point, target.clip)
 
 
-def _halves_up(value: Value, scaling: Requantization, varies: bool) -> Requantization:
+def _halves_up(
+    value: Value, count: int, target: ResultRange, varies: bool
+) -> Requantization | Quotient:
     """Return the rounding of a pool of uint8, whose halves go up: away from the least value."""
-    count = int(scaling.multiplier)
     if count % 2 and not varies:
-        return scaling
+        return Quotient(target.clip)
     if count & (count - 1) or varies:
         raise NotTranslated(f"{value.label} rounds halves of uint8 up")
-    return replace(scaling, multiplier=1, shift=count.bit_length() - 1, rounding="half_up")
+    return Requantization(1, count.bit_length() - 1, target.zero_point, target.clip)
 
 
 def _is_uint8(image: Source) -> bool:
@@ -147,7 +154,7 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     scaling = target.requantization(ratio)
     if target.tflite and _is_uint8(image) and ratio < 1 and _is_power_of_two(ratio):
         shift = 1 - math.frexp(ratio)[1]  # TFLite computes in floats, and rounds halves up
-        scaling = replace(scaling, multiplier=1, shift=shift, rounding="half_up")
+        scaling = Requantization(1, shift, scaling.zero_point, scaling.clip)
     op = ops.Convolution(weight, None, scaling, groups=channels)
     return reshaped(target.result(op, image), shape_of(value))
 

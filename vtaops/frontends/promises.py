@@ -11,7 +11,7 @@ from functools import singledispatch
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.graph import Node, Requantization
+from vtaops.graph import Node, Quotient, Requantization
 from vtaops.graph import operators as ops
 
 MULTIPLIER_ERROR = 2.0**-16
@@ -58,6 +58,7 @@ def _slack_of_lookup_table(op: ops.LookupTable, node: Node) -> float:
 
 @_slack.register
 def _slack_of_requantized(op: ops.Requantized, node: Node) -> float:
+    assert isinstance(op.requantization, Requantization)
     return _rounding(op.requantization, REACH * REACH)
 
 
@@ -98,6 +99,8 @@ def _slack_of_average_pool(op: ops.AveragePool, node: Node) -> float:
     data = node.inputs[0]
     exact, count = data.scale / node.outputs[0].scale, op.window(data).count
     scaling = op.requantization
+    if isinstance(scaling, Quotient):
+        return REACH * FLOAT_ERROR
     error = _rounding(scaling, REACH * count * op.factor)
     made = abs(float(_ratio(scaling).max()) * op.factor * count - exact)
     promised = exact * FACTOR_ERROR if scaling.right_shift is not None else 0.0

@@ -24,10 +24,11 @@ from vtaops.graph import (
     Reshape,
     Slice,
     Tensor,
+    TfliteRequantization,
     Transpose,
 )
 from vtaops.graph.grid import Grid
-from vtaops.graph.requantization import Rounding
+from vtaops.graph.requantization import Rounds
 
 
 class NotTranslated(Exception):
@@ -93,12 +94,12 @@ class ResultRange:
         upper = max(lower, min(self.clip[1], self._step(high)))
         return replace(self, clip=(lower, upper))
 
-    def requantization(self, ratio: Any, rounding: Rounding = "twice") -> Requantization:
-        """Return the requantisation by a ratio of scales to this range; TFLite's by `rounding`."""
+    def requantization(self, ratio: Any, rounds: Rounds = "twice") -> Requantization:
+        """Return the requantisation by a ratio of scales to this range; TFLite's by `rounds`."""
         bounds = self.zero_point, self.clip
         with shapes_translated():
             if self.tflite:
-                return Requantization.tflite(ratio, *bounds, rounding)
+                return TfliteRequantization.from_ratio(ratio, *bounds, rounds)
             return Requantization.from_ratio(ratio, *bounds)
 
     def result(self, op: GraphOperator, *inputs: Source) -> Step:

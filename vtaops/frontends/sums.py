@@ -48,7 +48,7 @@ from vtaops.graph import (
     TransposedConvolution,
 )
 from vtaops.graph.operator import MAX_FACTOR
-from vtaops.graph.requantization import Rounding
+from vtaops.graph.requantization import Rounds
 
 LEAST_FACTOR = 64
 """Least factor of a residual that is not a power of two; its rounding error is below 1 in 128."""
@@ -96,12 +96,12 @@ class Sum:
 
     def _rounded(self, target: ResultRange) -> Source:
         scale = self.scale
-        rounding: Rounding = "twice"
+        rounds: Rounds = "twice"
         if target.tflite and self.product.func is Dense:
-            rounding = "once"
+            rounds = "once"
             if np.ndim(scale) == 0:  # there TFLite multiplies in float32
                 scale = np.asarray(np.float32(scale), np.float64)
-        requantization = target.requantization(scale / target.scale, rounding)
+        requantization = target.requantization(scale / target.scale, rounds)
         steps = np.rint(self.bias / self.scale)
         if np.abs(steps).max(initial=0) >= 1 << 31:
             channel = int(np.abs(steps).argmax())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.graph.requantization import Requantization, quantized_multiplier
+from vtaops.graph.requantization import TfliteRequantization, quantized_multiplier
 
 Grids = tuple[float, int, float]
 """Scale and zero point of the operand, and scale of the result, whose zero point is added later."""
@@ -56,7 +56,7 @@ def product(steps: Array, ratio: float) -> Array:
     """Return integers times a real number; the sign of that is put on behind the rounding."""
     if not ratio:
         return np.zeros_like(steps)
-    scaling = Requantization.tflite(abs(ratio))
+    scaling = TfliteRequantization.from_ratio(abs(ratio))
     half = scaling.half + scaling.by_sign * np.where(steps < 0, -1, 1)
     values = steps * scaling.multiplier + half >> scaling.shift
     return np.asarray(values if ratio > 0 else -values)

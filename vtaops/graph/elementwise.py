@@ -26,6 +26,7 @@ from vtaops.graph.operator import (
 from vtaops.graph.requantization import (
     Integers,
     Requantization,
+    TfliteRequantization,
     along,
     integers,
     quantized_multiplier,
@@ -147,7 +148,7 @@ class RescaledAdd(Requantized):
         """
         unit = 2 * max(scales)
         (first, s), (second, t) = (quantized_multiplier(scale / unit) for scale in scales)
-        scaling = Requantization.tflite(unit / (result * (1 << 20)), zero_point, clip)
+        scaling = TfliteRequantization.from_ratio(unit / (result * (1 << 20)), zero_point, clip)
         return RescaledAdd((first, sign * second), (s, t), scaling)
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -155,7 +155,7 @@ class RowSoftmax(GraphOperator):
         tables = self.tables
         if tables.dtype != np.int8 or tables.shape != (2, 256) or (tables[:, -1] != 127).any():
             raise ShapeError("the tables of a softmax are int8[2, 256], whose last values are 127")
-        if self.requantization.channels > 1 or self.requantization.rounding != "half_up":
+        if self.requantization.channels > 1 or type(self.requantization) is not Requantization:
             raise ShapeError("a softmax has one scale for all channels, which rounds half up")
         if self.mask is not None:
             self._check_mask(self.mask)

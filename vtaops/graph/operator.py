@@ -15,6 +15,7 @@ from vtaops.base.names import checked_init
 from vtaops.base.shapes import Array, ReprMixin
 from vtaops.graph.requantization import (
     Integers,
+    Quotient,
     Requantization,
     integers,
 )
@@ -102,11 +103,9 @@ class GraphOperator(ReprMixin, ABC):
 class Requantized(GraphOperator):
     """An operator that ends in a requantization."""
 
-    requantization: Requantization
+    requantization: Requantization | Quotient
     channels_axis: ClassVar[int | None] = 1
     """Axis of the sums to which per-channel requantization applies; None: one for all channels."""
-    divides: ClassVar[bool] = False
-    """Whether it may round as a quotient of sums."""
 
     def result(self, shape: Shape) -> tuple[Tensor, ...]:
         """Return the int8 result tensor of a shape.
@@ -114,19 +113,18 @@ class Requantized(GraphOperator):
         Raises
         ------
         ShapeError
-            If the operator cannot round like this, or has another number of channels.
+            If the operator has another number of channels.
         """
         scaling, axis = self.requantization, self.channels_axis
-        if scaling.rounding == "quotient" and not self.divides:
-            raise ShapeError(f"{self.kind} cannot round as a quotient; average pools do")
+        assert isinstance(scaling, Requantization)  # a quotient has no numbers to check
         if axis is None and scaling.channels > 1:
             raise ShapeError(
                 f"{self.kind} has one scale for all channels; {scaling.channels} are given"
             )
-        for name in ("multiplier", "shift", "nudge"):
+        for name in scaling.limits:
             if (values := getattr(scaling, name)).size > 1:
                 check_channels(name, values, shape[axis or 0])
-        return (Tensor("-", shape, zero_point=self.requantization.zero_point),)
+        return (Tensor("-", shape, zero_point=scaling.zero_point),)
 
     def sums(self, *real: Integers) -> Integers:
         """Compute the sums to requantize from zero-point-free inputs, in steps of their scales.
@@ -137,6 +135,7 @@ class Requantized(GraphOperator):
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         real = (tensor.real(array) for tensor, array in zip(inputs, arrays, strict=True))
+        assert isinstance(self.requantization, Requantization)
         return self.requantization.apply(self.sums(*real), self.channels_axis or 0)
 
 

@@ -23,12 +23,17 @@ from vtaops.graph.operator import (
     image_of,
 )
 from vtaops.graph.requantization import (
+    Integers,
+    Quotient,
     Requantization,
     fixed_point,
     integers,
     is_power_of_two,
 )
 from vtaops.graph.tensor import Tensor
+
+MOST_DIVIDED = (1 << 16) - 1
+"""Largest window of a quotient: up to this, a fine scale divides by its number of pixels."""
 
 
 @graph_operator
@@ -84,8 +89,8 @@ class AveragePool(Requantized):
         (top, left, bottom, right).
     factor : int
         1..127.
-    requantization : Requantization
-        One for all channels.
+    requantization : Requantization or Quotient
+        One for all channels. A quotient has the factor 1 and excludes its padding.
     exclude_padding : bool
         Whether means at the border average only the real pixels.
     dilation : (int, int)
@@ -98,12 +103,11 @@ class AveragePool(Requantized):
     strides: Pair = (1, 1)
     padding: Sides = (0, 0, 0, 0)
     factor: int = 1
-    requantization: Requantization = field(default_factory=Requantization)
+    requantization: Requantization | Quotient = field(default_factory=Requantization)
     exclude_padding: bool = False
     dilation: Pair = (1, 1)
     ceil: bool = False
     channels_axis = None
-    divides = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -153,7 +157,7 @@ class AveragePool(Requantized):
             window.padding if self.exclude_padding else self._window(data).beyond(*data.shape[2:])
         )
 
-    def of_count(self, count: int, size: int) -> tuple[int, Requantization]:
+    def of_count(self, count: int, size: int) -> tuple[int, Requantization | Quotient]:
         """Return factor and requantization for windows with `count` of `size` real pixels.
 
         Their product is ``size / count`` times that of whole windows, in the same precision: a
@@ -165,10 +169,8 @@ class AveragePool(Requantized):
             If a factor or multiplier is out of range.
         """
         scaling = self.requantization
-        if count in (0, size):
+        if count in (0, size) or isinstance(scaling, Quotient):
             return self.factor, scaling
-        if scaling.rounding == "quotient":
-            return self.factor, replace(scaling, multiplier=count)
         right = scaling.right_shift
         if right is not None:
             factor, shift = narrow(math.ldexp(self.factor * size / count, -right))
@@ -197,42 +199,55 @@ class AveragePool(Requantized):
         check_padded(window.padded(h, w))
         size = window.out_size(h, w)
         factor = self.factor
-        if self.requantization.rounding == "quotient":
-            self._check_quotient(inputs[0], window)
+        divides = isinstance(self.requantization, Quotient)
+        if divides:
+            self._check_quotient(window)
         if self.differs(inputs[0]):
             rows, columns = self.counts(inputs[0])
             real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
             factor = max(self.of_count(int(count), window.count)[0] for count in real)
         check_accumulator(self.kind, np.array(window.count * factor * inputs[0].reach))
-        return self.result((n, c, *size))
+        shape = n, c, *size
+        return (
+            (Tensor("-", shape, zero_point=inputs[0].zero_point),)
+            if divides
+            else self.result(shape)
+        )
 
-    def _check_quotient(self, data: Tensor, window: Window) -> None:
+    def _check_quotient(self, window: Window) -> None:
         """Reject a quotient that is not that of the values of each window and their number."""
-        scaling, padded = self.requantization, any(window.padding) and not self.exclude_padding
-        divisor = int(scaling.multiplier.flat[0])
-        if (self.factor, divisor) != (1, window.count) or scaling.multiplier.ndim or padded:
+        if self.factor != 1 or (any(window.padding) and not self.exclude_padding):
             raise ShapeError(
-                f"a quotient of sums of {window.count} values has the factor 1, divides by "
-                f"{window.count} and excludes its padding; factor is {self.factor}, multiplier "
-                f"{scaling.multiplier.tolist()}, padding {self.padding}"
+                f"a quotient has the factor 1 and excludes its padding; factor is {self.factor}, "
+                f"padding {self.padding}"
             )
-        if scaling.zero_point != data.zero_point:
+        if window.count > MOST_DIVIDED:
             raise ShapeError(
-                f"a quotient keeps the zero point of {data.name}, {data.zero_point}; that of the "
-                f"result is {scaling.zero_point}"
+                f"a window of {window.count} pixels has a quotient; it must have at most "
+                f"{MOST_DIVIDED}"
             )
+
+    def means(self, total: Integers, count: int, size: int, zero: int) -> npt.NDArray[np.int8]:
+        """Return the results of windows with `count` of `size` real pixels.
+
+        Given are the sums of their values, less the zero point of the data each.
+        """
+        factor, scaling = self.of_count(count, size)
+        if isinstance(scaling, Quotient):
+            count = count or size  # a window of padding alone gives 0.0
+            return scaling.apply(total + zero * count, count)
+        return scaling.apply(total * factor)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        window = self.window(inputs[0])
+        window, zero = self.window(inputs[0]), inputs[0].zero_point
         total = over_windows(np.add, inputs[0].real(arrays[0]), window, 0)
         if not self.differs(inputs[0]):
-            return self.requantization.apply(total * self.factor)
+            return self.means(total, window.count, window.count, zero)
         counts = np.multiply.outer(*self.counts(inputs[0]))
         result = np.empty(total.shape, np.int8)
         for count in np.unique(counts):
-            factor, scaling = self.of_count(int(count), window.count)
             windows = counts == count
-            result[..., windows] = scaling.apply(total[..., windows] * factor)
+            result[..., windows] = self.means(total[..., windows], int(count), window.count, zero)
         return result
 
 

@@ -4,8 +4,9 @@ One formula covers both plain shifts and fixed-point multipliers (``docs/quantiz
 
     y = clip(((acc * multiplier + half) >> shift) + zero_point, lo, hi)
 
-with ``half = 1 << (shift - 1)``, or 0 for a shift of 0: round to nearest, halves upwards. Other
-roundings add to half for non-negative sums and subtract from it for negative ones: see `Rounding`.
+with ``half = 1 << (shift - 1)``, or 0 for a shift of 0: round to nearest, halves upwards. TFLite's
+and fine scales add to half for non-negative sums and subtract from it for negative ones. The mean
+of a window as TFLite's average pools round it is a quotient, without a scale.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,31 +35,14 @@ from vtaops.base.shapes import ReprMixin
 
 Integers = npt.NDArray[np.int64]
 
-Rounding = Literal["half_up", "nudged", "once", "twice", "quotient"]
-"""Rounding mode of the product.
-
-`half_up`: to nearest, halves upwards; 16-bit multiplier, shifts 0..47.
-`nudged`: adds half, the nudge and the base of fine scales (`vtaops.base.fixed_point`).
-`once`: as `half_up` with a 31-bit multiplier, shifts 0..62: TFLite's fully connected layers.
-`twice`: TFLite's other operators: shift by 31 bits, halves upwards, then by the rest, halves away
-from zero; 31-bit multiplier, shifts 0..62. A shift of up to 31 rounds once.
-`quotient`: TFLite's average pools: the sum of the values, zero points included, divided by
-`multiplier`, halves away from zero.
-"""
-
-_LIMITS: dict[str, tuple[range, range]] = {
-    "half_up": (range(1 << MULTIPLIER_BITS), range(MAX_SCALE_SHIFT + 1)),
-    "nudged": (range(1 << (FINE_BITS - 1), 1 << FINE_BITS), FINE_SHIFTS),
-    **dict.fromkeys(("once", "twice"), (range(1 << 31), range(63))),
-    "quotient": (range(1, 1 << 16), range(1)),  # of which each has an exact fine scale
-}
-"""Valid multipliers and shifts for each rounding."""
+Rounds = Literal["once", "twice"]
+"""How TFLite rounds (`TfliteRequantization`)."""
 
 
 @checked_init
 @dataclass(frozen=True, eq=False, repr=False)
 class Requantization(ReprMixin):
-    """The conversion of sums to int8 values.
+    """The conversion of sums to int8 values, to nearest, halves upwards.
 
     Parameters
     ----------
@@ -70,12 +54,6 @@ class Requantization(ReprMixin):
         The int8 value that means 0.0; added after the shift.
     clip : (int, int)
         Bounds of the result, -128..127: saturation, and activations such as ReLU and ReLU6.
-    rounding : "half_up", "nudged", "once", "twice" or "quotient"
-        See `Rounding`, which also sets the ranges of multiplier and shift.
-    nudge : int or array_like of int
-        For `nudged`: -8..7.
-    fine : int
-        For `nudged`: the kind of the scales, 1..3.
 
     Raises
     ------
@@ -87,29 +65,20 @@ class Requantization(ReprMixin):
     shift: Any = 0
     zero_point: int = 0
     clip: tuple[int, int] = (-128, 127)
-    rounding: Rounding = "half_up"
-    nudge: Any = 0
-    fine: int = 0
+    limits: ClassVar[dict[str, range]] = {
+        "multiplier": range(1 << MULTIPLIER_BITS),
+        "shift": range(MAX_SCALE_SHIFT + 1),
+    }
+    """Valid values of the numbers that each channel may have."""
 
     def __post_init__(self) -> None:
-        if self.rounding not in get_args(Rounding):
-            raise ShapeError(f"rounding is {self.rounding!r}; it must be one of {[*_LIMITS]}")
-        nudges = self.rounding == "nudged"
-        if self.fine not in (range(1, len(BASES)) if nudges else range(1)):
-            raise ShapeError(
-                f"fine is {self.fine}; with the rounding nudged it lies in 1..3, else 0"
-            )
-        ranges = *_LIMITS[self.rounding], NUDGES if nudges else range(1)
-        for name, allowed in zip(("multiplier", "shift", "nudge"), ranges, strict=True):
+        for name, allowed in self.limits.items():
             values = integers(name, getattr(self, name), allowed.start, allowed.stop - 1)
             if values.ndim > 1:
                 raise ShapeError(f"{name} has shape {values.shape}; give one number, or (C,)")
             object.__setattr__(self, name, values)
         object.__setattr__(self, "zero_point", int8("zero_point", self.zero_point))
-        low, high = (int8("clip", bound) for bound in self.clip)
-        if low > high:
-            raise ShapeError(f"clip is {self.clip}; it must be (lo, hi) with lo <= hi")
-        object.__setattr__(self, "clip", (low, high))
+        object.__setattr__(self, "clip", _bounds(self.clip))
 
     @staticmethod
     def from_ratio(
@@ -131,28 +100,10 @@ class Requantization(ReprMixin):
         """
         return Requantization(*_factors(fixed_point, ratio), zero_point, clip)
 
-    @staticmethod
-    def tflite(
-        ratio: float | Sequence[float] | npt.NDArray[np.floating[Any]],
-        zero_point: int = 0,
-        clip: tuple[int, int] = (-128, 127),
-        rounding: Rounding = "twice",
-    ) -> Requantization:
-        """Return TFLite's requantization for a positive real ratio, or for one for each channel.
-
-        `rounding` is ``"twice"``, or ``"once"``.
-
-        Raises
-        ------
-        ShapeError
-            If a ratio is not positive and finite, or 2**31 or more.
-        """
-        return Requantization(*_factors(quantized_multiplier, ratio), zero_point, clip, rounding)
-
     @property
     def channels(self) -> int:
         """Number of channels with numbers of their own; 1: the same for all."""
-        return int(max(self.multiplier.size, self.shift.size, self.nudge.size))
+        return int(max(getattr(self, name).size for name in self.limits))
 
     @property
     def half(self) -> Integers:
@@ -167,8 +118,6 @@ class Requantization(ReprMixin):
         A VTA without extensions supports only this.
         """
         multiplier, shift = np.unique(self.multiplier), np.unique(self.shift)
-        if self.rounding != "half_up":
-            return None
         if multiplier.size != 1 or shift.size != 1 or not is_power_of_two(int(multiplier[0])):
             return None
         left = int(multiplier[0]).bit_length() - 1
@@ -183,18 +132,13 @@ class Requantization(ReprMixin):
     @property
     def words(self) -> Integers:
         """The scales as encoded for the extension ``post`` or ``exact``."""
-        if self.rounding == "nudged":
-            return np.asarray(fine_scale(self.multiplier, self.shift, self.nudge), np.int64)
         coarse: Integers = self.multiplier | self.shift << MULTIPLIER_BITS
         return coarse
 
     @property
     def by_sign(self) -> Integers:
         """Added to half for non-negative sums, subtracted for negative ones."""
-        if self.rounding == "twice":
-            return np.array(self.shift > 31, np.int64) << 30
-        found: Integers = np.asarray(nudged(self.fine, self.nudge), np.int64)
-        return found
+        return np.zeros((), np.int64)
 
     def apply(self, acc: Integers, axis: int = 1) -> npt.NDArray[np.int8]:
         """Requantize sums to int8; channels lie on `axis`."""
@@ -202,14 +146,154 @@ class Requantization(ReprMixin):
             along(axis, acc.ndim, value)
             for value in (self.multiplier, self.shift, self.half, self.by_sign)
         )
-        if self.rounding == "quotient":
-            total = acc + multiplier * self.zero_point
-            value = np.sign(total) * ((np.abs(total) + multiplier // 2) // multiplier)
-        else:
-            half = half + np.where(acc < 0, -more, more)
-            value = ((acc * multiplier + half) >> shift) + self.zero_point
-        result: npt.NDArray[np.int8] = np.clip(value, *self.clip).astype(np.int8)
-        return result
+        half = half + np.where(acc < 0, -more, more)
+        return _clipped(((acc * multiplier + half) >> shift) + self.zero_point, self.clip)
+
+
+@checked_init
+@dataclass(frozen=True, eq=False, repr=False)
+class TfliteRequantization(Requantization):
+    """TFLite's conversion of sums, with 31-bit multipliers and shifts of 0..62.
+
+    Parameters
+    ----------
+    multiplier, shift, zero_point, clip
+        As of `Requantization`.
+    rounds : "once" or "twice"
+        `once`: to nearest, halves upwards, as its fully connected layers. `twice`: a shift of 31
+        bits that rounds halves upwards, then the rest, halves away from zero; a shift of up to 31
+        rounds once.
+
+    Raises
+    ------
+    ShapeError
+        If a number is out of its range.
+    """
+
+    rounds: Rounds = "twice"
+    limits: ClassVar = {"multiplier": range(1 << 31), "shift": range(63)}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds not in ("once", "twice"):
+            raise ShapeError(f"rounds is {self.rounds!r}; it must be 'once' or 'twice'")
+
+    @staticmethod
+    def from_ratio(
+        ratio: float | Sequence[float] | npt.NDArray[np.floating[Any]],
+        zero_point: int = 0,
+        clip: tuple[int, int] = (-128, 127),
+        rounds: Rounds = "twice",
+    ) -> TfliteRequantization:
+        """Return TFLite's requantization for a positive real ratio, or for one for each channel.
+
+        Raises
+        ------
+        ShapeError
+            If a ratio is not positive and finite, or 2**31 or more.
+        """
+        numbers = _factors(quantized_multiplier, ratio)
+        return TfliteRequantization(*numbers, zero_point, clip, rounds)
+
+    @property
+    def right_shift(self) -> None:
+        """None: no shift rounds like this."""
+        return None
+
+    @property
+    def by_sign(self) -> Integers:
+        if self.rounds == "once":
+            return super().by_sign
+        return np.array(self.shift > 31, np.int64) << 30
+
+
+@checked_init
+@dataclass(frozen=True, eq=False, repr=False)
+class FineRequantization(Requantization):
+    """A conversion of sums by the scales of the extension ``exact`` (`vtaops.base.fixed_point`).
+
+    Parameters
+    ----------
+    multiplier, shift, zero_point, clip
+        As of `Requantization`; multipliers have 24 bits.
+    nudge : int or array_like of int
+        -8..7: what rounding adds by sign, with the base of the kind.
+    fine : int
+        The kind of the scales, 1..3.
+
+    Raises
+    ------
+    ShapeError
+        If a number is out of its range.
+    """
+
+    multiplier: Any = 1 << (FINE_BITS - 1)
+    shift: Any = FINE_SHIFTS.start
+    nudge: Any = 0
+    fine: int = 1
+    limits: ClassVar = {
+        "multiplier": range(1 << (FINE_BITS - 1), 1 << FINE_BITS),
+        "shift": FINE_SHIFTS,
+        "nudge": NUDGES,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fine not in range(1, len(BASES)):
+            raise ShapeError(f"fine is {self.fine}; it must lie in 1..{len(BASES) - 1}")
+
+    @property
+    def right_shift(self) -> None:
+        """None: no shift rounds like this."""
+        return None
+
+    @property
+    def words(self) -> Integers:
+        return np.asarray(fine_scale(self.multiplier, self.shift, self.nudge), np.int64)
+
+    @property
+    def by_sign(self) -> Integers:
+        return np.asarray(nudged(self.fine, self.nudge), np.int64)
+
+
+@checked_init
+@dataclass(frozen=True, repr=False)
+class Quotient(ReprMixin):
+    """The mean of int8 values, halves away from zero, as TFLite's average pools round it.
+
+    It keeps the zero point of the values, which are divided by their number.
+
+    Parameters
+    ----------
+    clip : (int, int)
+        Bounds of the result, -128..127.
+
+    Raises
+    ------
+    ShapeError
+        If they are out of range.
+    """
+
+    clip: tuple[int, int] = (-128, 127)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clip", _bounds(self.clip))
+
+    def apply(self, total: Integers, count: int) -> npt.NDArray[np.int8]:
+        """Return the means of `count` values each, of which the sums are given."""
+        return _clipped(np.sign(total) * ((np.abs(total) + count // 2) // count), self.clip)
+
+
+def _bounds(clip: tuple[int, int]) -> tuple[int, int]:
+    low, high = (int8("clip", bound) for bound in clip)
+    if low > high:
+        raise ShapeError(f"clip is {clip}; it must be (lo, hi) with lo <= hi")
+    return low, high
+
+
+def _clipped(values: Integers, clip: tuple[int, int]) -> npt.NDArray[np.int8]:
+    result: npt.NDArray[np.int8] = np.clip(values, *clip).astype(np.int8)
+    return result
 
 
 def _factors(of: Callable[[float], tuple[int, int]], ratio: Any) -> tuple[Integers, Integers]:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.fixed_point import FINE_BITS, FINE_SHIFTS, NUDGES, nudged
-from vtaops.graph.requantization import Requantization
+from vtaops.graph.requantization import FineRequantization, Quotient, Requantization
 
 Integers = npt.NDArray[np.int64]
 
@@ -191,8 +191,8 @@ def quotient_scale(count: int) -> FineScale:
     return min(found, key=lambda scale: scale.differing)
 
 
-def scale_of_quotient(scaling: Requantization) -> Requantization:
-    """Return the fine scale, of sums of values with their zero points, that equals a quotient."""
-    scale = quotient_scale(int(scaling.multiplier))
+def scale_of_quotient(scaling: Quotient, count: int) -> FineRequantization:
+    """Return the fine scale, of sums of `count` values with their zero points, of a quotient."""
+    scale = quotient_scale(count)
     numbers = scale.multiplier, scale.shift, 0, scaling.clip
-    return Requantization(*numbers, "nudged", scale.nudge, scale.kind)
+    return FineRequantization(*numbers, scale.nudge, scale.kind)

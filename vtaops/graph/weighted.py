@@ -58,7 +58,7 @@ class Weighted(Requantized):
             raise ShapeError(
                 f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
             )
-        for name in ("multiplier", "shift", "nudge"):
+        for name in self.requantization.limits:
             check_channels(name, getattr(self.requantization, name), channels)
         super().__post_init__()
 

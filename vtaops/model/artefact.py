@@ -40,7 +40,17 @@ from vtaops.base.files import NETWORK
 from vtaops.base.names import checked_call
 from vtaops.base.quoting import check_texts
 from vtaops.base.records import check_fields
-from vtaops.graph import Graph, GraphOperator, HostFunction, Requantization, Tensor, operators
+from vtaops.graph import (
+    FineRequantization,
+    Graph,
+    GraphOperator,
+    HostFunction,
+    Quotient,
+    Requantization,
+    Tensor,
+    TfliteRequantization,
+    operators,
+)
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
@@ -297,7 +307,8 @@ def _is_operator(kind: Any) -> bool:
 _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Agreement, Argument, HostStage, Region, Requantization, RowSums, Tensor),
+        *(Agreement, Argument, HostStage, Region, RowSums, Tensor),
+        *(FineRequantization, Quotient, Requantization, TfliteRequantization),
         *(kind for kind in vars(operators).values() if _is_operator(kind)),
     )
 }

@@ -15,7 +15,7 @@ from itertools import groupby
 
 from vtaops.base.shapes import Sides
 from vtaops.base.window import Window
-from vtaops.graph import Requantization, Tensor
+from vtaops.graph import Quotient, Requantization, Tensor
 from vtaops.graph.operators import AveragePool
 from vtaops.network.epilogue import divided, uniform
 from vtaops.network.target import NotOnVta
@@ -128,7 +128,7 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
 
 
 def scaled(
-    pool: AvgPool2d, scaling: Requantization, factor: int, zero_point: int, scales: bool
+    pool: AvgPool2d, scaling: Requantization | Quotient, factor: int, zero_point: int, scales: bool
 ) -> AvgPool2d:
     """Return a pool with the scale of a mean, a fixed-point one if the hardware has `scales`.
 
@@ -138,7 +138,7 @@ def scaled(
         If it needs a scale that the hardware lacks.
     """
     count = pool.window.count
-    if scaling.rounding == "quotient":
+    if isinstance(scaling, Quotient):
         return replace(pool, **divided(count))
     if scales:
         scale = uniform(scaling, factor)

@@ -16,7 +16,7 @@ import numpy as np
 from vtaops.base.exact import magnitudes
 from vtaops.base.fixed_point import MAX_SCALE_SHIFT, MAX_SHIFT, MULTIPLIER_BITS, TWO_DIGITS
 from vtaops.base.shapes import Array
-from vtaops.graph import Requantization
+from vtaops.graph import FineRequantization, Requantization
 from vtaops.graph.operator import ACCUMULATOR
 from vtaops.graph.thresholds import quotient_scale
 from vtaops.network.places import Lanes, on_lanes
@@ -109,7 +109,8 @@ def _scaled(
     channels = len(weight)
     fields: dict[str, Any] = {"scales": True, "shift": 0, "clip": scaling.clip}
     fields["zero_point"] = scaling.zero_point
-    fields |= {"fine": scaling.fine} if scaling.fine else {}
+    if isinstance(scaling, FineRequantization):
+        fields["fine"] = scaling.fine
     vectors = {"scales": np.broadcast_to(scaling.words, (channels,)).astype(np.int32)}
     factors = np.zeros(1, np.int64)
     if residual is not None:
@@ -127,7 +128,8 @@ def _multiplied(
 ) -> SumEpilogue:
     """Return the epilogue on plain hardware with MUL: a multiplier by channel, one shift."""
     shifts = np.unique(scaling.shift)
-    rounds = scaling.rounding == "half_up" and shifts.size == 1 and 1 <= shifts[0] <= MAX_SHIFT
+    plain = type(scaling) is Requantization
+    rounds = plain and shifts.size == 1 and 1 <= shifts[0] <= MAX_SHIFT
     largest = largest_sums(weight, bias, zero_points[0]) * scaling.multiplier
     if not rounds or (largest + scaling.half >= ACCUMULATOR).any():
         raise _no_shift(scaling)
@@ -298,7 +300,7 @@ def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:
     multiplier, shift = np.unique(scaling.multiplier), np.unique(scaling.shift)
     if multiplier.size > 1 or shift.size > 1 or factor < 0:
         return None
-    if scaling.fine:
+    if isinstance(scaling, FineRequantization):
         scale = {"multiplier": int(multiplier[0]), "shift": int(shift[0]), "fine": scaling.fine}
         scale |= {"nudge": int(np.unique(scaling.nudge)[0]), "zero_point": scaling.zero_point}
         return scale if factor == 1 and np.unique(scaling.nudge).size == 1 else None

@@ -15,7 +15,15 @@ import numpy as np
 from vtaops.base.errors import ShapeError
 from vtaops.base.reasons import Reason
 from vtaops.base.shapes import Array
-from vtaops.graph import Graph, Node, Requantization, Tensor
+from vtaops.graph import (
+    FineRequantization,
+    Graph,
+    Node,
+    Quotient,
+    Requantization,
+    Tensor,
+    TfliteRequantization,
+)
 from vtaops.graph import operators as ops
 from vtaops.machine.capabilities import Feature
 from vtaops.network.epilogue import (
@@ -154,11 +162,11 @@ def _check(node: Node, graph: Graph, target: Target) -> None:
         _check_storage(node, graph)
 
 
-def _check_rounding(scaling: Requantization, target: Target) -> None:
-    if scaling.rounding in ("once", "twice"):
+def _check_rounding(scaling: Requantization | Quotient, target: Target) -> None:
+    if isinstance(scaling, TfliteRequantization):
         text = "it rounds like TFLite, which VTA can only approximate; with 'exact', it is equal"
         raise NotOnVta("rounding", text)
-    if scaling.rounding != "half_up" and not target.fine:
+    if isinstance(scaling, FineRequantization | Quotient) and not target.fine:
         text = f"{target.config.name} has no extension 'exact', which has its scales"
         raise NotOnVta("rounding", text)
 

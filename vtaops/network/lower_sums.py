@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.graph import Node
+from vtaops.graph import Node, Quotient
 from vtaops.graph import operators as ops
+from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.machine.views import constant_digits
 from vtaops.network.averages import parts, scaled
 from vtaops.network.epilogue import SumEpilogue, single_shift
@@ -254,12 +255,16 @@ def lower_average_pool(op: ops.AveragePool, node: Node, region: LoweredRegion) -
     if op.differs(node.inputs[0]):
         _average_in_parts(op, node, region)
         return
-    if not region.target.scales:
+    channels, bias = len(region.first(node).lanes), None
+    if isinstance(scaling, Quotient):  # of the values, with their zero points
+        zeros = window.count * node.inputs[0].zero_point
+        scaling = scale_of_quotient(scaling, window.count)
+        bias = np.full(channels, zeros, np.int32)
+    elif not region.target.scales:
         single_shift(scaling)
-    channels = len(region.first(node).lanes)
     weight = np.full((channels, 1, *window.kernel), op.factor, np.int8)
     around, each = (op.padding, op.dilation), channels
-    convolution = ops.Convolution(weight, None, scaling, op.strides, *around, each)
+    convolution = ops.Convolution(weight, bias, scaling, op.strides, *around, each)
     _epilogue(convolution, weight[:1], node, region)
     if window.dilation != (1, 1) or not _average(op, node, region, window.kernel):
         _depthwise(convolution, node, region)

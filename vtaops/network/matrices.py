@@ -15,7 +15,7 @@ import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import Array, ceil_div
-from vtaops.graph import Node, Tensor
+from vtaops.graph import FineRequantization, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.lowering import RowLayout, Strides, extents_of
 from vtaops.machine.config import Extension, HardwareConfig
@@ -88,7 +88,7 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
         If the images do not hold the matrices.
     """
     a, b = node.inputs
-    if op.requantization.fine:
+    if isinstance(op.requantization, FineRequantization):
         text = "it has a fine scale; VTA multiplies two tensors with coarse ones"
         raise NotOnVta("rounding", text)
     if a.shape[:-2] != b.shape[:-2] and math.prod(b.shape[:-2]) > 1:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vtaops.base.shapes import ceil_div
-from vtaops.graph import Graph, Node
+from vtaops.graph import FineRequantization, Graph, Node
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
 from vtaops.machine.views import lanes_for
@@ -70,7 +70,7 @@ def lower_matmul(node: Node, target: Target) -> Product:
     """Return VTA's operator for a product of two tensors; raises NotOnVta if there is none."""
     (a, b), (result,), op = node.inputs, node.outputs, node.op
     assert isinstance(op, Matmul)
-    if op.requantization.fine:
+    if isinstance(op.requantization, FineRequantization):
         text = "it has a fine scale; VTA multiplies two tensors with coarse ones"
         raise NotOnVta("rounding", text)
     first, second = (tensor.shape[:-2] for tensor in node.inputs)

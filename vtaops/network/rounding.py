@@ -1,6 +1,6 @@
 """The requantizations of a device for those of a file: equal if possible, else with a count.
 
-A graph from TFLite rounds like its reference kernels (`vtaops.graph.requantization.Rounding`). For
+A graph from TFLite rounds like its reference kernels (`vtaops.graph.TfliteRequantization`). For
 each such requantization, `hardware_rounding` finds one that the hardware has. With the extension
 ``exact`` it finds fine scales whose thresholds equal TFLite's for every sum that weights and values
 allow (`vtaops.graph.thresholds`); otherwise it uses the nearest scale, and counts for how many
@@ -19,7 +19,13 @@ import numpy as np
 
 from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import Array
-from vtaops.graph import Requantization, Tensor
+from vtaops.graph import (
+    FineRequantization,
+    Quotient,
+    Requantization,
+    Tensor,
+    TfliteRequantization,
+)
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator, Weighted
 from vtaops.graph.thresholds import (
@@ -102,13 +108,9 @@ def hardware_rounding(
     if not changes_rounding(op, target) or type(op) not in _ROUNDINGS:
         return None
     found = _ROUNDINGS[type(op)](op, inputs, ranges, target)
-    if found is None or _is_tflite(op.requantization):
+    if found is None or isinstance(op.requantization, TfliteRequantization | Quotient):
         return found
     return replace(found, equal="equal to the file")
-
-
-def _is_tflite(scaling: Requantization) -> bool:
-    return scaling.rounding not in ("half_up", "nudged")
 
 
 def changes_rounding(op: GraphOperator, target: Target) -> bool:
@@ -121,7 +123,10 @@ def changes_rounding(op: GraphOperator, target: Target) -> bool:
     kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.AveragePool
     plain = target.multiplies and isinstance(op, kinds)
     plain = plain or (not target.scales and isinstance(op, ops.Add))
-    return _is_tflite(op.requantization) or (plain and op.requantization.right_shift is None)
+    scaling = op.requantization
+    if isinstance(scaling, TfliteRequantization | Quotient):
+        return True
+    return plain and scaling.right_shift is None
 
 
 # ------------------------------------------------------------------- values that can occur
@@ -229,7 +234,7 @@ def _coarse(op: Any, data: Tensor, target: Target) -> Requantization:
 
 
 def _fine_channels(
-    scaling: Requantization, low: Integers, high: Integers
+    scaling: TfliteRequantization, low: Integers, high: Integers
 ) -> tuple[list[FineScale], Integers]:
     """Return a scale per channel, all of one kind, and the additional biases.
 
@@ -237,7 +242,7 @@ def _fine_channels(
     """
     best: list[FineScale] = []
     fixed = low == high
-    for kind in KINDS[scaling.rounding]:
+    for kind in KINDS[scaling.rounds]:
         found = _scales_of_kind(scaling, low, high, fixed, kind)
         if not best or sum(s.differing for s in found) < sum(s.differing for s in best):
             best = found
@@ -277,14 +282,14 @@ def _scales_of_kind(
     return found
 
 
-def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> Requantization:
+def _nudged(scales: Sequence[FineScale], scaling: Requantization) -> FineRequantization:
     """Return scales as a requantisation, with one number for all channels if they are equal."""
     columns = [[getattr(s, name) for s in scales] for name in ("multiplier", "shift", "nudge")]
     multiplier, shift, nudge = (np.array(column) for column in columns)
     if all(len(set(column)) == 1 for column in columns):
         multiplier, shift, nudge = multiplier[0], shift[0], nudge[0]
     bounds = scaling.zero_point, scaling.clip
-    return Requantization(multiplier, shift, *bounds, "nudged", nudge, scales[0].kind)
+    return FineRequantization(multiplier, shift, *bounds, nudge, scales[0].kind)
 
 
 # --------------------------------------------------------------------------------- means
@@ -295,19 +300,24 @@ def round_average_pool(
 ) -> Replacement | None:
     """Round a mean; TFLite's pool is unchanged with fine scales."""
     scaling, (source,) = op.requantization, inputs
-    size, quotient = op.window(source).count, scaling.rounding == "quotient"
-    parts = op.differs(source) and target.scales  # each has a multiplier of its own
-    if not quotient and (parts or not scaling.multiplier.any()):
-        return None
-    counts, zero = _counts(op, source), source.zero_point
-    if target.fine:
-        return _fine_quotient(op, counts) if quotient else _finest(op, *_all_sums(size, zero))
-    ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
+    size, zero, counts = op.window(source).count, source.zero_point, _counts(op, source)
+    if isinstance(scaling, Quotient):
+        if target.fine:
+            return _fine_quotient(op, counts)
+        ratio, zero_point = 1.0, zero
+    else:
+        parts = op.differs(source) and target.scales  # each has a multiplier of its own
+        if parts or not scaling.multiplier.any():
+            return None
+        if target.fine:
+            return _finest(op, *_all_sums(size, zero))
+        ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
+        zero_point = scaling.zero_point
     made = ops.AveragePool.from_ratio(
-        1.0 if quotient else ratio,
+        ratio,
         size,
         shifts_only=not target.scales,
-        zero_point=scaling.zero_point,
+        zero_point=zero_point,
         clip=scaling.clip,
         **op.windowed,
     )
@@ -336,10 +346,7 @@ def _counts(op: ops.AveragePool, source: Tensor) -> list[int]:
 def _means_off(made: ops.AveragePool, op: ops.AveragePool, zero: int, count: int, size: int) -> int:
     """Return for how many sums of `count` values two means of windows of `size` pixels differ."""
     sums = np.arange(-128 * count, 127 * count + 1) - count * zero
-    own, wanted = (
-        scale.apply(sums * factor)
-        for factor, scale in (made.of_count(count, size), op.of_count(count, size))
-    )
+    own, wanted = (pool.means(sums, count, size, zero) for pool in (made, op))
     return int(np.count_nonzero(own != wanted))
 
 
@@ -353,11 +360,13 @@ def round_multiply(
     scaling, (a, b) = op.requantization, _values(inputs, ranges)
     sums = np.multiply.outer(a, b)
     results = scaling.apply(sums)
+    made: Requantization
     if target.fine:
+        assert isinstance(scaling, TfliteRequantization)  # others are unchanged there
         ratio = max(float(scaling.multiplier), 1.0) / 2.0 ** float(scaling.shift)
         steps = _steps_of_results(sums, results, scaling)
         assert steps is not None  # a requantisation is monotone
-        found = [fine_scale_for(steps, ratio, kind) for kind in KINDS[scaling.rounding]]
+        found = [fine_scale_for(steps, ratio, kind) for kind in KINDS[scaling.rounds]]
         made = _nudged([min(found, key=lambda scale: scale.differing)], scaling)
     else:
         made = _coarse(op, inputs[0], target)

@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from vtaops.base.row_norm import shares
 from vtaops.base.window import Window
-from vtaops.graph import Node, Requantization, Tensor
+from vtaops.graph import (
+    FineRequantization,
+    Node,
+    Quotient,
+    Requantization,
+    Tensor,
+    TfliteRequantization,
+)
 from vtaops.graph import operators as ops
 from vtaops.graph.normalization import normalized
 from vtaops.graph.operators import GraphOperator
@@ -55,16 +62,10 @@ class Inputs:
         """Return sums requantised to int8, with a bias per channel."""
         fields, rank = self.fields, len(sums.shape)
         plus = None if bias is None else fields.numbers(along(axis, rank, bias))
-        if scaling.rounding in ("once", "twice"):
-            raise Unknown(f"rounding {scaling.rounding!r} has no meaning on terms")
-        if scaling.rounding == "quotient":
-            count, zero = int(scaling.multiplier), scaling.zero_point
-            if quotient_scale(count).differing:
-                raise Unknown(f"no scale divides sums of {count} values exactly")
-            sums = fields.sum(sums, fields.numbers(count * zero))
-            scaling = scale_of_quotient(scaling)
+        if isinstance(scaling, TfliteRequantization):
+            raise Unknown(f"a scale that rounds {scaling.rounds} has no meaning on terms")
         factor, shift = (along(axis, rank, part) for part in (scaling.multiplier, scaling.shift))
-        if scaling.fine:
+        if isinstance(scaling, FineRequantization):
             words = fields.numbers(along(axis, rank, scaling.words))
             zero, clip = scaling.zero_point, scaling.clip
             return fields.requantized(sums, words, -scaling.fine, zero, clip, bias=plus)
@@ -207,15 +208,26 @@ def _average_pool(op: ops.AveragePool, given: Inputs) -> Terms:
     window = op.window(tensor)
     total = window_sums(fields, given.real(0), window, tensor.zero_point != 0)
     if not op.differs(tensor):
-        return given.requantized(op.requantization, fields.times(total, op.factor))
+        return _mean(op, given, total, window.count, window.count)
     total = window_sums(fields, given.real(0), window)
     counts = np.multiply.outer(*op.counts(tensor))
     value = np.zeros(total.value.shape)
     for count in np.unique(counts):
-        factor, scaling = op.of_count(int(count), window.count)
-        found = given.requantized(scaling, fields.times(total, factor))
+        found = _mean(op, given, total, int(count), window.count)
         value = np.where(counts == count, found.value, value)
     return Terms(value, given.terms[0].middle, given.terms[0].radius)
+
+
+def _mean(op: ops.AveragePool, given: Inputs, total: Terms, count: int, size: int) -> Terms:
+    """Return the means of `count` of `size` real pixels, of which the sums are given."""
+    fields, (factor, scaling) = given.fields, op.of_count(count, size)
+    if isinstance(scaling, Quotient):
+        count = count or size
+        if quotient_scale(count).differing:
+            raise Unknown(f"no scale divides sums of {count} values exactly")
+        total = fields.sum(total, fields.numbers(count * given.tensors[0].zero_point))
+        scaling = scale_of_quotient(scaling, count)
+    return given.requantized(scaling, fields.times(total, factor))
 
 
 @_meaning.register

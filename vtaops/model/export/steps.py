@@ -12,7 +12,16 @@ import numpy as np
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
-from vtaops.graph import Graph, GraphOperator, Node, Requantization, Tensor, evaluate, operators
+from vtaops.graph import (
+    Graph,
+    GraphOperator,
+    Node,
+    Quotient,
+    Requantization,
+    Tensor,
+    evaluate,
+    operators,
+)
 from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.graph.weighted import spread
@@ -252,20 +261,20 @@ def _add_average_pool(op: operators.AveragePool, node: Node, values: Values) -> 
     if op.differs(data):
         for real in np.unique(np.multiply.outer(*op.counts(data))):
             factor, scaling = op.of_count(int(real), window.count)
-            entries.append([int(real), factor, *_pairs(_of_values(scaling))[0]])
+            entries.append([int(real), factor, *_pairs(_of_values(scaling, int(real)))[0]])
         if not op.exclude_padding:  # its padding counts like pixels, what is beyond does not
             image = _bordered(image, op.padding, data.zero_point)
             window = replace(window, padding=(0, 0, 0, 0))
     cases = (blob.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
     scaling = op.requantization
-    zero = 0 if scaling.rounding == "quotient" else data.zero_point
-    given = (*_scaling(blob, _of_values(scaling)), op.factor)
+    zero = 0 if isinstance(scaling, Quotient) else data.zero_point
+    given = (*_scaling(blob, _of_values(scaling, window.count)), op.factor)
     _pool(node, values, image, window, cases, given, zero)
 
 
-def _of_values(scaling: Requantization) -> Requantization:
-    """Return a quotient of sums of values as a product; leave other requantizations unchanged."""
-    return scale_of_quotient(scaling) if scaling.rounding == "quotient" else scaling
+def _of_values(scaling: Requantization | Quotient, count: int) -> Requantization:
+    """Return a quotient of `count` values as a product; leave requantizations unchanged."""
+    return scale_of_quotient(scaling, count) if isinstance(scaling, Quotient) else scaling
 
 
 def _pool(
