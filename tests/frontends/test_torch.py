@@ -6,6 +6,7 @@ import pytest
 import vtaops
 from vtaops.frontends import import_model
 from vtaops.graph import Host, evaluate
+from vtaops.quantization.sources import from_torch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -119,3 +120,25 @@ def test_quantize_takes_modules_and_programs(block, batch):
     with torch.no_grad():
         expected = module(torch.from_numpy(data[:1])).numpy()
     assert np.abs(compiled.run(data[:1]) - expected).max() < 0.1 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "shape"),
+    [
+        ("RMSNorm", (8,), (2, 5, 8)),
+        ("RMSNorm", ((5, 8), 1e-3, False), (2, 5, 8)),
+        ("AdaptiveAvgPool2d", (3,), (2, 4, 7, 6)),
+        ("AdaptiveAvgPool2d", ((None, 3),), (2, 4, 5, 2)),
+        ("AdaptiveAvgPool2d", ((2, 4),), (2, 4, 6, 8)),
+        ("AdaptiveAvgPool2d", (1,), (2, 4, 5, 7)),
+        ("AdaptiveAvgPool1d", (5,), (2, 4, 12)),
+    ],
+)
+def test_operators_that_pytorch_does_not_export(name, sizes, shape):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    module = getattr(torch.nn, name)(*sizes)
+    data = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    model = from_torch(module, [data], None)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    (found,) = session.run(None, {session.get_inputs()[0].name: data[:1]})
+    assert np.abs(found - module(torch.from_numpy(data[:1])).detach().numpy()).max() < 1e-6

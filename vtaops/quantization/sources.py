@@ -35,6 +35,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization.samples import Calibration, InputGrid, first_arrays
+from vtaops.quantization.torch_operators import exported_too
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -112,7 +113,8 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
     text = "PyTorch cannot write this module as an ONNX model"
     with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=first_line):
         warnings.simplefilter("ignore")
-        torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
+        with exported_too():
+            torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
     model: ModelProto = require("onnx").load_model_from_string(content.getvalue())
     return model
 
