@@ -91,34 +91,41 @@ struct Fixed {
   Steps steps;  // their iterations, if they are few
 };
 
-// All products of one weight tile, where both micro-ops and loops are lists: the longer one goes
-// innermost.
+// All products of one weight tile if an element has one row. Of micro-ops and loop steps, the longer
+// list goes innermost.
 template <class Tile>
-FSIM_INLINE void update_lists(const Tile& tile, const Steps& uops, const Steps& loops, int32_t* acc,
-                              const uint8_t* inp) {
-  const bool uops_inside = uops.count > loops.count;
-  const Steps& inside = uops_inside ? uops : loops;
-  const Steps& outside = uops_inside ? loops : uops;
+FSIM_INLINE void update_single_rows(const Tile& tile, const Steps& uops, const Fixed& fixed,
+                                    int32_t* acc, const uint8_t* inp) {
+  constexpr std::size_t kAcc = Tile::kBlock, kInp = Tile::kInpBytes;
+  if (!fixed.steps.count) {
+    const Loop &outer = fixed.outer, &inner = fixed.inner;
+    for (const MicroOp* uop = uops.begin; uop != uops.begin + uops.count; ++uop) {
+      for (std::size_t i = 0; i < outer.extent; ++i) {
+        update_many(tile, inner.extent, acc + (uop->dst + i * outer.dst) * kAcc, inner.dst * kAcc,
+                    inp + (uop->src + i * outer.src) * kInp, inner.src * kInp);
+      }
+    }
+    return;
+  }
+  const bool uops_inside = uops.count > fixed.steps.count;
+  const Steps& inside = uops_inside ? uops : fixed.steps;
+  const Steps& outside = uops_inside ? fixed.steps : uops;
   for (const MicroOp* step = outside.begin; step != outside.begin + outside.count; ++step) {
-    update_list(tile, inside, acc + std::size_t{step->dst} * Tile::kBlock,
-                inp + std::size_t{step->src} * Tile::kInpBytes);
+    update_list(tile, inside, acc + step->dst * kAcc, inp + step->src * kInp);
   }
 }
 
-// The same for loops as such. Innermost go the rows of an element, or the inner loop if there is one.
+// The same if an element has several rows, which go innermost.
 template <class Tile>
-FSIM_INLINE void update_loops(const Tile& tile, std::size_t batch, const Steps& uops,
-                              const Fixed& fixed, int32_t* acc, const uint8_t* inp) {
-  const std::size_t acc_element = batch * Tile::kBlock, inp_element = batch * Tile::kInpBytes;
+FSIM_INLINE void update_batches(const Tile& tile, std::size_t batch, const Steps& uops,
+                                const Fixed& fixed, int32_t* acc, const uint8_t* inp) {
   const Loop &outer = fixed.outer, &inner = fixed.inner;
-  const Loop rows = batch == 1 ? inner : Loop{batch, 1, 1, 0};
-  const std::size_t elements = batch == 1 ? 1 : inner.extent;
   for (const MicroOp* uop = uops.begin; uop != uops.begin + uops.count; ++uop) {
     for (std::size_t i = 0; i < outer.extent; ++i) {
       std::size_t dst = uop->dst + i * outer.dst, src = uop->src + i * outer.src;
-      for (std::size_t j = 0; j < elements; ++j, dst += inner.dst, src += inner.src) {
-        update_many(tile, rows.extent, acc + dst * acc_element, rows.dst * Tile::kBlock,
-                    inp + src * inp_element, rows.src * Tile::kInpBytes);
+      for (std::size_t j = 0; j < inner.extent; ++j, dst += inner.dst, src += inner.src) {
+        update_many(tile, batch, acc + dst * batch * Tile::kBlock, Tile::kBlock,
+                    inp + src * batch * Tile::kInpBytes, Tile::kInpBytes);
       }
     }
   }
@@ -149,10 +156,10 @@ FSIM_TARGET void multiply(const GemmNest& nest, const Run& run, const Origin& at
     const Tile tile(wgt + pass * kPassBytes, wgt_step * Tile::kWgtBytes, dst_step * acc_element);
     int32_t* const acc = nest.acc + at.dst * acc_element + pass * Tile::kWidth;
     const Steps uops{nest.grouped + run.begin, run.end - run.begin};
-    if (fixed.steps.count) {
-      update_lists(tile, uops, fixed.steps, acc, inp);
+    if (nest.batch == 1) {
+      update_single_rows(tile, uops, fixed, acc, inp);
     } else {
-      update_loops(tile, nest.batch, uops, fixed, acc, inp);
+      update_batches(tile, nest.batch, uops, fixed, acc, inp);
     }
   }
 }
