@@ -86,7 +86,7 @@ class DotTile {
  private:
   // Weights in registers need all steps written out. Other tiles do with a loop: less code, which also
   // compiles in less time.
-  static constexpr int kUnrolled = Resident || kSteps < 16 ? kSteps : 16;
+  static constexpr int kUnrolled = Resident || kSteps < 8 * Simd::kGroup ? kSteps : 8 * Simd::kGroup;
   static_assert(kSteps % kUnrolled == 0);
 
   template <int N>
