@@ -321,8 +321,8 @@ def _told(done: Quantization) -> Quantization:
         warnings.warn(str(done.relief), PlacementWarning, stacklevel=5)
     if not any(node.op_type == "QuantizeLinear" for node in done.model.graph.node):
         kinds = ", ".join(sorted({node.op_type for node in done.model.graph.node}))
-        text = f"no part of the network is computed in integers on the device, which leaves {kinds} "
-        text += "to the host or only moves bytes: the file stays float"
+        text = f"no part of the network ({kinds}) is computed in integers on the device: "
+        text += "the file stays float"
         warnings.warn(text, PlacementWarning, stacklevel=5)
     return done
 
