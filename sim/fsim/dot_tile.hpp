@@ -69,22 +69,9 @@ class DotTile {
 #pragma GCC unroll 4
       for (int r = 0; r < kRegisters; ++r) sums[n][r] = start_[r];
     }
+    for (int first = 0; first < kSteps; first += kUnrolled) {
 #pragma GCC unroll 32
-    for (int s = 0; s < kSteps; ++s) {
-      Register weights[kRegisters];
-#pragma GCC unroll 4
-      for (int r = 0; r < kRegisters; ++r) {
-        weights[r] = Resident ? held_[s * kRegisters + r] : read(s, r);
-      }
-#pragma GCC unroll 4
-      for (int n = 0; n < N; ++n) {
-        const Register inputs = Simd::broadcast(inp[n] + s * 4);
-#pragma GCC unroll 4
-        for (int r = 0; r < kRegisters; ++r) {
-          sums[n][r] = Simd::dot(sums[n][r], inputs, weights[r]);
-          keep_order(sums[n][r]);
-        }
-      }
+      for (int s = first; s < first + kUnrolled; ++s) add_step<N>(sums, inp, s);
     }
 #pragma GCC unroll 4
     for (int n = 0; n < N; ++n) {
@@ -97,6 +84,30 @@ class DotTile {
   }
 
  private:
+  // Weights in registers need all steps written out. Other tiles do with a loop: less code, which also
+  // compiles in less time.
+  static constexpr int kUnrolled = Resident || kSteps < 8 * Simd::kGroup ? kSteps : 8 * Simd::kGroup;
+  static_assert(kSteps % kUnrolled == 0);
+
+  template <int N>
+  FSIM_INLINE void add_step(Register (&sums)[N][kRegisters], const uint8_t* const (&inp)[N],
+                            int s) const {
+    Register weights[kRegisters];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRegisters; ++r) {
+      weights[r] = Resident ? held_[s * kRegisters + r] : read(s, r);
+    }
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      const Register inputs = Simd::broadcast(inp[n] + s * 4);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRegisters; ++r) {
+        sums[n][r] = Simd::dot(sums[n][r], inputs, weights[r]);
+        keep_order(sums[n][r]);
+      }
+    }
+  }
+
   FSIM_INLINE Register read(int step, int index) const {
     return Simd::load(wgt_ + index / Registers * wgt_step_ + step * kStepBytes +
                       index % Registers * Simd::kLanes * 4);

@@ -32,6 +32,7 @@ FSIM_TARGET void pack_weights(uint8_t* to, const int8_t* from, std::size_t lanes
   int16_t* __restrict wide = reinterpret_cast<int16_t*>(to);
   const int8_t* const end = from + lanes;
   for (; from != end; from += Block * Block, wide += Block * Block) {
+#pragma GCC unroll 2
     for (int oc = 0; oc < Block; ++oc) {
       for (int p = 0; p < Block / 2; ++p) {
         wide[(p * Block + oc) * 2] = from[oc * Block + 2 * p];

@@ -43,6 +43,7 @@ void pack_weights(uint8_t* to, const int8_t* from, std::size_t lanes) {
   float* __restrict values = reinterpret_cast<float*>(to);
   const int8_t* const end = from + lanes;
   for (; from != end; from += Block * Block, values += Block * Block) {
+#pragma GCC unroll 2
     for (int ic = 0; ic < Block; ++ic) {
       for (int oc = 0; oc < Block; ++oc) values[ic * Block + oc] = from[oc * Block + ic];
     }

@@ -56,6 +56,16 @@ def test_scores_near_0_keep_their_signs_beside_some_far_below():
     assert both > 0.8 * np.sum(np.stack(exact) > 0)
 
 
+@pytest.mark.parametrize("kind", ["Div", "Pow"])
+def test_a_network_of_which_nothing_is_quantised_names_its_operators(kind):
+    b = Builder()
+    b.output(b.add(kind, b.input([1, 3, 8, 8]), b.input([1, 3, 8, 8], "y")))
+    data = {name: images(2, (3, 8, 8)) + 9 for name in "xy"}
+    with pytest.warns(PlacementWarning, match=rf"no part of the network \({kind}\) is computed"):
+        done = run_quantization(b.model(), data)
+    assert [node.op_type for node in done.model.graph.node] == [kind]
+
+
 def test_a_filter_bank_stays_float_in_front_of_its_logarithm():
     """No few of its fourteen products bring it back (13.9 dB); the launch before goes, too."""
     model, data = CASES["octaves"]()

@@ -207,7 +207,7 @@ def _paths(values: Iterable[Any]) -> Iterator[Path]:
     for value in values:
         if isinstance(value, str | Path):
             yield Path(value)
-        elif isinstance(value, list):
+        elif isinstance(value, list | tuple):
             yield from _paths(value)
 
 

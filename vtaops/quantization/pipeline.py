@@ -320,7 +320,9 @@ def _told(done: Quantization) -> Quantization:
     if done.relief is not None:
         warnings.warn(str(done.relief), PlacementWarning, stacklevel=5)
     if not any(node.op_type == "QuantizeLinear" for node in done.model.graph.node):
-        text = "no part of the network is computed in integers on the device: the file stays float"
+        kinds = ", ".join(sorted({node.op_type for node in done.model.graph.node}))
+        text = f"no part of the network ({kinds}) is computed in integers on the device: "
+        text += "the file stays float"
         warnings.warn(text, PlacementWarning, stacklevel=5)
     return done
 
