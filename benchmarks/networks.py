@@ -204,11 +204,14 @@ def of_torch(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subje
 
 @cache
 def declare_operators() -> None:
-    """Declare what torchvision cannot be imported without, though nothing here calls it."""
+    """Declare what torchvision cannot be imported without where its binary is for another torch."""
     import torch
 
-    for missing in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:  # an operator of its binary is missing; nothing here calls one
+        for missing in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
 
 
 def built(name: str) -> tuple[Any, Any]:
