@@ -45,6 +45,8 @@ AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
 }
 """Operators of a tensor and a constant, as factor and term of the tensor."""
 
+SMALLEST_DIVISOR = 2.0**-100
+"""Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
 
 _INVENTED = re.compile(
     r"_(weight|bias|bound|scaled|pooled|part\d+|equalized_\d|factor|unscaled(_.*)?)$"
@@ -176,6 +178,7 @@ def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[No
         "Gemm": _gemm,
         "Max": _bound,
         "Min": _bound,
+        "Div": _quotient,
     }
     found = rewrite.get(node.op_type)
     return found(model, node, constants) if found else [node]
@@ -197,6 +200,15 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
     bound = _stored(model, constants, f"{node.output[0]}_bound", constants[bounds[0]].reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
+
+
+def _quotient(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    """Rewrite a division by a constant as a product with its reciprocal, which integers have."""
+    value = constants.get(node.input[1])
+    if value is None or value.dtype != np.float32 or not np.all(np.abs(value) > SMALLEST_DIVISOR):
+        return [node]
+    factor = _stored(model, constants, f"{node.output[0]}_factor", 1 / value.astype(np.float64))
+    return [make_node("Mul", [node.input[0], factor], node.output, name=node.name)]
 
 
 def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
