@@ -246,6 +246,21 @@ def test_rewrites_keep_the_function():
     assert difference(model, prepared, images(1, (4, 6, 6))) < 1e-5
 
 
+def test_attention_is_scaled_on_integers():
+    """A division of the scores by a constant is a factor of their product, in one launch."""
+    b = Builder()
+    x = b.input([1, 6, 16])
+    query, key, value = (
+        b.add("MatMul", x, b.constant(b.rng.normal(size=(16, 16)).astype("f4"))) for _ in range(3)
+    )
+    scores = b.add("MatMul", query, b.add("Transpose", key, perm=[0, 2, 1]))
+    shares = b.add("Softmax", b.add("Div", scores, b.constant(np.float32(32))))
+    b.output(b.add("MatMul", shares, value))
+    plan = vtaops.network.plan_model(vtaops.quantize(b.model(), images(4, (6, 16))))
+    assert [row.operator for row in plan.rows if row.where == "host"] == ["quantize", "dequantize"]
+    assert len(plan.lowered) == 1
+
+
 def test_two_norms_have_a_pair_between_them():
     b = Builder()
     x = b.add("MatMul", b.input([1, 6, 16]), b.constant(b.rng.normal(size=(16, 16)).astype("f4")))
