@@ -336,6 +336,7 @@ def _decided(graph: Graph) -> dict[str, Storage]:
     wishes = _wishes(graph, rows)
     found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
     for node in graph.nodes:
+        found |= _follow(node, graph, found)
         if isinstance(node.op, ops.Matmul):
             result = _of_product(node, wishes)
         else:
@@ -344,6 +345,22 @@ def _decided(graph: Graph) -> dict[str, Storage]:
             if storage := result or _best(tensor, wishes, rows):
                 found[tensor.name] = storage
     return found
+
+
+def _follow(node: Node, graph: Graph, found: Mapping[str, Storage]) -> dict[str, Storage]:
+    """Return the storage of a constant that a node computes with: that of its other operand."""
+    if not isinstance(node.op, POINTWISE) or _reads_images(node) or len(node.inputs) != 2:
+        return {}
+    pairs = zip(node.inputs, node.inputs[::-1], strict=True)
+    return {
+        tensor.name: storage
+        for tensor, other in pairs
+        if (maker := graph.maker(tensor)) is not None
+        and isinstance(maker.op, ops.Constant)
+        and graph.consumers(tensor) == [node]
+        and (storage := found.get(other.name)) is not None
+        and not storage.split
+    }
 
 
 def _of_result(
@@ -598,6 +615,7 @@ def _wishes(graph: Graph, rows: Rows) -> dict[str, Wish]:
                 wish: Wish | None = _wish_of_product(node, number, graph)
             else:
                 wish = _wish(node, tensor.shape, beyond, rows)
+                wish = _apart(wish) if wish and _reads_host(node, graph) else wish
             known = wishes.get(tensor.name)
             if wish is not None:
                 wish = wish.beside(known) if known else wish
@@ -624,6 +642,19 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
 
     best = backward(node, shape, beyond.best if beyond else None, rows)
     return Wish(best, takes, beyond, direct=direct)
+
+
+def _reads_host(node: Node, graph: Graph) -> bool:
+    """Return whether a node computes on what the host makes, which does not make heads."""
+    makers = [graph.maker(tensor) for tensor in node.inputs]
+    made = [maker is None or isinstance(maker.op, ops.Constant | ops.Quantize) for maker in makers]
+    return isinstance(node.op, POINTWISE) and any(made)
+
+
+def _apart(wish: Wish) -> Wish:
+    """Return the wish of what takes heads as images only."""
+    best = wish.best.apart if wish.best and wish.best.split else wish.best
+    return Wish(best, lambda s: not s.split and wish.takes(s), wish, direct=wish.direct)
 
 
 def _behind_views(maker: Node | None, graph: Graph) -> tuple[Node | None, bool]:

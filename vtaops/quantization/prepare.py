@@ -109,7 +109,7 @@ def _unlike(name: str, names: Collection[str]) -> str:
 
 
 def _drop_idle(model: ModelProto) -> None:
-    """Drop sums with zeros, and what replaces a softmax that is no number, which none here is."""
+    """Drop what changes nothing: sums with zeros, and tests of softmax for numbers, which all are."""
     tensors, renamed = Connections(model), dict[str, str]()
     shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
     kept = []
@@ -156,18 +156,25 @@ def _leaves_some(mask: Array) -> bool:
     return mask.ndim > 0 and bool((mask.max(axis=-1, initial=-np.inf) > -1e30).all())
 
 
+NEUTRAL = {"Add": 0, "Mul": 1}
+"""Numbers that change no other in operators of two."""
+
+
 def _unchanged(
     node: NodeProto, tensors: Connections, shapes: Mapping[str, tuple[int, ...]]
 ) -> str | None:
-    """Return the term of a sum whose other term is zeros; None if there is none."""
-    if node.op_type != "Add":
-        return None
-    names: list[str] = [*node.input]
-    for data, term in (names, names[::-1]):
-        zeros = term in tensors.constants and not tensors.constants[term].any()
-        if zeros and data in shapes and shapes[data] == shapes.get(node.output[0]):
-            return data
-    return None
+    """Return the input that is the result of a node; None if there is none."""
+    constants, (first, *others) = tensors.constants, node.input
+    found: list[str] = []
+    if node.op_type in NEUTRAL:
+        pairs = (first, others[0]), (others[0], first)
+        idle = NEUTRAL[node.op_type]
+        found = [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
+    elif node.op_type == "Where" and first in constants:
+        taken = constants[first]
+        found = others[:1] if taken.all() else [] if taken.any() else others[1:]
+    same = (name for name in found if shapes.get(name) == shapes.get(node.output[0], ()))
+    return next(same, None)
 
 
 def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
