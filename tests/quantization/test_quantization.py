@@ -268,9 +268,9 @@ def test_attention_is_scaled_on_integers():
     scores = b.add("MatMul", query, b.add("Transpose", key, perm=[0, 2, 1]))
     shares = b.add("Softmax", b.add("Div", scores, b.constant(np.float32(32))))
     b.output(b.add("MatMul", shares, value))
-    plan = vtaops.network.plan_model(vtaops.quantize(b.model(), images(4, (6, 16))))
-    assert [row.operator for row in plan.rows if row.where == "host"] == ["quantize", "dequantize"]
-    assert len(plan.lowered) == 1
+    model = vtaops.compile_model(vtaops.quantize(b.model(), images(4, (6, 16))))
+    assert [row.operator for row in model.plan if row.where == "host"] == ["quantize", "dequantize"]
+    assert len(model.programs) == 1
 
 
 def test_two_norms_have_a_pair_between_them():
