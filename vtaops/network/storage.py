@@ -331,7 +331,7 @@ def storages(graph: Graph) -> dict[str, Storage]:
 
 
 def _decided(graph: Graph) -> dict[str, Storage]:
-    pixels = any(isinstance(node.op, ops.Matmul | ROWS) for node in graph.nodes)
+    pixels = any(isinstance(node.op, ops.Matmul | ROWS) or _swaps(node) for node in graph.nodes)
     rows = as_tokens if pixels else as_rows
     wishes = _wishes(graph, rows)
     found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
@@ -442,7 +442,23 @@ def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
     found = made(node, given)
     if isinstance(node.op, ops.Reshape) and found:
         found = found.seen_as(result)
-    return found == result
+    return found == result or turns(node, given[0], result)
+
+
+def _swaps(node: Node) -> bool:
+    """Return whether a node transposes one matrix."""
+    (*before, rows, columns) = node.inputs[0].shape if node.inputs else (1, 1)
+    swapped = (*range(len(before)), len(before) + 1, len(before))
+    one = math.prod(before) == 1 < min(rows, columns)
+    return one and isinstance(node.op, ops.Transpose) and node.op.axes == swapped
+
+
+def turns(node: Node, given: Storage, result: Storage) -> bool:
+    """Return whether a transposition makes pixels of channels: rows of them lie on both sides."""
+    rows, columns = node.inputs[0].shape[-2:]
+    sides = (given, columns, rows), (result, rows, columns)
+    lie = all(s.last and (*s.image[:2], s.pixels) == (1, c, p) for s, c, p in sides)
+    return lie and _swaps(node)
 
 
 def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
