@@ -71,6 +71,7 @@ CASES = (
     *(f"classic/{n}/zcu104_2048" for n in ("resnet18", "mobilenet_v1", "mobilenet_v2")),
     *(f"classic/{n}/kv260_2048" for n in ("resnet18", "mobilenet_v2")),
     "light/resnet50/zcu104_2048",
+    "light/vit_tiny/pynq_512",
     *(f"curves/{n}/{way}" for way in ("pynq_ext", "pynq_ext-table") for n in CURVES),
     *(f"light/{n}/{way}" for way in WAYS for n in (*examples.LIGHT, "vit_tiny")),
     *(f"architecture/{n}/free" for n in ARCHITECTURES),
