@@ -128,11 +128,8 @@ NETWORKS: dict[str, Callable[[], Any]] = {
 RATES = {"vit": 2e-3}
 """Highest learning rates, where 0.01 is too much."""
 
-PASSES = {"vit": 4, "mobilenet_v2": 4}
+PASSES = {"vit": 12, "mobilenet_v2": 4}
 """How often a network sees each character, where that is not twice."""
-
-MORE = {"vit": 3}
-"""How many times as many characters a network learns from, which has no windows of pixels."""
 
 
 def trained(name: str, count: int, seed: int = 0) -> ModelProto:
@@ -142,7 +139,6 @@ def trained(name: str, count: int, seed: int = 0) -> ModelProto:
     torch.manual_seed(seed)
     torch.set_num_threads(1)
     model, batch = NETWORKS[name](), 64
-    count *= MORE.get(name, 1)
     images, labels = glyphs(count, seed + 1000)
     data, answers = torch.from_numpy(to_input(images)), torch.from_numpy(labels)
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=1e-4)
