@@ -11,7 +11,6 @@ from vtaops.graph import onnx_files
 from vtaops.graph.probe import Probe
 from vtaops.quantization.prepare import prepare
 
-
 SEEDS = (*range(20), 21, 28)
 """Together they have each kind of part."""
 

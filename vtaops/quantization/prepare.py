@@ -109,7 +109,7 @@ def _unlike(name: str, names: Collection[str]) -> str:
 
 
 def _drop_idle(model: ModelProto) -> None:
-    """Drop what changes nothing: sums with zeros, and tests of softmax for numbers, which all are."""
+    """Drop what changes nothing: sums with zeros, tests whether a softmax is a number."""
     tensors, renamed = Connections(model), dict[str, str]()
     shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
     kept = []
