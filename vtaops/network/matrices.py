@@ -264,8 +264,9 @@ def turned(node: Node, region: LoweredRegion) -> TensorPlace:
         text = f"it turns {node.inputs[0].shape}; {region.target.config.name} turns no images"
         raise NotOnVta("extension", text)
     (tensor,) = node.inputs
-    shape = (1, *tensor.shape[-2:])
-    return _transposed(node, tensor, region.first(node), shape, region, swapped=False)
+    *_, rows, columns = tensor.shape
+    place = region.first(node)
+    return _transposed(node, tensor, place, (1, rows, columns), region, swapped=False)
 
 
 def _turn(

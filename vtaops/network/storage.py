@@ -348,19 +348,20 @@ def _decided(graph: Graph) -> dict[str, Storage]:
 
 
 def _follow(node: Node, graph: Graph, found: Mapping[str, Storage]) -> dict[str, Storage]:
-    """Return the storage of a constant that a node computes with: that of its other operand."""
+    """Return the storages of constants that a node computes with: that of its other operand."""
     if not isinstance(node.op, POINTWISE) or _reads_images(node) or len(node.inputs) != 2:
         return {}
     pairs = zip(node.inputs, node.inputs[::-1], strict=True)
-    return {
-        tensor.name: storage
-        for tensor, other in pairs
-        if (maker := graph.maker(tensor)) is not None
-        and isinstance(maker.op, ops.Constant)
-        and graph.consumers(tensor) == [node]
-        and (storage := found.get(other.name)) is not None
-        and not storage.split
-    }
+    known = {t.name: found.get(other.name) for t, other in pairs if _is_for(t, node, graph)}
+    return {name: storage for name, storage in known.items() if storage and not storage.split}
+
+
+def _is_for(tensor: Tensor, node: Node, graph: Graph) -> bool:
+    """Return whether a tensor is a constant that only one node reads, beside what is none."""
+    makers = [graph.maker(each) for each in node.inputs]
+    constant = [maker is not None and isinstance(maker.op, ops.Constant) for maker in makers]
+    alone = sum(constant) == 1 and graph.consumers(tensor) == [node]
+    return alone and constant[node.inputs.index(tensor)]
 
 
 def _of_result(
@@ -447,10 +448,12 @@ def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
 
 def _swaps(node: Node) -> bool:
     """Return whether a node transposes one matrix."""
-    (*before, rows, columns) = node.inputs[0].shape if node.inputs else (1, 1)
-    swapped = (*range(len(before)), len(before) + 1, len(before))
-    one = math.prod(before) == 1 < min(rows, columns)
-    return one and isinstance(node.op, ops.Transpose) and node.op.axes == swapped
+    if not isinstance(node.op, ops.Transpose) or len(node.op.axes) < 2:
+        return False
+    *before, rows, columns = node.inputs[0].shape
+    *first, last, second = node.op.axes
+    in_order = [*first, second, last] == sorted(node.op.axes)
+    return in_order and math.prod(before) == 1 < min(rows, columns)
 
 
 def turns(node: Node, given: Storage, result: Storage) -> bool:

@@ -164,17 +164,22 @@ def _unchanged(
     node: NodeProto, tensors: Connections, shapes: Mapping[str, tuple[int, ...]]
 ) -> str | None:
     """Return the input that is the result of a node; None if there is none."""
-    constants, (first, *others) = tensors.constants, node.input
-    found: list[str] = []
+    same = (n for n in _taken(node, tensors.constants) if n in shapes)
+    return next((n for n in same if shapes[n] == shapes.get(node.output[0])), None)
+
+
+def _taken(node: NodeProto, constants: Arrays) -> list[str]:
+    """Return the inputs whose elements a node takes as they are, maybe for more of them."""
+    first, *others = node.input
     if node.op_type in NEUTRAL:
-        pairs = (first, others[0]), (others[0], first)
-        idle = NEUTRAL[node.op_type]
-        found = [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
-    elif node.op_type == "Where" and first in constants:
-        taken = constants[first]
-        found = others[:1] if taken.all() else [] if taken.any() else others[1:]
-    same = (name for name in found if shapes.get(name) == shapes.get(node.output[0], ()))
-    return next(same, None)
+        pairs, idle = ((first, others[0]), (others[0], first)), NEUTRAL[node.op_type]
+        return [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
+    if node.op_type != "Where" or first not in constants:
+        return []
+    chosen = constants[first]
+    if chosen.all():
+        return others[:1]
+    return [] if chosen.any() else others[1:]
 
 
 def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
