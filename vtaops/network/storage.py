@@ -331,8 +331,7 @@ def storages(graph: Graph) -> dict[str, Storage]:
 
 
 def _decided(graph: Graph) -> dict[str, Storage]:
-    pixels = any(isinstance(node.op, ops.Matmul | ROWS) or _swaps(node) for node in graph.nodes)
-    rows = as_tokens if pixels else as_rows
+    rows = _rows_of(graph)
     wishes = _wishes(graph, rows)
     found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
     for node in graph.nodes:
@@ -345,6 +344,12 @@ def _decided(graph: Graph) -> dict[str, Storage]:
             if storage := result or _best(tensor, wishes, rows):
                 found[tensor.name] = storage
     return found
+
+
+def _rows_of(graph: Graph) -> Rows:
+    """Return how rows are stored: as pixels, if matrices are multiplied, or as images of one."""
+    pixels = any(isinstance(node.op, ops.Matmul | ROWS) or _swaps(node) for node in graph.nodes)
+    return as_tokens if pixels else as_rows
 
 
 def _follow(node: Node, graph: Graph, found: Mapping[str, Storage]) -> dict[str, Storage]:

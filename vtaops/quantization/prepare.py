@@ -170,7 +170,8 @@ def _unchanged(
 
 def _taken(node: NodeProto, constants: Arrays) -> list[str]:
     """Return the inputs whose elements a node takes as they are, maybe for more of them."""
-    first, *others = node.input
+    names: list[str] = [*node.input]
+    first, others = names[0], names[1:]
     if node.op_type in NEUTRAL:
         pairs, idle = ((first, others[0]), (others[0], first)), NEUTRAL[node.op_type]
         return [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
