@@ -50,6 +50,7 @@ TINY = {
     "pad_token_id": 0,
 }
 SMALL = {"image_size": 64, "patch_size": 16}
+STAGES = {"hidden_sizes": [16, 32, 64, 64], "depths": [1] * 4, "num_hidden_layers": 4}
 D_MODEL = {
     "d_model": WIDTH,
     "encoder_layers": 2,
@@ -76,6 +77,16 @@ class Text:
     def given(self, x: Any) -> dict[str, Any]:
         """Return what the network takes."""
         return {"inputs_embeds": x}
+
+
+class Decoder(Text):
+    """Tokens that see those before; a mask of all spares the network the search for sequences."""
+
+    def given(self, x: Any) -> dict[str, Any]:
+        import torch
+
+        seen = torch.ones([*map(int, x.shape[:2])], dtype=torch.int64)
+        return {"inputs_embeds": x, "attention_mask": seen}
 
 
 class Pair(Text):
@@ -116,23 +127,23 @@ TRANSFORMERS: tuple[Text, ...] = (
     Text("distilbert", {"dim": WIDTH, "n_layers": 2, "n_heads": 4, "hidden_dim": 128}),
     Text("albert", {"embedding_size": WIDTH}),
     Text("modernbert", {"local_attention": 8}),
-    *map(Text, ("deberta-v2", "roformer", "convbert", "rembert")),
-    Text("gpt2", GPT),
-    Text("gptj", GPT),
-    Text("codegen", GPT),
-    Text(
+    *map(Text, ("deberta-v2", "roformer")),
+    Text("convbert", {"embedding_size": WIDTH}),
+    Text("rembert", {"input_embedding_size": WIDTH}),
+    *(Decoder(kind, GPT) for kind in ("gpt2", "gptj", "codegen")),
+    Decoder(
         "gpt_neo", {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
     ),
-    Text("gpt_neox"),
-    Text("opt", {"ffn_dim": 128, "word_embed_proj_dim": WIDTH}),
-    Text("bloom", {"n_layer": 2, "n_head": 4}),
-    *(Text(kind, GROUPED) for kind in ("llama", "mistral", "qwen2", "qwen3", "gemma")),
-    *(Text(kind, GROUPED) for kind in ("phi", "stablelm", "olmo2", "granite")),
+    Decoder("gpt_neox"),
+    Decoder("opt", {"ffn_dim": 128, "word_embed_proj_dim": WIDTH}),
+    Decoder("bloom", {"n_layer": 2, "n_head": 4}),
+    *(Decoder(kind, GROUPED) for kind in ("llama", "mistral", "qwen2", "qwen3", "gemma")),
+    *(Decoder(kind, GROUPED) for kind in ("phi", "stablelm", "olmo2", "granite")),
     Pair("t5", {"d_model": WIDTH, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}),
     *(Pair(kind, D_MODEL) for kind in ("bart", "pegasus")),
     *(Picture(kind, SMALL) for kind in ("vit", "deit", "beit", "dinov2")),
-    Picture("segformer", {"hidden_sizes": [16, 32, 64, 64], "depths": [1, 1, 1, 1]}),
-    Picture("convnext", {"hidden_sizes": [16, 32, 64, 64], "depths": [1, 1, 1, 1]}),
+    Picture("segformer", {**STAGES, "num_attention_heads": [1, 2, 4, 4]}),
+    Picture("convnext", {**STAGES, "num_stages": 4}),
     Sound("wav2vec2", WAVE),
 )
 TIMM = (

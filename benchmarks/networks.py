@@ -71,6 +71,7 @@ CASES = (
     *(f"classic/{n}/zcu104_2048" for n in ("resnet18", "mobilenet_v1", "mobilenet_v2")),
     *(f"classic/{n}/kv260_2048" for n in ("resnet18", "mobilenet_v2")),
     "light/resnet50/zcu104_2048",
+    "light/vit_tiny/pynq_512",
     *(f"curves/{n}/{way}" for way in ("pynq_ext", "pynq_ext-table") for n in CURVES),
     *(f"light/{n}/{way}" for way in WAYS for n in (*examples.LIGHT, "vit_tiny")),
     *(f"architecture/{n}/free" for n in ARCHITECTURES),
@@ -204,11 +205,14 @@ def of_torch(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subje
 
 @cache
 def declare_operators() -> None:
-    """Declare what torchvision cannot be imported without, though nothing here calls it."""
+    """Declare what torchvision cannot be imported without where its binary is for another torch."""
     import torch
 
-    for missing in ("nms", "qnms"):
-        torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:  # an operator of its binary is missing; nothing here calls one
+        for missing in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
 
 
 def built(name: str) -> tuple[Any, Any]:

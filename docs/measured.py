@@ -165,6 +165,25 @@ def architectures() -> str:
     return table((*heads, "compile s"), rows) + measured_on(found.values())
 
 
+def tiny_architectures() -> str:
+    """Return the tiny architectures of transformers and timm."""
+    found = results("architectures")
+    rows = [
+        [
+            name,
+            row["launches"],
+            f"{100 * min(1.0, row['on_vta'] / max(1, row['multiply_adds'])):.1f} %",
+            row["cycles"],
+            row["db"],
+            row["onnxruntime_db"],
+        ]
+        for name, row in found.items()
+        if "launches" in row
+    ]
+    heads = ("network", "launches", "multiply-adds on VTA", "cycles", "dB", "dB, ONNX Runtime")
+    return table(heads, rows) + measured_on(found.values())
+
+
 def proofs() -> str:
     """Return what proofs cost."""
     rows, all_rows = [], results("networks")
@@ -392,6 +411,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "light free": light("free"),
     "light ort": light("ort"),
     "architectures": architectures,
+    "tiny architectures": tiny_architectures,
     "proofs": proofs,
     "chisel": chisel,
     "bandwidth": bandwidth,

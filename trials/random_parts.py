@@ -264,7 +264,16 @@ def _five(b: Any, rng: Any, x: str, data: Any) -> str:
     return _product(b, rng, b.add("Reshape", y, b.constant(np.array([1, SIDE, FEATURES]))))
 
 
-TOKENS = (_attention, _attention, _rms_norm, _gelu, _five)
+def _twice(b: Any, rng: Any, x: str, data: Any) -> str:
+    """Two layers of one weight, of which maybe one has a bias."""
+    weight = _weight(b, rng, (FEATURES, FEATURES))
+    for _ in range(2):
+        x = b.add("MatMul", b.add("Tanh", x), weight)
+        x = b.add("Add", x, _weight(b, rng, (FEATURES,))) if rng.integers(2) else x
+    return str(x)
+
+
+TOKENS = (_attention, _attention, _rms_norm, _gelu, _five, _twice)
 
 
 # ------------------------------------------------------------------------------- signals

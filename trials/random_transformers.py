@@ -53,7 +53,7 @@ class RandomTransformer:
         self.graph = Graph("transformer")
         x = self.rng.choice([self.given, self.patches])()
         for _ in range(self.rng.choice([1, 1, 2])):
-            x = self.residual(x, self.attention)
+            x = self.residual(x, self.rng.choice([self.attention, self.attention, self.mixed]))
             x = self.residual(x, self.mlp)
         x = self.rng.choice([self.whole, self.mean, self.first])(self.norm(x) if self.before else x)
         self.graph.output(self.dense(x, self.rng.randint(1, 20)))
@@ -154,12 +154,27 @@ class RandomTransformer:
             keys = self.graph.add(Transpose((0, 1, 3, 2)), self.for_all(keys))
         else:
             keys = self.for_all(self.split(k, self.heads_of(k), (0, 2, 3, 1)))
-        scores = self.graph.add(Matmul(self.scaling(6)), queries, keys)
+        scores = self.placed(self.graph.add(Matmul(self.scaling(6)), queries, keys))
         values = self.for_all(values)
         shares = self.rng.choice([self.softmax, self.softmax, self.function])(scores)
         mixed = self.graph.add(Matmul(self.scaling(8)), shares, values)
         joined = self.graph.add(Transpose((0, 2, 1, 3)), mixed)
         return self.dense(self.graph.add(Reshape((1, self.tokens, self.width)), joined), self.width)
+
+    def mixed(self, x: Tensor) -> Tensor:
+        """Mix the tokens of each channel by dense layers."""
+        rows = self.graph.add(Transpose((0, 2, 1)), x)
+        rows = self.graph.add(Reshape((self.width, self.tokens)), rows)
+        rows = self.dense(self.function(self.dense(rows, 16)), self.tokens)
+        turned = self.graph.add(Reshape((1, self.width, self.tokens)), rows)
+        return self.graph.add(Transpose((0, 2, 1)), turned)
+
+    def placed(self, scores: Tensor) -> Tensor:
+        """Return scores, perhaps with a term for each pair of places."""
+        if self.rng.random() < 0.7:
+            return scores
+        total = ops.Add((1, self.rng.randint(1, 3)), Requantization(1, 1, self.zero()))
+        return self.graph.add(total, scores, self.constant(scores.shape, 0), scale=0.05)
 
     def heads_of(self, x: Tensor) -> int:
         """Return the number of heads whose channels a tensor has."""

@@ -52,6 +52,12 @@ def test_rms_norms_are_on_integers(shape, config, zero):
     check_norm(norm(shape, zero=zero, centered=False), shape, config)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 2e-4])
+def test_epsilons_that_outweigh_small_rows(scale):
+    """Of 16 bits and more, as behind a convolution whose results are some thousandths."""
+    check_norm(norm((1, 20, 24), scale=scale), (1, 20, 24), "pynq_ext")
+
+
 def check_norm(graph, shape, config):
     """A norm is proven, equal to the executor, and within a step of the float norm."""
     model = vtaops.compile_model(graph, config)

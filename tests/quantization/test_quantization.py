@@ -246,6 +246,33 @@ def test_rewrites_keep_the_function():
     assert difference(model, prepared, images(1, (4, 6, 6))) < 1e-5
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_what_changes_nothing_is_dropped(hidden):
+    """Products with ones, sums with zeros, and a mask that hides nothing, or all."""
+    b = Builder()
+    x = b.add("Mul", b.input([1, 6, 16]), b.constant(np.ones((1, 6, 1), np.float32)))
+    x = b.add("Relu", b.add("Add", b.constant(np.zeros(16, np.float32)), x))
+    other = b.constant(np.full((1, 6, 16), 3, np.float32))
+    either = (other, x) if not hidden else (x, other)
+    b.output(b.add("Relu", b.add("Where", b.constant(np.full((6, 16), hidden)), *either)))
+    assert [node.op_type for node in prepare(b.model()).graph.node] == ["Relu", "Relu"]
+
+
+def test_attention_is_scaled_on_integers():
+    """A division of the scores by a constant is a factor of their product, in one launch."""
+    b = Builder()
+    x = b.input([1, 6, 16])
+    query, key, value = (
+        b.add("MatMul", x, b.constant(b.rng.normal(size=(16, 16)).astype("f4"))) for _ in range(3)
+    )
+    scores = b.add("MatMul", query, b.add("Transpose", key, perm=[0, 2, 1]))
+    shares = b.add("Softmax", b.add("Div", scores, b.constant(np.float32(32))))
+    b.output(b.add("MatMul", shares, value))
+    model = vtaops.compile_model(vtaops.quantize(b.model(), images(4, (6, 16))))
+    assert [row.operator for row in model.plan if row.where == "host"] == ["quantize", "dequantize"]
+    assert len(model.programs) == 1
+
+
 def test_two_norms_have_a_pair_between_them():
     b = Builder()
     x = b.add("MatMul", b.input([1, 6, 16]), b.constant(b.rng.normal(size=(16, 16)).astype("f4")))

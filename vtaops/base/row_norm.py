@@ -67,8 +67,7 @@ def statistics(
     else:
         offset, spread = -center << MEAN_BITS, _about(a, x, count, center)
     bits = spread_bits(count)
-    for part in parts_of(epsilon):
-        spread = a.add(spread, part)
+    spread = _plus(a, spread, epsilon)
     spread = a.clip(spread, 1 << max(0, bits - 2), math.inf)
     moved = None
     for half in SHIFTS:
@@ -112,9 +111,12 @@ def _always(a: Arithmetic, x: Any, number: int) -> Any:
     return a.clip(a.clip(x, -math.inf, number), number, math.inf)
 
 
-def parts_of(number: int) -> list[int]:
-    """Return immediates whose sum is a number."""
-    return [min(LARGEST, number - at) for at in range(0, number, LARGEST)]
+def _plus(a: Arithmetic, x: Any, number: int) -> Any:
+    """Return the sum of x and a number of two immediates, which the first is made of 2**14."""
+    if number > LARGEST:
+        high, number = divmod(number, 1 << 14)
+        x = a.add(x, a.mul(_always(a, x, high), 1 << 14))
+    return a.add(x, number) if number else x
 
 
 MIDDLE, MOST_EXPONENTIAL = 32640, 65279

@@ -29,7 +29,8 @@ from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
 
 MOST_CHANNELS = 2048
-MOST_EPSILON = 4 * LARGEST
+MOST_EPSILON = 1 << 22
+"""With it, the largest sum of squares about any center stays below 2**30."""
 UNCOUNTED = -512
 """What a mask adds to values of rows that do not count."""
 
@@ -56,7 +57,7 @@ class RowNorm(GraphOperator):
         In steps, with `shift` bits behind the point.
     epsilon : int
         ``C * epsilon`` in squares of steps of the input, with `spread_bits` of C behind the point:
-        0..131068.
+        0..4194304.
     shift : int
         1..30.
     zero_point : int

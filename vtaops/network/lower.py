@@ -42,11 +42,11 @@ from vtaops.network.lower_sums import (
     lower_requantize,
     lower_transposed_convolution,
 )
-from vtaops.network.matrices import lower_product, lower_row_norm, lower_row_softmax
+from vtaops.network.matrices import lower_product, lower_row_norm, lower_row_softmax, turned
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
-from vtaops.network.storage import Storage, makes, storages
+from vtaops.network.storage import Storage, makes, storages, turns
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function
@@ -460,8 +460,13 @@ def lower_reshape(op: ops.Reshape, node: Node, region: LoweredRegion) -> None:
 
 
 def lower_transpose(op: ops.Transpose, node: Node, region: LoweredRegion) -> None:
-    """Lower to a view."""
-    lanes = _by_axis(node.inputs[0], region.first(node).lanes, region)
+    """Lower to a view, or to a matrix that is turned."""
+    (data,), (result,) = node.inputs, node.outputs
+    if turns(node, region.storages[data.name], region.storages[result.name]):
+        image = region.image_of(result)
+        region.places[result.name] = region.seen_as(node, turned(node, region), image)
+        return
+    lanes = _by_axis(data, region.first(node).lanes, region)
     _view(node, region, lanes.transpose(op.axes))
 
 

@@ -252,6 +252,23 @@ def _transposed(
     return turned
 
 
+def turned(node: Node, region: LoweredRegion) -> TensorPlace:
+    """Return the transpose of a matrix, whose rows and columns are both pixels where they lie.
+
+    Raises
+    ------
+    NotOnVta
+        If the hardware cannot read images as weights.
+    """
+    if not region.target.stores_weights:
+        text = f"it turns {node.inputs[0].shape}; {region.target.config.name} turns no images"
+        raise NotOnVta("extension", text)
+    (tensor,) = node.inputs
+    *_, rows, columns = tensor.shape
+    place = region.first(node)
+    return _transposed(node, tensor, place, (1, rows, columns), region, swapped=False)
+
+
 def _turn(
     node: Node, source: _Blocks, target: _Blocks, region: LoweredRegion, channels: int
 ) -> None:

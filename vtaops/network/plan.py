@@ -16,7 +16,7 @@ from vtaops.network.legalize import LegalGraph
 from vtaops.network.lower import is_apart, lower_region, reason_for_host
 from vtaops.network.products import LoweredProducts, lower_products
 from vtaops.network.region import LoweredRegion, is_free
-from vtaops.network.storage import joins_pixels, storages
+from vtaops.network.storage import joins_pixels, storages, turns
 from vtaops.network.target import NotOnVta, Target
 from vtaops.schedule import default_tiling
 
@@ -116,8 +116,11 @@ def _row(
 
 def _is_view(node: Node, graph: Graph) -> bool:
     """Return whether the result of a node on VTA is another view of its input."""
+    known = storages(graph)
     if isinstance(node.op, ops.Slice):
-        return not joins_pixels(node, storages(graph))
+        return not joins_pixels(node, known)
+    if isinstance(node.op, ops.Transpose):
+        return not turns(node, *(known[t.name] for t in (*node.inputs, *node.outputs)))
     return is_free(node.op) and not isinstance(node.op, ops.Concat)
 
 

@@ -331,11 +331,11 @@ def storages(graph: Graph) -> dict[str, Storage]:
 
 
 def _decided(graph: Graph) -> dict[str, Storage]:
-    pixels = any(isinstance(node.op, ops.Matmul | ROWS) for node in graph.nodes)
-    rows = as_tokens if pixels else as_rows
+    rows = _rows_of(graph)
     wishes = _wishes(graph, rows)
     found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
     for node in graph.nodes:
+        found |= _follow(node, graph, found)
         if isinstance(node.op, ops.Matmul):
             result = _of_product(node, wishes)
         else:
@@ -344,6 +344,29 @@ def _decided(graph: Graph) -> dict[str, Storage]:
             if storage := result or _best(tensor, wishes, rows):
                 found[tensor.name] = storage
     return found
+
+
+def _rows_of(graph: Graph) -> Rows:
+    """Return how rows are stored: as pixels, if matrices are multiplied, or as images of one."""
+    pixels = any(isinstance(node.op, ops.Matmul | ROWS) or _swaps(node) for node in graph.nodes)
+    return as_tokens if pixels else as_rows
+
+
+def _follow(node: Node, graph: Graph, found: Mapping[str, Storage]) -> dict[str, Storage]:
+    """Return the storages of constants that a node computes with: that of its other operand."""
+    if not isinstance(node.op, POINTWISE) or _reads_images(node) or len(node.inputs) != 2:
+        return {}
+    pairs = zip(node.inputs, node.inputs[::-1], strict=True)
+    known = {t.name: found.get(other.name) for t, other in pairs if _is_for(t, node, graph)}
+    return {name: storage for name, storage in known.items() if storage and not storage.split}
+
+
+def _is_for(tensor: Tensor, node: Node, graph: Graph) -> bool:
+    """Return whether a tensor is a constant that only one node reads, beside what is none."""
+    makers = [graph.maker(each) for each in node.inputs]
+    constant = [maker is not None and isinstance(maker.op, ops.Constant) for maker in makers]
+    alone = sum(constant) == 1 and graph.consumers(tensor) == [node]
+    return alone and constant[node.inputs.index(tensor)]
 
 
 def _of_result(
@@ -425,7 +448,25 @@ def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
     found = made(node, given)
     if isinstance(node.op, ops.Reshape) and found:
         found = found.seen_as(result)
-    return found == result
+    return found == result or turns(node, given[0], result)
+
+
+def _swaps(node: Node) -> bool:
+    """Return whether a node transposes one matrix."""
+    if not isinstance(node.op, ops.Transpose) or len(node.op.axes) < 2:
+        return False
+    *before, rows, columns = node.inputs[0].shape
+    *first, last, second = node.op.axes
+    in_order = [*first, second, last] == sorted(node.op.axes)
+    return in_order and math.prod(before) == 1 < min(rows, columns)
+
+
+def turns(node: Node, given: Storage, result: Storage) -> bool:
+    """Return whether a transposition makes pixels of channels: rows of them lie on both sides."""
+    rows, columns = node.inputs[0].shape[-2:]
+    sides = (given, columns, rows), (result, rows, columns)
+    lie = all(s.last and (*s.image[:2], s.pixels) == (1, c, p) for s, c, p in sides)
+    return lie and _swaps(node)
 
 
 def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
@@ -598,6 +639,7 @@ def _wishes(graph: Graph, rows: Rows) -> dict[str, Wish]:
                 wish: Wish | None = _wish_of_product(node, number, graph)
             else:
                 wish = _wish(node, tensor.shape, beyond, rows)
+                wish = _apart(wish) if wish and _reads_host(node, graph) else wish
             known = wishes.get(tensor.name)
             if wish is not None:
                 wish = wish.beside(known) if known else wish
@@ -624,6 +666,19 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
 
     best = backward(node, shape, beyond.best if beyond else None, rows)
     return Wish(best, takes, beyond, direct=direct)
+
+
+def _reads_host(node: Node, graph: Graph) -> bool:
+    """Return whether a node computes on what the host makes, which does not make heads."""
+    makers = [graph.maker(tensor) for tensor in node.inputs]
+    made = [maker is None or isinstance(maker.op, ops.Constant | ops.Quantize) for maker in makers]
+    return isinstance(node.op, POINTWISE) and any(made)
+
+
+def _apart(wish: Wish) -> Wish:
+    """Return the wish of what takes heads as images only."""
+    best = wish.best.apart if wish.best and wish.best.split else wish.best
+    return Wish(best, lambda s: not s.split and wish.takes(s), wish, direct=wish.direct)
 
 
 def _behind_views(maker: Node | None, graph: Graph) -> tuple[Node | None, bool]:

@@ -29,6 +29,9 @@ from vtaops.graph import operators as ops
 FEWEST = 16
 """Steps that an addition must leave each operand; a mask leaves logits fewer."""
 
+COARSE = 1 / 16
+"""Steps of logits up to which a softmax loses little, however small an operand of a sum is."""
+
 _COMPUTES = (
     *(ops.Requantized, ops.LookupTable, ops.Host, ops.FloatOperator, ops.FixedSoftmax),
     *(ops.RowNorm, ops.RowSoftmax),
@@ -197,11 +200,11 @@ def _is_product(node: Node) -> bool:
 
 
 def _drowns(node: Node) -> bool:
-    """Return whether an addition rounds an operand to few steps."""
+    """Return whether an addition rounds an operand to few steps, which are coarse ones."""
     if not isinstance(node.op, ops.Add):
         return False
     step = node.outputs[0].scale
-    return any(256 * tensor.scale < FEWEST * step for tensor in node.inputs)
+    return step > COARSE and any(256 * tensor.scale < FEWEST * step for tensor in node.inputs)
 
 
 def _roots(graph: Graph) -> dict[str, str]:

@@ -45,6 +45,8 @@ AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
 }
 """Operators of a tensor and a constant, as factor and term of the tensor."""
 
+SMALLEST_DIVISOR = 2.0**-100
+"""Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
 
 _INVENTED = re.compile(
     r"_(weight|bias|bound|scaled|pooled|part\d+|equalized_\d|factor|unscaled(_.*)?)$"
@@ -107,7 +109,7 @@ def _unlike(name: str, names: Collection[str]) -> str:
 
 
 def _drop_idle(model: ModelProto) -> None:
-    """Drop sums with zeros, and what replaces a softmax that is no number, which none here is."""
+    """Drop what changes nothing: sums with zeros, tests whether a softmax is a number."""
     tensors, renamed = Connections(model), dict[str, str]()
     shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
     kept = []
@@ -154,18 +156,31 @@ def _leaves_some(mask: Array) -> bool:
     return mask.ndim > 0 and bool((mask.max(axis=-1, initial=-np.inf) > -1e30).all())
 
 
+NEUTRAL = {"Add": 0, "Mul": 1}
+"""Numbers that change no other in operators of two."""
+
+
 def _unchanged(
     node: NodeProto, tensors: Connections, shapes: Mapping[str, tuple[int, ...]]
 ) -> str | None:
-    """Return the term of a sum whose other term is zeros; None if there is none."""
-    if node.op_type != "Add":
-        return None
+    """Return the input that is the result of a node; None if there is none."""
+    same = (n for n in _taken(node, tensors.constants) if n in shapes)
+    return next((n for n in same if shapes[n] == shapes.get(node.output[0])), None)
+
+
+def _taken(node: NodeProto, constants: Arrays) -> list[str]:
+    """Return the inputs whose elements a node takes as they are, maybe for more of them."""
     names: list[str] = [*node.input]
-    for data, term in (names, names[::-1]):
-        zeros = term in tensors.constants and not tensors.constants[term].any()
-        if zeros and data in shapes and shapes[data] == shapes.get(node.output[0]):
-            return data
-    return None
+    first, others = names[0], names[1:]
+    if node.op_type in NEUTRAL:
+        pairs, idle = ((first, others[0]), (others[0], first)), NEUTRAL[node.op_type]
+        return [n for n, c in pairs if c in constants and (constants[c] == idle).all()]
+    if node.op_type != "Where" or first not in constants:
+        return []
+    chosen = constants[first]
+    if chosen.all():
+        return others[:1]
+    return [] if chosen.any() else others[1:]
 
 
 def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
@@ -176,6 +191,7 @@ def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[No
         "Gemm": _gemm,
         "Max": _bound,
         "Min": _bound,
+        "Div": _quotient,
     }
     found = rewrite.get(node.op_type)
     return found(model, node, constants) if found else [node]
@@ -197,6 +213,15 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
     bound = _stored(model, constants, f"{node.output[0]}_bound", constants[bounds[0]].reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
+
+
+def _quotient(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    """Rewrite a division by a constant as a product with its reciprocal, which integers have."""
+    value = constants.get(node.input[1])
+    if value is None or value.dtype != np.float32 or not np.all(np.abs(value) > SMALLEST_DIVISOR):
+        return [node]
+    factor = _stored(model, constants, f"{node.output[0]}_factor", 1 / value.astype(np.float64))
+    return [make_node("Mul", [node.input[0], factor], node.output, name=node.name)]
 
 
 def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:

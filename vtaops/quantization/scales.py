@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -209,9 +210,8 @@ def weight_scales(
     for name, nodes in constants_on_grids(model).items():
         weight, axes = constants[name], {_channel_axis(node, name, constants) for node in nodes}
         axis = axes.pop() if free and len(axes) == 1 else None
-        least = np.maximum.reduce([_least(node, grids, constants) for node in nodes])
-        if axis is None:
-            least = np.max(least)
+        bounds = [_least(node, grids, constants) for node in nodes]
+        least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
         scale = (_free_scale if free else _power_scale)(weight, axis, least)
         found[name] = WeightScale(scale, axis)
     return found
