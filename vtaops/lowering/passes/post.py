@@ -241,7 +241,9 @@ def _stored_from(operations: dict[int, Operation]) -> set[int]:
     """Return the places of all writers of stored elements."""
     kept = [*operations.values()]
     writes = last_writers(kept, [isinstance(o.instruction, Store) for o in kept])
-    return {place for place, is_stored in zip(operations, writes.tolist(), strict=True) if is_stored}
+    return {
+        place for place, is_stored in zip(operations, writes.tolist(), strict=True) if is_stored
+    }
 
 
 # ------------------------------------------------------------------------------ biases
