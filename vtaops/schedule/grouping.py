@@ -274,8 +274,8 @@ def fused_tilings(
     All have bands of whole or half rows, as high as the next operator's step through them, and
     channel blocks of one size: a depthwise operator reads the block just computed, a dense one
     multiplies them one after the other. Depthwise operators alone finish a block before the next
-    one, so that its weights and the parameters of its results are loaded once. Rows that two bands read come from DRAM or, if whole, are
-    still in the output memory. The cheapest come first.
+    one, so that its weights and the parameters of its results are loaded once. Rows that two bands
+    read come from DRAM or, if whole, are still in the output memory. The cheapest come first.
 
     Parameters
     ----------

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 import vtaops._uses as _uses
 from vtaops.lowering.operation import Elements, Operation
-from vtaops.machine.accesses import distinct
 from vtaops.machine.config import Memory
 
 Flags = npt.NDArray[np.bool_]
@@ -92,7 +91,7 @@ class Counts(IntEnum):
 
 
 def read_later(operations: Sequence[Operation], counts: Sequence[Counts]) -> Flags:
-    """Return of which operations a later one that counts reads a result before it is overwritten."""
+    """Return of which operations a later one that counts reads a result, not yet overwritten."""
     found: Flags = _uses.read_later([*operations], np.array(counts, np.int64))
     return found
 
