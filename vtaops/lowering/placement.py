@@ -119,7 +119,8 @@ def _shifted(fragment: Fragment, offsets: Mapping[Memory, int]) -> Fragment:
 class _Shift:
     def __init__(self, offsets: dict[Memory, int]) -> None:
         acc = offsets[Memory.ACC]
-        self._offsets: dict[int, int] = {**offsets, Memory.OUT: acc, Memory.ACC_8BIT: acc}
+        in_acc = Memory.OUT, Memory.ACC_8BIT
+        self._offsets = [acc if memory in in_acc else offsets[memory] for memory in Memory]
         self._of_array = np.array([acc, offsets[Memory.INP], offsets[Memory.WGT]])
         self._of_alu = np.array([acc, acc, 0])
 
