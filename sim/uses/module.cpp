@@ -115,21 +115,21 @@ nb::dict needed(const nb::list& operations, const Column& asked) {
   return found;
 }
 
-// When an operation counts.
-enum Counts : int64_t { kNever, kAlways, kIfRead, kWays };
+// When `read_later` follows what an operation does.
+enum Followed : int64_t { kNever, kAlways, kIfRead, kWays };
 
-nb::object read_later(const nb::list& operations, const Column& counts) {
+nb::object read_later(const nb::list& operations, const Column& followed) {
   const Accesses accesses(operations);
-  check_length(counts, accesses);
+  check_length(followed, accesses);
   PerElement<char> live = accesses.numbers<char>(false);
-  const auto found = std::make_unique<bool[]>(counts.size());
-  for (std::size_t place = counts.size(); place-- > 0;) {
+  const auto found = std::make_unique<bool[]>(followed.size());
+  for (std::size_t place = followed.size(); place-- > 0;) {
     bool& read = found[place];
     for (const Access& access : accesses.of(place)) {
       if (!access.writes) continue;
       access.each([&](std::size_t element) { read |= live[access.memory][element] != 0; });
     }
-    const std::size_t way = checked(counts(place), kWays);
+    const std::size_t way = checked(followed(place), kWays);
     if (way == kNever || (way == kIfRead && !read)) continue;
     for (const Access& access : accesses.of(place)) {
       if (!access.writes) continue;
@@ -140,7 +140,7 @@ nb::object read_later(const nb::list& operations, const Column& counts) {
       access.each([&](std::size_t element) { live[access.memory][element] = true; });
     }
   }
-  return numpy_of(found.get(), {counts.size()});
+  return numpy_of(found.get(), {followed.size()});
 }
 
 nb::object last_writers(const nb::list& operations, const Column& asked) {
@@ -174,6 +174,6 @@ NB_MODULE(_uses, m) {
   m.def("tokens", &tokens, operations, nb::arg("units"));
   m.def("sources", &sources, operations, nb::arg("stored"), nb::arg("asked"), nb::arg("acc"));
   m.def("needed", &needed, operations, nb::arg("asked"));
-  m.def("read_later", &read_later, operations, nb::arg("counts"));
+  m.def("read_later", &read_later, operations, nb::arg("followed"));
   m.def("last_writers", &last_writers, operations, nb::arg("asked"));
 }

@@ -8,7 +8,7 @@ import vtaops._uses as _uses
 
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.passes.uses import (
-    Counts,
+    Followed,
     LastWrites,
     last_conflicts,
     last_writers,
@@ -168,17 +168,17 @@ def test_the_last_writes_are_those_of_single_elements(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_results_are_read_before_they_are_overwritten(seed):
-    """Operations that count, some of them if what they write is read."""
+    """Operations that are followed, some of them if what they write is read."""
     accesses, rng = [*drawn_accesses(seed)], random.Random(seed)
-    counts = [rng.choice([*Counts]) for _ in accesses]
+    followed = [rng.choice([*Followed]) for _ in accesses]
     live, expected = set(), []
-    for access, way in zip(reversed(accesses), reversed(counts), strict=True):
+    for access, way in zip(reversed(accesses), reversed(followed), strict=True):
         own = {(access.memory, element) for element in access.elements.tolist()}
         expected.insert(0, bool(access.writes and own & live))
-        if way is Counts.ALWAYS or (way is Counts.IF_READ and expected[0]):
+        if way is Followed.ALWAYS or (way is Followed.IF_READ and expected[0]):
             live -= own if access.writes else set()
             live |= own if access.reads else set()
-    assert read_later([*map(accessing, accesses)], counts).tolist() == expected
+    assert read_later([*map(accessing, accesses)], followed).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.lowering.passes.uses import Counts, LastWrites, last_writers, read_later
+from vtaops.lowering.passes.uses import Followed, LastWrites, last_writers, read_later
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
@@ -229,7 +229,7 @@ class _Fold:
 def _stored_only(operations: list[Operation]) -> set[int]:
     """Return the places of ALU instructions whose results are only stored, not read."""
     stores = (isinstance(o.instruction, Store) for o in operations)
-    read = read_later(operations, [Counts.NEVER if it else Counts.ALWAYS for it in stores])
+    read = read_later(operations, [Followed.NEVER if it else Followed.ALWAYS for it in stores])
     return {
         place
         for place in np.flatnonzero(~read).tolist()

@@ -82,17 +82,17 @@ class LastWrites:
         return self._last.of(memory, end)[elements]
 
 
-class Counts(IntEnum):
-    """When an operation counts for `read_later`, as in C++."""
+class Followed(IntEnum):
+    """When `read_later` follows what an operation does, as in C++."""
 
     NEVER = 0
     ALWAYS = 1
     IF_READ = 2
 
 
-def read_later(operations: Sequence[Operation], counts: Sequence[Counts]) -> Flags:
-    """Return of which operations a later one that counts reads a result, not yet overwritten."""
-    found: Flags = _uses.read_later([*operations], np.array(counts, np.int64))
+def read_later(operations: Sequence[Operation], followed: Sequence[Followed]) -> Flags:
+    """Return of which operations a later, followed one reads a result, not yet overwritten."""
+    found: Flags = _uses.read_later([*operations], np.array(followed, np.int64))
     return found
 
 
