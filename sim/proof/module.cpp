@@ -244,6 +244,37 @@ uint64_t permuted(uint64_t word, uint64_t tag) {
   return h ^ h >> 32;
 }
 
+// Replaces keys, (words, count), by a random permutation of them: `terms.Fields.scramble`.
+void scramble(const Table<uint64_t>& keys, uint64_t tag) {
+  const std::size_t words = keys.shape(0);
+  for (std::size_t w = 0; w < words; ++w) {
+    for (std::size_t k = 0; k < keys.shape(1); ++k) {
+      keys(w, k) = permuted(keys(w, k), tag + (w ? keys(w - 1, k) : 0));
+    }
+  }
+  for (std::size_t w = words; w-- > 1;) {
+    for (std::size_t k = 0; k < keys.shape(1); ++k) {
+      keys(w - 1, k) = permuted(keys(w - 1, k), tag + keys(w, k));
+    }
+  }
+}
+
+// Makes words of the residues of two planes each, (planes, count): `terms.Fields.keys`.
+void make_keys(const Table<const double>& value, const Column<double>& primes,
+               const Table<uint64_t>& made) {
+  const std::size_t planes = value.shape(0), count = value.shape(1);
+  const bool fits = primes.size() == planes && planes == 2 * made.shape(0) && made.shape(1) == count;
+  if (!fits) throw nb::value_error("tables differ in shape");
+  for (std::size_t p = 0; p < planes; ++p) {
+    const double prime = primes(p);
+    for (std::size_t k = 0; k < count; ++k) {
+      const double own = value(p, k);
+      const auto half = static_cast<uint64_t>(static_cast<int64_t>(own < 0 ? own + prime : own));
+      made(p / 2, k) = p % 2 ? made(p / 2, k) | half << 32 : half;
+    }
+  }
+}
+
 // The prime fields, and hashes of residues into them: `terms.Fields`.
 template <std::size_t kPlanes>
 class Hashes {
@@ -545,6 +576,8 @@ NB_MODULE(_proof, m) {
         nb::arg("batch"), nb::arg("inputs"), nb::arg("lanes"), nb::arg("weights"),
         nb::arg("ranges"), nb::arg("value").noconvert(), nb::arg("range").noconvert());
   m.def("centre", &centre, nb::arg("value").noconvert(), nb::arg("primes"));
+  m.def("make_keys", &make_keys, nb::arg("value"), nb::arg("primes"),
+        nb::arg("made").noconvert());
   m.def("multiply", &multiply, nb::arg("x"), nb::arg("y"), nb::arg("made").noconvert(),
         nb::arg("primes"));
   m.def("products", &products, nb::arg("micro_ops"), nb::arg("outer"), nb::arg("inner"),
@@ -554,6 +587,7 @@ NB_MODULE(_proof, m) {
         nb::arg("middle"), nb::arg("radius"), nb::arg("bias"), nb::arg("factor"),
         nb::arg("shift"), nb::arg("added"), nb::arg("half"), nb::arg("offsets"), nb::arg("tags"),
         nb::arg("low"), nb::arg("high"), nb::arg("primes"), nb::arg("halves"), nb::arg("small"));
+  m.def("scramble", &scramble, nb::arg("keys").noconvert(), nb::arg("tag"));
   m.def("settle", &settle, nb::arg("value"), nb::arg("made").noconvert(), nb::arg("changed"),
         nb::arg("tag"), nb::arg("shift"), nb::arg("low"), nb::arg("high"), nb::arg("primes"),
         nb::arg("halves"), nb::arg("small"));

@@ -26,7 +26,7 @@ struct Access {
   std::size_t memory, first;
   const int64_t* offsets;
   std::size_t size;
-  bool writes;
+  bool writes, reads;
 
   // Calls `visit` with each element.
   template <class Visit>
@@ -98,10 +98,10 @@ class Accesses {
       const std::size_t memory = checked(nb::cast<int64_t>(access[0]), kMemories);
       const std::size_t first = checked(nb::cast<int64_t>(access[1]), kMost);
       const Offsets& own = offsets_of(access[2]);
-      const bool writes = nb::cast<bool>(access[3]);
+      const bool writes = nb::cast<bool>(access[3]), reads = nb::cast<bool>(access[4]);
       if (memory >= sizes_.size()) sizes_.resize(memory + 1, 0);
       sizes_[memory] = std::max(sizes_[memory], first + own.end);
-      accesses_.push_back({memory, first, own.numbers.data(), own.numbers.size(), writes});
+      accesses_.push_back({memory, first, own.numbers.data(), own.numbers.size(), writes, reads});
     }
   }
 

@@ -7,7 +7,13 @@ import pytest
 import vtaops._uses as _uses
 
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.passes.uses import LastWrites, Live, last_conflicts
+from vtaops.lowering.passes.uses import (
+    Followed,
+    LastWrites,
+    last_conflicts,
+    last_writers,
+    read_later,
+)
 from vtaops.machine.accesses import DRAM, Access, listed, run
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
@@ -18,7 +24,8 @@ def drawn_accesses(seed):
     for _ in range(60):
         elements = sorted(rng.sample(range(rng.choice([4, 40])), k=rng.randint(1, 4)))
         memory, writes = rng.choice([Memory.INP, Memory.WGT]), rng.random() < 0.5
-        yield listed(memory, np.array(elements), writes=writes, reads=not writes)
+        reads = not writes or rng.random() < 0.3
+        yield listed(memory, np.array(elements), writes=writes, reads=reads)
 
 
 def depends(access, earlier):
@@ -154,21 +161,34 @@ def test_the_last_writes_are_those_of_single_elements(seed):
         elements = access.elements.tolist()
         expected = [written.get((access.memory, element), -1) for element in elements]
         assert last.of(access.memory, access.elements).tolist() == expected
-        assert last.writers(access.memory, access.elements) == {*expected} - {-1}
         last.note(accessing(access), place)
         if access.writes:
             written.update({(access.memory, element): place for element in elements})
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_live_is_what_is_read_before_it_is_overwritten(seed):
-    live, behind = Live(Memory.INP), []
-    for access in drawn_accesses(seed):
-        expected = [
-            next((not other.writes for other in behind if element in other.elements), False)
-            for element in access.elements
-        ]
-        if access.memory == Memory.INP:
-            assert live.read(access).tolist() == expected
-            behind.insert(0, access)
-        live.pass_back(accessing(access))
+@pytest.mark.parametrize("seed", range(20))
+def test_results_are_read_before_they_are_overwritten(seed):
+    """Operations that are followed, some of them if what they write is read."""
+    accesses, rng = [*drawn_accesses(seed)], random.Random(seed)
+    followed = [rng.choice([*Followed]) for _ in accesses]
+    live, expected = set(), []
+    for access, way in zip(reversed(accesses), reversed(followed), strict=True):
+        own = {(access.memory, element) for element in access.elements.tolist()}
+        expected.insert(0, bool(access.writes and own & live))
+        if way is Followed.ALWAYS or (way is Followed.IF_READ and expected[0]):
+            live -= own if access.writes else set()
+            live |= own if access.reads else set()
+    assert read_later([*map(accessing, accesses)], followed).tolist() == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_last_writers_are_those_of_single_elements(seed):
+    accesses, rng, written = [*drawn_accesses(seed)], random.Random(seed), {}
+    asked = [rng.random() < 0.3 for _ in accesses]
+    expected = [False] * len(accesses)
+    for place, (access, is_asked) in enumerate(zip(accesses, asked, strict=True)):
+        own = [(access.memory, element) for element in access.elements.tolist()]
+        for writer in {written[element] for element in own if element in written}:
+            expected[writer] |= is_asked and access.reads
+        written |= dict.fromkeys(own, place) if access.writes else {}
+    assert last_writers([*map(accessing, accesses)], asked).tolist() == expected

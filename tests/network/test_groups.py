@@ -89,6 +89,22 @@ def test_a_result_of_few_tiles_is_read_from_the_output_memory():
     assert sum(isinstance(i, Store) and not i.is_nop for i in program) == 1
 
 
+def test_depthwise_steps_together_finish_a_block_before_the_next():
+    """So the parameters of more blocks than rows are loaded once, not in each band."""
+    graph, channels = Graph("scales"), 256
+    x = graph.input("x", (1, channels, 28, 28))
+    scale = Requantization(multiplier=np.full(channels, 40_000), shift=22)
+    for _ in range(3):
+        weight = np.full((channels, 1, 1, 1), 64, np.int8)
+        x = graph.add(Convolution(weight, None, scale, groups=channels), x)
+    graph.output(x)
+    _, program = compiled(graph, prove=False)
+    loads = [i for i in program if isinstance(i, Load)]
+    rows = sum(i.x_size for i in loads if i.memory == Memory.POST)
+    assert rows == 3 * channels // program.config.block_out
+    assert sum(i.forward for i in loads) >= 2 * channels // program.config.block_out
+
+
 def test_weights_that_stay_count_no_loads(monkeypatch):
     """So other groups may pay; what takes fewer cycles in later runs is chosen."""
     asked = []

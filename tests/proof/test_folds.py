@@ -200,6 +200,24 @@ def test_loops_equal_those_of_numpy(monkeypatch):
     assert Terms(fast[0]).shape == (500,)
 
 
+@pytest.mark.parametrize("pairs", [1, 2, 3])
+def test_keys_equal_those_of_numpy(pairs):
+    fields = Fields(pairs, pairs)
+    for shape in ((1,), (5,), (3, 0), (2, 3, 4)):
+        value = np.asarray(fields.symbols(shape).value)
+        value.reshape(-1)[:3] = 0
+        keys, tag = fields.keys(value), fields.tag("any")
+        assert np.array_equal(keys, fields.plain_keys(value))
+        assert keys.shape == (pairs, *shape)
+        before = keys.copy()
+        assert np.array_equal(fields.scramble(keys, tag), fields.scrambled_plainly(keys, tag))
+        assert np.array_equal(keys, before)
+    with pytest.raises(ValueError, match="shape"):
+        _proof.make_keys(
+            value.reshape(2 * pairs, -1), np.ones(pairs), np.empty((pairs, 24), np.uint64)
+        )
+
+
 def test_products_of_residues_equal_those_of_python():
     fields = Fields(0, 2)
     x, y = fields.symbols((2, 1, 7)).value, fields.symbols((3, 1)).value

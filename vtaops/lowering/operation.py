@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.accesses import OFF, Access, Ints, accesses, steps
-from vtaops.machine.config import HardwareConfig, Memory
+from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, LoopInstruction, Post
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 
@@ -82,6 +82,7 @@ class Operation:
         """
         other = object.__new__(Operation)
         vars(other).update(vars(self), **changes)
+        vars(other).pop("key", None)
         return other
 
     def of(self, memory: Memory) -> list[Access]:
@@ -156,3 +157,15 @@ class Fragment:
     buffers: tuple[Buffer, ...]
     options: LoweringOptions
     record: OperatorRecord
+
+    @cached_property
+    def extents(self) -> Mapping[Memory, int]:
+        """The elements of each scratchpad that it uses, from the first one on."""
+        used = dict.fromkeys((Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE), 0)
+        for operation in self.operations:
+            for access in operation.scratchpads:
+                # Biases and scales have half of the parameter memory each.
+                rows = access.memory == Memory.POST
+                end = int((access.elements % POST_ROWS).max()) + 1 if rows else access.end
+                used[Memory(access.memory)] = max(used[Memory(access.memory)], end)
+        return used

@@ -14,29 +14,28 @@ from itertools import groupby
 import numpy as np
 
 from vtaops.lowering.operation import Fragment, Operation, leaders
+from vtaops.machine.accesses import Access
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store
 
 ALIGNMENT = 4
 """Alignment of an operator's first element: the banks of the input memory."""
 
-_MEMORIES = (Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE)
-
 
 def pack_side_by_side(fragments: Sequence[Fragment]) -> list[Fragment] | None:
     """Return fragments placed side by side in the scratchpads; None if they do not fit."""
     config = fragments[0].config
-    offsets = dict.fromkeys(_MEMORIES, 0)
-    placed = []
+    offsets = dict.fromkeys(Memory, 0)
+    places = []
     for fragment in fragments:
-        sizes = {memory: size for memory, size in _used(fragment).items() if size}
-        placed.append(_shifted(fragment, {memory: offsets[memory] for memory in sizes}))
+        sizes = {memory: size for memory, size in fragment.extents.items() if size}
+        places.append({memory: offsets[memory] for memory in sizes})
         for memory, size in sizes.items():
             end = offsets[memory] + size
             if end > _depth(memory, config):
                 return None
             offsets[memory] = _aligned(end, memory)
-    return placed
+    return [*map(_shifted, fragments, places)]
 
 
 def ping_pong(
@@ -65,7 +64,7 @@ def ping_pong(
     config = fragments[0].config
     first = leaders(groups)
     runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: first.get(k, k))]
-    sizes = [*map(_used, fragments)]
+    sizes = [dict(fragment.extents) for fragment in fragments]
     for number in staying:
         sizes[number][Memory.WGT] = 0
     places = {}
@@ -110,54 +109,46 @@ def _depth(memory: Memory, config: HardwareConfig) -> int:
     return POST_ROWS if memory == Memory.POST else config.scratchpad(memory).depth
 
 
-def _used(fragment: Fragment) -> dict[Memory, int]:
-    """Return the extent of each scratchpad that a fragment uses, from element 0."""
-    used = dict.fromkeys(_MEMORIES, 0)
-    for operation in fragment.operations:
-        for access in operation.scratchpads:
-            # Biases and scales have half of the parameter memory each.
-            rows = access.memory == Memory.POST
-            end = int((access.elements % POST_ROWS).max()) + 1 if rows else access.end
-            used[Memory(access.memory)] = max(used[Memory(access.memory)], end)
-    return used
-
-
 def _shifted(fragment: Fragment, offsets: Mapping[Memory, int]) -> Fragment:
     if not any(offsets.values()):
         return fragment
-    shift = _Shift({**dict.fromkeys(_MEMORIES, 0), **offsets})
-    keys = [(o.key, o.relocation) for o in fragment.operations]
-    distinct = dict(zip(keys, fragment.operations, strict=True))
-    moved = {key: shift.operation(operation) for key, operation in distinct.items()}
-    return replace(fragment, operations=tuple(moved[key] for key in keys))
+    shift = _Shift({**dict.fromkeys(Memory, 0), **offsets})
+    moved = {key: shift.operation(o) for key, o in {id(o): o for o in fragment.operations}.items()}
+    return replace(fragment, operations=tuple(moved[id(o)] for o in fragment.operations))
 
 
 class _Shift:
     def __init__(self, offsets: dict[Memory, int]) -> None:
-        self._offsets = offsets
+        acc = offsets[Memory.ACC]
+        in_acc = Memory.OUT, Memory.ACC_8BIT
+        self._offsets = [acc if memory in in_acc else offsets[memory] for memory in Memory]
+        self._of_array = np.array([acc, offsets[Memory.INP], offsets[Memory.WGT]])
+        self._of_alu = np.array([acc, acc, 0])
 
     def operation(self, o: Operation) -> Operation:
         """Return the operation with its scratchpad elements relocated; DRAM is unchanged."""
-        offsets, rows = self._offsets, o.micro_ops
+        rows = o.micro_ops
         if rows is not None:
             on_array = any(access.memory == Memory.INP for access in o.scratchpads)
-            source = offsets[Memory.INP] if on_array else offsets[Memory.ACC]
-            weight = offsets[Memory.WGT] * on_array
-            rows = rows + np.array([offsets[Memory.ACC], source, weight], np.int64)
-        instruction = self._instruction(o.instruction)
-        made = replace(o, instruction=instruction, micro_ops=rows, post=self._post(o.post))
-        moved = (a._replace(first=a.first + offsets[Memory(a.memory)]) for a in o.scratchpads)
-        vars(made)["scratchpads"] = tuple(moved)  # as it would find them itself, in less time
-        return made
+            rows = rows + (self._of_array if on_array else self._of_alu)
+        # As it would find them itself, in less time.
+        moved = (Access(a[0], a[1] + self._offsets[a[0]], *a[2:]) for a in o.scratchpads)
+        return o.elsewhere(
+            instruction=self._instruction(o.instruction),
+            micro_ops=rows,
+            post=self._post(o.post),
+            scratchpads=tuple(moved),
+        )
 
     def _instruction(self, i: Instruction) -> Instruction:
         if isinstance(i, Load | Store):
-            memory = Memory(i.memory)
-            memory = memory if memory in _MEMORIES else Memory.ACC
-            return replace(i, sram_base=i.sram_base + self._offsets[memory])
+            offset = self._offsets[i.memory]
+            return replace(i, sram_base=i.sram_base + offset) if offset else i
         return self._post(i) if isinstance(i, Post) else i
 
     def _post(self, post: Post) -> Post:
-        row = post.row + self._offsets[Memory.POST] * post.reads_row
-        table = post.table_index + self._offsets[Memory.TABLE] * post.use_table
-        return replace(post, row=row, table_index=table)
+        row = self._offsets[Memory.POST] * post.reads_row
+        table = self._offsets[Memory.TABLE] * post.use_table
+        if not (row or table):
+            return post
+        return replace(post, row=post.row + row, table_index=post.table_index + table)

@@ -237,12 +237,17 @@ class NameMachine:
     def _outputs(self, index: Ints) -> Ints:
         """Return the names of elements of the output memory."""
         settings, acc = self._settings[index], self.sram[Memory.ACC][index]
+        kinds = settings[:, 0]
+        if (kinds == kinds[0]).all():
+            return self._posted(int(kinds[0]), acc, settings)
         made = np.empty_like(index)
-        for number in distinct(settings[:, 0]).tolist():
-            chosen = np.flatnonzero(settings[:, 0] == number)
-            operands = acc[chosen], *settings[chosen, 1:].T
-            made[chosen] = self.make(("post", self._kinds[number]), len(chosen), *operands)
+        for number in distinct(kinds).tolist():
+            chosen = np.flatnonzero(kinds == number)
+            made[chosen] = self._posted(number, acc[chosen], settings[chosen])
         return made
+
+    def _posted(self, number: int, acc: Names, settings: Ints) -> Ints:
+        return self.make(("post", self._kinds[number]), len(acc), acc, *settings[:, 1:].T)
 
     # --------------------------------------------------------------------------------- LOAD
 
@@ -328,10 +333,13 @@ class NameMachine:
 
     def _opened(self, acc: Names, places: Ints, overwrite: bool) -> list[int]:
         """Return the steps of the sums in accumulators; where none is open, begin new ones."""
+        if overwrite:
+            acc[places] = self._sums(np.zeros_like(places))
+            return [len(self.steps) - 1]
         names = acc[places]
-        closed = overwrite | ~self._open[self.step_of[names]]
+        closed = ~self._open[self.step_of[names]]
         if closed.any():
-            acc[places[closed]] = self._sums(names[closed] * (not overwrite))
+            acc[places[closed]] = self._sums(names[closed])
         return [*distinct(self.step_of[acc[places]]).tolist()]
 
     def _alu(self, i: Alu, plan: Iterations) -> None:
@@ -434,16 +442,22 @@ class Iterations:
 
     def plain_products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
         """Return the same as `products`, with NumPy alone."""
-        i = self._instruction
-        assert isinstance(i, Gemm)
-        steps = self._last_steps if i.overwrite else slice(None)
-        wgt = elements(i, "wgt", self._micro_ops[:, 2])
-        dst, src, weights = self.dst[steps], self.src[steps], 4 * tiles[wgt[steps]]
-        if isinstance(i, Depthwise):
+        dst, src, wgt = self._places
+        weights = 4 * tiles[wgt]
+        if isinstance(self._instruction, Depthwise):
             window = np.arange(WINDOW_TILES, dtype=np.int32)
             pairs = (dst, 0 * window), (src, window), (weights, 1 + window)
             dst, src, weights = (np.add.outer(part, more).reshape(-1) for part, more in pairs)
         return acc[dst], inputs[src], weights
+
+    @cached_property
+    def _places(self) -> tuple[Ints, Ints, Ints]:
+        """The elements that a GEMM reads in the steps that count: sums, inputs and weights."""
+        i = self._instruction
+        assert isinstance(i, Gemm)
+        steps = self._last_steps if i.overwrite else slice(None)
+        wgt = elements(i, "wgt", self._micro_ops[:, 2])
+        return self.dst[steps], self.src[steps], wgt[steps]
 
     @property
     def _last_steps(self) -> Ints:

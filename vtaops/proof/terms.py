@@ -19,6 +19,7 @@ residues, a term has a range that its polynomial cannot leave, ``middle - radius
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -250,13 +251,23 @@ class Fields:
 
     def keys(self, value: Floats) -> Keys:
         """Return residues as words of 62 bits, (pairs, ...), equal only for equal elements."""
+        if _proof is not None:
+            made = np.empty((len(value) // 2, *value.shape[1:]), np.uint64)
+            tables = np.ascontiguousarray(value), made
+            flat, words = (part.reshape(len(part), math.prod(part.shape[1:])) for part in tables)
+            _proof.make_keys(flat, np.array(self.primes, np.float64), words)
+            return made
+        return self.plain_keys(value)
+
+    def plain_keys(self, value: Floats) -> Keys:
+        """Return the same as `keys`, with NumPy alone."""
         words = []
         for number, prime in enumerate(self.primes):
             plane = value[number]
             words.append((plane + (plane < 0) * float(prime)).astype(np.uint64))
         keys: Keys = np.array(words[::2])
-        for word, high in zip(keys, words[1::2], strict=True):
-            word |= high << _HALF
+        for number, high in enumerate(words[1::2]):
+            keys[number] |= high << _HALF
         return keys
 
     def residues(self, keys: Keys) -> Floats:
@@ -290,6 +301,14 @@ class Fields:
 
     def scramble(self, keys: Keys, tag: Any) -> Keys:
         """Return a random permutation of keys for each tag; each word depends on all words."""
+        if _proof is None or np.ndim(tag):
+            return self.scrambled_plainly(keys, tag)
+        made = np.array(keys, order="C")
+        _proof.scramble(made.reshape(len(made), math.prod(made.shape[1:])), int(tag))
+        return made
+
+    def scrambled_plainly(self, keys: Keys, tag: Any) -> Keys:
+        """Return the same as `scramble`, with NumPy alone."""
         words = [*keys]
         for number in range(len(words)):
             words[number] = _permuted(words[number], tag + words[number - 1] * (number > 0))

@@ -273,8 +273,9 @@ def fused_tilings(
 
     All have bands of whole or half rows, as high as the next operator's step through them, and
     channel blocks of one size: a depthwise operator reads the block just computed, a dense one
-    multiplies them one after the other. Rows that two bands read come from DRAM or, if whole, are
-    still in the output memory. The cheapest come first.
+    multiplies them one after the other. Depthwise operators alone finish a block before the next
+    one, so that its weights and the parameters of its results are loaded once. Rows that two bands
+    read come from DRAM or, if whole, are still in the output memory. The cheapest come first.
 
     Parameters
     ----------
@@ -390,8 +391,10 @@ class _FusionCandidates:
         height, width = self.rows, ceil_div(shapes[-1].columns.extent, self.halves)
         found: list[_FusedOperator] = []
         follower = None
+        depthwise = all(shape.groups > 1 for shape in shapes)
         for number, shape in reversed([*enumerate(shapes)]):
-            found.insert(0, self._part(shape, follower, (height, width), number == 0))
+            size = height, width
+            found.insert(0, self._part(shape, follower, size, number == 0, depthwise))
             height, width = height * shape.rows.step, width * shape.columns.step
             follower = shape
         return found
@@ -402,7 +405,9 @@ class _FusionCandidates:
         follower: BlockedShape | None,
         size: tuple[Count, Count],
         first: bool,
+        depthwise: bool,
     ) -> _FusedOperator:
+        """Return the partition of an operator; if all are `depthwise`, channel by channel."""
         h, w = np.minimum(size[0], shape.rows.extent), np.minimum(size[1], shape.columns.extent)
         bands = ceil_div(shape.rows.extent, h) * ceil_div(shape.columns.extent, w)
         whole = follower is None and shape.groups == 1
@@ -414,10 +419,11 @@ class _FusionCandidates:
         if follower is not None and follower.groups > 1:
             possible = possible & ~(self.stays & (bands == 1))
             behind = follower.rows.window > follower.rows.step + 1
-            accumulators = np.where(self.stays, tiles * (2 + behind) + 1, 2)
+            between = 1 if depthwise else tiles  # two bands of one tile
+            accumulators = np.where(self.stays, between * (2 + behind) + 1, 2)
         inp_tiles = self.held if first else 2
-        wgt_tiles = np.where(bands > 1, tiles, np.minimum(2, tiles)) * steps
-        tilings = Candidates(oc, ic, h, w, inp_tiles, wgt_tiles, accumulators, 0)
+        wgt_tiles = np.where((bands > 1) & (not depthwise), tiles, np.minimum(2, tiles)) * steps
+        tilings = Candidates(oc, ic, h, w, inp_tiles, wgt_tiles, accumulators, int(depthwise))
         return _FusedOperator(shape, tilings, possible, first, bands, tiles, steps)
 
     def cycles(self, parts: Sequence[_FusedOperator], config: HardwareConfig) -> Any:

@@ -6,19 +6,22 @@ If products with padding are skipped, all products of a weight or input tile may
 from __future__ import annotations
 
 from vtaops.lowering.operation import Operation, PassContext
-from vtaops.lowering.passes.uses import Live
+from vtaops.lowering.passes.uses import Followed, read_later
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
 
 
 def without_dead_loads(operations: list[Operation], _: PassContext) -> list[Operation]:
     """Drop the loads of inputs and weights that nothing reads."""
-    live = Live(Memory.INP, Memory.WGT)
-    kept = []
-    for operation in reversed(operations):
-        i = operation.instruction
-        operand = isinstance(i, Load) and i.memory in (Memory.INP, Memory.WGT)
-        if not operand or live.read(operation.scratchpads[0]).any():
-            live.pass_back(operation)
-            kept.append(operation)
-    return kept[::-1]
+    followed = [Followed.IF_READ if _loads_operand(o) else Followed.ALWAYS for o in operations]
+    read = read_later(operations, followed).tolist()
+    return [
+        operation
+        for operation, is_read, way in zip(operations, read, followed, strict=True)
+        if is_read or way is Followed.ALWAYS
+    ]
+
+
+def _loads_operand(operation: Operation) -> bool:
+    i = operation.instruction
+    return isinstance(i, Load) and i.memory in (Memory.INP, Memory.WGT)

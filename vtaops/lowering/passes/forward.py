@@ -42,8 +42,12 @@ def forwarded(operations: list[Operation], context: PassContext) -> list[Operati
     found = _uses.sources(
         operations, np.array(stored, np.int64), np.array(asked, np.int64), Memory.ACC
     )
-    pairs = ((operation, found.get(place)) for place, operation in enumerate(operations))
-    return _needed([part for o, sources in pairs for part in _load(o, sources)], context.buffers)
+    loaded = [
+        part
+        for place, operation in enumerate(operations)
+        for part in (_load(operation, found[place]) if place in found else (operation,))
+    ]
+    return _needed(loaded, context.buffers)
 
 
 def _takes_tiles(operation: Operation) -> bool:
@@ -64,14 +68,11 @@ class _Piece:
     stride: int
 
 
-def _load(operation: Operation, sources: Elements | None) -> Iterator[Operation]:
+def _load(operation: Operation, sources: Elements) -> Iterator[Operation]:
     """Yield the replacements of a load: output-memory loads, and DRAM loads for the rest.
 
     `sources` are the output-memory elements that hold the loaded data; -1 for those in DRAM alone.
     """
-    if sources is None:
-        yield operation
-        return
     i = operation.instruction
     assert isinstance(i, Load)
     held = np.count_nonzero(sources >= 0)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.lowering.passes.uses import LastWrites, Live
+from vtaops.lowering.passes.uses import Followed, LastWrites, last_writers, read_later
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
@@ -228,26 +228,22 @@ class _Fold:
 
 def _stored_only(operations: list[Operation]) -> set[int]:
     """Return the places of ALU instructions whose results are only stored, not read."""
-    live = Live(Memory.ACC)
-    found = set()
-    for place, operation in reversed([*enumerate(operations)]):
-        i = operation.instruction
-        if isinstance(i, Alu) and not live.read(operation.scratchpads[0]).any():
-            found.add(place)
-        if not isinstance(i, Store):
-            live.pass_back(operation)
-    return found
+    stores = (isinstance(o.instruction, Store) for o in operations)
+    read = read_later(operations, [Followed.NEVER if it else Followed.ALWAYS for it in stores])
+    return {
+        place
+        for place in np.flatnonzero(~read).tolist()
+        if isinstance(operations[place].instruction, Alu)
+    }
 
 
 def _stored_from(operations: dict[int, Operation]) -> set[int]:
     """Return the places of all writers of stored elements."""
-    writes = LastWrites()
-    found: set[int] = set()
-    for place, operation in operations.items():
-        if isinstance(operation.instruction, Store):
-            found |= writes.writers(Memory.ACC, operation.scratchpads[0].elements)
-        writes.note(operation, place)
-    return found
+    kept = [*operations.values()]
+    writes = last_writers(kept, [isinstance(o.instruction, Store) for o in kept])
+    return {
+        place for place, is_stored in zip(operations, writes.tolist(), strict=True) if is_stored
+    }
 
 
 # ------------------------------------------------------------------------------ biases

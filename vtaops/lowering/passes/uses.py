@@ -2,13 +2,14 @@
 
 Answers the passes' queries about scratchpad and DRAM elements. `last_conflicts` finds what each
 operation depends on; its loop is C++ (the module ``vtaops._uses``, which also follows tokens and
-what `forward` asks). `LastWrites` goes forward: it tracks the last write of each element. `Live`
-goes backward: it tracks the elements that are read before they are overwritten.
+what `forward` asks), as are those of `read_later` and `last_writers`. `LastWrites` tracks the last
+write of each element for a pass that decides as it goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ import numpy.typing as npt
 
 import vtaops._uses as _uses
 from vtaops.lowering.operation import Elements, Operation
-from vtaops.machine.accesses import Access, distinct
 from vtaops.machine.config import Memory
+
+Flags = npt.NDArray[np.bool_]
 
 _NOTHING = np.zeros(0, np.int64)
 
@@ -79,29 +81,22 @@ class LastWrites:
         end = int(elements.max()) + 1 if elements.size else 0
         return self._last.of(memory, end)[elements]
 
-    def writers(self, memory: Memory, elements: Elements) -> set[int]:
-        """Return the distinct places of the last writes of elements, without -1."""
-        last = distinct(self.of(memory, elements) + 1) - 1
-        return {*last.tolist()} - {-1}
+
+class Followed(IntEnum):
+    """When `read_later` follows what an operation does, as in C++."""
+
+    NEVER = 0
+    ALWAYS = 1
+    IF_READ = 2
 
 
-class Live:
-    """Liveness: the elements of some memories that are read before they are overwritten."""
+def read_later(operations: Sequence[Operation], followed: Sequence[Followed]) -> Flags:
+    """Return of which operations a later, followed one reads a result, not yet overwritten."""
+    found: Flags = _uses.read_later([*operations], np.array(followed, np.int64))
+    return found
 
-    def __init__(self, *memories: Memory) -> None:
-        self._memories = memories
-        self._elements = PerElement(False)
 
-    def read(self, access: Access) -> npt.NDArray[np.bool_]:
-        """Return for each element of an access whether it is live."""
-        return self._elements.of(access.memory, access.end)[access.elements]
-
-    def pass_back(self, operation: Operation) -> None:
-        """Step backward over an operation, which reads before it writes."""
-        own = [access for access in operation.scratchpads if access.memory in self._memories]
-        for access in own:
-            if access.writes:
-                self._elements.of(access.memory, access.end)[access.indices] = False
-        for access in own:
-            if access.reads:
-                self._elements.of(access.memory, access.end)[access.indices] = True
+def last_writers(operations: Sequence[Operation], asked: Sequence[bool]) -> Flags:
+    """Return which operations wrote last what an `asked` one reads."""
+    found: Flags = _uses.last_writers([*operations], np.array(asked, np.int64))
+    return found
