@@ -48,7 +48,8 @@ cp -r "$(python3 -c 'import pip; print(pip.__path__[0])')" site
     dist/vtaops-*-py3-none-any.whl
 cp -r prefix/*/lib/python3*/*-packages/* prefix/lib/python3*/*-packages/* site 2> /dev/null || true
 cp "$here/pynq.py" site
-./emulated -m vtaops.board serve --port 0 > server.log 2>&1 &
+: > server.log # there before it is read
+./emulated -m vtaops.board serve --port 0 >> server.log 2>&1 &
 server=$!
 trap 'kill $server' EXIT
 until grep -q serving server.log; do kill -0 $server; sleep 0.2; done
