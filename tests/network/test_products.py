@@ -10,7 +10,7 @@ import vtaops
 from trials.onnx_models import Builder
 from vtaops import HardwareConfig
 from vtaops.errors import ProgramError
-from vtaops.graph import Dense, Graph, Matmul, Requantization, Reshape, Transpose
+from vtaops.graph import Dense, Graph, Matmul, Requantization, Requantize, Reshape, Transpose
 from vtaops.graph import operators as ops
 from vtaops.machine.config import Extension
 from vtaops.model.artefact import dumps, loads
@@ -192,6 +192,30 @@ def test_heads_stay_on_the_device(config, heads, tokens, each, zeros, turns):
     assert (report.launches, {row.where for row in model.plan}) == (1, {"vta"})
     assert model.prove().complete
     assert equal(model, int8(1, tokens, heads * each))
+
+
+@pytest.mark.parametrize("width", [16, 40])
+def test_what_one_product_makes_is_told_apart_on_the_device(width):
+    """As PyTorch does: queries, keys and values are the first axis of a tensor; here, of a head."""
+    graph, tokens = Graph("together"), 13
+    x = graph.input("x", (tokens, width))
+    whole = graph.add(Dense(int8(3 * width, width), None, Requantization(1, 8)), x)
+    parts = graph.add(Reshape((1, tokens, 1, 3, width)), whole)
+    parts = graph.add(Transpose((3, 1, 2, 0, 4)), parts)
+    parts = graph.add(Reshape((3, tokens, 1, width)), parts)
+    scaled = [graph.add(Requantize(Requantization(1, at)), parts) for at in range(3)]
+    found = [graph.add(ops.Slice(0, at, at + 1), each) for at, each in enumerate(scaled)]
+    rows = (graph.add(Reshape((tokens, 1, width)), each) for each in found)
+    q, k, v = (graph.add(Reshape((1, tokens, 1, width)), each) for each in rows)
+    keys = graph.add(Transpose((2, 0, 3, 1)), k)
+    queries, values = (graph.add(Reshape((1, 1, tokens, width)), each) for each in (q, v))
+    queries, keys = (graph.add(Requantize(Requantization(1, 0, 3)), t) for t in (queries, keys))
+    scores = graph.add(Matmul(Requantization(1, 7)), queries, keys)
+    graph.output(graph.add(Matmul(Requantization(1, 9)), scores, values))
+    model = vtaops.compile_model(graph)
+    assert model.report().launches == 1
+    assert model.prove().complete
+    assert equal(model, int8(tokens, width))
 
 
 def test_heads_that_pass_the_host(tmp_path):

@@ -592,9 +592,13 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
     if (storage.image[1], shape[axis]) == (1, 1) and len(shape) == axis + 1 != 4:
         axes = (axis,)  # a single channel, which has no order
     if axes is not None and axis in axes:
+        channels = math.prod(other[at] for at in axes)
+        if storage.split:
+            outside = math.prod(shape[: axis + 1]) <= storage.image[0] * storage.outer
+            outer = storage.outer * other[axis] // shape[axis] if outside else storage.outer
+            return Storage.of((storage.image[0], channels, *storage.image[2:]), outer=outer)
         last = math.prod(shape[axes[-1] + 1 :]) == 1
-        resized = storage.with_channels(math.prod(other[at] for at in axes), last=last)
-        return None if storage.split else resized
+        return storage.with_channels(channels, last=last)
     at, image = storage.pixel_axis(axis, shape), [*storage.image]
     if at is None:
         return None
