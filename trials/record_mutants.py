@@ -367,7 +367,11 @@ class SmallGraph(RandomGraph):
         rows, columns = kernel or (height, width)
         padding = (0, 0, 0, 0) if whole else (rows // 2, columns // 2, 0, 0)
         pool = AveragePool(
-            kernel=kernel, padding=padding, exclude_padding=not whole, requantization=Quotient()
+            kernel=kernel,
+            padding=padding,
+            dilation=(1, 1) if whole else self.rng.choice([(1, 1), (1, 2), (2, 2)]),
+            exclude_padding=not whole,
+            requantization=Quotient(),
         )
         return self.graph.add(pool, x)
 

@@ -18,6 +18,7 @@ from vtaops.graph import (
     LeakyRelu,
     Matmul,
     Multiply,
+    Quotient,
     Requantization,
     Requantize,
     Reshape,
@@ -184,3 +185,22 @@ def test_values_that_are_all_the_same_keep_their_scales_by_channel():
     model = vtaops.compile_model(graph, "pynq_exact")
     array = np.zeros((1, 2, 1, 5), np.int8)
     assert np.array_equal(model.run(array), evaluate(graph, array)[0])
+
+
+@pytest.mark.parametrize("config", ["pynq_exact", "pynq_512"])
+@pytest.mark.parametrize(
+    ("shape", "kernel", "dilation", "zero_point"),
+    [((1, 20, 9, 9), (3, 3), (2, 2), 5), ((2, 16, 8, 8), (2, 3), (1, 2), -128)],
+)
+def test_a_quotient_over_dilated_windows(config, shape, kernel, dilation, zero_point):
+    """VTA's pools have no dilation: a depthwise convolution divides the values, not the sums."""
+    graph = Graph("dilated")
+    x = graph.input("x", shape, zero_point=zero_point)
+    pool = AveragePool(kernel, dilation=dilation, requantization=Quotient((-120, 100)))
+    graph.output(graph.add(pool, x))
+    model = vtaops.compile_model(graph, config)
+    assert {row.where for row in model.plan} == {"vta"}
+    assert model.prove().complete
+    values = np.random.default_rng(0).integers(-128, 128, shape, dtype=np.int8)
+    for data in (values, np.full(shape, 127, np.int8), np.full(shape, -128, np.int8)):
+        assert np.array_equal(model.run(data), model.reference(data))
