@@ -199,16 +199,18 @@ class AveragePool(Requantized):
         check_padded(window.padded(h, w))
         size = window.out_size(h, w)
         factor = self.factor
-        if isinstance(self.requantization, Quotient):
+        divides = isinstance(self.requantization, Quotient)
+        if divides:
             self._check_quotient(window)
         if self.differs(inputs[0]):
             rows, columns = self.counts(inputs[0])
             real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
             factor = max(self.of_count(int(count), window.count)[0] for count in real)
         check_accumulator(self.kind, np.array(window.count * factor * inputs[0].reach))
-        if isinstance(self.requantization, Quotient):
-            return (Tensor("-", (n, c, *size), zero_point=inputs[0].zero_point),)
-        return self.result((n, c, *size))
+        shape = n, c, *size
+        if divides:
+            return (Tensor("-", shape, zero_point=inputs[0].zero_point),)
+        return self.result(shape)
 
     def _check_quotient(self, window: Window) -> None:
         """Reject a quotient that is not that of the values of each window and their number."""
