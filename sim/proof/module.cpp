@@ -287,6 +287,7 @@ class Hashes {
     if (halves.shape(0) != kPlanes) throw nb::value_error("tables differ in shape");
     for (std::size_t p = 0; p < kPlanes; ++p) {
       primes_[p] = primes(p);
+      wholes_[p] = static_cast<int64_t>(primes(p));
       inverses_[p] = 1.0 / primes(p);
     }
   }
@@ -357,10 +358,12 @@ class Hashes {
   }
 
   uint64_t key(const Residues& own, std::size_t p) const {
-    return static_cast<uint64_t>(static_cast<int64_t>(own[p] < 0 ? own[p] + primes_[p] : own[p]));
+    const auto centred = static_cast<int64_t>(own[p]);  // no branch: signs cannot be predicted
+    return static_cast<uint64_t>(centred + (centred >> 63 & wholes_[p]));
   }
 
   Residues primes_, inverses_;
+  std::array<int64_t, kPlanes> wholes_;
   const int64_t* halves_;
   std::size_t columns_;
   double small_;
@@ -417,6 +420,10 @@ struct Scales {
   double least, most;
 };
 
+// Terms whose residues lie side by side, plane by plane, so that a loop over them is one of vectors.
+constexpr std::size_t kAtOnce = 64;
+using Row = std::array<double, kAtOnce>;
+
 // Requantizes terms as `terms.Fields.requantized` does: `made` are the residues of the results for
 // residues `value`, (planes, ...); the other arrays have their shape without planes. Returns 0, with
 // `made` unfinished, if a sum may not fit int32 or a product never reaches half a step; else 1, or 2
@@ -430,28 +437,42 @@ int requantized(const Fields& fields, const Array<double>& middle, const Array<d
   Walk<5> walk(middle, radius, bias, factor, shift);
   typename Fields::Residues own;
   const std::size_t shifts = scales.added.size();
+  Row plus, times;
+  std::array<std::size_t, kAtOnce> bits;
+  std::array<bool, kAtOnce> changes;
   bool polynomial = false;
-  for (std::size_t k = 0; k < count; ++k, walk.next()) {
-    const double plus = bias.data()[walk.place(2)], times = factor.data()[walk.place(3)];
-    const double centre = middle.data()[walk.place(0)] + plus;
-    const double reach = radius.data()[walk.place(1)];
-    const auto bits = static_cast<std::size_t>(shift.data()[walk.place(4)]);
-    if (bits >= shifts) throw nb::index_error("a shift lies outside its table");
-    if (centre - reach < -kInt32 || centre + reach >= kInt32) return 0;
-    if (times * kInt32 <= scales.half(bits)) return 0;
+  for (std::size_t first = 0; first < count; first += kAtOnce) {
+    const std::size_t size = std::min(kAtOnce, count - first);
+    for (std::size_t k = 0; k < size; ++k, walk.next()) {
+      plus[k] = bias.data()[walk.place(2)];
+      times[k] = factor.data()[walk.place(3)];
+      const double centre = middle.data()[walk.place(0)] + plus[k];
+      const double reach = radius.data()[walk.place(1)];
+      bits[k] = static_cast<std::size_t>(shift.data()[walk.place(4)]);
+      if (bits[k] >= shifts) throw nb::index_error("a shift lies outside its table");
+      if (centre - reach < -kInt32 || centre + reach >= kInt32) return 0;
+      if (times[k] * kInt32 <= scales.half(bits[k])) return 0;
+      changes[k] = bits[k] > 0 || !Ends(centre * times[k] + scales.added(bits[k]),
+                                        reach * std::abs(times[k]), 1)
+                                       .within(scales.least, scales.most);
+      polynomial |= !changes[k] && reach > 0;
+    }
     for (std::size_t p = 0; p < own.size(); ++p) {
-      own[p] = fields.reduced((value[p * count + k] + plus) * times + scales.offsets(p, bits), p);
+      Row added;
+      for (std::size_t k = 0; k < size; ++k) added[k] = scales.offsets(p, bits[k]);
+      const double* const from = value + p * count + first;
+      double* const to = made + p * count + first;
+      for (std::size_t k = 0; k < size; ++k) {
+        to[k] = fields.reduced((from[k] + plus[k]) * times[k] + added[k], p);
+      }
     }
-    const auto inside = [&] {
-      return Ends(centre * times + scales.added(bits), reach * std::abs(times), 1)
-          .within(scales.least, scales.most);
-    };
-    if (bits > 0 || !inside()) {
-      own = fields.settled(own, bits, scales.least, scales.most, scales.tags(bits));
-    } else {
-      polynomial |= reach > 0;
+    for (std::size_t k = 0; k < size; ++k) {
+      if (!changes[k]) continue;
+      double* const to = made + first + k;
+      for (std::size_t p = 0; p < own.size(); ++p) own[p] = to[p * count];
+      own = fields.settled(own, bits[k], scales.least, scales.most, scales.tags(bits[k]));
+      for (std::size_t p = 0; p < own.size(); ++p) to[p * count] = own[p];
     }
-    for (std::size_t p = 0; p < own.size(); ++p) made[p * count + k] = own[p];
   }
   return polynomial ? 2 : 1;
 }

@@ -241,11 +241,15 @@ def _title(region: Region) -> str:
 def _by_nodes(
     nodes: Sequence[Node], results: Sequence[str], fields: Fields, values: Values
 ) -> Values:
-    """Return the terms of results by the meaning of nodes, in their order."""
+    """Return the terms of results by the meaning of nodes, in their order; no other is kept."""
     known = dict(values)
+    last = {tensor.name: node for node in nodes for tensor in node.inputs}
     for node in nodes:
         terms = [known[tensor.name] for tensor in node.inputs]
         known[node.outputs[0].name] = meaning(fields, node, terms)
+        for tensor in node.inputs:
+            if last[tensor.name] is node and tensor.name not in results:
+                known.pop(tensor.name, None)
     return {name: known[name] for name in results}
 
 
