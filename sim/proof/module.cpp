@@ -32,17 +32,62 @@ void check(const Column<int32_t>& column, std::size_t length, std::size_t end) {
   if (!inside) throw nb::index_error("an index lies outside its table");
 }
 
+// Sums over the scalars of each tile, (tiles, outputs, lanes): with the residues of `weights`, (planes,
+// scalars), modulo the prime of each plane; of each row, then of the magnitudes of each row, to
+// `ranges`; and which columns are not zero.
+void sum_tiles(const Block<const int8_t>& tiles, const Table<const double>& weights,
+               const Column<double>& primes, const Table<uint32_t>& value,
+               const Table<int32_t>& ranges, const Table<bool>& columns) {
+  const std::size_t count = tiles.shape(0), outputs = tiles.shape(1), lanes = tiles.shape(2);
+  const std::size_t planes = primes.size(), scalars = outputs * lanes;
+  const bool fits = weights.shape(0) == planes && weights.shape(1) == scalars &&
+                    scalars <= 1 << 16 && value.shape(0) == count && value.shape(1) == planes &&
+                    ranges.shape(0) == count && ranges.shape(1) == 2 * outputs &&
+                    columns.shape(0) == count && columns.shape(1) == lanes;
+  if (!fits) throw nb::value_error("tables differ in shape");
+  std::vector<int64_t> factors(planes * scalars), sums(planes);  // sums are below 2**54
+  for (std::size_t p = 0; p < planes; ++p) {
+    for (std::size_t k = 0; k < scalars; ++k) {
+      factors[k * planes + p] = static_cast<int64_t>(weights(p, k));
+    }
+  }
+  for (std::size_t tile = 0; tile < count; ++tile) {
+    const int8_t* const own = tiles.data() + tile * scalars;
+    bool* const used = columns.data() + tile * lanes;
+    std::fill(sums.begin(), sums.end(), 0);
+    std::fill(used, used + lanes, false);
+    for (std::size_t o = 0; o < outputs; ++o) {
+      int32_t total = 0, reach = 0;
+      for (std::size_t l = 0; l < lanes; ++l) {
+        const int32_t number = own[o * lanes + l];
+        total += number;
+        reach += std::abs(number);
+        used[l] |= number != 0;
+        const int64_t* const factor = factors.data() + (o * lanes + l) * planes;
+        for (std::size_t p = 0; p < planes; ++p) sums[p] += number * factor[p];
+      }
+      ranges(tile, o) = total;
+      ranges(tile, outputs + o) = reach;
+    }
+    for (std::size_t p = 0; p < planes; ++p) {
+      const auto prime = static_cast<int64_t>(primes(p)), rest = sums[p] % prime;
+      value(tile, p) = static_cast<uint32_t>(rest < 0 ? rest + prime : rest);
+    }
+  }
+}
+
 // Adds the fold of each product that has one: rows[row] * tiles[tile] to value[sum], modulo the prime
 // of each plane, and the ranges of the tile to those of the sum. The weight of a product is four times
 // a name, plus 1 to 3 for a part of its tile; `held` is the tile of a name, `place` that of a source
 // among the sources, and both are -1 where there is no fold. A source has a row for each set of
-// columns, and a tile needs that of `set`. Marks the products that have none in `rest`.
-void add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
+// columns, and a tile needs that of `set`. Marks the products that have none in `rest`. No sum may have
+// more than `most` products, so that its ranges fit: otherwise returns false, and nothing is done.
+bool add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
                const Column<int32_t>& weight, const Column<int32_t>& place,
                const Column<int32_t>& held, const Column<int32_t>& set, std::size_t sets,
                const Block<const uint32_t>& rows, const Table<const uint32_t>& tiles,
                const Table<const int32_t>& ranges, const Column<uint32_t>& primes,
-               const Block<uint64_t>& value, const Table<double>& range,
+               std::size_t most, const Block<uint64_t>& value, const Table<int32_t>& range,
                const nb::ndarray<bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>& rest) {
   const std::size_t batch = value.shape(1), planes = value.shape(2), width = range.shape(1);
   const std::size_t count = sum.size();
@@ -55,6 +100,10 @@ void add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
   check(source, count, place.size());
   check(weight, count, 4 * held.size());
   check(set, tiles.shape(0), sets);
+  std::vector<std::size_t> counts(value.shape(0));
+  for (std::size_t number = 0; number < count; ++number) {
+    if (++counts[static_cast<std::size_t>(sum(number))] > most) return false;
+  }
   for (std::size_t number = 0; number < count; ++number) {
     const int32_t code = weight(number), named = held(static_cast<std::size_t>(code >> 2));
     const int32_t row = place(static_cast<std::size_t>(source(number)));
@@ -76,10 +125,11 @@ void add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
       }
     }
     const int32_t* const reach = ranges.data() + from * width;
-    double* const whole = range.data() + to * width;
+    int32_t* const whole = range.data() + to * width;
     for (std::size_t k = 0; k < width; ++k) whole[k] += reach[k];
   }
   for (std::size_t k = 0; k < value.size(); ++k) value.data()[k] %= primes(k % planes);
+  return true;
 }
 
 // The products of a GEMM, in the order of its steps: what the accumulators, the inputs and the weights
@@ -618,6 +668,9 @@ NB_MODULE(_proof, m) {
   m.def("sort_sets", &sort_sets, nb::arg("members").noconvert(), nb::arg("nothing"));
   m.def("add_folds", &add_folds, nb::arg("sum"), nb::arg("source"), nb::arg("weight"),
         nb::arg("place"), nb::arg("held"), nb::arg("set"), nb::arg("sets"), nb::arg("rows"),
-        nb::arg("tiles"), nb::arg("ranges"), nb::arg("primes"), nb::arg("value").noconvert(),
-        nb::arg("range").noconvert(), nb::arg("rest").noconvert());
+        nb::arg("tiles"), nb::arg("ranges"), nb::arg("primes"), nb::arg("most"),
+        nb::arg("value").noconvert(), nb::arg("range").noconvert(), nb::arg("rest").noconvert());
+  m.def("sum_tiles", &sum_tiles, nb::arg("tiles"), nb::arg("weights"), nb::arg("primes"),
+        nb::arg("value").noconvert(), nb::arg("ranges").noconvert(),
+        nb::arg("columns").noconvert());
 }

@@ -115,7 +115,7 @@ class Forms:
     ) -> None:
         base = np.concatenate([step.operands[0] for step in steps])
         values[:, made] = values[:, base]
-        parts = [p for s in steps for p in names.products.get(int(names.step_of[s.first]), ())]
+        parts = [p for s in steps for p in names.products_of(int(names.step_of[s.first]))]
         if not parts:
             return
         sums, sources, weights = (np.concatenate(part) for part in zip(*parts, strict=True))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,13 @@ try:
     import vtaops._proof as _proof
 except ImportError:  # the wheel for boards has no native module
     _proof = None
-from vtaops.base.exact import by_rows
 from vtaops.machine.accesses import Ints, distinct
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Flags = npt.NDArray[np.bool_]
-Keys = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+Residues = npt.NDArray[np.uint32]
+"""Residues that are not negative."""
 
 FOLDS = _proof is not None
 """Whether products can be folded here."""
@@ -48,8 +49,6 @@ DEGREE = 3
 """Degree of a fold in R, Q and L."""
 MOST_COLUMNS = 4
 """Number of sets of columns up to which a layer is folded."""
-SOME = 1 << 8
-"""Number of tiles that are converted to float64 at a time."""
 
 
 @dataclass(frozen=True)
@@ -58,17 +57,20 @@ class Tiles:
 
     Attributes
     ----------
-    value : ndarray of float64, shape (planes, tiles)
+    value : ndarray of uint32, shape (tiles, planes)
         The sums over Q.
-    key : ndarray of int64, shape (tiles,)
+    key : ndarray of uint64, shape (tiles,)
         Equal for equal tiles.
     columns : ndarray of bool, shape (tiles, lanes)
         Which columns are not zero.
+    ranges : ndarray of int32, shape (tiles, 2 * outputs)
+        Sums of the rows, and of the magnitudes.
     """
 
-    value: Floats
+    value: Residues
     key: Keys
     columns: Flags
+    ranges: npt.NDArray[np.int32]
 
 
 class Folds:
@@ -87,8 +89,6 @@ class Folds:
     ----------
     held : Tiles
         The same.
-    totals, reaches : ndarray of int32, shape (tiles, outputs)
-        Sums of their rows, and of the magnitudes.
     columns, columns_of : ndarray
         The sets of columns that are not zero, and the set of each tile.
     """
@@ -101,13 +101,7 @@ class Folds:
         self._tiles = fields.symbols((self.outputs * self.lanes,)).value
         self._outputs = fields.symbols((self.outputs,)).value
         self.held = self.tiles(held)
-        self.totals = held.sum(axis=2, dtype=np.int32)
-        self.reaches = by_rows(
-            lambda tiles: np.abs(tiles.astype(np.int32)).sum(axis=2, dtype=np.int32), held
-        )
         self.columns, self.columns_of = sets_of(self.held.columns)
-        self._held_residues = self._unsigned(self.held.value.T)
-        self._ranges = np.concatenate([self.totals, self.reaches], axis=1)
         self._keys, self._which = np.unique(self.held.key, return_inverse=True)
         self._folded = np.zeros(len(self._keys), np.bool_)
         """Which of these keys are those of folded tiles."""
@@ -142,16 +136,29 @@ class Folds:
         return 1
 
     def tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
-        """Return the sums over Q of tiles, (tiles, outputs, lanes)."""
-        weights = self._tiles.T
-        flat = numbers.reshape(len(numbers), len(weights))
-        value = np.empty((len(self._tiles), len(flat)))
-        for first in range(0, len(flat), SOME):
-            part = slice(first, first + SOME)
-            value[:, part] = (flat[part].astype(np.float64) @ weights).T
-        self.fields.centred(value)
-        key = value[0].astype(np.int64) << 32 ^ value[1].astype(np.int64)
-        return Tiles(value, key, (numbers != 0).any(axis=1))
+        """Return the sums over Q of int8 tiles, (tiles, outputs, lanes), and of their rows."""
+        if _proof is None:
+            return self.plain_tiles(numbers)
+        count = len(numbers)
+        made = Tiles(
+            np.empty((count, len(self._tiles)), np.uint32),
+            np.empty(0, np.uint64),
+            np.empty((count, self.lanes), np.bool_),
+            np.empty((count, 2 * self.outputs), np.int32),
+        )
+        primes = np.array(self.fields.primes, np.float64)
+        _proof.sum_tiles(
+            np.ascontiguousarray(numbers), self._tiles, primes, made.value, made.ranges, made.columns
+        )
+        return replace(made, key=_keys(made.value))
+
+    def plain_tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
+        """Return the same as `tiles`, with NumPy alone."""
+        flat = numbers.reshape(len(numbers), -1).astype(np.float64)
+        value = self._unsigned(self.fields.centred((flat @ self._tiles.T).T.copy()).T)
+        sums = (part.sum(axis=2, dtype=np.int32) for part in (numbers, np.abs(numbers, dtype=np.int32)))
+        ranges = np.concatenate([*sums], axis=1)
+        return Tiles(value, _keys(value), (numbers != 0).any(axis=1), ranges)
 
     def rows(self, value: Floats, columns: Flags) -> Floats:
         """Return the sums over R of rows, (planes, ..., lanes), for each set of columns, last."""
@@ -161,13 +168,13 @@ class Folds:
 
     def sums(
         self, products: Sequence[Any], places: Any, held: Any, inputs: Terms, count: int
-    ) -> tuple[Floats, Floats, Floats, Flags]:
+    ) -> tuple[Floats, Ints, Ints, Flags]:
         """Return so many sums of the products that have folds.
 
         Parameters
         ----------
         products : sequence of ndarray of int32
-            The sum, the source and the weight of each product, as in `NameMachine.products`.
+            The sum, the source and the weight of each product, as in `NameMachine.products_of`.
         places, held : ndarray of int32
             For each name: its tile among `inputs`, (planes, tiles, batch, lanes), or -1 if that is
             not folded; and its tile among those of the program, or -1 if there is none.
@@ -175,8 +182,8 @@ class Folds:
         Returns
         -------
         value : ndarray of float64, shape (planes, count, batch, outputs)
-        total, reach : ndarray of float64, shape (count, outputs)
-            The sums of the tiles' `totals` and `reaches`.
+        total, reach : ndarray of int32, shape (count, outputs)
+            The sums of the tiles' `ranges`.
         rest : ndarray of bool
             Which products have no folds.
         """
@@ -188,28 +195,28 @@ class Folds:
         planes, tiles, batch, _ = inputs.value.shape
         rows = self.rows(inputs.value, self.columns[sets])
         value = np.zeros((count, batch, planes), np.uint64)
-        ranges = np.zeros((count, 2 * self.outputs))
+        ranges = np.zeros((count, 2 * self.outputs), np.int32)
+        total, reach = np.split(ranges, 2, axis=1)
         rest = np.ones(len(products[0]), np.bool_)
-        if not len(sets):
-            none = np.zeros((planes, count, batch, self.outputs))
-            return none, ranges[:, : self.outputs], ranges[:, self.outputs :], rest
-        _proof.add_folds(
+        if not len(sets) or not _proof.add_folds(
             *products,
             places,
             held,
             number[self.columns_of],
             len(sets),
             self._unsigned(rows.transpose(1, 3, 2, 0)).reshape(tiles * len(sets), batch, planes),
-            self._held_residues,
-            self._ranges,
+            self.held.value,
+            self.held.ranges,
             np.array(self.fields.primes, np.uint32),
+            ((1 << 31) - 1) // (self.lanes << 7),
             value,
             ranges,
             rest,
-        )
+        ):
+            return np.zeros((planes, count, batch, self.outputs)), total, reach, rest
         made = self.fields.centred(value.transpose(2, 0, 1).astype(np.float64, order="C"))
         whole = self.spread(made, 3, inputs.degree)
-        return whole, ranges[:, : self.outputs], ranges[:, self.outputs :], rest
+        return whole, total, reach, rest
 
     def _unsigned(self, value: Floats) -> npt.NDArray[np.uint32]:
         """Return residues, (..., planes), as numbers that are not negative."""
@@ -232,9 +239,17 @@ class Folds:
         return found
 
 
+def _keys(residues: Residues) -> Keys:
+    """Return keys of residues, (tiles, planes), that are equal for equal ones."""
+    keys: Keys = residues[:, 0].astype(np.uint64) << np.uint64(32) | residues[:, 1]
+    return keys
+
+
 def sets_of(columns: Flags) -> tuple[Flags, Ints]:
     """Return the different rows of flags, and the number of each row among them."""
     packed = np.packbits(columns, axis=1)
+    if packed.shape[1] <= 8:  # one number a row, which sorts faster
+        packed = np.pad(packed, ((0, 0), (0, 8 - packed.shape[1]))).view(np.uint64)[:, 0]
     _, first, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
     return columns[first], which.reshape(-1)
 
@@ -269,7 +284,7 @@ def folded_sums(
     seen = np.stack([rows[tap] for tap in taps], axis=4)
     kernel = np.zeros((planes, -(-outputs // folds.outputs), blocks, len(columns), len(taps)))
     output, block, tap = places
-    kernel[:, output, block, which, tap] = tiles.value
+    kernel[:, output, block, which, tap] = fields.centred(tiles.value.T.astype(np.float64, order="C"))
     kernel = kernel.reshape(planes, 1, kernel.shape[1], -1)
     value = fields.matmul(kernel, seen.reshape(planes, n, -1, math.prod(size)))
     value = folds.spread(value, 3, degree).reshape(planes, n, -1, *size)[:, :, :outputs]

@@ -89,6 +89,8 @@ class TermMachine:
     ----------
     overflow : int or None
         The first instruction whose sums or products could exceed int32.
+    products : int
+        Number of products of tiles.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class TermMachine:
         self.names, self.fields, self.config = names, fields, names.config
         self._images, self._held = images, held
         self.overflow: int | None = None
+        self.products = 0
         self._contents: list[Terms | Numbers | Extrema | None] = []
         self._fixed = np.zeros(1024, np.bool_)
         """Which of them are numbers."""
@@ -136,7 +139,12 @@ class TermMachine:
             for s, level in zip(names.steps, levels, strict=False)
             for o in s.operands
         ]
-        reads += [(names.step_of[used], levels[number]) for number, used in names.multiplied]
+        reads += [
+            (names.step_of[used], levels[number])
+            for number, parts in names.multiplied.items()
+            for made in parts
+            for used in (made.inputs, made.tiles)
+        ]
         for steps, level in sorted(reads, key=lambda read: int(read[1])):
             last[steps] = level
         for held in names.dram.names.values():
@@ -407,6 +415,7 @@ class TermMachine:
     def _sums(self, steps: list[TileStep]) -> Terms:
         """Return sums of products; those of the same inputs and weights are matrix products."""
         products = self._products_of(steps)
+        self.products += len(products[0])
         used = self._placed(products[1])
         count, shape = sum(step.count for step in steps), self.config.inp.shape
         given = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
@@ -510,7 +519,7 @@ class TermMachine:
         numbers = np.cumsum([0] + [step.count for step in steps])
         found: list[Any] = [_NONE]
         for step, begin in zip(steps, numbers.tolist(), strict=False):
-            parts = self.names.products.get(int(self.names.step_of[step.first]), ())
+            parts = self.names.products_of(int(self.names.step_of[step.first]))
             found += [(sums - step.first + begin, *read) for sums, *read in parts]
         return [*map(np.concatenate, zip(*found, strict=True))]
 

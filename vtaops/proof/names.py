@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -69,6 +69,27 @@ class TileStep:
     first: int
     count: int
     instruction: int
+
+
+@dataclass(eq=False, slots=True)
+class Multiplied:
+    """What a GEMM multiplies: far less to keep than its products.
+
+    Attributes
+    ----------
+    plan : Iterations
+        Its iterations.
+    sums, inputs, tiles : ndarray of int32
+        The names that its `written`, `inputs` and `tiles` had.
+    shared : bool
+        Whether it adds to several steps.
+    """
+
+    plan: Iterations
+    sums: Names
+    inputs: Names
+    tiles: Names
+    shared: bool
 
 
 class Dram:
@@ -141,12 +162,8 @@ class NameMachine:
         The step of each name.
     dram : Dram
         The buffers.
-    products : dict of int to list of (ndarray, ndarray, ndarray)
-        For steps that are sums: names of sums, of inputs and of weights. Each sum adds the products
-        of its inputs and weights to its operand. Weights are four times their names, plus 1 to 3
-        for a tile of a window.
-    multiplied : list of (int, ndarray)
-        Steps that are sums, and names of inputs and weights whose products each adds.
+    multiplied : dict of int to list of Multiplied
+        For steps that are sums: the GEMMs that add to them.
     """
 
     def __init__(self, program: Program) -> None:
@@ -160,8 +177,7 @@ class NameMachine:
         self.step_of = np.zeros(1 << 16, np.int32)
         self.count = 0
         """Number of names."""
-        self.products: dict[int, list[list[Any]]] = defaultdict(list)
-        self.multiplied: list[tuple[int, Ints]] = []
+        self.multiplied: dict[int, list[Multiplied]] = defaultdict(list)
         self._adds_to: dict[bytes, list[int]] = {}
         """The sums in accumulators that GEMMs add to, as long as nothing else changes these."""
         self._index = -1
@@ -321,15 +337,35 @@ class NameMachine:
         if sums is None:
             sums = self._opened(acc, plan.written, bool(i.overwrite))
             self._adds_to[plan.place] = sums
-        products = plan.products(acc, inputs, tiles)
-        used = np.concatenate([inputs[plan.inputs], tiles[plan.tiles]])
-        level = 1 if self._flat else 1 + self.levels[self.step_of[used]].max()
-        owners = self.step_of[products[0]] if len(sums) > 1 else None
+        names = acc[plan.written], inputs[plan.inputs], tiles[plan.tiles]
+        made = Multiplied(plan, *names, len(sums) > 1)
+        levels = (self.levels[self.step_of[used]].max() for used in names[1:])
+        level = 1 if self._flat else 1 + max(levels)
         for number in sums:
             self.levels[number] = max(self.levels[number], level)
-            self.multiplied.append((number, used))
-            own = slice(None) if owners is None else owners == number
-            self.products[number].append([part[own] for part in products])
+            self.multiplied[number].append(made)
+
+    def products_of(self, number: int) -> Iterator[Sequence[Names]]:
+        """Yield the products that a step adds: names of its sums, of inputs and of weights.
+
+        Weights are four times their names, plus 1 to 3 for a tile of a window.
+        """
+        for made in self.multiplied.get(number, ()):
+            plan, memories = made.plan, self._recalled
+            places = plan.written, plan.inputs, plan.tiles
+            names = made.sums, made.inputs, made.tiles
+            for memory, at, own in zip(memories, places, names, strict=True):
+                memory[at] = own
+            products = plan.products(*memories)
+            if made.shared:
+                chosen = self.step_of[products[0]] == number
+                products = [part[chosen] for part in products]
+            yield products
+
+    @cached_property
+    def _recalled(self) -> list[Names]:
+        """Memories into which the names that a GEMM read are written again."""
+        return [np.zeros_like(self.sram[m]) for m in (Memory.ACC, Memory.INP, Memory.WGT)]
 
     def _opened(self, acc: Names, places: Ints, overwrite: bool) -> list[int]:
         """Return the steps of the sums in accumulators; where none is open, begin new ones."""

@@ -155,11 +155,10 @@ def _accepted(
 ) -> Proof:
     """Return the proof of a program whose results are those of its definition."""
     program, fields, first = task.program, machine.fields, machine.overflow
-    tiles = sum(len(sums) for parts in machine.names.products.values() for sums, *_ in parts)
     parts = program.config.fingerprint, program.instructions, program.relocations
     return Proof(
         claims=(f"{task.name}: {results} equals its definition for every input{task.remark}",),
-        products=tiles * program.config.batch * program.config.wgt.lanes,
+        products=machine.products * program.config.batch * program.config.wgt.lanes,
         leaves=fields.hashed,
         primes=fields.primes,
         error=error,
