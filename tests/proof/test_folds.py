@@ -161,7 +161,7 @@ def test_sums_of_the_program_equal_those_of_numpy():
     wanted = np.zeros((4, 4, 2), object)
     for number, place, tile in zip(sums, places, which, strict=True):
         rows = folds.rows(x.value, folds.held.columns[[tile]])[:, place, :, 0]
-        wanted[:, number] += rows.astype(int) * folds.held.value[:, tile, None].astype(int)
+        wanted[:, number] += rows.astype(int) * folds.held.value[tile, :, None].astype(int)
     primes = np.array(fields.primes)[:, None, None]
     centred = (wanted + primes // 2) % primes - primes // 2
     assert np.array_equal(value, folds.spread(centred.astype(np.float64), 3, 1))
@@ -169,6 +169,31 @@ def test_sums_of_the_program_equal_those_of_numpy():
         expected = np.zeros((4, 16))
         np.add.at(expected, sums, part.sum(axis=2)[which])
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (4, 2), (32, 64)])
+def test_sums_over_tiles_equal_those_of_numpy(shape):
+    rng, fields = np.random.default_rng(shape[0]), Fields(shape[0], 2)
+    tiles = rng.integers(-128, 128, (300, *shape)).astype(np.int8)
+    tiles[0], tiles[1], tiles[2::3, :, shape[1] // 2 :] = -128, 127, 0
+    folds = Folds(fields, shape, tiles)
+    fast, plain = folds.held, folds.plain_tiles(tiles)
+    assert all(np.array_equal(getattr(fast, name), part) for name, part in vars(plain).items())
+    exact = tiles[0].reshape(-1).astype(object) @ folds._tiles.T.astype(object)
+    assert [x % p for x, p in zip(exact, fields.primes, strict=True)] == fast.value[0].tolist()
+    wrong = fast.value, fast.ranges, fast.columns
+    with pytest.raises(ValueError, match="shape"):
+        _proof.sum_tiles(tiles, folds._tiles[:, 1:], np.ones(4), *wrong)
+
+
+def test_sums_too_long_for_their_ranges_are_not_folded():
+    fields, zero = Fields(0, 2), np.zeros(1, np.int32)
+    folds = Folds(fields, (16, 16), np.full((1, 16, 16), -128, np.int8))
+    x = fields.symbols((1, 1, 16))
+    for count, folded in ((1 << 20) - 1, True), (1 << 20, False):
+        found = folds.sums([zero.repeat(count)] * 3, zero, zero, x, 1)
+        assert found[3].all() != folded
+        assert found[1].tolist() == [[-count * 2048] * 16 if folded else [0] * 16]
 
 
 def test_indices_outside_their_tables_are_refused():

@@ -47,6 +47,9 @@ Image = npt.NDArray[np.generic] | Terms
 """Content of a buffer: numbers, or a term per scalar, flat."""
 Operation = tuple[Any, ...]
 
+TOGETHER = 1 << 13
+"""Number of tiles that are computed together: what is made on the way takes little memory then, which
+the next ones take again. New pages take longer to come than what is computed in them."""
 LONGEST = 1 << 16
 """Number of products of residues with int8 numbers whose sum is exact in float64."""
 MOST_SCALED = 1 << 14
@@ -122,11 +125,12 @@ class TermMachine:
             for step in levels[level]:
                 of = self._group[step.operands[0].flat[0]] if step.operands else step.first
                 alike[step.what, len(step.operands), int(of)].append(step)
-            for (what, *_), steps in alike.items():
-                made = self._made(what, steps)
-                until = max(int(last[self.names.step_of[step.first]]) for step in steps)
-                forgotten[until].append(len(self._contents))
-                self._keep(steps, made)
+            for (what, *_), every in alike.items():
+                for steps in _in_parts(every):
+                    made = self._made(what, steps)
+                    until = max(int(last[self.names.step_of[step.first]]) for step in steps)
+                    forgotten[until].append(len(self._contents))
+                    self._keep(steps, made)
             for group in forgotten.pop(level, ()):
                 self._contents[group] = None
 
@@ -457,10 +461,10 @@ class TermMachine:
         if folds is None or self._held is None or not len(used):
             value, (middle, radius) = (np.zeros((k, *shape)) for k in (len(self.fields.primes), 2))
             return Terms(value, middle, radius, degree=2), np.ones(len(products[0]), np.bool_)
-        numbers = folds.are_numbers(inputs.value).all(axis=-1)
-        places = self._place.copy() if numbers.any() else self._place
-        places[used[numbers]] = -1
-        value, total, reach, rest = folds.sums(products, places, self._tiles, inputs, count)
+        numbers = used[folds.are_numbers(inputs.value).all(axis=-1)]
+        places, self._place[numbers] = self._place[numbers], -1
+        value, total, reach, rest = folds.sums(products, self._place, self._tiles, inputs, count)
+        self._place[numbers] = places
         middle, radius = (
             (factor * part)[:, None].repeat(shape[1], axis=1)
             for factor, part in ((BYTE[0], total), (BYTE[1], reach))
@@ -596,6 +600,17 @@ class TermMachine:
 
 
 _NONE = (np.zeros(0, np.int32),) * 3
+
+
+def _in_parts(steps: list[TileStep]) -> Iterator[list[TileStep]]:
+    """Yield steps, together as many as have `TOGETHER` tiles or few more."""
+    begin = tiles = 0
+    for number, step in enumerate(steps):
+        if tiles >= TOGETHER:
+            yield steps[begin:number]
+            begin, tiles = number, 0
+        tiles += step.count
+    yield steps[begin:]
 
 
 def _elements_of(buffer: Buffer, image: Any, nbytes: int, scalar: int) -> Numbers:

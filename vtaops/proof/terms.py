@@ -52,6 +52,8 @@ SMALL = 2.0**24
 """Upper bound on numbers that are recognised as constants."""
 LONGEST = 62
 """Maximum length of a delayed shift."""
+AT_ONCE = 1 << 19
+"""Number of residues of a matrix product that are made at once."""
 LONGEST_PRODUCT = 256
 """Number of products of halved residues whose sum is exact in float64."""
 
@@ -632,6 +634,15 @@ class Fields:
     def matmul(self, x: Floats, y: Floats) -> Floats:
         """Return the products, centred, of residues (planes, ..., M, K) and (planes, ..., K, N)."""
         self.degree = max(self.degree, 2)
+        rows, columns = np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), y.shape[-1]
+        total = np.empty((*rows, x.shape[-2], columns))
+        step = max(1, AT_ONCE * columns // max(1, y.size, total.size))
+        for first in range(0, columns, step):
+            part = slice(first, first + step)
+            total[..., part] = self._product(x, y[..., part])
+        return total
+
+    def _product(self, x: Floats, y: Floats) -> Floats:
         total: Any = 0.0
         for first in range(0, x.shape[-1], LONGEST_PRODUCT):
             left, right = (
