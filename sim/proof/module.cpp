@@ -32,6 +32,12 @@ void check(const Column<int32_t>& column, std::size_t length, std::size_t end) {
   if (!inside) throw nb::index_error("an index lies outside its table");
 }
 
+// A sum modulo a prime, not negative.
+uint32_t rest_of(int64_t sum, double prime) {
+  const auto whole = static_cast<int64_t>(prime), rest = sum % whole;
+  return static_cast<uint32_t>(rest < 0 ? rest + whole : rest);
+}
+
 // Sums over the scalars of each tile, (tiles, outputs, lanes): with the residues of `weights`, (planes,
 // scalars), modulo the prime of each plane; of each row, then of the magnitudes of each row, to
 // `ranges`; and which columns are not zero.
@@ -41,11 +47,11 @@ void sum_tiles(const Block<const int8_t>& tiles, const Table<const double>& weig
   const std::size_t count = tiles.shape(0), outputs = tiles.shape(1), lanes = tiles.shape(2);
   const std::size_t planes = primes.size(), scalars = outputs * lanes;
   const bool fits = weights.shape(0) == planes && weights.shape(1) == scalars &&
-                    scalars <= 1 << 16 && value.shape(0) == count && value.shape(1) == planes &&
+                    planes % 2 == 0 && scalars <= 1 << 16 && value.shape(0) == count && value.shape(1) == planes &&
                     ranges.shape(0) == count && ranges.shape(1) == 2 * outputs &&
                     columns.shape(0) == count && columns.shape(1) == lanes;
   if (!fits) throw nb::value_error("tables differ in shape");
-  std::vector<int64_t> factors(planes * scalars), sums(planes);  // sums are below 2**54
+  std::vector<int64_t> factors(planes * scalars);
   for (std::size_t p = 0; p < planes; ++p) {
     for (std::size_t k = 0; k < scalars; ++k) {
       factors[k * planes + p] = static_cast<int64_t>(weights(p, k));
@@ -54,7 +60,6 @@ void sum_tiles(const Block<const int8_t>& tiles, const Table<const double>& weig
   for (std::size_t tile = 0; tile < count; ++tile) {
     const int8_t* const own = tiles.data() + tile * scalars;
     bool* const used = columns.data() + tile * lanes;
-    std::fill(sums.begin(), sums.end(), 0);
     std::fill(used, used + lanes, false);
     for (std::size_t o = 0; o < outputs; ++o) {
       int32_t total = 0, reach = 0;
@@ -63,15 +68,19 @@ void sum_tiles(const Block<const int8_t>& tiles, const Table<const double>& weig
         total += number;
         reach += std::abs(number);
         used[l] |= number != 0;
-        const int64_t* const factor = factors.data() + (o * lanes + l) * planes;
-        for (std::size_t p = 0; p < planes; ++p) sums[p] += number * factor[p];
       }
       ranges(tile, o) = total;
       ranges(tile, outputs + o) = reach;
     }
-    for (std::size_t p = 0; p < planes; ++p) {
-      const auto prime = static_cast<int64_t>(primes(p)), rest = sums[p] % prime;
-      value(tile, p) = static_cast<uint32_t>(rest < 0 ? rest + prime : rest);
+    // Sums are below 2**54; of two planes at a time, so that they stay in registers.
+    for (std::size_t p = 0; p < planes; p += 2) {
+      int64_t first = 0, second = 0;
+      for (std::size_t k = 0; k < scalars; ++k) {
+        first += own[k] * factors[k * planes + p];
+        second += own[k] * factors[k * planes + p + 1];
+      }
+      value(tile, p) = rest_of(first, primes(p));
+      value(tile, p + 1) = rest_of(second, primes(p + 1));
     }
   }
 }
@@ -104,6 +113,9 @@ bool add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
   for (std::size_t number = 0; number < count; ++number) {
     if (++counts[static_cast<std::size_t>(sum(number))] > most) return false;
   }
+  // Sums stay below prime * 2**32, which is a multiple of the prime and above any product.
+  std::vector<uint64_t> bounds(planes);
+  for (std::size_t p = 0; p < planes; ++p) bounds[p] = uint64_t{primes(p)} << 32;
   for (std::size_t number = 0; number < count; ++number) {
     const int32_t code = weight(number), named = held(static_cast<std::size_t>(code >> 2));
     const int32_t row = place(static_cast<std::size_t>(source(number)));
@@ -118,10 +130,8 @@ bool add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
     uint64_t* const z = value.data() + to * batch * planes;
     for (std::size_t b = 0; b < batch; ++b) {
       for (std::size_t p = 0; p < planes; ++p) {
-        // Sums stay below prime * 2**32, which is a multiple of the prime and above any product.
-        const uint64_t bound = uint64_t{primes(p)} << 32;
         const uint64_t next = z[b * planes + p] + uint64_t{x[b * planes + p]} * y[p];
-        z[b * planes + p] = next < bound ? next : next - bound;
+        z[b * planes + p] = std::min(next, next - bounds[p]);  // which wraps if next is below
       }
     }
     const int32_t* const reach = ranges.data() + from * width;
