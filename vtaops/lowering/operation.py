@@ -162,7 +162,7 @@ class Fragment:
     def extents(self) -> Mapping[Memory, int]:
         """The elements of each scratchpad that it uses, from the first one on."""
         used = dict.fromkeys((Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE), 0)
-        for operation in self.operations:
+        for operation in {id(o): o for o in self.operations}.values():
             for access in operation.scratchpads:
                 # Biases and scales have half of the parameter memory each.
                 rows = access.memory == Memory.POST

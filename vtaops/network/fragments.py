@@ -120,12 +120,21 @@ class Fragments:
     target: Target
     pin_weights: bool = False
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
+    _alone: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:
         """Return the operations of a step, but for the numbers of its results (`finished`)."""
         config = self.target.config
         tiling = default_tiling(settled(step.op, config), config)
         return self._emitted(step, tiling, POST_ROWS)
+
+    def alone(self, step: MappedOperator) -> tuple[int, float]:
+        """Return the cycles of the compute unit, and all, of a program of one step."""
+        fragment = self.of(step)
+        if id(fragment) not in self._alone:
+            program = chained([fragment])
+            self._alone[id(fragment)] = _computed(program), program.cycles(planned(program.config))
+        return self._alone[id(fragment)]
 
     def find_fused(self, steps: Sequence[MappedOperator], limit: float) -> GroupTiling | None:
         """Return tilings of steps that pass tiles to each other; None if that is impossible.
@@ -342,6 +351,12 @@ def _is_dense(op: Operator) -> bool:
     return isinstance(op, Conv2d) and op.groups == 1
 
 
+def _computed(program: Program) -> int:
+    """Return the cycles of the compute unit."""
+    stats = program.stats()
+    return stats.gemm_counter // program.config.products_per_cycle + stats.alu_counter
+
+
 def planned(config: HardwareConfig) -> TimingParameters:
     """Return the machine behind whose DRAM groups are judged."""
     bandwidth = PLANNED_WORDS * TimingParameters().port_width(config)
@@ -370,19 +385,28 @@ class FusionCandidate:
     ) -> None:
         self.steps, self._fragments, self._resident = steps, fragments, resident
         self.best: Interleaving | None = None
-        apart = self._chained([fragments.of(step) for step in steps])
-        self._dram = planned(apart.config)
-        timeline = simulate(apart, self._dram, events=False)
-        stats, port = apart.stats(), timeline.port
-        computed = stats.gemm_counter // apart.config.products_per_cycle + stats.alu_counter
-        self._busy = max(computed, port.read_beats, port.write_beats)
-        self._cycles, self._limit = timeline.cycles, BREAK_EVEN * timeline.cycles
         self.saved, self.estimated, self.tried = 0, 0, True
         ops = [step.op for step in steps]
         self.form: Form = tuple((type(op).__name__, _is_dense(op)) for op in ops)
+        if not resident and not _take_turns(ops) and self._keeps_array_busy():
+            return
+        apart = self._chained([fragments.of(step) for step in steps])
+        self._dram = planned(apart.config)
+        timeline = simulate(apart, self._dram, events=False)
+        port = timeline.port
+        self._busy = max(_computed(apart), port.read_beats, port.write_beats)
+        self._cycles, self._limit = timeline.cycles, BREAK_EVEN * timeline.cycles
         most = MAX_UTILIZATION if _take_turns(ops) else DENSE_UTILIZATION
         if self._busy <= most * self._cycles or _is_classifier(ops):
             self._estimate()
+
+    def _keeps_array_busy(self) -> bool:
+        """Whether the steps, each in a program of its own, already compute most of the time.
+
+        In sequence they take no longer; this spares linking most chains of dense convolutions.
+        """
+        computed, cycles = map(sum, zip(*map(self._fragments.alone, self.steps), strict=True))
+        return bool(computed > DENSE_UTILIZATION * cycles)
 
     def _chained(self, fragments: Sequence[Fragment], lag: int | None = None) -> Program:
         if self._resident:

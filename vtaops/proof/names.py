@@ -194,7 +194,7 @@ class NameMachine:
         """The different settings so far, without what says when and where they act."""
         self._kinds = [*self._posts]
         """The same by number."""
-        self._settings = np.zeros((config.acc.depth, 4), np.int64)
+        self._settings = np.zeros((4, config.acc.depth), np.int64)
         """For each element of the output memory: its POST, and names of bias, scale and table."""
         self._flat = True
         """Whether inputs and weights so far are what the host wrote, at level 0."""
@@ -244,26 +244,26 @@ class NameMachine:
         self.count += count
         self.step_of[first : self.count] = number
         self.steps.append(TileStep(what, [*operands], first, count, self._index))
-        for names in operands:
-            used = self.step_of[names]
+        if operands:
+            used = self.step_of[np.concatenate(operands, axis=None)]
             self._open[used] = False
-            self.levels[number] = max(self.levels[number], 1 + self.levels[used].max())
+            self.levels[number] = 1 + self.levels[used].max()
         return np.arange(first, self.count)
 
     def _outputs(self, index: Ints) -> Ints:
         """Return the names of elements of the output memory."""
-        settings, acc = self._settings[index], self.sram[Memory.ACC][index]
-        kinds = settings[:, 0]
+        settings, acc = self._settings[:, index], self.sram[Memory.ACC][index]
+        kinds = settings[0]
         if (kinds == kinds[0]).all():
             return self._posted(int(kinds[0]), acc, settings)
         made = np.empty_like(index)
         for number in distinct(kinds).tolist():
             chosen = np.flatnonzero(kinds == number)
-            made[chosen] = self._posted(number, acc[chosen], settings[chosen])
+            made[chosen] = self._posted(number, acc[chosen], settings[:, chosen])
         return made
 
     def _posted(self, number: int, acc: Names, settings: Ints) -> Ints:
-        return self.make(("post", self._kinds[number]), len(acc), acc, *settings[:, 1:].T)
+        return self.make(("post", self._kinds[number]), len(acc), acc, *settings[1:])
 
     # --------------------------------------------------------------------------------- LOAD
 
@@ -314,16 +314,17 @@ class NameMachine:
         post = self._post
         if len(self._posts) == 1:
             return
-        table = self.sram[Memory.TABLE][post.table_index] if post.use_table else 0
-        self._settings[plan.written] = self._setting, 0, 0, table
+        kinds, biases, scales, tables = self._settings
+        kinds[plan.written] = self._setting
+        tables[plan.written] = self.sram[Memory.TABLE][post.table_index] if post.use_table else 0
+        bias: Any = 0
+        scale: Any = 0
         if post.reads_row:
-            outer = np.arange(i.iter_out) * post.row_factor_out
-            rows = post.row + np.add.outer(outer, np.arange(i.iter_in) * post.row_factor_in)
-            rows = rows.reshape(-1).repeat(i.uop_end - i.uop_begin)[plan.last]
-            if post.use_bias:
-                self._settings[plan.written, 1] = self.sram[Memory.POST][rows]
-            if post.use_scale:
-                self._settings[plan.written, 2] = self.sram[Memory.POST][POST_ROWS + rows]
+            rows = post.row + plan.rows(post.row_factor_out, post.row_factor_in)
+            parameters = self.sram[Memory.POST]
+            bias = parameters[rows] if post.use_bias else 0
+            scale = parameters[POST_ROWS + rows] if post.use_scale else 0
+        biases[plan.written], scales[plan.written] = bias, scale
 
     def _sums(self, base: Names) -> Ints:
         """Return the names of new sums, to which products may be added."""
@@ -339,8 +340,9 @@ class NameMachine:
             self._adds_to[plan.place] = sums
         names = acc[plan.written], inputs[plan.inputs], tiles[plan.tiles]
         made = Multiplied(plan, *names, len(sums) > 1)
-        levels = (self.levels[self.step_of[used]].max() for used in names[1:])
-        level = 1 if self._flat else 1 + max(levels)
+        level = 1
+        if not self._flat:
+            level += self.levels[self.step_of[np.concatenate(names[1:])]].max()
         for number in sums:
             self.levels[number] = max(self.levels[number], level)
             self.multiplied[number].append(made)
@@ -432,6 +434,7 @@ class Iterations:
 
     def __init__(self, i: LoopInstruction, micro_ops: Ints, shares: npt.NDArray[np.bool_]) -> None:
         self._instruction, self._micro_ops, self._shares = i, micro_ops, shares
+        self._rows: dict[tuple[int, int], Ints] = {}
         self.own = isinstance(i, Alu) and not _is_immediate(i)
         self.written = reached(i, "dst", micro_ops[:, 0])
         self.place = self.written.tobytes()
@@ -458,6 +461,15 @@ class Iterations:
         last = np.zeros(self.written[-1] + 1, np.int64)
         last[self.dst] = np.arange(len(self.dst))  # of several values the last one stays
         return last[self.written]
+
+    def rows(self, outer: int, inner: int) -> Ints:
+        """Return the row of parameters of each accumulator, for these steps of the two loops."""
+        if (outer, inner) not in self._rows:
+            i = self._instruction
+            rows = np.add.outer(np.arange(i.iter_out) * outer, np.arange(i.iter_in) * inner)
+            count = i.uop_end - i.uop_begin
+            self._rows[outer, inner] = rows.reshape(-1).repeat(count)[self.last]
+        return self._rows[outer, inner]
 
     def products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
         """Return the names that a GEMM reads in each step: sums, inputs and weights, times four."""
