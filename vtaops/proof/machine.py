@@ -138,34 +138,28 @@ class TermMachine:
         """Return the last level that reads each step; steps of results are never freed."""
         names, levels = self.names, self.names.levels
         last: Ints = levels[: len(names.steps)].copy()
-        reads: list[Any] = [
-            (names.step_of[o], level)
-            for s, level in zip(names.steps, levels, strict=False)
-            for o in s.operands
-        ]
-        reads += [
-            (names.step_of[used], levels[number])
-            for number, parts in names.multiplied.items()
-            for made in parts
-            for used in (made.inputs, made.tiles)
-        ]
-        for steps, level in sorted(reads, key=lambda read: int(read[1])):
-            last[steps] = level
+        reads: dict[int, list[Ints]] = defaultdict(list)
+        for step, level in zip(names.steps, levels.tolist(), strict=False):
+            reads[level] += step.operands
+        for number, parts in names.multiplied.items():
+            for made in parts:
+                reads[int(levels[number])] += [made.inputs, made.tiles]
+        for level in sorted(reads):
+            if reads[level]:
+                last[names.step_of[np.concatenate(reads[level], axis=None)]] = level
         for held in names.dram.names.values():
             last[names.step_of[held]] = len(last)
         last[0] = len(last)
         return last
 
     def _keep(self, steps: list[TileStep], made: Terms | Numbers | Extrema) -> None:
-        begin = 0
-        for step in steps:
-            names = slice(step.first, step.first + step.count)
-            self._group[names] = len(self._contents)
-            self._row[names] = np.arange(begin, begin + step.count)
-            begin += step.count
-            if step.what[0] == "given" and isinstance(made, Terms):  # what packing left empty
-                empty = step.first + np.flatnonzero(~made.value.any(axis=(0, 2)))
-                self._group[empty] = self._row[empty] = 0
+        firsts, counts = np.array([(step.first, step.count) for step in steps]).T
+        rows = np.arange(counts.sum())
+        names = rows + (firsts - np.cumsum(counts) + counts).repeat(counts)
+        self._group[names], self._row[names] = len(self._contents), rows
+        if steps[0].what[0] == "given" and isinstance(made, Terms):  # what packing left empty
+            empty = names[~made.value.any(axis=(0, 2))]
+            self._group[empty] = self._row[empty] = 0
         if len(self._contents) == len(self._fixed):
             self._fixed = np.concatenate([self._fixed, np.zeros_like(self._fixed)])
         self._fixed[len(self._contents)] = isinstance(made, np.ndarray)
