@@ -42,6 +42,7 @@ Flags = npt.NDArray[np.bool_]
 Keys = npt.NDArray[np.uint64]
 Residues = npt.NDArray[np.uint32]
 """Residues that are not negative."""
+Ranges = npt.NDArray[np.int32]
 
 FOLDS = _proof is not None
 """Whether products can be folded here."""
@@ -70,7 +71,7 @@ class Tiles:
     value: Residues
     key: Keys
     columns: Flags
-    ranges: npt.NDArray[np.int32]
+    ranges: Ranges
 
 
 class Folds:
@@ -148,7 +149,12 @@ class Folds:
         )
         primes = np.array(self.fields.primes, np.float64)
         _proof.sum_tiles(
-            np.ascontiguousarray(numbers), self._tiles, primes, made.value, made.ranges, made.columns
+            np.ascontiguousarray(numbers),
+            self._tiles,
+            primes,
+            made.value,
+            made.ranges,
+            made.columns,
         )
         return replace(made, key=_keys(made.value))
 
@@ -156,7 +162,9 @@ class Folds:
         """Return the same as `tiles`, with NumPy alone."""
         flat = numbers.reshape(len(numbers), -1).astype(np.float64)
         value = self._unsigned(self.fields.centred((flat @ self._tiles.T).T.copy()).T)
-        sums = (part.sum(axis=2, dtype=np.int32) for part in (numbers, np.abs(numbers, dtype=np.int32)))
+        sums = (
+            part.sum(axis=2, dtype=np.int32) for part in (numbers, np.abs(numbers, dtype=np.int32))
+        )
         ranges = np.concatenate([*sums], axis=1)
         return Tiles(value, _keys(value), (numbers != 0).any(axis=1), ranges)
 
@@ -168,7 +176,7 @@ class Folds:
 
     def sums(
         self, products: Sequence[Any], places: Any, held: Any, inputs: Terms, count: int
-    ) -> tuple[Floats, Ints, Ints, Flags]:
+    ) -> tuple[Floats, Ranges, Ranges, Flags]:
         """Return so many sums of the products that have folds.
 
         Parameters
@@ -247,7 +255,7 @@ def _keys(residues: Residues) -> Keys:
 
 def sets_of(columns: Flags) -> tuple[Flags, Ints]:
     """Return the different rows of flags, and the number of each row among them."""
-    packed = np.packbits(columns, axis=1)
+    packed: Any = np.packbits(columns, axis=1)
     if packed.shape[1] <= 8:  # one number a row, which sorts faster
         packed = np.pad(packed, ((0, 0), (0, 8 - packed.shape[1]))).view(np.uint64)[:, 0]
     _, first, which = np.unique(packed, axis=0, return_index=True, return_inverse=True)
@@ -284,7 +292,8 @@ def folded_sums(
     seen = np.stack([rows[tap] for tap in taps], axis=4)
     kernel = np.zeros((planes, -(-outputs // folds.outputs), blocks, len(columns), len(taps)))
     output, block, tap = places
-    kernel[:, output, block, which, tap] = fields.centred(tiles.value.T.astype(np.float64, order="C"))
+    sums = fields.centred(tiles.value.T.astype(np.float64, order="C"))
+    kernel[:, output, block, which, tap] = sums
     kernel = kernel.reshape(planes, 1, kernel.shape[1], -1)
     value = fields.matmul(kernel, seen.reshape(planes, n, -1, math.prod(size)))
     value = folds.spread(value, 3, degree).reshape(planes, n, -1, *size)[:, :, :outputs]

@@ -48,8 +48,8 @@ Image = npt.NDArray[np.generic] | Terms
 Operation = tuple[Any, ...]
 
 TOGETHER = 1 << 13
-"""Number of tiles that are computed together: what is made on the way takes little memory then, which
-the next ones take again. New pages take longer to come than what is computed in them."""
+"""Number of tiles that are computed together: the next ones reuse the memory of what is made on the
+way, since new pages take longer to come than what is computed in them."""
 LONGEST = 1 << 16
 """Number of products of residues with int8 numbers whose sum is exact in float64."""
 MOST_SCALED = 1 << 14
@@ -138,7 +138,7 @@ class TermMachine:
         """Return the last level that reads each step; steps of results are never freed."""
         names, levels = self.names, self.names.levels
         last: Ints = levels[: len(names.steps)].copy()
-        reads: dict[int, list[Ints]] = defaultdict(list)
+        reads: dict[int, list[Any]] = defaultdict(list)
         for step, level in zip(names.steps, levels.tolist(), strict=False):
             reads[level] += step.operands
         for number, parts in names.multiplied.items():
