@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import NotEquivalent, ProgramError
-from vtaops.base.heap import keep_freed_memory
+from vtaops.base.heap import keep_freed_memory, return_memory
 from vtaops.base.names import checked_call
 from vtaops.base.proof import Proof
 from vtaops.machine.capabilities import Capabilities
@@ -98,6 +98,7 @@ def _of_network(
     network.verify()
     keep_freed_memory()
     found = [proven(launch_task(network.graph, r), rounds, seed) for r in network.regions]
+    return_memory()
     hosts = sum(len(stage.nodes) for stage in network.stages if not isinstance(stage, Region))
     return _joined(found, hosts, begin)
 
