@@ -27,11 +27,6 @@ class Target:
         return self.config.has(Extension.EXACT)
 
     @property
-    def multiplies(self) -> bool:
-        """Whether it has no fixed-point scales, but an ALU that multiplies each channel."""
-        return not self.scales and self.capabilities.has(Feature.MUL)
-
-    @property
     def stores_weights(self) -> bool:
         """Whether the bytes of stored results are those of weights: rows of a tile are pixels."""
         square = self.config.block_in == self.config.block_out
