@@ -128,8 +128,8 @@ class AveragePool(Requantized):
         """Return the pool of windows of `count` pixels with ``x.scale / y.scale == ratio``.
 
         With `shifts_only` the factor is the nearest number of so many bits, 7 or up to 15, such
-        that a shift remains, which every VTA supports; otherwise the factor is 1, and a 16-bit multiplier holds the whole
-        ratio.
+        that a shift remains, which every VTA supports; otherwise the factor is 1, and a 16-bit
+        multiplier holds the whole ratio.
         """
         wanted, factor = ratio / count, 1
         if shifts_only:

@@ -32,7 +32,6 @@ from vtaops.graph.requantization import (
 )
 from vtaops.graph.tensor import Tensor
 
-
 _WEIGHTS = np.dtype(np.int8), np.dtype(np.int16)
 
 
@@ -44,7 +43,7 @@ class Weighted(Requantized):
     hardware that only shifts, whose scales are part of the weights, has them.
     """
 
-    weight: npt.NDArray[np.int8] | npt.NDArray[np.int16]
+    weight: Array
     bias: npt.NDArray[np.int32] | None = None
     requantization: Requantization = field(default_factory=Requantization)
     rank: ClassVar[int] = 4
@@ -313,12 +312,12 @@ class Matmul(Requantized):
         return (a @ b).astype(np.int64)
 
 
-def spread(weight: npt.NDArray[np.int8], dilation: Pair) -> npt.NDArray[np.int8]:
+def spread(weight: Array, dilation: Pair) -> Array:
     """Return the weights (..., KH, KW) with zeros between dilated taps."""
     if dilation == (1, 1):
         return weight
     *outer, kh, kw = weight.shape
     (down, across), size = dilation, Window((kh, kw), dilation=dilation).extent
-    found = np.zeros((*outer, *size), np.int8)
+    found = np.zeros((*outer, *size), weight.dtype)
     found[..., ::down, ::across] = weight
     return found

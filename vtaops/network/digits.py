@@ -46,7 +46,7 @@ class Folded:
 
 def ratios(scaling: Requantization) -> Array:
     """Return the scales in steps of the result, one or one for each channel."""
-    return np.maximum(scaling.multiplier / 2.0**scaling.shift, LEAST)
+    return np.asarray(np.maximum(scaling.multiplier / 2.0**scaling.shift, LEAST))
 
 
 def longest_shift(ratio: Array, weight: float, sums: Array, zero_point: int) -> int:
@@ -63,8 +63,9 @@ def longest_shift(ratio: Array, weight: float, sums: Array, zero_point: int) -> 
     zero_point : int
         That of the result, which is added before the shift.
     """
-    room = TWO_DIGITS / (ratio * weight).max(), (ACCUMULATOR - 1) / (
-        (ratio * sums).max() + abs(zero_point) + 1
+    room = (
+        TWO_DIGITS / (ratio * weight).max(),
+        (ACCUMULATOR - 1) / ((ratio * sums).max() + abs(zero_point) + 1),
     )
     return min(MAX_SHIFT, int(np.floor(np.log2(min(room)))))
 

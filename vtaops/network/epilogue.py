@@ -132,7 +132,7 @@ def _shifted(
     Weights of two digits stand for the scales of the channels, so factors are terms of the sums.
     """
     shift, wide = single_shift(scaling), weight.dtype == np.int16
-    factor: Array | int = 0
+    factor: Any = 0
     if residual is not None:
         factor = np.broadcast_to(residual, (len(weight),)) if wide else _factor(residual, shift)
     left = max(0, -shift)

@@ -250,7 +250,7 @@ def _multiply(
 def lower_requantize(op: ops.Requantize, node: Node, region: LoweredRegion) -> None:
     """Lower to a depthwise convolution with weights of 1, or of the multipliers."""
     channels, scaling = len(region.first(node).lanes), op.requantization
-    weight = np.ones((channels, 1, 1, 1), np.int8)
+    weight: Array = np.ones((channels, 1, 1, 1), np.int8)
     if not region.target.scales and in_digits(scaling):
         factors = np.broadcast_to(scaling.multiplier, (channels,))
         weight = factors.astype(np.int16).reshape(weight.shape)

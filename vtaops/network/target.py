@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vtaops.base.reasons import Reason
-from vtaops.machine.capabilities import Capabilities, Feature
+from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import Extension, HardwareConfig
 
 

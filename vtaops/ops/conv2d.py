@@ -54,9 +54,10 @@ class Conv2d(WindowOperator, SumOfProducts):
 
         sum = conv(data, kernel) + bias + residual * (256 * residual_high + residual_low)
 
-    Wide weights have two int8 digits; a residual is then a term of the sum too, of three digits::
+    Wide weights have two int8 digits; a residual is then a term of the sum too, whose factors have
+    three digits::
 
-        sum = conv(data, 256 * kernel_high + kernel) + bias + residual * (65536 * residual_top + ...)
+        sum = conv(data, 256 * kernel_high + kernel) + bias + residual * factor
 
     Parameters
     ----------
@@ -390,7 +391,8 @@ class Conv2d(WindowOperator, SumOfProducts):
         )
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
-        if buffer.name in ("kernel", "kernel_high") and self.windows(config):  # lowering joins the taps of a window
+        # Lowering joins the taps of a window.
+        if buffer.name in ("kernel", "kernel_high") and self.windows(config):
             layout = kernel_layout(config, self.channel_groups.view(config))
             return layout.packed_shape(buffer.shape)
         return buffer.packed_shape

@@ -67,7 +67,8 @@ def _sums_of_conv2d(op: ops.Conv2d, given: Given) -> Float:
         weights = given["constant_scale"][:, :, 0, 0]
         total += _by_channel(op, weights @ constant_values(weights.shape[1]))
     if op.residual and op.has_factors:
-        factor = reduce(lambda total, name: 256 * total + given[name], op.residual_digits, 0.0)
+        digits = [given[name] for name in op.residual_digits]
+        factor = reduce(lambda high, low: 256 * high + low, digits)
         total = total + given["residual"] * factor[:, 0]  # float64
     return total
 

@@ -244,7 +244,8 @@ class Conv2dRecord(WindowedRecord, WeightedRecord):
         _require(grouped and not (self.fold_columns and self.groups > 1), self, "groups")
         replaced = self.bias or self.rounding != "truncate" or self.scales
         _require(not (self.bias_tiles and replaced), self, "bias_tiles")
-        _require(not (self.wide and (self.scales or self.multiplier or self.bias_tiles)), self, "wide")
+        other = self.scales or self.multiplier or self.bias_tiles
+        _require(not (self.wide and other), self, "wide")
         self._check_residual()
 
     def _check_residual(self) -> None:
