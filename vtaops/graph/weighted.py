@@ -32,7 +32,7 @@ from vtaops.graph.requantization import (
 )
 from vtaops.graph.tensor import Tensor
 
-_WEIGHTS = np.dtype(np.int8), np.dtype(np.int16)
+Weights = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,19 +43,22 @@ class Weighted(Requantized):
     hardware that only shifts, whose scales are part of the weights, has them.
     """
 
-    weight: Array
+    weight: Weights
     bias: npt.NDArray[np.int32] | None = None
     requantization: Requantization = field(default_factory=Requantization)
     rank: ClassVar[int] = 4
     """Rank of the weights."""
+    kinds: ClassVar[tuple[str, ...]] = ("int8", "int16")
+    """Types of the weights."""
     channels_axis: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         rank, weight, bias = self.rank, self.weight, self.bias
         kind = getattr(weight, "dtype", type(weight))
-        if not isinstance(weight, np.ndarray) or kind not in _WEIGHTS or weight.ndim != rank:
+        if not isinstance(weight, np.ndarray) or kind not in self.kinds or weight.ndim != rank:
             raise ShapeError(
-                f"the weights are {kind}{list(np.shape(weight))}; they must be int8 of rank {rank}"
+                f"the weights are {kind}{list(np.shape(weight))}; they must be "
+                f"{' or '.join(self.kinds)} of rank {rank}"
             )
         if 0 in weight.shape:
             raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
@@ -198,6 +201,7 @@ class TransposedConvolution(Weighted):
     output_padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
+    kinds: ClassVar[tuple[str, ...]] = ("int8",)
 
     @property
     def by_output(self) -> Array:

@@ -77,6 +77,8 @@ class SumEpilogue:
         NotOnVta
             If the hardware cannot requantise these sums in this way.
         """
+        if target.scales and weight.dtype != np.int8:
+            raise NotOnVta("type", f"its weights are {weight.dtype}; with 'post' they are int8")
         if target.scales:
             return _scaled(weight, bias, scaling, zero_points, residual)
         return _shifted(weight, bias, scaling, zero_points, residual)
