@@ -133,6 +133,10 @@ def _shifted(
 
     Weights of two digits stand for the scales of the channels, so factors are terms of the sums.
     """
+    if scaling.right_shift is None:
+        greatest = float((scaling.multiplier / 2.0**scaling.shift).max())
+        text = f"its scales, up to {greatest:.4g}, and its weights exceed two digits together"
+        raise NotOnVta("scale", text)
     shift, wide = single_shift(scaling), weight.dtype == np.int16
     factor: Any = 0
     if residual is not None:
