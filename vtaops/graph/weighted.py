@@ -53,7 +53,18 @@ class Weighted(Requantized):
     channels_axis: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        rank, weight, bias = self.rank, self.weight, self.bias
+        self._check_weight()
+        bias, channels = self.bias, len(self.by_output)
+        if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
+            raise ShapeError(
+                f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
+            )
+        for name in self.requantization.limits:
+            check_channels(name, getattr(self.requantization, name), channels)
+        super().__post_init__()
+
+    def _check_weight(self) -> None:
+        rank, weight = self.rank, self.weight
         kind = getattr(weight, "dtype", type(weight))
         if not isinstance(weight, np.ndarray) or kind not in self.kinds or weight.ndim != rank:
             raise ShapeError(
@@ -64,14 +75,6 @@ class Weighted(Requantized):
             raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
         if kind == np.int16 and max(int(weight.max()), -int(weight.min())) > TWO_DIGITS:
             raise ShapeError(f"weights of int16 lie within {TWO_DIGITS}, whose digits are int8")
-        channels = len(self.by_output)
-        if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
-            raise ShapeError(
-                f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
-            )
-        for name in self.requantization.limits:
-            check_channels(name, getattr(self.requantization, name), channels)
-        super().__post_init__()
 
     @property
     def by_output(self) -> Array:

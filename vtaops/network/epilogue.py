@@ -133,11 +133,7 @@ def _shifted(
 
     Weights of two digits stand for the scales of the channels, so factors are terms of the sums.
     """
-    if scaling.right_shift is None:
-        greatest = float((scaling.multiplier / 2.0**scaling.shift).max())
-        text = f"its scales, up to {greatest:.4g}, and its weights exceed two digits together"
-        raise NotOnVta("scale", text)
-    shift, wide = single_shift(scaling), weight.dtype == np.int16
+    shift, wide = _shift_behind(scaling), weight.dtype == np.int16
     factor: Any = 0
     if residual is not None:
         factor = np.broadcast_to(residual, (len(weight),)) if wide else _factor(residual, shift)
@@ -161,6 +157,15 @@ def _shifted(
     bits = common_shift(factor, shift)
     fields |= {"shift": bits, "residual_scale": factor >> bits, "residual_shift": shift - bits}
     return SumEpilogue(fields, constant, left)
+
+
+def _shift_behind(scaling: Requantization) -> int:
+    """Return the shift behind sums whose scales weights hold; raises NotOnVta if they could not."""
+    if scaling.right_shift is None:
+        greatest = float((scaling.multiplier / 2.0**scaling.shift).max())
+        text = f"its scales, up to {greatest:.4g}, and its weights exceed two digits together"
+        raise NotOnVta("scale", text)
+    return single_shift(scaling)
 
 
 def _residual_digits(factors: Array, count: int) -> dict[str, Array]:

@@ -79,7 +79,7 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         notes | {name: found.note for name, found in walk.rounded.items()},
         refused,
         dict.fromkeys(notes, 1) | {name: found.steps for name, found in walk.rounded.items()},
-        {name: op for name, op in walk.originals.items() if isinstance(op, Weighted)},
+        walk.weighted,
     )
 
 
@@ -109,6 +109,11 @@ class _Walk:
         ]
         made += [node.op for node in graph.nodes if node.name not in self.decompositions]
         self._rounds = any(changes_rounding(op, target) for op in made)
+
+    @property
+    def weighted(self) -> dict[str, GraphOperator]:
+        """The operators whose scales weights may hold now."""
+        return {name: op for name, op in self.originals.items() if isinstance(op, Weighted)}
 
     def put(self, result: Graph, node: Node) -> None:
         """Add a node, or the operators in its place; the last one makes its result."""

@@ -334,10 +334,11 @@ def round_average_pool(
             return _finest(op, *_all_sums(size, zero))
         ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
         zero_point = scaling.zero_point
-    best, digits = None, [7]
+    widths = [7]
     if not (target.scales or op.differs(source)):  # 15 bits are two digits, if sums fit int32
-        digits.append(max(7, min(15, 31 - math.ceil(math.log2(256 * size)))))
-    for bits in digits:
+        widths.append(max(7, min(15, 31 - math.ceil(math.log2(256 * size)))))
+    found = []
+    for bits in widths:
         made = ops.AveragePool.from_ratio(
             ratio,
             size,
@@ -347,10 +348,15 @@ def round_average_pool(
             clip=scaling.clip,
             **op.windowed,
         )
-        off = sum(_means_off(made, op, zero, count, size) for count in counts)
-        if best is None or off < best.differing:
-            best = Replacement(made, off, sum(255 * count + 1 for count in counts))
-    return best
+        found.append(_compared_means(made, op, zero, counts, size))
+    return min(found, key=lambda each: each.differing)
+
+
+def _compared_means(
+    made: ops.AveragePool, op: ops.AveragePool, zero: int, counts: Sequence[int], size: int
+) -> Replacement:
+    off = sum(_means_off(made, op, zero, count, size) for count in counts)
+    return Replacement(made, off, sum(255 * count + 1 for count in counts))
 
 
 def _all_sums(size: int, zero: int) -> ValueRange:

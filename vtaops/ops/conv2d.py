@@ -154,14 +154,17 @@ class Conv2d(WindowOperator, SumOfProducts):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
-        if self.wide and (self.scales or self.multiplier or self.bias_tiles):
-            raise ShapeError("wide weights exclude scales, multiplier and bias_tiles")
+        self._check_wide()
         self._check_residual()
         self.channel_groups.check()
         if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
         if self.fold_columns and self.groups != 1:
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
+
+    def _check_wide(self) -> None:
+        if self.wide and (self.scales or self.multiplier or self.bias_tiles):
+            raise ShapeError("wide weights exclude scales, multiplier and bias_tiles")
 
     def _check_residual(self) -> None:
         epilogue.check_shift(self.residual_shift)
