@@ -224,8 +224,8 @@ Each of these {forms} forms of an operator was quantised, compiled, run and comp
 runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
 kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 23 and
 batches of 1 to 4. `pynq` and `tiny` are plain VTA, for which `vtaops.quantize` makes scales powers
-of two (`--scales pow2`): products with free scales, the default, are on the host there, and a
-warning says so. `pynq_ext` and `pynq_512` have extensions and free scales. A network without any
+of two (`--scales pow2`); products with free scales, the default, have weights of two digits
+there. `pynq_ext` and `pynq_512` have extensions and free scales. A network without any
 operator that VTA computes stays float. Other quantisers' files are for `pynq_ext`: of ONNX
 Runtime (`ort`: int8; `ort_uint8`; `qoperator`: operators on integers; `uint8_ends`: inputs and
 outputs of uint8), or with pairs as PyTorch, TensorRT and Brevitas (`qcdq`) place them.

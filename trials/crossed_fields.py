@@ -226,6 +226,7 @@ NODE_VALUES: dict[str, tuple[Any, ...]] = {
     "int | None": (None, -5, 0, 127, 200),
     "bool": (False, True),
     "npt.NDArray[np.int8]": (*_WEIGHTS, _arrays((256,), np.int8), _arrays((6, 256), np.int8)),
+    "Weights": (*_WEIGHTS, *(200 * weight.astype(np.int16) for weight in _WEIGHTS)),
     "npt.NDArray[np.int32]": (np.full(6, -65535, np.int32), np.full(5, 1, np.int32)),
     "npt.NDArray[np.bool_] | None": (
         *(None, np.tri(3, 6) > 0, np.arange(6)[None] > 3),

@@ -184,6 +184,13 @@ def random_grouped_conv2d(rng: random.Random) -> Conv2d:
         return op
 
 
+def random_wide_conv2d(rng: random.Random) -> Conv2d:
+    """Convolutions whose weights have two digits, and factors of a residual three."""
+    op = rng.choice([random_conv2d, random_grouped_conv2d])(rng)
+    residual = {"residual_scale": 1, "residual_shift": 0, "residual_clip": None}
+    return replace(op, wide=True, multiplier=False, zero_point=0, **residual)
+
+
 def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -> Operator:
     while True:
         try:
@@ -332,6 +339,7 @@ def at_the_ends(
 FAMILIES = {
     "elementwise": random_elementwise,
     "grouped_conv2d": random_grouped_conv2d,
+    "wide_conv2d": random_wide_conv2d,
     "max_pool2d": lambda rng: random_pool2d(rng, MaxPool2d),
     "avg_pool2d": lambda rng: random_pool2d(rng, AvgPool2d),
     "conv2d_transpose": random_conv2d_transpose,

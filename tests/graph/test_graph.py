@@ -306,7 +306,7 @@ def test_bad_graphs_are_refused():
         ),
         "takes 2 inputs": lambda: graph.add(Add(), x),
         "channels": lambda: graph.add(Convolution(int8(4, 3, 3, 3)), x),
-        "int8 of rank 4": lambda: Convolution(weight.astype(np.int16)),
+        "int8 or int16 of rank 4": lambda: Convolution(weight.astype(np.int32)),
         "bias is": lambda: Convolution(weight, np.zeros(3, np.int32)),
         "output channels": lambda: Convolution(weight, requantization=Requantization([1, 2])),
         "spans 7 pixels": lambda: graph.add(Convolution(int8(4, 4, 7, 7)), x),

@@ -158,7 +158,7 @@ def test_equal_layers_share_their_micro_ops():
 def test_what_vta_cannot_is_named_and_runs_on_the_host():
     graph = Graph()
     x = graph.input("x", (1, 16, 6, 6))
-    scales = Requantization([40000] * 15 + [50000], 24)
+    scales = Requantization([40000] * 15 + [50000], 7)
     y = graph.add(Convolution(int8(16, 16, 1, 1), None, scales), x, name="scaled")
     window = {"kernel": (3, 3), "strides": (1, 1), "padding": (3, 1, 0, 1)}
     y = graph.add(AveragePool(**window, exclude_padding=True), y, name="mean")
@@ -168,8 +168,7 @@ def test_what_vta_cannot_is_named_and_runs_on_the_host():
     assert (rows["scaled"].where, rows["scaled"].code, rows["scaled"].reason) == (
         "host",
         "scale",
-        "the convolution's per-channel scales need the extension 'post'; this configuration has "
-        "one shift per tensor",
+        "the convolution's scales, up to 390.6, and its weights exceed two digits together",
     )
     assert rows["mean"].code == "window"
     assert "lie entirely in the padding" in rows["mean"].reason

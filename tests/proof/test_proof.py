@@ -91,7 +91,8 @@ def test_random_operators_are_proven(family, seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_random_networks_are_proven(seed):
     free = seed % 2 == 1
-    model = vtaops.compile_model(random_graph(seed, free=free), "pynq_ext" if free else "pynq")
+    config = "pynq_ext" if seed % 4 == 1 else "pynq"  # without scales, weights hold them
+    model = vtaops.compile_model(random_graph(seed, free=free), config)
     proof = model.prove()
     assert proof.complete
     assert len(proof.certificate["parts"]) == len(model.regions)

@@ -22,6 +22,9 @@ MAX_SCALE_SHIFT = 47
 TWO_DIGITS = 127 * 256 + 127
 """Largest factor of a tensor that two products can apply, one for each of two int8 digits."""
 
+THREE_DIGITS = 127 * 256 * 256 + TWO_DIGITS
+"""Largest factor that three products can apply."""
+
 FINE_BITS = 24
 """Width of an unsigned fine multiplier."""
 

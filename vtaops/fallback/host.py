@@ -135,7 +135,7 @@ def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
     match op:
         case Gemm() if host == "cuda" or op.m >= _PACKING_PAYS:
             return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, end)
-        case Conv2d() if not (op.residual and op.scales):
+        case Conv2d() if not (op.wide or (op.residual and op.scales)):
             image = op.batch, op.in_channels, op.height, op.width
             if op.groups == op.in_channels > 1:
                 multiplier = op.out_channels // op.groups

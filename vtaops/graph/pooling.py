@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import over_windows
+from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.base.shapes import Array, Sides, check_padded
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
@@ -88,7 +89,7 @@ class AveragePool(Requantized):
     padding : (int, int, int, int)
         (top, left, bottom, right).
     factor : int
-        1..127.
+        1..`vtaops.base.fixed_point.TWO_DIGITS`.
     requantization : Requantization or Quotient
         One for all channels. A quotient has the factor 1 and excludes its padding.
     exclude_padding : bool
@@ -111,7 +112,7 @@ class AveragePool(Requantized):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        integers("factor", self.factor, 1, 127)
+        integers("factor", self.factor, 1, TWO_DIGITS)
 
     @staticmethod
     def from_ratio(
@@ -119,19 +120,20 @@ class AveragePool(Requantized):
         count: int,
         *,
         shifts_only: bool,
+        bits: int = 7,
         zero_point: int = 0,
         clip: tuple[int, int] = (-128, 127),
         **window: Any,
     ) -> AveragePool:
         """Return the pool of windows of `count` pixels with ``x.scale / y.scale == ratio``.
 
-        With `shifts_only` the factor is the nearest 7-bit number such that a shift remains, which
-        every VTA supports; otherwise the factor is 1, and a 16-bit multiplier holds the whole
-        ratio.
+        With `shifts_only` the factor is the nearest number of so many bits, 7 or up to 15, such
+        that a shift remains, which every VTA supports; otherwise the factor is 1, and a 16-bit
+        multiplier holds the whole ratio.
         """
         wanted, factor = ratio / count, 1
         if shifts_only:
-            factor, shift = narrow(wanted)
+            factor, shift = narrow(wanted, bits)
             wanted = 2.0**-shift
         scaling = Requantization.from_ratio(wanted, zero_point, clip)
         return AveragePool(factor=factor, requantization=scaling, **window)
@@ -249,8 +251,8 @@ class AveragePool(Requantized):
         return result
 
 
-def narrow(ratio: float) -> tuple[int, int]:
-    """Return (factor, shift): the 7-bit factor nearest to ``ratio * 2**shift``.
+def narrow(ratio: float, bits: int = 7) -> tuple[int, int]:
+    """Return (factor, shift): the factor of so many bits nearest to ``ratio * 2**shift``.
 
     Raises
     ------
@@ -261,10 +263,10 @@ def narrow(ratio: float) -> tuple[int, int]:
     if is_power_of_two(multiplier) and multiplier < 128:
         return multiplier, shift
     exponent = math.frexp(ratio)[1]
-    shift = 7 - exponent
+    shift = bits - exponent
     factor = round(math.ldexp(ratio, shift))
-    if factor == 128:
-        factor, shift = 64, shift - 1
+    if factor > min((1 << bits) - 1, TWO_DIGITS):
+        factor, shift = round(math.ldexp(ratio, shift - 1)), shift - 1
     if shift < 0:
         raise ShapeError(f"a ratio of scales is {ratio}; it must be at most 127")
     while factor % 2 == 0 and shift:

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import by_rows, convolve, convolve_transposed, magnitudes
+from vtaops.base.fixed_point import THREE_DIGITS, TWO_DIGITS
 from vtaops.base.shapes import Array, Sides
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
-    MAX_FACTOR,
     Pair,
     Requantized,
     Shape,
@@ -32,28 +32,29 @@ from vtaops.graph.requantization import (
 )
 from vtaops.graph.tensor import Tensor
 
+Weights = npt.NDArray[np.int8] | npt.NDArray[np.int16]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Weighted(Requantized):
-    """Base class of sums of products of a tensor with int8 weights, plus a bias."""
+    """Base class of sums of products of a tensor with int8 weights, plus a bias.
 
-    weight: npt.NDArray[np.int8]
+    Those of int16 have two digits, within `vtaops.base.fixed_point.TWO_DIGITS`: a graph for
+    hardware that only shifts, whose scales are part of the weights, has them.
+    """
+
+    weight: Weights
     bias: npt.NDArray[np.int32] | None = None
     requantization: Requantization = field(default_factory=Requantization)
     rank: ClassVar[int] = 4
     """Rank of the weights."""
+    kinds: ClassVar[tuple[str, ...]] = ("int8", "int16")
+    """Types of the weights."""
     channels_axis: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        rank, weight, bias = self.rank, self.weight, self.bias
-        if not isinstance(weight, np.ndarray) or weight.dtype != np.int8 or weight.ndim != rank:
-            raise ShapeError(
-                f"the weights are {getattr(weight, 'dtype', type(weight))}"
-                f"{list(np.shape(weight))}; they must be int8 of rank {rank}"
-            )
-        if 0 in weight.shape:
-            raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
-        channels = len(self.by_output)
+        self._check_weight()
+        bias, channels = self.bias, len(self.by_output)
         if bias is not None and (bias.dtype != np.int32 or bias.shape != (channels,)):
             raise ShapeError(
                 f"the bias is {bias.dtype}{list(bias.shape)}; it must be int32[{channels}]"
@@ -62,8 +63,21 @@ class Weighted(Requantized):
             check_channels(name, getattr(self.requantization, name), channels)
         super().__post_init__()
 
+    def _check_weight(self) -> None:
+        rank, weight = self.rank, self.weight
+        kind = getattr(weight, "dtype", type(weight))
+        if not isinstance(weight, np.ndarray) or kind not in self.kinds or weight.ndim != rank:
+            raise ShapeError(
+                f"the weights are {kind}{list(np.shape(weight))}; they must be "
+                f"{' or '.join(self.kinds)} of rank {rank}"
+            )
+        if 0 in weight.shape:
+            raise ShapeError(f"the weights have shape {weight.shape}; no extent may be 0")
+        if kind == np.int16 and max(int(weight.max()), -int(weight.min())) > TWO_DIGITS:
+            raise ShapeError(f"weights of int16 lie within {TWO_DIGITS}, whose digits are int8")
+
     @property
-    def by_output(self) -> npt.NDArray[np.int8]:
+    def by_output(self) -> Array:
         """The weights with output channels first."""
         return self.weight
 
@@ -92,7 +106,7 @@ class Convolution(Weighted):
 
     Parameters
     ----------
-    weight : ndarray of int8, shape (O, C // groups, KH, KW)
+    weight : ndarray of int8 or int16, shape (O, C // groups, KH, KW)
         Weights.
     bias : ndarray of int32, shape (O,), optional
         Bias, in steps of the sums.
@@ -105,7 +119,8 @@ class Convolution(Weighted):
     groups : int
         Groups of channels.
     residual_factor : ndarray of int, shape () or (O,), optional
-        Factor of the residual, 1..32768: its scale divided by that of the sums.
+        Factor of the residual, 1..`vtaops.base.fixed_point.THREE_DIGITS`: its scale divided by
+        that of the sums. Hardware with scales has two of its digits.
     """
 
     strides: Pair = (1, 1)
@@ -122,7 +137,7 @@ class Convolution(Weighted):
         if self.groups < 1 or channels % self.groups:
             raise ShapeError(f"groups is {self.groups}; it must divide {channels} output channels")
         if self.residual_factor is not None:
-            factor = integers("residual_factor", self.residual_factor, 1, MAX_FACTOR)
+            factor = integers("residual_factor", self.residual_factor, 1, THREE_DIGITS)
             object.__setattr__(self, "residual_factor", factor)
             check_channels("residual_factor", factor, channels)
 
@@ -189,14 +204,15 @@ class TransposedConvolution(Weighted):
     output_padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
+    kinds: ClassVar[tuple[str, ...]] = ("int8",)
 
     @property
-    def by_output(self) -> npt.NDArray[np.int8]:
+    def by_output(self) -> Array:
         inputs, outputs, *kernel = self.weight.shape
         if self.groups < 1 or inputs % self.groups:
             raise ShapeError(f"groups is {self.groups}; it must divide {inputs} input channels")
         grouped = self.weight.reshape(self.groups, -1, outputs, *kernel).swapaxes(1, 2)
-        found: npt.NDArray[np.int8] = grouped.reshape(self.groups * outputs, -1, *kernel)
+        found: Array = grouped.reshape(self.groups * outputs, -1, *kernel)
         return found
 
     @property
@@ -234,7 +250,7 @@ class Dense(Weighted):
 
     Parameters
     ----------
-    weight : ndarray of int8, shape (N, K)
+    weight : ndarray of int8 or int16, shape (N, K)
         Weights.
     bias, requantization
         As for `Convolution`, with N channels.
@@ -303,12 +319,12 @@ class Matmul(Requantized):
         return (a @ b).astype(np.int64)
 
 
-def spread(weight: npt.NDArray[np.int8], dilation: Pair) -> npt.NDArray[np.int8]:
+def spread(weight: Array, dilation: Pair) -> Array:
     """Return the weights (..., KH, KW) with zeros between dilated taps."""
     if dilation == (1, 1):
         return weight
     *outer, kh, kw = weight.shape
     (down, across), size = dilation, Window((kh, kw), dilation=dilation).extent
-    found = np.zeros((*outer, *size), np.int8)
+    found = np.zeros((*outer, *size), weight.dtype)
     found[..., ::down, ::across] = weight
     return found

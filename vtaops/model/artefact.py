@@ -70,7 +70,9 @@ _Record = TypeVar("_Record")
 
 _FILE = Envelope("model", MAGIC, FORMAT_VERSION, NETWORK)
 _ALIGNMENT = 64
-_DTYPES = frozenset({"bool", "int8", "uint8", "int32", "uint32", "int64", "float32", "float64"})
+_DTYPES = frozenset(
+    {"bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "float64"}
+)
 
 _MALFORMED = (
     KeyError,

@@ -115,7 +115,8 @@ def compile_model(
     legal = stated = legalize(imported, target)
     if state:
         stated = replace(legal, graph=with_state(legal.graph, state))
-    graph, decided = stated.graph, plan(stated, target)
+    decided = plan(stated, target)
+    graph = decided.graph
     if not host:
         _judge(source, graph, decided)
     model = compile_plan(graph, decided, Fragments(target, pin_weights))

@@ -196,7 +196,7 @@ def _convolution(node: Node, graph: Graph, target: Target) -> Steps | None:
     taps = convolve(each, op.weight, op.window).reshape(len(each), -1).T
     bias = None if op.bias is None else np.repeat(op.bias, len(taps))
     one = {name: getattr(op.requantization, name).reshape(()) for name in ("multiplier", "shift")}
-    product = ops.Dense(taps.astype(np.int8), bias, replace(op.requantization, **one))
+    product = ops.Dense(taps.astype(op.weight.dtype), bias, replace(op.requantization, **one))
     rows = ops.Reshape((batch, len(each)))
     return (rows, (0,)), (product, (-1,)), (ops.Reshape(result.shape), (-1,))
 

@@ -1,8 +1,8 @@
 """Epilogues: how VTA's operators requantise in the same way as the graph.
 
 Plain hardware shifts all channels alike: zero points and rounding are added to the bias, and a
-factor that is not a shift enlarges the weights or the residual. If its ALU has MUL, it multiplies
-each channel by a factor before that. Hardware with the extension ``post`` has a multiplier and a
+factor that is not a shift enlarges the weights or the residual; `vtaops.network.digits` makes other
+scales part of weights of two digits. Hardware with the extension ``post`` has a multiplier and a
 shift per channel, and adds the zero point itself.
 """
 
@@ -77,10 +77,10 @@ class SumEpilogue:
         NotOnVta
             If the hardware cannot requantise these sums in this way.
         """
+        if target.scales and weight.dtype != np.int8:
+            raise NotOnVta("type", f"its weights are {weight.dtype}; with 'post' they are int8")
         if target.scales:
             return _scaled(weight, bias, scaling, zero_points, residual)
-        if scaling.right_shift is None and target.multiplies and residual is None:
-            return _multiplied(weight, bias, scaling, zero_points)
         return _shifted(weight, bias, scaling, zero_points, residual)
 
     def on_lanes(self, lanes: Lanes, size: int) -> SumEpilogue:
@@ -117,27 +117,9 @@ def _scaled(
         require_digits("its residual has", residual)
         fields["residual"] = True
         factors = np.broadcast_to(residual, (channels,))
-        for name, digit in zip(("residual_high", "residual_low"), digits(factors), strict=True):
-            vectors[name] = digit.astype(np.int8).reshape(-1, 1, 1, 1)
+        vectors |= _residual_digits(factors, 2)
     constant = sum_constant(weight, bias, zero_points, factors)
     return SumEpilogue(fields, constant, vectors=vectors)
-
-
-def _multiplied(
-    weight: Array, bias: Array | None, scaling: Requantization, zero_points: tuple[int, ...]
-) -> SumEpilogue:
-    """Return the epilogue on plain hardware with MUL: a multiplier by channel, one shift."""
-    shifts = np.unique(scaling.shift)
-    plain = type(scaling) is Requantization
-    rounds = plain and shifts.size == 1 and 1 <= shifts[0] <= MAX_SHIFT
-    largest = largest_sums(weight, bias, zero_points[0]) * scaling.multiplier
-    if not rounds or (largest + scaling.half >= ACCUMULATOR).any():
-        raise _no_shift(scaling)
-    fields: dict[str, Any] = {"multiplier": True, "shift": int(shifts[0])}
-    fields |= {"rounding": "half_up", "clip": scaling.clip, "zero_point": scaling.zero_point}
-    factors = np.broadcast_to(scaling.multiplier, (len(weight),)).astype(np.int32)
-    constant = sum_constant(weight, bias, zero_points)
-    return SumEpilogue(fields, constant, vectors={"multiplier": factors})
 
 
 def _shifted(
@@ -147,27 +129,53 @@ def _shifted(
     zero_points: tuple[int, ...],
     residual: Array | None,
 ) -> SumEpilogue:
-    """Return the epilogue on plain hardware: one shift, a factor of the residual by another one."""
-    shift = single_shift(scaling)
-    factor = 0 if residual is None else _residual_factor(residual, shift)
+    """Return the epilogue on plain hardware: one shift, a factor of the residual by another one.
+
+    Weights of two digits stand for the scales of the channels, so factors are terms of the sums.
+    """
+    shift, wide = _shift_behind(scaling), weight.dtype == np.int16
+    factor: Any = 0
+    if residual is not None:
+        factor = np.broadcast_to(residual, (len(weight),)) if wide else _factor(residual, shift)
     left = max(0, -shift)
     shift += left
-    if left and (factor or np.abs(weight.astype(np.int64)).max() << left > LARGEST_WEIGHT):
+    fits = wide or np.abs(weight.astype(np.int64)).max() << left <= LARGEST_WEIGHT
+    if left and (np.any(factor) or not fits):
         raise NotOnVta("scale", f"its scales need a shift to the left by {left}")
     # The zero point of the result and the half for rounding are added before the shift.
     constant = (sum_constant(weight, bias, zero_points, factor) << left) + scaling.constant
     reach = (magnitudes(weight) << left) + factor
     require_accumulator((128 * reach + np.abs(constant)).max())
-    residuals: dict[str, Any] = {}
-    if factor:
-        bits = common_shift(factor, shift)
-        scale, rest = factor >> bits, shift - bits
-        residuals = {"residual": True, "residual_scale": scale, "residual_shift": rest}
-        shift = bits
-    return SumEpilogue({"shift": shift, "clip": scaling.clip, **residuals}, constant, left)
+    fields: dict[str, Any] = {"shift": shift, "clip": scaling.clip}
+    if wide:
+        fields["wide"] = True
+    if residual is None:
+        return SumEpilogue(fields, constant, left)
+    fields["residual"] = True
+    if wide:
+        return SumEpilogue(fields, constant, vectors=_residual_digits(factor, 3))
+    bits = common_shift(factor, shift)
+    fields |= {"shift": bits, "residual_scale": factor >> bits, "residual_shift": shift - bits}
+    return SumEpilogue(fields, constant, left)
 
 
-def _residual_factor(residual: Array, shift: int) -> int:
+def _shift_behind(scaling: Requantization) -> int:
+    """Return the shift behind sums whose scales weights hold; raises NotOnVta if they could not."""
+    if scaling.right_shift is None:
+        greatest = float((scaling.multiplier / 2.0**scaling.shift).max())
+        text = f"its scales, up to {greatest:.4g}, and its weights exceed two digits together"
+        raise NotOnVta("scale", text)
+    return single_shift(scaling)
+
+
+def _residual_digits(factors: Array, count: int) -> dict[str, Array]:
+    """Return the weights that hold the digits of factors, one for each channel."""
+    names = ("residual_top", "residual_high", "residual_low")[-count:]
+    found = (each.astype(np.int8).reshape(-1, 1, 1, 1) for each in digits(factors, count))
+    return dict(zip(names, found, strict=True))
+
+
+def _factor(residual: Array, shift: int) -> int:
     """Return the factor of a residual that an int8 and a shift before the last one apply."""
     factors = np.unique(residual)
     if factors.size > 1:
@@ -257,39 +265,6 @@ def sum_constant(
     if len(zero_points) > 1:
         total = total - zero_points[1] * factor
     return np.asarray(total if bias is None else total + bias)
-
-
-def largest_sums(weight: Array, bias: Array | None, zero_point: int) -> Array:
-    """Return a bound of the magnitude of the sums of each output channel."""
-    constant = sum_constant(weight, bias, (zero_point,))
-    return np.asarray(128 * magnitudes(weight) + np.abs(constant))
-
-
-def one_shift(scaling: Requantization, largest: Array) -> Requantization | None:
-    """Return the nearest requantisation with one shift whose products int32 holds.
-
-    Parameters
-    ----------
-    scaling : Requantization
-        Rounds half up.
-    largest : ndarray of int64
-        Bound of the magnitude of the sums of each channel.
-
-    Returns
-    -------
-    Requantization or None
-        None if a result would move by more than a step.
-    """
-    ratio = np.maximum(scaling.multiplier / 2.0**scaling.shift, 2.0**-60)
-    ratio, largest = np.broadcast_arrays(ratio, largest)
-    room = min((1 << 30) / max(float((ratio * largest).max()), 0.5), 65535 / ratio.max())
-    shift = min(int(np.floor(np.log2(max(room, 1)))), MAX_SHIFT)
-    factors = np.rint(ratio * 2.0**shift).astype(np.int64)
-    moved = np.abs(factors / 2.0**shift - ratio) * np.minimum(largest, 256 / ratio)
-    if shift < 1 or moved.max() > 1:
-        return None
-    alike = len(np.unique(factors)) == 1
-    return Requantization(factors[0] if alike else factors, shift, scaling.zero_point, scaling.clip)
 
 
 def uniform(scaling: Requantization, factor: int = 1) -> dict[str, Any] | None:

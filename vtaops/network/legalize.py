@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from vtaops.base.reasons import Reason
 from vtaops.graph import Expand, Graph, GraphOperator, Node, Requantize, Reshape, Upsample
+from vtaops.graph.operators import Weighted
 from vtaops.network.decomposition import Decomposition, decomposition_of
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.lower import reason_for_host
@@ -43,12 +44,15 @@ class LegalGraph:
         Why nodes run on the host if their scales are the reason.
     steps : dict of str to int
         By how many steps operators may differ from the file's, if they may, by node name.
+    originals : dict of str to GraphOperator
+        The operators whose scales weights now hold, by node name: the host computes these.
     """
 
     graph: Graph
     notes: dict[str, str] = field(default_factory=dict)
     refused: dict[str, Reason] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
+    originals: dict[str, GraphOperator] = field(default_factory=dict)
 
 
 def legalize(graph: Graph, target: Target) -> LegalGraph:
@@ -75,6 +79,7 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         notes | {name: found.note for name, found in walk.rounded.items()},
         refused,
         dict.fromkeys(notes, 1) | {name: found.steps for name, found in walk.rounded.items()},
+        walk.weighted,
     )
 
 
@@ -87,6 +92,8 @@ class _Walk:
         Operators for nodes that VTA cannot execute as one, by name.
     rounded : dict of str to Replacement
         Operators that round like the hardware, by name.
+    originals : dict of str to GraphOperator
+        What these replace.
     """
 
     def __init__(self, graph: Graph, target: Target) -> None:
@@ -95,13 +102,18 @@ class _Walk:
         }
         self.rounded: dict[str, Replacement] = {}
         self._target = target
-        self._originals: dict[str, GraphOperator] = {}
+        self.originals: dict[str, GraphOperator] = {}
         self._ranges: dict[str, ValueRange] = {}
         made = [
             op for decomposition in self.decompositions.values() for op, _ in decomposition.steps
         ]
         made += [node.op for node in graph.nodes if node.name not in self.decompositions]
         self._rounds = any(changes_rounding(op, target) for op in made)
+
+    @property
+    def weighted(self) -> dict[str, GraphOperator]:
+        """The operators whose scales weights may hold now."""
+        return {name: op for name, op in self.originals.items() if isinstance(op, Weighted)}
 
     def put(self, result: Graph, node: Node) -> None:
         """Add a node, or the operators in its place; the last one makes its result."""
@@ -134,7 +146,7 @@ class _Walk:
             self._ranges[name] = value_range(op, tensors, ranges)
             found = hardware_rounding(op, tensors, ranges, self._target)
             if found is not None:
-                self.rounded[name], self._originals[name] = found, op
+                self.rounded[name], self.originals[name] = found, op
                 op = found.op
         result.add_many(op, *tensors, names=names, scales=scales)
 
@@ -143,7 +155,7 @@ class _Walk:
         if node.name not in refused:
             return node.op
         found = self.rounded.pop(node.name)
-        original = self._originals[node.name]
+        original = self.originals[node.name]
         exact = host_rounding(original, node.inputs)
         if exact is None:
             return original

@@ -21,12 +21,14 @@ from vtaops.graph import operators as ops
 from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.machine.views import constant_digits
 from vtaops.network.averages import parts, scaled
-from vtaops.network.epilogue import SumEpilogue, single_shift
+from vtaops.network.digits import in_digits
+from vtaops.network.epilogue import LARGEST_WEIGHT, SumEpilogue, single_shift
 from vtaops.network.gathering import gathered
 from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
 from vtaops.network.target import NotOnVta
 from vtaops.ops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm
+from vtaops.ops.constants import digits
 
 
 def lower_convolution(op: ops.Convolution, node: Node, region: LoweredRegion) -> None:
@@ -127,13 +129,17 @@ def _add_sum(
 ) -> None:
     """Add a convolution with the terms that are added to its sums."""
     constant = epilogue.constant
-    plain = not (region.target.scales or op.multiplier)  # what follows the sums is a shift
-    digits = constant_digits(constant, region.block) if plain else None
-    if digits is None:
+    plain = not (region.target.scales or op.wide)  # its constants are small
+    constants = constant_digits(constant, region.block) if plain else None
+    if constants is None:
         op, bias = epilogue.with_bias(op)
-        region.step(node, op, uses, kernel=weight, bias=bias, **epilogue.vectors)
+        kernels = {"kernel": weight}
+        if op.wide:
+            high, low = (digit.astype(np.int8) for digit in digits(weight))
+            kernels = {"kernel": low, "kernel_high": high}
+        region.step(node, op, uses, **kernels, bias=bias, **epilogue.vectors)
     elif constant.any():
-        op, tiles = replace(op, bias_tiles=True), digits[:, :, None, None]
+        op, tiles = replace(op, bias_tiles=True), constants[:, :, None, None]
         region.step(node, op, uses, kernel=weight, constant_scale=tiles)
     else:
         region.step(node, op, uses, kernel=weight)
@@ -142,7 +148,7 @@ def _add_sum(
 def _ungrouped(weight: Array, groups: int) -> Array:
     """Return the weights of a grouped convolution as those of a dense one."""
     outputs, inputs = weight.shape[:2]
-    dense = zero_weights(outputs, inputs * groups, *weight.shape[2:])
+    dense = zero_weights(outputs, inputs * groups, *weight.shape[2:]).astype(weight.dtype)
     for output in range(outputs):
         first = output // (outputs // groups) * inputs
         dense[output, first : first + inputs] = weight[output]
@@ -204,7 +210,7 @@ def lower_dense(op: ops.Dense, node: Node, region: LoweredRegion) -> None:
     data = region.first(node)
     n, _, h, w = data.image
     epilogue = _epilogue(op, op.weight, node, region)
-    if h * w > 1 or "multiplier" in epilogue.fields:
+    if h * w > 1 or epilogue.fields.get("wide"):
         size = (1, 1) if op.weight.shape[1] == len(data.lanes) else (h, w)
         weight, storage = op.weight, region.storages[node.inputs[0].name]
         if size != (1, 1) and storage.split:  # heads, rows, channels of each head
@@ -242,11 +248,14 @@ def _multiply(
 
 
 def lower_requantize(op: ops.Requantize, node: Node, region: LoweredRegion) -> None:
-    """Lower to a depthwise convolution with weights of 1."""
-    channels = len(region.first(node).lanes)
-    weight = np.ones((channels, 1, 1, 1), np.int8)
-    convolution = ops.Convolution(weight, None, op.requantization, groups=channels)
-    _depthwise(convolution, node, region)
+    """Lower to a depthwise convolution with weights of 1, or of the multipliers."""
+    channels, scaling = len(region.first(node).lanes), op.requantization
+    weight: Array = np.ones((channels, 1, 1, 1), np.int8)
+    if not region.target.scales and in_digits(scaling):
+        factors = np.broadcast_to(scaling.multiplier, (channels,))
+        weight = factors.astype(np.int16).reshape(weight.shape)
+        scaling = replace(scaling, multiplier=1, shift=scaling.shift.max())
+    _depthwise(ops.Convolution(weight, None, scaling, groups=channels), node, region)
 
 
 def lower_average_pool(op: ops.AveragePool, node: Node, region: LoweredRegion) -> None:
@@ -262,7 +271,8 @@ def lower_average_pool(op: ops.AveragePool, node: Node, region: LoweredRegion) -
         bias = np.full(channels, zeros, np.int32)
     elif not region.target.scales:
         single_shift(scaling)
-    weight = np.full((channels, 1, *window.kernel), op.factor, np.int8)
+    kind = np.int8 if op.factor <= LARGEST_WEIGHT else np.int16
+    weight = np.full((channels, 1, *window.kernel), op.factor, kind)
     around, each = (op.padding, op.dilation), channels
     convolution = ops.Convolution(weight, bias, scaling, op.strides, *around, each)
     _epilogue(convolution, weight[:1], node, region)

@@ -10,6 +10,7 @@ bit for bit, on every device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -37,7 +38,7 @@ from vtaops.graph.thresholds import (
     quotient_scale,
     steps_of_requantization,
 )
-from vtaops.network.epilogue import largest_sums, one_shift
+from vtaops.network.digits import folded, nearest, ratios
 from vtaops.network.target import Target
 
 EQUAL = "equal to TFLite"
@@ -67,12 +68,15 @@ class Replacement:
         Number of possible sums with a difference of one step, and of all possible sums.
     equal : str
         The note of an operator without differences.
+    most : int
+        The largest difference, if it is known: then `differing` is an estimate.
     """
 
     op: GraphOperator
     differing: int
     sums: int
     equal: str = EQUAL
+    most: int = 0
 
     @property
     def note(self) -> str:
@@ -80,13 +84,16 @@ class Replacement:
         if not self.differing:
             return self.equal
         share, count = 100 * self.differing / self.sums, f"{self.differing:,} of {self.sums:,}"
+        if self.most:
+            steps = "a step" if self.most == 1 else f"at most {self.most} steps"
+            return f"{self.equal} but for {steps} at about {share:.2g} % of the values"
         steps = ("one step", "a step or two")[self.steps - 1]
         return f"{self.equal} but for {steps} at {count} sums ({share:.2g} %)"
 
     @property
     def steps(self) -> int:
         """The largest difference."""
-        return (1 if self.equal == EQUAL else 2) if self.differing else 0
+        return (self.most or (1 if self.equal == EQUAL else 2)) if self.differing else 0
 
 
 def hardware_rounding(
@@ -116,13 +123,12 @@ def hardware_rounding(
 def changes_rounding(op: GraphOperator, target: Target) -> bool:
     """Whether hardware may round an operator in another way: one of TFLite, or any on plain VTA.
 
-    There the ALU multiplies the sums of each channel, or factors are the nearest ones.
+    There scales are part of weights and factors of two digits.
     """
     if not isinstance(op, ops.Requantized):
         return False
-    kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.AveragePool
-    plain = target.multiplies and isinstance(op, kinds)
-    plain = plain or (not target.scales and isinstance(op, ops.Add))
+    kinds = ops.Convolution | ops.Dense | ops.Requantize | ops.AveragePool | ops.Add
+    plain = not target.scales and isinstance(op, kinds)
     scaling = op.requantization
     if isinstance(scaling, TfliteRequantization | Quotient):
         return True
@@ -192,13 +198,19 @@ def round_sums(
     target: Target,
 ) -> Replacement | None:
     """Round sums of products, or values, whose scales may differ by channel."""
+    scaling = op.requantization
+    if not target.scales and isinstance(op, ops.Convolution | ops.Dense):
+        found = _in_weights(op, inputs, ranges)
+        if found is not None:
+            return found
     if len(inputs) > 1:
         return None
-    scaling = op.requantization
     low, high = _interval(op, inputs[0], ranges[0])
     if target.fine:
         return _finest(op, low, high)
-    coarse = _coarse(op, inputs[0], target)
+    coarse = _coarse(scaling)
+    if not target.scales and isinstance(op, ops.Requantize) and coarse.right_shift is None:
+        coarse = nearest(coarse)
     own, wanted = (firsts_of_requantization(each, low, high) for each in (coarse, scaling))
     count = int(np.abs(own - wanted).sum())
     return Replacement(replace(op, requantization=coarse), count, _sums(low, high))
@@ -214,23 +226,32 @@ def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
     return Replacement(made, sum(scale.differing for scale in chosen), _sums(low, high))
 
 
+def _in_weights(
+    op: ops.Convolution | ops.Dense, inputs: Sequence[Tensor], ranges: Sequence[ValueRange]
+) -> Replacement | None:
+    """Return an operator with its scales in its weights; None if there is a shift instead.
+
+    Its differences are estimated, over the results that its clip leaves.
+    """
+    scaling = op.requantization
+    padded = any(getattr(op, "padding", ()))
+    found = folded(op, inputs, *_real(ranges[0], inputs[0], padded=padded))
+    if found is None or _coarse(scaling).right_shift is not None:
+        return None
+    low, high = _interval(op, inputs[0], ranges[0])
+    results = _applied(scaling, high) - _applied(scaling, low)
+    values = results / ratios(scaling)
+    count = int(np.ceil((values * np.minimum(found.typical, 1)).sum()))
+    return Replacement(found.op, count, int(values.sum()) + 1, most=int(np.ceil(found.largest)))
+
+
 def _sums(low: Integers, high: Integers) -> int:
     return int((high - low + 1).sum())
 
 
-def _coarse(op: Any, data: Tensor, target: Target) -> Requantization:
-    """Return the nearest requantisation with 16 bits and one rounding.
-
-    For plain hardware with MUL it has one shift, and products that int32 holds, if there is one.
-    """
-    scaling = op.requantization
-    ratio = np.maximum(scaling.multiplier / 2.0**scaling.shift, 2.0**-60)
-    coarse = Requantization.from_ratio(ratio, scaling.zero_point, scaling.clip)
-    kinds = ops.Convolution | ops.Dense | ops.Requantize
-    if coarse.right_shift is not None or not (target.multiplies and isinstance(op, kinds)):
-        return coarse
-    weight, bias = getattr(op, "weight", np.ones((1, 1), np.int8)), getattr(op, "bias", None)
-    return one_shift(coarse, largest_sums(weight, bias, data.zero_point)) or coarse
+def _coarse(scaling: Requantization) -> Requantization:
+    """Return the nearest requantisation with 16 bits and one rounding."""
+    return Requantization.from_ratio(ratios(scaling), scaling.zero_point, scaling.clip)
 
 
 def _fine_channels(
@@ -313,14 +334,27 @@ def round_average_pool(
             return _finest(op, *_all_sums(size, zero))
         ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
         zero_point = scaling.zero_point
-    made = ops.AveragePool.from_ratio(
-        ratio,
-        size,
-        shifts_only=not target.scales,
-        zero_point=zero_point,
-        clip=scaling.clip,
-        **op.windowed,
-    )
+    widths = [7]
+    if not (target.scales or op.differs(source)):  # 15 bits are two digits, if sums fit int32
+        widths.append(max(7, min(15, 31 - math.ceil(math.log2(256 * size)))))
+    found = []
+    for bits in widths:
+        made = ops.AveragePool.from_ratio(
+            ratio,
+            size,
+            shifts_only=not target.scales,
+            bits=bits,
+            zero_point=zero_point,
+            clip=scaling.clip,
+            **op.windowed,
+        )
+        found.append(_compared_means(made, op, zero, counts, size))
+    return min(found, key=lambda each: each.differing)
+
+
+def _compared_means(
+    made: ops.AveragePool, op: ops.AveragePool, zero: int, counts: Sequence[int], size: int
+) -> Replacement:
     off = sum(_means_off(made, op, zero, count, size) for count in counts)
     return Replacement(made, off, sum(255 * count + 1 for count in counts))
 
@@ -369,7 +403,7 @@ def round_multiply(
         found = [fine_scale_for(steps, ratio, kind) for kind in KINDS[scaling.rounds]]
         made = _nudged([min(found, key=lambda scale: scale.differing)], scaling)
     else:
-        made = _coarse(op, inputs[0], target)
+        made = _coarse(scaling)
     off = np.count_nonzero(made.apply(sums) != results)
     return Replacement(replace(op, requantization=made), int(off), sums.size)
 

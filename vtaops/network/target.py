@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vtaops.base.reasons import Reason
-from vtaops.machine.capabilities import Capabilities, Feature
+from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import Extension, HardwareConfig
 
 
@@ -25,11 +25,6 @@ class Target:
     def fine(self) -> bool:
         """Whether its fixed-point scales may be fine ones."""
         return self.config.has(Extension.EXACT)
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether it has no fixed-point scales, but an ALU that multiplies each channel."""
-        return not self.scales and self.capabilities.has(Feature.MUL)
 
     @property
     def stores_weights(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, raising
-from vtaops.base.fixed_point import TWO_DIGITS
+from vtaops.base.fixed_point import THREE_DIGITS, TWO_DIGITS
 from vtaops.ops.constants import digits
 
 Int8Array = npt.NDArray[np.int8]
@@ -70,26 +70,43 @@ def vectors(channels: int, given: Vectors) -> Arguments:
     return (*found.values(),)
 
 
-def factor_digits(channels: int, factor: npt.ArrayLike | None) -> Arguments:
+def filter_digits(kernel: npt.ArrayLike) -> Arguments:
+    """Return filters (O, I, H, W) of int8; of int16, their low digits and their high ones.
+
+    Raises
+    ------
+    ShapeError
+        If they are neither, or exceed two digits.
+    """
+    array = _array("kernel", kernel)
+    if array.dtype != np.int16:
+        return (int8_array("kernel", array, "OIHW"),)
+    if (largest := np.abs(array.astype(np.int64)).max(initial=0)) > TWO_DIGITS:
+        raise ShapeError(f"kernel is as large as {largest}; it must lie within {TWO_DIGITS}")
+    high, low = (digit.astype(np.int8) for digit in digits(array.astype(np.int64)))
+    return int8_array("kernel", low, "OIHW"), high
+
+
+def factor_digits(channels: int, factor: npt.ArrayLike | None, count: int = 2) -> Arguments:
     """Return the int8 digits of per-channel factors, as weights (channels, 1, 1, 1).
 
     Raises
     ------
     ShapeError
-        If the factors are missing or exceed two digits.
+        If the factors are missing or exceed `count` digits.
     """
+    limit = TWO_DIGITS if count == 2 else THREE_DIGITS
     array = np.asarray(0 if factor is None else factor)
     if array.shape not in ((), (channels,)) or array.dtype.kind not in "iu":
         raise ShapeError(
             f"residual_factor has dtype {array.dtype} and shape {array.shape}; it must be integers "
             f"of shape ({channels},)"
         )
-    if factor is None or np.abs(array.astype(np.int64)).max() > TWO_DIGITS:
+    if factor is None or np.abs(array.astype(np.int64)).max() > limit:
         given = "missing" if factor is None else f"as large as {np.abs(array).max()}"
-        raise ShapeError(f"residual_factor is {given}; with scales it must lie within {TWO_DIGITS}")
+        raise ShapeError(f"residual_factor is {given}; it must lie within {limit}")
     factors = np.broadcast_to(array.astype(np.int64), (channels,)).reshape(-1, 1, 1, 1)
-    high, low = digits(factors)
-    return high.astype(np.int8), low.astype(np.int8)
+    return tuple(digit.astype(np.int8) for digit in digits(factors, count))
 
 
 def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -28,10 +28,12 @@ from vtaops.program import Buffer, Role
 DIGIT_BITS = 8
 
 
-def digits(factor: Any) -> tuple[Any, Any]:
-    """Return the two int8 digits of a factor, or array, of at most `TWO_DIGITS` in magnitude."""
+def digits(factor: Any, count: int = 2) -> tuple[Any, ...]:
+    """Return the int8 digits, highest first, of a factor or array of at most so many digits."""
+    if count == 1:
+        return (factor,)
     low = (factor + 128) % 256 - 128
-    return (factor - low) >> DIGIT_BITS, low
+    return *digits((factor - low) >> DIGIT_BITS, count - 1), low
 
 
 def check_scale(name: str, scale: int) -> None:

@@ -20,7 +20,15 @@ from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import KernelColumns, Patches, Windows
 from vtaops.ops import epilogue
-from vtaops.ops.arguments import Arguments, factor_digits, image_sizes, int8_array, present, vectors
+from vtaops.ops.arguments import (
+    Arguments,
+    factor_digits,
+    filter_digits,
+    image_sizes,
+    int8_array,
+    present,
+    vectors,
+)
 from vtaops.ops.base import plain
 from vtaops.ops.constants import DIGIT_BITS, check_scale, constant_buffers, scale_buffer
 from vtaops.ops.epilogue import Rounding
@@ -45,6 +53,11 @@ class Conv2d(WindowOperator, SumOfProducts):
     With scales the residual is a term of the sum instead, with a 16-bit factor per channel::
 
         sum = conv(data, kernel) + bias + residual * (256 * residual_high + residual_low)
+
+    Wide weights have two int8 digits; a residual is then a term of the sum too, whose factors have
+    three digits::
+
+        sum = conv(data, 256 * kernel_high + kernel) + bias + residual * factor
 
     Parameters
     ----------
@@ -71,8 +84,9 @@ class Conv2d(WindowOperator, SumOfProducts):
         Whether the sums are multiplied by an int32 vector (out_channels,) before the shift: one
         scale per channel. Products wrap; needs a device with MUL.
     residual : bool
-        Whether an int8 tensor of the result's shape is added. With scales, two int8 vectors
-        (out_channels, 1, 1, 1) hold the digits of its factors (`vtaops.ops.constants.digits`).
+        Whether an int8 tensor of the result's shape is added. With scales or wide weights, two or
+        three int8 vectors (out_channels, 1, 1, 1) hold the digits of its factors
+        (`vtaops.ops.constants.digits`).
     residual_scale : int
         Factor of the residual, a non-zero int8.
     residual_shift : int
@@ -96,6 +110,9 @@ class Conv2d(WindowOperator, SumOfProducts):
     fold_columns : bool
         Whether the host packs kernel columns as input channels, so that a first layer of few
         channels fills its tiles (see `vtaops.machine.views.Patches.of_columns`); one group only.
+    wide : bool
+        Whether the weights have two digits: the products with `kernel_high` are shifted left by 8
+        before those with `kernel` are added. Not with `scales`, `multiplier` and `bias_tiles`.
 
     Raises
     ------
@@ -132,10 +149,12 @@ class Conv2d(WindowOperator, SumOfProducts):
     scales: bool = False
     fine: int = 0
     zero_point: int = 0
+    wide: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, in_channels=self.in_channels, out_channels=self.out_channels)
+        self._check_wide()
         self._check_residual()
         self.channel_groups.check()
         if self.bias_tiles and (self.bias or self.rounding != "truncate" or self.scales):
@@ -143,15 +162,19 @@ class Conv2d(WindowOperator, SumOfProducts):
         if self.fold_columns and self.groups != 1:
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
 
+    def _check_wide(self) -> None:
+        if self.wide and (self.scales or self.multiplier or self.bias_tiles):
+            raise ShapeError("wide weights exclude scales, multiplier and bias_tiles")
+
     def _check_residual(self) -> None:
         epilogue.check_shift(self.residual_shift)
         epilogue.check_clip(self.residual_clip)
         check_scale("residual_scale", self.residual_scale)
         own = self.residual_scale, self.residual_shift, self.residual_clip
-        if self.residual and self.scales and own != (1, 0, None):
+        if self.residual and self.has_factors and own != (1, 0, None):
             raise ShapeError(
-                f"residual scale, shift and clip are {own}; with scales, a residual has vectors of "
-                f"factors alone"
+                f"residual scale, shift and clip are {own}; with scales or wide weights, a "
+                f"residual has vectors of factors alone"
             )
         if self.residual and self.zero_point and not self.scales:
             raise ShapeError("zero_point and a residual exclude each other without scales")
@@ -176,14 +199,16 @@ class Conv2d(WindowOperator, SumOfProducts):
 
         Parameters
         ----------
-        data, kernel : int8 arrays, shapes (N, C, H, W) and (O, C / groups, KH, KW)
-            Images and filters.
+        data : int8 array, shape (N, C, H, W)
+            Images.
+        kernel : int8 or int16 array, shape (O, C / groups, KH, KW)
+            Filters; those of int16 are wide, at most `vtaops.base.fixed_point.TWO_DIGITS`.
         bias, multiplier, scales : int32 arrays, shape (O,), optional
             One value for each filter.
         residual : int8 array, shape (N, O, OH, OW), optional
             Added before the clip.
         residual_factor : int array, shape (O,), optional
-            With scales: the factors of the residual.
+            With scales or wide filters: the factors of the residual.
         groups, **parameters
             The fields of this class that the arrays do not determine.
 
@@ -192,7 +217,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         ShapeError
             If ranks, dtypes, channel counts or parameters do not fit.
         """
-        images, filters = int8_array("data", data, "NCHW"), int8_array("kernel", kernel, "OIHW")
+        images, (filters, *high) = int8_array("data", data, "NCHW"), filter_digits(kernel)
         groups = plain(groups)
         require_at_least(1, groups=groups)
         c, expected = images.shape[1], filters.shape[1] * groups
@@ -208,15 +233,16 @@ class Conv2d(WindowOperator, SumOfProducts):
             out_channels=len(filters),
             groups=groups,
             residual=residual is not None,
+            wide=bool(high),
             **present(given),
             **parameters,
         )
         added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
-        if op.residual and op.scales:
-            added += factor_digits(op.out_channels, residual_factor)
+        if op.residual and op.has_factors:
+            added += factor_digits(op.out_channels, residual_factor, len(op.residual_digits))
         elif residual_factor is not None:
-            raise ShapeError("residual_factor belongs to a residual with scales")
-        return op, (images, filters, *vectors(op.out_channels, given), *added)
+            raise ShapeError("residual_factor belongs to a residual with scales or wide filters")
+        return op, (images, filters, *high, *vectors(op.out_channels, given), *added)
 
     # ------------------------------------------------------------------- shapes
 
@@ -238,6 +264,7 @@ class Conv2d(WindowOperator, SumOfProducts):
     @property
     def summary(self) -> str:
         extras = f", {self.groups} groups" if self.groups > 1 else ""
+        extras += ", wide" if self.wide else ""
         extras += " * multiplier" if self.multiplier else ""
         extras += " + residual" if self.residual else ""
         image = self._image_text(self.in_channels)
@@ -253,23 +280,41 @@ class Conv2d(WindowOperator, SumOfProducts):
         return sums * self.in_channels // self.groups * self.window.count
 
     @property
+    def has_factors(self) -> bool:
+        """Whether a residual is a term of the sum, with a factor for each channel."""
+        return self.scales or self.wide
+
+    @property
+    def residual_digits(self) -> list[str]:
+        """The weights that multiply a residual, the highest digit of its factors first."""
+        return ["residual_top", "residual_high", "residual_low"][0 if self.wide else 1 :]
+
+    @property
+    def digits(self) -> list[list[str]]:
+        """The products that fill the accumulators, digit by digit, the highest first.
+
+        Before those of the next digit are added, the accumulators are shifted to the left.
+        """
+        sums = [["conv_high"], ["conv"]] if self.wide else [["conv"]]
+        if not (self.residual and self.has_factors):
+            return sums
+        sums = [[], *sums]
+        return [[name, *rest] for name, rest in zip(self.residual_digits, sums, strict=True)]
+
+    @property
     def stages(self) -> Sequence[epilogue.Stage]:
-        constant = (
-            [epilogue.AluStage("res_biased", AluOp.ADD, None, "constant")]
-            if self.bias_tiles
-            else []
-        )
-        if not self.residual:
-            return [*constant, *super().stages]
-        if self.scales:  # the residual comes first: the left shift applies to its high digit
-            return [
-                epilogue.AluStage("res_wide", AluOp.SHR, -DIGIT_BITS),
-                epilogue.AluStage("res_sum", AluOp.ADD, None, "residual_low"),
-                epilogue.AluStage("res_total", AluOp.ADD, None, "conv"),
-                *super().stages,
+        found: list[epilogue.Stage] = []
+        for number, names in enumerate(self.digits[1:]):
+            found.append(epilogue.AluStage(f"res_wide_{number}", AluOp.SHR, -DIGIT_BITS))
+            found += [
+                epilogue.AluStage(f"res_with_{name}", AluOp.ADD, None, name) for name in names
             ]
+        if self.bias_tiles:
+            found.append(epilogue.AluStage("res_biased", AluOp.ADD, None, "constant"))
+        if not self.residual or self.has_factors:
+            return [*found, *super().stages]
         return [
-            *constant,
+            *found,
             *self.epilogue.passes,
             *epilogue.clip_stages("res_own", self.residual_clip),
             epilogue.AluStage("res_sum", AluOp.ADD, None, "residual"),
@@ -321,7 +366,8 @@ class Conv2d(WindowOperator, SumOfProducts):
         data, res = self.image_buffers(i, o, config, layout)
         filters = (o, i // self.groups, *self.window.kernel)
         kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
-        found = [data, kernel, *self.epilogue.buffers(o, config)]
+        high = [replace(kernel, name="kernel_high")] if self.wide else []
+        found = [data, kernel, *high, *self.epilogue.buffers(o, config)]
         if self.bias_tiles:
             found += constant_buffers(o, config)
         if self.residual:
@@ -331,12 +377,12 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     def _factor_buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the weight tiles that multiply the residual."""
-        if not self.scales:
+        if not self.has_factors:
             return [scale_buffer("residual_scale", self.residual_scale, config)]
         o = self.out_channels
         layout = kernel_layout(config, ChannelGroups(o, o, o).view(config))
-        names = "residual_high", "residual_low"
-        return [Buffer(name, Role.PARAMETER, (o, 1, 1, 1), "int8", layout) for name in names]
+        shape = o, 1, 1, 1
+        return [Buffer(n, Role.PARAMETER, shape, "int8", layout) for n in self.residual_digits]
 
     def _layouts(self, config: HardwareConfig) -> tuple[Layout, Layout]:
         """Return the layouts of data and weights."""
@@ -348,7 +394,8 @@ class Conv2d(WindowOperator, SumOfProducts):
         )
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
-        if buffer.name == "kernel" and self.windows(config):  # lowering joins the taps of a window
+        # Lowering joins the taps of a window.
+        if buffer.name in ("kernel", "kernel_high") and self.windows(config):
             layout = kernel_layout(config, self.channel_groups.view(config))
             return layout.packed_shape(buffer.shape)
         return buffer.packed_shape

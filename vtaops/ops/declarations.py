@@ -425,39 +425,44 @@ def _declared_of_conv2d(
 ) -> te.Tensor:
     blocks = op.blocks(config)
     data_buf = _declare_input(op, given["data"], blocks.count * blocks.ic)
-    kernel_buf = declare_copy(given["kernel"])
     (kh, kw), (sh, sw), (dh, dw) = op.window.kernel, op.window.strides, op.window.dilation
     row_step, row_tap = (kh, 1) if op.gathers_rows else (sh, dh)
-
-    def factors(b, co, i, j, bi, ci, ic, dy, dx, lane):  # type: ignore[no-untyped-def]
-        group = co // blocks.oc * blocks.ic if blocks.count > 1 else 0
-        row, column = i * row_step + dy * row_tap, j * sw + dx * dw
-        pixel = data_buf[b, group + ic, row, column, bi, lane]
-        return pixel, kernel_buf[co, ic, dy, dx, ci, lane]
-
     axes = {"ic": blocks.ic, "dy": kh, "dx": kw, "ic_tns": config.block_in}
-    acc = declare_sum("res_conv", shape, axes, factors)
-    return _declare_residual(op, acc, given, config)
+
+    def sums(kernel: str, name: str) -> te.Tensor:
+        kernel_buf = declare_copy(given[kernel])
+
+        def factors(b, co, i, j, bi, ci, ic, dy, dx, lane):  # type: ignore[no-untyped-def]
+            group = co // blocks.oc * blocks.ic if blocks.count > 1 else 0
+            row, column = i * row_step + dy * row_tap, j * sw + dx * dw
+            pixel = data_buf[b, group + ic, row, column, bi, lane]
+            return pixel, kernel_buf[co, ic, dy, dx, ci, lane]
+
+        return declare_sum(name, shape, axes, factors)
+
+    found = {"conv": sums("kernel", "res_conv")}
+    if op.wide:
+        found["conv_high"] = sums("kernel_high", "res_conv_high")
+    return _declare_residual(op, found, given, config)
 
 
 def _declare_residual(
-    op: ops.Conv2d, conv: te.Tensor, given: Given, config: HardwareConfig
+    op: ops.Conv2d, sums: dict[str, te.Tensor], given: Given, config: HardwareConfig
 ) -> te.Tensor:
-    """Declare everything after the convolution."""
-    tensors: dict[str, te.Tensor] = {}
+    """Declare everything after the convolution, whose sums are given by name."""
+    tensors = dict(sums)
     if op.bias_tiles:
         tile, weights = given["constant"], given["constant_scale"]
-        tensors["constant"] = declare_constant(conv.shape, tile, weights, config)
-    first, residual = conv, declare_copy(given["residual"]) if op.residual else None
-    if op.residual and op.scales:  # the digit products come first
-        for name in ("residual_high", "residual_low"):
+        tensors["constant"] = declare_constant(sums["conv"].shape, tile, weights, config)
+    residual = declare_copy(given["residual"]) if op.residual else None
+    if op.residual and op.has_factors:
+        for name in op.residual_digits:
             tiles = declare_tiles(given[name], each=True)
             tensors[name] = declare_product(f"res_{name}", residual, tiles, config)
-        first, tensors["conv"] = tensors["residual_high"], conv
     elif op.residual:
         tile = declare_tiles(given["residual_scale"])
         tensors["residual"] = declare_product("res_residual", residual, tile, config)
-    return declare_epilogue(op, first, given, tensors)
+    return declare_epilogue(op, tensors[op.digits[0][0]], given, tensors)
 
 
 def _declare_input(op: ops.Conv2d, data: te.Tensor, blocks: int) -> te.Tensor:

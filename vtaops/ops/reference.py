@@ -8,7 +8,7 @@ float64, which is exact below 2**53, then wraps to int32 as the hardware does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import singledispatch
+from functools import reduce, singledispatch
 from typing import Any
 
 import numpy as np
@@ -61,13 +61,15 @@ def _sums_of_gemm(op: ops.Gemm, given: Given) -> Float:
 
 @_sums.register
 def _sums_of_conv2d(op: ops.Conv2d, given: Given) -> Float:
-    total = convolve(given["data"], given["kernel"], op.window, op.groups)
+    kernel = 256 * given["kernel_high"] + given["kernel"] if op.wide else given["kernel"]
+    total = convolve(given["data"], kernel, op.window, op.groups)
     if op.bias_tiles:
         weights = given["constant_scale"][:, :, 0, 0]
         total += _by_channel(op, weights @ constant_values(weights.shape[1]))
-    if op.residual and op.scales:
-        factor = 256 * given["residual_high"] + given["residual_low"]
-        total += given["residual"] * factor[:, 0]
+    if op.residual and op.has_factors:
+        digits = [given[name] for name in op.residual_digits]
+        factor = reduce(lambda high, low: 256 * high + low, digits)
+        total = total + given["residual"] * factor[:, 0]  # float64
     return total
 
 
@@ -127,7 +129,7 @@ def _epilogue(op: Any, sums: Float, given: Given) -> Int8Array:
     acc = _shifted(acc, _shift(op), rounding)
     if "multiplier" in given:
         acc = acc + np.int32(op.zero_point)
-    if "residual" in given:
+    if "residual" in given and not op.has_factors:
         acc = _int32(_clipped(acc, op.residual_clip) + given["residual"] * op.residual_scale)
         acc = _shifted(acc, op.residual_shift, rounding)
     result: Int8Array = _clipped(acc, clip).astype(np.int8)

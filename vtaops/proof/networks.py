@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
@@ -92,7 +92,11 @@ def _meaning(op: GraphOperator, given: Inputs) -> Terms:
 @_meaning.register
 def _convolution(op: ops.Convolution, given: Inputs) -> Terms:
     data, zero = given.real(0), given.tensors[0].zero_point
-    sums = convolve(given.fields, data, op.weight, op.window, op.groups, zero != 0, zero)
+
+    def products(weight: npt.NDArray[Any]) -> Terms:
+        return convolve(given.fields, data, weight, op.window, op.groups, zero != 0, zero)
+
+    sums = _of_digits(given.fields, op.weight, products)
     if op.residual_factor is not None:
         factor = along(1, 4, op.residual_factor)
         sums = given.fields.sum(sums, given.fields.times(given.real(1), factor))
@@ -111,20 +115,35 @@ def _transposed_convolution(op: ops.TransposedConvolution, given: Inputs) -> Ter
 @_meaning.register
 def _dense(op: ops.Dense, given: Inputs) -> Terms:
     data, (outputs, columns) = given.real(0), op.weight.shape
-    step = given.fields.folds.step(op.weight) if given.fields.folds else 1
-    shape = columns // step, step, 1  # of an image whose pixels are one window
-    image = data.value.reshape(len(data.value), -1, *shape)
-    sums = convolve(
-        given.fields,
-        replace(data, value=image),
-        op.weight.reshape(outputs, *shape),
-        Window.of(shape[1:], (1, 1), (0, 0, 0, 0)),
-        zero=given.tensors[0].zero_point,
-    )
+
+    def products(weight: npt.NDArray[Any]) -> Terms:
+        step = given.fields.folds.step(weight) if given.fields.folds else 1
+        shape = columns // step, step, 1  # of an image whose pixels are one window
+        image = data.value.reshape(len(data.value), -1, *shape)
+        return convolve(
+            given.fields,
+            replace(data, value=image),
+            weight.reshape(outputs, *shape),
+            Window.of(shape[1:], (1, 1), (0, 0, 0, 0)),
+            zero=given.tensors[0].zero_point,
+        )
+
+    sums = _of_digits(given.fields, op.weight, products)
     value = sums.value.reshape(len(sums.value), *data.shape[:-1], outputs)
     middle, radius = sums.middle.reshape(-1), sums.radius.reshape(-1)
     sums = replace(sums, value=value, middle=middle, radius=radius)
     return given.requantized(op.requantization, sums, axis=len(data.shape) - 1, bias=op.bias)
+
+
+def _of_digits(
+    fields: Fields, weight: npt.NDArray[Any], products: Callable[[npt.NDArray[Any]], Terms]
+) -> Terms:
+    """Return the products with weights; those of 16 bits as products with both of their digits."""
+    if weight.dtype == np.int8:
+        return products(weight)
+    low = (weight + 128) % 256 - 128
+    high = products(((weight - low) >> 8).astype(np.int8))
+    return fields.sum(fields.times(high, 256), products(low.astype(np.int8)))
 
 
 @_meaning.register

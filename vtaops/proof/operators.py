@@ -78,7 +78,7 @@ def _result_of_weighted(
 
 
 def _with_residual(op: records.WeightedRecord, fields: Fields, x: Terms, given: Given) -> Terms:
-    if not isinstance(op, records.Conv2dRecord) or "residual" not in given:
+    if not isinstance(op, records.Conv2dRecord) or "residual" not in given or op.wide:
         return x
     if op.residual_clip:
         x = fields.clamped(x, *op.residual_clip)
@@ -152,6 +152,9 @@ def _sums_of_gemm(op: records.GemmRecord, fields: Fields, given: Given) -> Terms
 @_sums.register
 def _sums_of_conv2d(op: records.Conv2dRecord, fields: Fields, given: Given) -> Terms:
     total = convolve(fields, given["data"], given["kernel"], op.window, op.groups)
+    if op.wide:
+        high = convolve(fields, given["data"], given["kernel_high"], op.window, op.groups)
+        total = fields.sum(fields.shifted(high, -8), total)
     if op.bias_tiles:
         weights = given["constant_scale"].moved(lambda part: part[:, :, 0, 0])
         numbers = np.array(constant_values(weights.shape[1]), np.float64)
@@ -159,9 +162,11 @@ def _sums_of_conv2d(op: records.Conv2dRecord, fields: Fields, given: Given) -> T
         reach = 128.0 * np.abs(numbers).sum()
         constant = Terms(value, np.float64(0), np.float64(reach))
         total = fields.sum(total, _by_channel(op, constant))
-    if op.residual and op.scales:
-        high, low = given["residual_high"], given["residual_low"]
-        factor = fields.sum(fields.times(high, 256), low).moved(lambda part: part[:, 0])
+    if op.residual and op.residual_digits:
+        first, *others = (given[name] for name in op.residual_digits)
+        for digit in others:
+            first = fields.sum(fields.times(first, 256), digit)
+        factor = first.moved(lambda part: part[:, 0])
         total = fields.sum(total, fields.product_of(given["residual"], factor))
     return total
 

@@ -235,6 +235,7 @@ class Conv2dRecord(WindowedRecord, WeightedRecord):
     scales: bool
     fine: int
     zero_point: int
+    wide: bool
     sizes = ("batch", "in_channels", "out_channels", "height", "width", "groups")
 
     def __post_init__(self) -> None:
@@ -243,27 +244,37 @@ class Conv2dRecord(WindowedRecord, WeightedRecord):
         _require(grouped and not (self.fold_columns and self.groups > 1), self, "groups")
         replaced = self.bias or self.rounding != "truncate" or self.scales
         _require(not (self.bias_tiles and replaced), self, "bias_tiles")
+        other = self.scales or self.multiplier or self.bias_tiles
+        _require(not (self.wide and other), self, "wide")
         self._check_residual()
 
     def _check_residual(self) -> None:
         self._check_clip("residual_clip")
         own = self.residual_scale, self.residual_shift, self.residual_clip
         right = -128 <= own[0] <= 127 and own[0] != 0 and 0 <= own[1] <= _LONGEST_SHIFT
-        alone = not self.residual or (own == (1, 0, None) if self.scales else not self.zero_point)
+        factors = self.scales or self.wide
+        alone = not self.residual or (own == (1, 0, None) if factors else not self.zero_point)
         _require(right and alone, self, "residual_scale", "residual_shift", "residual_clip")
+
+    @property
+    def residual_digits(self) -> tuple[str, ...]:
+        """The digits of a residual's factors, highest first; none if it has one scale."""
+        known = "residual_top", "residual_high", "residual_low"
+        return known if self.wide else known[1:] if self.scales else ()
 
     def arguments(self, block: int) -> Needed:
         outputs = self.out_channels
         filters = outputs, self.in_channels // self.groups, *self.kernel
         yield "data", (self.batch, self.in_channels, self.height, self.width), "int8"
-        yield "kernel", filters, "int8"
+        for name in ("kernel", "kernel_high")[: 1 + self.wide]:
+            yield name, filters, "int8"
         yield from self.vectors(outputs)
         if self.bias_tiles:
             yield "constant_scale", (outputs, block, 1, 1), "int8"
         result = self.batch, outputs, *self.out_size
         if self.residual:
             yield "residual", result, "int8"
-            for name in ("residual_high", "residual_low") if self.scales else ():
+            for name in self.residual_digits:
                 yield name, (outputs, 1, 1, 1), "int8"
         yield "res", result, "int8"
 

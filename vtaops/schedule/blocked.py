@@ -130,6 +130,8 @@ class BlockedShape:
         Constants that accumulate onto the output, each with a weight tile per channel block.
     digits : int
         Weight tiles per channel block that multiply an addend, instead of one.
+    sweeps : int
+        Sums over all input channels: one for each digit of the weights.
     operands : int
         Number of these addends that need their own accumulators.
     staged : bool
@@ -165,6 +167,7 @@ class BlockedShape:
     addends: int = 0
     constants: int = 0
     digits: int = 0
+    sweeps: int = 1
     operands: int = 0
     staged: bool = False
     shared_weights: int = 0
@@ -221,7 +224,7 @@ class BlockedShape:
     @property
     def products(self) -> int:
         """Tile products per output tile."""
-        return self.ic * self.taps * self.parts // self.phases
+        return self.sweeps * self.ic * self.taps * self.parts // self.phases
 
     @property
     def gemm_cycles(self) -> int:
@@ -237,7 +240,7 @@ class BlockedShape:
     @property
     def weights(self) -> int:
         """Weight tiles of the operator."""
-        return self.shared_weights or self.oc * self.ic * self.taps * self.parts
+        return self.shared_weights or self.sweeps * self.oc * self.ic * self.taps * self.parts
 
     def elements(
         self,
@@ -257,7 +260,7 @@ class BlockedShape:
         window = self.rows.span(h) * self.columns.span(w)
         blocks = self.input_blocks(oc, ic)
         pixels = h * w * self.phases
-        weights = self.shared_weights or oc * ic * self.taps
+        weights = self.shared_weights or self.sweeps * oc * ic * self.taps
         accumulated = pixels * (1 + self.operands) + window * self.staged
         if self.separate:
             accumulated = self.separate.tiles(h, w)
@@ -342,7 +345,8 @@ def _shape_of_conv2d(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
         groups=blocks.count,
         group_oc=blocks.oc,
         addends=int(op.residual),
-        digits=2 * int(op.residual and op.scales),
+        digits=len(op.residual_digits) * int(op.residual and op.has_factors),
+        sweeps=1 + op.wide,
         constants=int(op.bias_tiles),
     )
 

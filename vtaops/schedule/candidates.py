@@ -173,6 +173,7 @@ def dram_traffic(
     wgt_stays = np.where(keep_wgt, c.wgt_tiles >= steps, c.wgt_tiles >= oc_tiles * steps)
     once = _loaded(shape.rows, c.h) * _loaded(shape.columns, c.w)
     sweeps = np.where(inp_stays, 1, -(-oc_tiles // shape.groups))
+    sweeps = sweeps * np.where(c.inp_tiles >= steps, 1, shape.sweeps)
     inp = once * sweeps * shape.batch * shape.ic * shape.groups + shape.addends * shape.outputs
     wgt = np.where(wgt_stays, 1, pixel_tiles) * shape.weights
     if shape.coarse:  # one step: they stay if the other operand is swept

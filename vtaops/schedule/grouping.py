@@ -231,7 +231,8 @@ def classifier_tilings(ops: Sequence[Operator], config: HardwareConfig) -> Group
     if first.groups > 1 or first.batch > 1 or product.rows.extent > 1:
         return None
     sums = ceil_div(product.oc, ceil_div(product.oc, int(POST_ROWS * _ROWS)))
-    weights = first.ic * first.taps + first.addends + first.digits + first.constants + sums
+    weights = first.sweeps * first.ic * first.taps + sums
+    weights += first.addends + first.digits + first.constants
     steps = int(config.wgt.depth * _WEIGHTS) // weights
     pixels = first.rows.extent * first.columns.extent
     places = min(_LATE, (config.acc.depth - 2 - 2 * sums) // pixels)

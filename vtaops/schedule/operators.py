@@ -63,6 +63,8 @@ def _schedule_of_gemm(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> S
 @_schedule.register
 def _schedule_of_conv2d(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
+    if op.wide:
+        raise ScheduleError("there is no TVM schedule of wide weights; vtaops.compile builds them")
     op = op.unfolded
     s = Schedule(op.declare(config))
     loops = steps.block_image(s, config, tiling)

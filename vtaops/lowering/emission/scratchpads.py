@@ -74,7 +74,8 @@ class _Tile:
         self.size = len(elements)
         self._elements = None if elements[-1] + 1 == self.size else elements
         around = _around(writers)
-        fills = [(outer, leaf) for outer, leaf in writers if _fills(leaf)]
+        # A tile that one leaf loads again, for other products, is still one tile.
+        fills = [*{id(leaf): (outer, leaf) for outer, leaf in writers if _fills(leaf)}.values()]
         at_once = len(fills) < 2 and all(len(outer) == len(around) for outer, _ in fills)
         self.scope = None if at_once else around
         if not at_once and isinstance(fills[0][1], nests.CopyNest):

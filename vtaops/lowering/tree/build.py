@@ -6,7 +6,7 @@ same trees; tests compare the programs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from types import MappingProxyType
@@ -228,15 +228,14 @@ def _sliding(op: WindowOperator, number: int, axis: TiledAxis, tap: Loop, apart:
 @build_tree.register
 def _tree_of_conv2d(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Convolution(op.unfolded, config, tiling)
-    sums, operands = tiles.sums(), {}
+    operands = tiles.sums(wide=op.wide)
     if op.bias_tiles:
         operands["constant"] = tiles.constant()
-    if op.residual and op.scales:
-        operands["conv"] = sums
-        sums, operands["residual_low"] = tiles.scaled_residual()
+    if op.residual and op.has_factors:
+        operands |= tiles.scaled_residual(op.residual_digits)
     elif op.residual:
         operands["residual"] = tiles.residual()
-    return tiles.tree(sums, operands, late=tiles.loaded)
+    return tiles.tree(operands[op.digits[0][0]], operands, late=tiles.loaded)
 
 
 class _Convolution(_Image):
@@ -270,26 +269,30 @@ class _Convolution(_Image):
         span = Span("channel", (groups - 1) * blocks.ic + ic.extent, begin, limit)
         return span, self.oc.inside // blocks.oc * blocks.ic + ic.inside
 
-    def sums(self) -> Computed:
-        """Return the convolution, step by step."""
+    def sums(self, *, wide: bool) -> dict[str, Computed]:
+        """Return the convolution, step by step, with each digit of the weights."""
         channels, read = self._channels()
         load_data, data = self.load_image(channels, self._rows, self._columns)
         dy, dx = (Span(tap.name, tap.extent) for tap in self._taps)
         inner = [tap for tap, apart in zip((dy, dx), self._apart, strict=True) if not apart]
-        load_kernel, kernel = self.load(
-            "kernel",
-            "wgt",
-            [self.oc, self._ic, *inner],
-            [self.oc.position, self._ic.position, dy.inside, dx.inside],
-        )
-        self.loaded = [data, kernel]
-        result = self.accumulators("res_conv")
+        outside = [tap for tap, apart in zip(self._taps, self._apart, strict=True) if apart]
         pixel = data.at(read, self._rows.read, self._columns.read)
         order = [self.oc, self.y, self._ic, *inner, self.x]
-        gemm = call(GEMM_CALL, order, result.here, pixel, kernel.here)
-        outside = [tap for tap, apart in zip(self._taps, self._apart, strict=True) if apart]
-        steps = nested([self._ic.tiles, *outside], [load_data, load_kernel, gemm])
-        return [call(RESET_CALL, self.spans, result.here), *steps], result
+        self.loaded, found = [data], {}
+        for digit in ("_high", "") if wide else ("",):
+            load_kernel, kernel = self.load(
+                f"kernel{digit}",
+                "wgt",
+                [self.oc, self._ic, *inner],
+                [self.oc.position, self._ic.position, dy.inside, dx.inside],
+            )
+            self.loaded.append(kernel)
+            result = self.accumulators(f"res_conv{digit}")
+            gemm = call(GEMM_CALL, order, result.here, pixel, kernel.here)
+            steps = nested([self._ic.tiles, *outside], [load_data, load_kernel, gemm])
+            first = call(RESET_CALL, self.spans, result.here)
+            found[f"conv{digit}"] = [first, *steps], result
+        return found
 
     def constant(self) -> Computed:
         """Return the constants of the channels."""
@@ -305,16 +308,16 @@ class _Convolution(_Image):
         result = self.accumulators("res_residual")
         return [load_scale, load, self.product(result, scale, tile)], result
 
-    def scaled_residual(self) -> tuple[Computed, Computed]:
-        """Return the products of the residual with both digits of its factors."""
+    def scaled_residual(self, digits: Sequence[str]) -> dict[str, Computed]:
+        """Return the products of the residual with each digit of its factors."""
         load, tile = self._load_residual()
-        both: list[Computed] = []
-        for name in ("residual_high", "residual_low"):
+        found: dict[str, Computed] = {}
+        for name in digits:
             load_scale, scale = self.diagonal(name, each=True)
             result = self.accumulators(f"res_{name}")
-            both.append(([load_scale, self.product(result, scale, tile)], result))
-        (high, value), low = both
-        return ([load, *high], value), low
+            first = [] if found else [load]
+            found[name] = [*first, load_scale, self.product(result, scale, tile)], result
+        return found
 
     def _load_residual(self) -> tuple[CopyNest, TileTensor]:
         return self.load("residual", "inp", self.spans, self.place)

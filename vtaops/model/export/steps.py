@@ -41,8 +41,10 @@ def add_node(node: Node, values: Values) -> None:
     Raises
     ------
     UnsupportedError
-        If it is a float function that ONNX Runtime computes.
+        If it is a float function that ONNX Runtime computes, or has weights of 16 bits.
     """
+    if getattr(node.op, "weight", np.zeros(0)).dtype == np.int16:
+        raise UnsupportedError(f"{node.name} has weights of 16 bits, which only VTA multiplies")
     _add(node.op, node, values)
 
 
