@@ -97,6 +97,7 @@ class Extension(str, Enum):
         "24-bit multipliers, and rounding that depends on the sign, like TFLite's (post)",
         "refines 'post'",
     )
+    NIBBLES = "nibbles", "a LOAD may expand weights of four bits, of which DRAM holds two in a byte"
 
 
 POST_ROWS = 32
@@ -600,6 +601,12 @@ class HardwareConfig:
                 )
 
     def _check_geometry(self) -> None:
+        if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * self.port_width:
+            raise ConfigError(
+                f"the extension 'nibbles' fills two port words of a weight tile in a cycle; tiles of "
+                f"{self.wgt.element_bytes} bytes have no two of {self.port_width} bytes (increase "
+                f"LOG_BLOCK, or reduce PORT_BYTES)"
+            )
         if self.has(Extension.DEPTHWISE) and self.window_channels < 2:
             raise ConfigError(
                 f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "
