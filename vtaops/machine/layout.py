@@ -15,13 +15,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.machine.views import BlockDiagonal, Flat, Plus, View
 
 _NIBBLES = "/2"
@@ -220,6 +221,13 @@ def expanded(image: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
     """Return the scalars of bytes that hold two each; the inverse of `shared`."""
     halves = np.stack([image.view(np.int8) << 4, image.view(np.int8)], axis=-1) >> 4
     return halves.reshape(*image.shape[:-1], -1)
+
+
+def narrowed(layout: Layout, shape: tuple[int, ...], config: HardwareConfig) -> Layout:
+    """Return the layout of weights of four bits: a LOAD takes pairs of tiles, so all must pair."""
+    tiles = prod(layout.packed_shape(shape)) // config.wgt.lanes
+    narrow = config.has(Extension.NIBBLES) and tiles % 2 == 0
+    return replace(layout, text=layout.text + _NIBBLES) if narrow else layout
 
 
 def data_layout(config: HardwareConfig, view: View | None = None) -> Layout:

@@ -96,6 +96,8 @@ class Conv2d(WindowOperator, SumOfProducts):
     fold_columns : bool
         Whether the host packs kernel columns as input channels, so that a first layer of few
         channels fills its tiles (see `vtaops.machine.views.Patches.of_columns`); one group only.
+    weight_bits : int
+        8, or with one group 4: `Gemm`.
 
     Raises
     ------
@@ -132,6 +134,7 @@ class Conv2d(WindowOperator, SumOfProducts):
     scales: bool = False
     fine: int = 0
     zero_point: int = 0
+    weight_bits: int = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,6 +145,8 @@ class Conv2d(WindowOperator, SumOfProducts):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
         if self.fold_columns and self.groups != 1:
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
+        if self.weight_bits != 8 and self.groups != 1:
+            raise ShapeError(f"weights of four bits need one group; groups is {self.groups}")
 
     def _check_residual(self) -> None:
         epilogue.check_shift(self.residual_shift)
@@ -320,7 +325,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         layout, weights = self._layouts(config)
         data, res = self.image_buffers(i, o, config, layout)
         filters = (o, i // self.groups, *self.window.kernel)
-        kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
+        kernel = self.weight_buffer("kernel", filters, weights, config)
         found = [data, kernel, *self.epilogue.buffers(o, config)]
         if self.bias_tiles:
             found += constant_buffers(o, config)
@@ -351,4 +356,4 @@ class Conv2d(WindowOperator, SumOfProducts):
         if buffer.name == "kernel" and self.windows(config):  # lowering joins the taps of a window
             layout = kernel_layout(config, self.channel_groups.view(config))
             return layout.packed_shape(buffer.shape)
-        return buffer.packed_shape
+        return super().declared_shape(buffer, config)

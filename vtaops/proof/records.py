@@ -203,6 +203,7 @@ class GemmRecord(WeightedRecord):
     scales: bool
     fine: int
     zero_point: int
+    weight_bits: int = 8
     multiplier = False
     sizes = ("m", "n", "k")
 
@@ -235,6 +236,7 @@ class Conv2dRecord(WindowedRecord, WeightedRecord):
     scales: bool
     fine: int
     zero_point: int
+    weight_bits: int = 8
     sizes = ("batch", "in_channels", "out_channels", "height", "width", "groups")
 
     def __post_init__(self) -> None:
