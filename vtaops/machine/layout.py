@@ -27,7 +27,6 @@ from vtaops.machine.views import BlockDiagonal, Flat, Plus, View
 
 _NIBBLES = "/2"
 NIBBLE_VALUES = range(-8, 8)
-"""Weights of four bits."""
 
 _TOKEN = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
 
@@ -94,6 +93,11 @@ class Layout:
         """The same layout with one scalar in a byte."""
         return replace(self, text=self.text.removesuffix(_NIBBLES))
 
+    @property
+    def shared(self) -> Layout:
+        """The same layout with two scalars in a byte."""
+        return self if self.nibbles else replace(self, text=self.text + _NIBBLES)
+
     def _split(self, shape: tuple[int, ...]) -> dict[str, int]:
         """Return extents by letter, in the order of the tensor; each block follows its axis."""
         blocks, found = dict(self.blocks), {}
@@ -154,7 +158,7 @@ class Layout:
             if letter not in split:
                 count = dict(self.blocks)[letter]
                 data = np.repeat(np.expand_dims(data, index), count, axis=index)
-        return shared(data) if self.nibbles else np.array(data, order="C")
+        return _in_halves(data) if self.nibbles else np.array(data, order="C")
 
     def unpack(
         self, array: npt.NDArray[np.generic], shape: tuple[int, ...]
@@ -202,7 +206,12 @@ class Layout:
             raise ShapeError(f"array of shape {shape} is empty; every extent must be at least 1")
 
 
-def shared(scalars: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
+def has_nibbles(scalars: npt.NDArray[np.generic]) -> bool:
+    """Whether all scalars have four bits."""
+    return bool(scalars.min() >= NIBBLE_VALUES[0] and scalars.max() <= NIBBLE_VALUES[-1])
+
+
+def _in_halves(scalars: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
     """Return scalars of -8..7 in half as many bytes, two neighbours in each: the first one low.
 
     Raises
@@ -210,15 +219,16 @@ def shared(scalars: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
     ShapeError
         If a scalar does not have four bits.
     """
-    least, most = int(scalars.min()), int(scalars.max())
-    if least < NIBBLE_VALUES[0] or most > NIBBLE_VALUES[-1]:
-        raise ShapeError(f"weights of four bits lie in -8..7; these lie in {least}..{most}")
-    numbers = scalars.astype(np.int8)
+    if not has_nibbles(scalars):
+        raise ShapeError(
+            f"weights of four bits lie in -8..7; these lie in {scalars.min()}..{scalars.max()}"
+        )
+    numbers = scalars.astype(np.int8, order="C")
     return numbers[..., ::2] & 15 | numbers[..., 1::2] << 4
 
 
 def expanded(image: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
-    """Return the scalars of bytes that hold two each; the inverse of `shared`."""
+    """Return the scalars of bytes that hold two each; the inverse of `_in_halves`."""
     halves = np.stack([image.view(np.int8) << 4, image.view(np.int8)], axis=-1) >> 4
     return halves.reshape(*image.shape[:-1], -1)
 
@@ -226,8 +236,7 @@ def expanded(image: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
 def narrowed(layout: Layout, shape: tuple[int, ...], config: HardwareConfig) -> Layout:
     """Return the layout of weights of four bits: a LOAD takes pairs of tiles, so all must pair."""
     tiles = prod(layout.packed_shape(shape)) // config.wgt.lanes
-    narrow = config.has(Extension.NIBBLES) and tiles % 2 == 0
-    return replace(layout, text=layout.text + _NIBBLES) if narrow else layout
+    return layout.shared if config.has(Extension.NIBBLES) and tiles % 2 == 0 else layout
 
 
 def data_layout(config: HardwareConfig, view: View | None = None) -> Layout:
