@@ -19,7 +19,7 @@ from vtaops.graph.onnx_files import (
     initializers,
     replace_initializer,
 )
-from vtaops.quantization.scales import LARGEST, WeightScale
+from vtaops.quantization.scales import WeightScale
 
 MOST_TAPS = 2048
 """Layers with more weights per output are skipped: their moments take too long."""
@@ -46,7 +46,7 @@ def learn_rounding(
             weight = constants[name].astype(np.float64)
             scale = np.broadcast_to(weights[name].steps(weight.ndim), weight.shape)
             grouped = (len(moment), -1, moment.shape[-1])
-            steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment, LARGEST)
+            steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment, weights[name].largest)
             found = (steps.reshape(weight.shape) * scale).astype(np.float32)
             replace_initializer(model, name, found)
 
