@@ -18,6 +18,7 @@ from vtaops.program import NO_BUFFER
 from vtaops.program.timing import IDLE, WAITS, Sdram, TimingParameters, simulate
 
 TUTORIAL = Conv2d(in_channels=64, out_channels=64, height=14, width=14, kernel=3, padding=1)
+NARROW = replace(TINY, extensions=("nibbles",))
 ONE_THREAD = Tiling(oc=32, ic=16, h=7, w=14)
 TWO_THREADS = replace(ONE_THREAD, oc_threads=2)
 
@@ -74,9 +75,11 @@ NEIGHBOURS = {  # unit: its token queues as (flag of the pop, sender), (flag of 
 @st.composite
 def programs(draw):
     """Programs that end: each token is pushed before it is popped in program order."""
-    b = ProgramBuilder(draw(st.sampled_from([TINY, PYNQ])))
+    b = ProgramBuilder(draw(st.sampled_from([TINY, PYNQ, NARROW])))
     balance = dict.fromkeys(("l2g", "g2l", "g2s", "s2g"), 0)
     for instruction in draw(st.lists(instructions(), max_size=25)):
+        if b.config is NARROW and instruction.unit is Unit.LOAD and instruction.memory == Memory.WGT:
+            instruction = replace(instruction, nibbles=draw(st.integers(0, 1)))
         pops, pushes = NEIGHBOURS[instruction.unit]
         flags = {}
         for flag, queue in pops:
