@@ -43,12 +43,19 @@ def learn_rounding(
     for node in tracked("learn rounding, layer", learnable(model, constants)):
         name, moment = node.input[1], moments[node.output[0]]
         if name in weights:
-            weight = constants[name].astype(np.float64)
-            scale = np.broadcast_to(weights[name].steps(weight.ndim), weight.shape)
+            weight, grid = constants[name].astype(np.float64), weights[name]
+            scale = np.broadcast_to(grid.steps(weight.ndim), weight.shape)
+            weight, scale = (_results_first(node, each) for each in (weight, scale))
             grouped = (len(moment), -1, moment.shape[-1])
-            steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment, weights[name].largest)
+            steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment, grid.largest)
             found = (steps.reshape(weight.shape) * scale).astype(np.float32)
-            replace_initializer(model, name, found)
+            replace_initializer(model, name, _results_first(node, found))
+
+
+def _results_first(node: NodeProto, weight: Array) -> Array:
+    """Return weights with an output a row, or, of such weights, as the node has them."""
+    turned = node.op_type == "Gemm" and not attributes(node).get("transB", 0)
+    return weight.T if turned else weight
 
 
 def learnable(model: ModelProto, constants: Mapping[str, Array]) -> list[NodeProto]:
@@ -61,7 +68,7 @@ def _suits(node: NodeProto, constants: Mapping[str, Array]) -> bool:
         return False
     found, weight = attributes(node), constants[node.input[1]]
     if node.op_type == "Gemm":
-        plain = found.get("transB", 0) and not found.get("transA", 0)
-        return bool(plain and found.get("alpha", 1.0) == 1.0 and weight.shape[1] <= MOST_TAPS)
+        plain = not found.get("transA", 0) and found.get("alpha", 1.0) == 1.0
+        return plain and _results_first(node, weight).shape[1] <= MOST_TAPS
     automatic = found.get("auto_pad", b"NOTSET") not in (b"NOTSET", "NOTSET")
     return weight.ndim == 4 and weight[0].size <= MOST_TAPS and not automatic
