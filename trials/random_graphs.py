@@ -58,6 +58,9 @@ LARGEST = 4096
 class RandomGraph:
     """Grows a graph operator by operator; `values` are the images so far."""
 
+    narrow = False
+    """Whether all weights have four bits."""
+
     def __init__(
         self,
         seed: int,

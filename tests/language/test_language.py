@@ -200,7 +200,9 @@ def test_the_carried_model_is_hardly_worse_in_integers(bits, most, monkeypatch):
     monkeypatch.syspath_prepend(str(carried))
     stories = importlib.import_module("stories")
     config = "pynq_512_nibbles"
-    teller = LanguageModel.load(carried / "stories.bin", config=config, prove=False, weight_bits=bits)
+    teller = LanguageModel.load(
+        carried / "stories.bin", config=config, prove=False, weight_bits=bits
+    )
     floats, losses = FloatModel(teller.weights.folded()), []
     for seed in range(2):
         tokens = teller.tokenizer.encode(stories.story(random.Random(f"held out {seed}")))

@@ -486,7 +486,8 @@ def quantize(
         ),
     ] = None,
     weight_bits: Annotated[
-        int, Option(help="8, or 4 for products on hardware with nibbles; their rounding is learned.")
+        int,
+        Option(help="8, or 4 for products on hardware with nibbles; their rounding is learned."),
     ] = 8,
     mean: options.Mean = None,
     std: options.Std = None,

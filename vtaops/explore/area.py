@@ -51,7 +51,14 @@ QUANTITIES = {
 LUTS: dict[str, dict[str, float]] = {
     "GEMM core": {"adders": 0.91, "lanes": 10.6, "pairs": 1.89},
     "vector ALU": {"lanes": 356},
-    "scratchpads": {"port": 1.2, "parts": 2.7, "banks": 1.04, "lanes": 1, "forward": 5.1, "nibbles": 1.03},
+    "scratchpads": {
+        "port": 1.2,
+        "parts": 2.7,
+        "banks": 1.04,
+        "lanes": 1,
+        "forward": 5.1,
+        "nibbles": 1.03,
+    },
     "fetch and dispatch": {"once": 753, "port": 1.62},
     "load unit": {"once": 1857, "forward": 2.2, "nibbles": 0.35},
     "post-processing": {
@@ -60,7 +67,14 @@ LUTS: dict[str, dict[str, float]] = {
     },
     "compute unit, rest": {
         **{"once": 2255, "lanes": 291.75, "port": 3.5, "slots": 64},
-        **{"overwrite": 0.9, "depthwise": 23, "pool": 27, "post": -2, "pairs": 0.4, "nibbles": 0.37},
+        **{
+            "overwrite": 0.9,
+            "depthwise": 23,
+            "pool": 27,
+            "post": -2,
+            "pairs": 0.4,
+            "nibbles": 0.37,
+        },
     },
     "store unit": {"once": 1063, "port": 1, "parts": 59},
     "registers and counters": {"once": 1416},

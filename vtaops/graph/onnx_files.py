@@ -436,7 +436,9 @@ def _widen_weights(model: ModelProto) -> None:
     A zero point of four bits would say where else values are clipped, too.
     """
     onnx, read = require("onnx"), consumers(model)
-    wider = {onnx.TensorProto.DataType.Value(a): getattr(np, b.lower()) for a, b in _NIBBLES.items()}
+    wider = {
+        onnx.TensorProto.DataType.Value(a): getattr(np, b.lower()) for a, b in _NIBBLES.items()
+    }
     weights = {tensor.name for tensor in model.graph.initializer}
     for tensor in filter(lambda tensor: tensor.data_type in wider, tensors(model)):
         kinds = {node.op_type for node in read.get(tensor.name, [])}

@@ -252,8 +252,8 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
             )
     if config.has(Extension.NIBBLES) and config.wgt.element_bytes < 2 * port_bytes:
         raise ConfigError(
-            f"with the extension 'nibbles' a port word fills two parts of a weight tile, which has "
-            f"{config.wgt.element_bytes} bytes; a port word has {port_bytes}: choose a narrower port"
+            f"with the extension 'nibbles' a port word of {port_bytes} bytes fills two words of a "
+            f"weight tile, which has {config.wgt.element_bytes} bytes; choose a narrower port"
         )
     if reads_windows(config) and config.inp.depth <= WINDOW_BANKS:
         raise ConfigError(

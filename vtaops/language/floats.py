@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from vtaops.language.files import START, DecoderWeights, Floats
 
-
 MULTIPLIED = ("na", "mix", "nf", "product")
 """The tensors of a layer that its weights multiply."""
 

@@ -28,7 +28,9 @@ def on_grid(
         steps = reach / largest
         return rounded(weight / steps[:, None]), steps
     exact = weight.astype(np.float64)
-    found = np.stack([_changed(exact, reach * share / largest, largest, moment) for share in SHARES])
+    found = np.stack(
+        [_changed(exact, reach * share / largest, largest, moment) for share in SHARES]
+    )
     steps = reach * SHARES[found.argmin(axis=0)] / largest
     grid = np.broadcast_to(steps[:, None], exact.shape)
     return learned(exact[None], grid[None], moment[None], largest)[0].astype(np.int8), steps

@@ -109,7 +109,8 @@ def _is_padded(load: Load) -> bool:
 def _tiles(load: Load) -> Elements:
     """Return the tiles of its buffer that a LOAD without padding moves, in their order."""
     rows = load.dram_base + np.arange(load.y_size) * load.x_stride
-    return np.add.outer(rows << load.nibbles, np.arange(load.sram_columns)).ravel()
+    found: Elements = np.add.outer(rows << load.nibbles, np.arange(load.sram_columns))
+    return found.ravel()
 
 
 def _moved(operation: Operation, holds: Elements, encoding: Encoding) -> Operation | None:

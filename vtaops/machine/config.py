@@ -568,6 +568,12 @@ class HardwareConfig:
             raise ConfigError(f"PORT_BYTES is {self.port_bytes!r}; it must be 0, 8, 16, 32 or 64")
         if self.weight_port > 1:
             raise ConfigError(f"WEIGHT_PORT is {self.weight_port}; it must be 0 or 1")
+        if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * self.port_width:
+            raise ConfigError(
+                f"the extension 'nibbles' fills two port words of a weight tile in a cycle; tiles "
+                f"of {self.wgt.element_bytes} bytes have no two of {self.port_width} bytes "
+                f"(increase LOG_BLOCK, or reduce PORT_BYTES)"
+            )
 
     def _check_extensions(self) -> None:
         names = self.extensions
@@ -601,12 +607,6 @@ class HardwareConfig:
                 )
 
     def _check_geometry(self) -> None:
-        if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * self.port_width:
-            raise ConfigError(
-                f"the extension 'nibbles' fills two port words of a weight tile in a cycle; tiles of "
-                f"{self.wgt.element_bytes} bytes have no two of {self.port_width} bytes (increase "
-                f"LOG_BLOCK, or reduce PORT_BYTES)"
-            )
         if self.has(Extension.DEPTHWISE) and self.window_channels < 2:
             raise ConfigError(
                 f"the extension 'depthwise' mixes a quarter of a tile's channels, at least 2; "

@@ -140,8 +140,8 @@ class Layout:
         Raises
         ------
         ShapeError
-            If the rank does not match the layout, or an extent is 0; if scalars that share a byte do
-            not have four bits.
+            If the rank does not match the layout, or an extent is 0; if scalars that share a byte
+            do not have four bits.
         """
         data: npt.NDArray[np.generic] = np.asarray(array)
         self._check_shape(data.shape)

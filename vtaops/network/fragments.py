@@ -188,12 +188,13 @@ class Fragments:
 def narrowed(step: MappedOperator, config: HardwareConfig) -> MappedOperator:
     """Return a step that reads weights of four bits as such, if the hardware can."""
     op, names = step.op, step.weights.keys() & {"weight", "kernel"}
-    one_group = isinstance(op, Gemm) or isinstance(op, Conv2d) and op.groups == 1
+    one_group = isinstance(op, Gemm) or (isinstance(op, Conv2d) and op.groups == 1)
     if not (one_group and config.has(Extension.NIBBLES)):
         return step
     if names and all(has_nibbles(step.weights[name]) for name in names):
         with suppress(ScheduleError):  # no tile of pairs fits
-            narrow = replace(op, weight_bits=4)
+            bits: dict[str, Any] = {"weight_bits": 4}
+            narrow = replace(op, **bits)
             default_tiling(narrow, config)
             return replace(step, op=narrow)
     return step

@@ -137,8 +137,9 @@ class Interpreter:
         """Return the tiles of `count` DRAM elements whose weights have four bits."""
         nbytes, shape = self.config.wgt.element_bytes, self.config.wgt.shape
         data = self.dram[first * nbytes : (first + count) * nbytes].astype(np.int64)
-        weights = np.stack([data & 15, data >> 4], axis=1)
-        return (weights - (weights > 7) * 16).reshape(2 * count, *shape)
+        weights: Integers = np.stack([data & 15, data >> 4], axis=1)
+        weights -= (weights > 7) * 16
+        return weights.reshape(2 * count, *shape)
 
     def _load(self, insn: isa.Load) -> None:
         if insn.x_size == 0:

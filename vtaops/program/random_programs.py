@@ -40,6 +40,9 @@ _SOURCE_TABLES = 3
 _TRIES = 30  # draws before falling back to something simple
 
 
+PLAIN = Load()
+
+
 def random_program(
     config: HardwareConfig,
     rng: np.random.Generator,
@@ -286,7 +289,7 @@ class _Writer:
             self.current[block.sram_base : block.sram_base + block.sram_size] = False
 
     def _drawn_block(
-        self, window: _Window, source: _Window, *, padded: bool, block: Load = Load()
+        self, window: _Window, source: _Window, *, padded: bool, block: Load = PLAIN
     ) -> Load:
         """Draw the sizes and places of a LOAD from a source that fills a scratchpad window."""
         block = replace(block, y_size=1, x_size=1, x_stride=1)

@@ -25,7 +25,7 @@ except ImportError:  # the wheel for boards has no native module
 from vtaops.base.progress import tracked
 from vtaops.machine.accesses import Ints
 from vtaops.machine.alu import AluOp
-from vtaops.machine.config import WINDOW_TILES, Memory
+from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
 from vtaops.machine.layout import expanded
 from vtaops.program import Buffer

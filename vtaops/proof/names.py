@@ -257,10 +257,7 @@ class NameMachine:
 
     def _load(self, i: Load, buffer: int) -> None:
         memory = Memory(i.memory)
-        if i.forward:
-            names = self._outputs(_rows(i))
-        else:
-            names = self._from_dram(i, buffer)
+        names = self._outputs(_rows(i)) if i.forward else self._from_dram(i, buffer)
         first = i.sram_base + i.y_pad_top * i.sram_row + i.x_pad_left
         sram = self.sram[Memory.ACC if memory == Memory.ACC_8BIT else memory]
         sram[i.sram_base : i.sram_base + i.sram_size] = 0

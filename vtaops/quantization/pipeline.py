@@ -234,11 +234,7 @@ def run_quantization(
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
     device = _device(config if config is not None else DEVICES.get(scales))
     scales = scales or device.scales
-    if weight_bits not in ((4, 8) if scales == "free" else (8,)):
-        raise ModelError(
-            f"weight_bits is {weight_bits}; weights have 8 bits, or with free scales 4 (scales are "
-            f"{scales!r})"
-        )
+    _check_bits(weight_bits, scales)
     source, samples = _load(model, calibration, shapes, preparation, fixed or {})
     floats = _float_model(source, scales)
     prepared = prepare(floats)
@@ -268,6 +264,14 @@ def run_quantization(
     if float_nodes is None:
         best = _brought_back(prepared, quantized, best, trials[0].recipe, worst_output(best))
     return _told(replace(best, trials=tuple(trials)))
+
+
+def _check_bits(weight_bits: int, scales: str) -> None:
+    if weight_bits not in ((4, 8) if scales == "free" else (8,)):
+        raise ModelError(
+            f"weight_bits is {weight_bits}; weights have 8 bits, or with free scales 4 (scales are "
+            f"{scales!r})"
+        )
 
 
 def _relieved(

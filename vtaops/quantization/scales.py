@@ -218,17 +218,17 @@ def weight_scales(
         axis = axes.pop() if free and len(axes) == 1 else None
         bounds = [_least(node, grids, constants) for node in nodes]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
-        narrow = bits < 8 and all(_is_weight(node, name) for node in nodes)
-        largest = (1 << bits - 1) - 1 if narrow else LARGEST
+        largest = _most(nodes, name, bits)
         scale = _free_scale(weight, axis, least, largest) if free else _power_scale(weight, least)
         found[name] = WeightScale(scale, axis, largest)
     return found
 
 
-def _is_weight(node: onnx_files.NodeProto, name: str) -> bool:
-    """Whether a node multiplies by a constant and adds up, in one group of channels."""
-    one_group = onnx_files.attributes(node).get("group", 1) == 1
-    return node.op_type in ("Conv", "Gemm", "MatMul") and node.input[1] == name and one_group
+def _most(nodes: Sequence[onnx_files.NodeProto], name: str, bits: int) -> int:
+    """Return the largest integer of a constant: few `bits` are for products of one group."""
+    groups = {onnx_files.attributes(n).get("group", 1) for n in nodes if name in n.input[1:2]}
+    products = all(node.op_type in ("Conv", "Gemm", "MatMul") for node in nodes)
+    return (1 << bits - 1) - 1 if products and groups == {1} else LARGEST
 
 
 def _power_scale(weight: Array, least: Array) -> Array:

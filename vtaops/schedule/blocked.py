@@ -576,11 +576,6 @@ def check_tiling(op: ops.Operator, config: HardwareConfig, tiling: Tiling) -> No
             f"tiling oc is {tiling.oc}; it must divide a group of "
             f"{shape.group_oc * config.block_out} output channels, or hold whole groups"
         )
-    if not shape.pairs(tiling.oc // config.block_out, tiling.ic // config.block_in):
-        raise ScheduleError(
-            f"tiling oc is {tiling.oc} and ic {tiling.ic}; weights of four bits are loaded by pairs "
-            f"of tiles, so a tile must hold an even number of adjacent ones"
-        )
     for name, threads, tiles in (
         ("oc_threads", tiling.oc_threads, ceil_div(shape.oc * config.block_out, tiling.oc)),
         ("h_threads", tiling.h_threads, ceil_div(shape.rows.extent, tiling.h)),

@@ -239,7 +239,9 @@ def cycle_bound(
         compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
     first_inp = blocks * rows * columns * config.inp.element_bytes / bus
-    first_wgt = (shape.shared_weights or c.oc * c.ic * shape.taps) * shape.weight_nbytes(config) / bus
+    first_wgt = (
+        (shape.shared_weights or c.oc * c.ic * shape.taps) * shape.weight_nbytes(config) / bus
+    )
     last = _last(shape.oc, c.oc) * _last(shape.rows.extent, c.h) * _last(shape.columns.extent, c.w)
     stored = np.where(c.acc_tiles > 1, last, shape.outputs)
     waits = np.where(c.acc_tiles > 1, 0, _PER_WAIT * (outputs - 1))

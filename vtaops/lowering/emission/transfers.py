@@ -45,7 +45,7 @@ class Transfers:
         strides = dict(context.options.strides)
         parts = [buffer for buffer in buffers if buffer.name in strides]
         self._parts = {b.name: (extents_of(b), strides[b.name]) for b in parts}
-        self._nibbles = {b.name for b in buffers if b.layout.nibbles}
+        self._narrow = [*(buffer.layout.nibbles for buffer in buffers), False]  # of NO_BUFFER, last
         self.left_out = False
         """Whether padding was not loaded, so that its products are skipped."""
         self._known = Memo()
@@ -67,7 +67,7 @@ class Transfers:
             if access.y_size:
                 place = {"sram_base": sram, "dram_base": access.dram_base + shift}
                 instruction = kind(memory=memory, **{**vars(access), **place})
-                if leaf.dram and leaf.dram.buffer.name in self._nibbles:
+                if self._narrow[relocation]:
                     instruction = _of_nibbles(instruction)
                 yield Operation(instruction, relocation=relocation)
             elif memory != Memory.INP:  # some hardware does not support a LOAD without rows
@@ -206,8 +206,9 @@ def _deciding_names(leaf: CopyNest, values: Values) -> list[str]:
     return sorted({name for expression in deciding for name in expression.names} & values.keys())
 
 
-def _of_nibbles(load: Load) -> Load:
+def _of_nibbles(load: Load | Store) -> Load:
     """Return the LOAD of the same tiles from a buffer whose elements hold two each."""
+    assert isinstance(load, Load)
     fields = {"dram_base": load.dram_base, "x_size": load.x_size}
     if load.y_size > 1:
         fields["x_stride"] = load.x_stride
