@@ -118,7 +118,7 @@ def test_a_token_is_one_launch_equal_to_the_executor(teller, device, count):
     assert np.array_equal(found, expected)
 
 
-@pytest.mark.parametrize("case", ["pynq_ext/0", "ulx3s_ext/5"])
+@pytest.mark.parametrize("case", ["pynq_ext/0", "ulx3s_ext/5", "pynq_512_nibbles/7"])
 def test_models_of_any_sizes_are_proven_and_equal_to_the_executor(case):
     assert not random_language_models.trial(case)["failed"]
 
