@@ -25,10 +25,11 @@ from benchmarks.options import Json, figure_table, read_json, write_json
 from vtaops.language import DecoderWeights
 from vtaops.language.floats import FloatModel
 from vtaops.language.step import token_step
+from vtaops.machine.config import Extension
 from vtaops.program import Program
 from vtaops.program.timing import simulate
 
-CONFIGS = ("pynq_ext", "pynq_512")
+CONFIGS = ("pynq_ext", "pynq_512", "pynq_512_nibbles")
 MHZ = 100
 CALIBRATED = 4
 """Tokens whose ranges calibrate a model; cycles do not depend on them."""
@@ -103,7 +104,11 @@ def measured(shape: Shape, config: str) -> dict[str, Any]:
     floats = FloatModel(weights)
     for token in range(CALIBRATED):
         floats.step(token)
-    model = vtaops.compile_model(token_step(weights, floats.reach), config, prove=False)
+    hardware = vtaops.HardwareConfig.load(config)
+    bits = 4 if hardware.has(Extension.NIBBLES) else 8
+    model = vtaops.compile_model(
+        token_step(weights, floats.reach, bits=bits), hardware, prove=False
+    )
     seconds = time.process_time() - begin
     cycles, (program,) = model.cycles(), model.programs
     sizes = (table for layer in weights.layers for table in layer.values() if table.ndim > 1)

@@ -124,7 +124,8 @@ def test_memory_instructions_never_depend_on_the_configuration(config):
         "y_pad_top": (112, 115), "y_pad_bottom": (116, 119),
         "x_pad_left": (120, 123), "x_pad_right": (124, 127),
     }  # fmt: skip
-    added = {"forward": (63, 63)} if config.has(Extension.FORWARD) else {}
+    own = {"forward": (63, 63), "nibbles": (62, 62)}
+    added = {name: span for name, span in own.items() if config.has(Extension(name))}
     assert spans(Load, config) == expected | added
     assert spans(Store, config) == expected
 

@@ -68,6 +68,7 @@ LAYERS: dict[str, Sequence[Operator]] = {
     "pool": [MaxPool2d(channels=64, height=56, width=56, kernel=3, strides=2, padding=1)],
     "forward": chain(96, 28)[:2],
     "exact": [replace(WIDE, fine=2)],
+    "nibbles": [replace(WIDE, weight_bits=4)],
 }
 """Of the size of networks; each uses the extension of its name, and others."""
 
@@ -93,7 +94,7 @@ def devices(seed: int, *, garbage: bool = True) -> dict[str, Callable[[], Device
         "fsim": lambda: Fsim(machine(seed), seed=seed if garbage else None),
         "RTL": lambda: Tsim(config, port_bytes=8, latency=latency),
         "RTL over AXI": lambda: Tsim(
-            config, interface="axi", port_bytes=64 if wide else 8, latency=latency, jitter_seed=seed
+            config, interface="axi", port_bytes=32 if wide else 8, latency=latency, jitter_seed=seed
         ),
     }
 
@@ -110,6 +111,7 @@ def extensions_used(instructions: Iterable[Instruction]) -> dict[str, int]:
         used["pairs"] += isinstance(i, Gemm) and i.uop_end - i.uop_begin > 1
         used["pool"] += isinstance(i, Pool)
         used["forward"] += isinstance(i, Load) and i.forward
+        used["nibbles"] += isinstance(i, Load) and i.nibbles
     return {name: int(used[name]) for name in Extension if used[name]}
 
 

@@ -50,7 +50,7 @@ FIELDS = {
     ),
     "iterations": ("iter_out", "iter_in"),
     "micro-op range": ("uop_begin", "uop_end"),
-    "operation": ("alu_op", "use_imm", "reset", "overwrite", "tiles", "forward"),
+    "operation": ("alu_op", "use_imm", "reset", "overwrite", "tiles", "forward", "nibbles"),
     "immediate": ("imm",),
     "post-processing": (
         "enable", "use_bias", "use_scale", "round_half", "multiplier", "shift", "zero_point", "low",

@@ -58,6 +58,9 @@ LARGEST = 4096
 class RandomGraph:
     """Grows a graph operator by operator; `values` are the images so far."""
 
+    narrow = False
+    """Whether all weights have four bits."""
+
     def __init__(
         self,
         seed: int,
@@ -73,6 +76,7 @@ class RandomGraph:
         self.views = views
         self.rng = random.Random(seed)
         self.np = np.random.default_rng(seed)
+        self.narrow = free and random.Random(f"narrow {seed}").random() < 0.3
         self.batch = batch or random.Random(f"batch {seed}").randint(1, 4)
         self.graph = Graph(f"random_{seed}")
         self.values = []
@@ -108,7 +112,7 @@ class RandomGraph:
         return Requantization(multiplier, shifts, zero, (low, high))
 
     def weights(self, *shape: int) -> np.ndarray:
-        return self.np.integers(-128, 128, shape).astype(np.int8)
+        return self.np.integers(-128, 128, shape).astype(np.int8) >> 4 * self.narrow
 
     def bias(self, channels: int) -> np.ndarray | None:
         if self.rng.random() < 0.3:

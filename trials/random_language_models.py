@@ -1,4 +1,7 @@
-"""Random language models on three configurations: each proven, its texts beside the executor's."""
+"""Random language models on four configurations: each proven, its texts beside the executor's.
+
+On the one that expands weights of four bits they have such.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from trials.campaign import Campaign, Result, result
 from trials.random_transformers import CONFIGS
 from vtaops.graph.executor import evaluate_runs
 from vtaops.language import DecoderWeights, LanguageModel, Tokenizer
-from vtaops.machine.config import Extension
+from vtaops.machine.config import Extension, HardwareConfig
+
+NARROW = "pynq_512_nibbles"
 
 
 def drawn_weights(seed: int) -> DecoderWeights:
@@ -45,7 +50,9 @@ def check(seed: int, config: str, most: int = 6) -> list[str]:
     """Return what is wrong with a model: its launches, its proof, its state, its scores."""
     weights = drawn_weights(seed)
     pieces = [b"%d" % number for number in range(len(weights.embedding))]
-    teller = LanguageModel(weights, Tokenizer(pieces, [0.0] * len(pieces)), config, prove=False)
+    bits = 4 if HardwareConfig.load(config).has(Extension.NIBBLES) else 8
+    tokenizer = Tokenizer(pieces, [0.0] * len(pieces))
+    teller = LanguageModel(weights, tokenizer, config, prove=False, weight_bits=bits)
     model, faults = teller.model, []
     if len(model.stages) != 1 and model.config.has(Extension.TABLE):
         faults.append(f"{len(model.stages)} stages")
@@ -72,7 +79,7 @@ def trial(case: str) -> Result:
 
 
 CAMPAIGN = Campaign(
-    lambda count: [f"{config}/{seed}" for seed in range(count) for config in CONFIGS],
+    lambda count: [f"{config}/{seed}" for seed in range(count) for config in (*CONFIGS, NARROW)],
     trial,
     count=100,
 )

@@ -229,6 +229,8 @@ class RandomProgram:
         x_size, y_size = self.integer(0, 5), self.integer(0, 4)
         stride = self._stride(x_size, y_size, high - low)
         insn = Load(memory=memory, x_size=x_size, y_size=y_size, x_stride=stride, **pads)
+        if memory == Memory.WGT and self.has(Extension.NIBBLES):
+            insn = replace(insn, nibbles=self.integer(0, 1))
         if insn.sram_size > depth:
             return
         reach = max(y_size - 1, 0) * stride + x_size

@@ -29,6 +29,7 @@ const std::map<std::string, int64_t Instruction::*> kMembers = {
     {"x_pad_left", &Instruction::x_pad_left},
     {"x_pad_right", &Instruction::x_pad_right},
     {"forward", &Instruction::forward},
+    {"nibbles", &Instruction::nibbles},
     {"reset", &Instruction::reset},
     {"uop_begin", &Instruction::uop_begin},
     {"uop_end", &Instruction::uop_end},

@@ -31,7 +31,7 @@ struct Instruction {
   // LOAD, STORE
   int64_t memory = 0, sram_base = 0, dram_base = 0, y_size = 0, x_size = 0, x_stride = 0;
   int64_t y_pad_top = 0, y_pad_bottom = 0, x_pad_left = 0, x_pad_right = 0;
-  int64_t forward = 0;
+  int64_t forward = 0, nibbles = 0;
   // GEMM, ALU, POOL
   int64_t reset = 0, uop_begin = 0, uop_end = 0, iter_out = 0, iter_in = 0;
   int64_t dst_factor_out = 0, dst_factor_in = 0, src_factor_out = 0, src_factor_in = 0;

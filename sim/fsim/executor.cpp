@@ -175,18 +175,20 @@ void Executor::execute(const Instruction& in, Deadline& deadline) {
 
 // ------------------------------------------------------------------------ LOAD and STORE
 
-// Calls zero(element, count) for padding and copy(element, from, count) for rows, in SRAM order.
+// Calls zero(element, count) for padding and copy(element, from, count) for rows, in SRAM order; the
+// count of rows is that of DRAM elements.
 template <class Zero, class Copy>
 void Executor::load_block(const Instruction& in, const char* memory, std::size_t depth,
                           std::size_t element_bytes, Zero zero, Copy copy) {
-  const int64_t row = in.x_pad_left + in.x_size + in.x_pad_right;
+  const int64_t filled = in.x_size << in.nibbles;
+  const int64_t row = in.x_pad_left + filled + in.x_pad_right;
   const int64_t size = (in.y_pad_top + in.y_size + in.y_pad_bottom) * row;
   if (in.sram_base + size > static_cast<int64_t>(depth)) {
     throw Fault("{0}: writes " + elements(memory, in.sram_base, size) + "; " + memory + " has " +
                 std::to_string(depth));
   }
   // Rows that are contiguous in both memories are treated as one long row.
-  const bool is_dense = in.x_stride == in.x_size && row == in.x_size && in.y_size > 1;
+  const bool is_dense = in.x_stride == in.x_size && row == filled && in.y_size > 1;
   const int64_t rows = is_dense ? 1 : in.y_size;
   const int64_t x_size = is_dense ? in.y_size * in.x_size : in.x_size;
   Dram::Hint hint;
@@ -201,8 +203,9 @@ void Executor::load_block(const Instruction& in, const char* memory, std::size_t
                    : dram_.at(first * element_bytes, x_size * element_bytes, hint);
     if (in.x_pad_left) zero(to, in.x_pad_left);
     copy(to + in.x_pad_left, from, x_size);
-    if (in.x_pad_right) zero(to + in.x_pad_left + x_size, in.x_pad_right);
-    to += in.x_pad_left + x_size + in.x_pad_right;
+    const int64_t end = in.x_pad_left + (x_size << in.nibbles);
+    if (in.x_pad_right) zero(to + end, in.x_pad_right);
+    to += end + in.x_pad_right;
   }
   zero(to, in.y_pad_bottom * row);
 }
@@ -218,6 +221,16 @@ const uint8_t* Executor::output(std::size_t first, std::size_t count) {
   forwarded_.resize(count * lanes);
   kernels_.narrow(forwarded_.data(), &sram_.acc[first * lanes], count * lanes);
   return reinterpret_cast<const uint8_t*>(forwarded_.data());
+}
+
+// Numbers of four bits as bytes: two of each byte, the low one first.
+const uint8_t* Executor::expanded(const uint8_t* from, std::size_t count) {
+  expanded_.resize(2 * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    expanded_[2 * i] = static_cast<int8_t>(from[i] << 4) >> 4;
+    expanded_[2 * i + 1] = static_cast<int8_t>(from[i]) >> 4;
+  }
+  return reinterpret_cast<const uint8_t*>(expanded_.data());
 }
 
 // Copies elements (zeros without a source) to the plain lanes, if the device has them.
@@ -237,6 +250,10 @@ void Executor::load(const Instruction& in) {
   if (in.forward && in.memory != static_cast<int64_t>(Memory::Inp)) {
     throw Fault("{0}: takes the output memory to memory " + std::to_string(in.memory) +
                 "; only to INP (2)");
+  }
+  if (in.nibbles && in.memory != static_cast<int64_t>(Memory::Wgt)) {
+    throw Fault("{0}: expands weights of four bits to memory " + std::to_string(in.memory) +
+                "; only to WGT (1)");
   }
   const uint64_t moved = in.forward ? 0 : in.x_size * in.y_size;  // over the port
   const std::size_t lanes = geometry_.lanes(), weight_lanes = geometry_.weight_lanes();
@@ -265,6 +282,10 @@ void Executor::load(const Instruction& in) {
             keep(sram_.plain_wgt, to, nullptr, n, weight_lanes);
           },
           [&](std::size_t to, const uint8_t* from, std::size_t n) {
+            if (in.nibbles) {
+              from = expanded(from, n * weight_lanes);
+              n *= 2;
+            }
             kernels_.pack_wgt(&sram_.wgt[to * kernels_.wgt_bytes],
                               reinterpret_cast<const int8_t*>(from), n * weight_lanes);
             keep(sram_.plain_wgt, to, from, n, weight_lanes);

@@ -63,6 +63,7 @@ class Executor {
   void check_rows(const Instruction& in) const;
   void post_process(std::size_t element, std::size_t row);
   const uint8_t* output(std::size_t first, std::size_t count);
+  const uint8_t* expanded(const uint8_t* from, std::size_t count);
   const MicroOp* micro_ops(const Instruction& in) const;
   void require_in_bounds(const Instruction& in, const MicroOp* uops, const Index& index) const;
   bool repeats_accumulators(const Instruction& in, const GemmNest& nest);
@@ -85,6 +86,7 @@ class Executor {
   std::vector<int8_t> tables_;       // of 256 values each
   std::vector<uint32_t> written_;  // reused by write_output
   std::vector<int8_t> forwarded_;  // reused by output
+  std::vector<int8_t> expanded_;   // reused by load
   std::vector<MicroOp> grouped_;   // reused by group_by_weight
   std::vector<Run> runs_;
   std::vector<uint32_t> positions_;

@@ -5,6 +5,8 @@
 // rd_same says that a read has the index of the last one. In_step, rd_held is the index of the last
 // read, also of one in the same cycle of rd_clk.
 //
+// With NIBBLES, a word of weights of four bits fills two parts.
+//
 // Ports:   write, word: from tensor_load. element: the data of a whole-element write. rd_*: as in
 //          banked_sram, READ_SLOTS elements. clk, rd_clk: as in sram, and in_step: the next edge of
 //          rd_clk is one of clk, too. FAST: as in banked_sram.
@@ -19,6 +21,7 @@ module scratchpad
     parameter int SLOTS = 1,  // or this: elements per port word
     parameter int READ_SLOTS = 1,
     parameter int WHOLE = 0,  // whether whole elements are written
+    parameter int NIBBLES = 0,
     parameter int BANKS = SLOTS,  // at least the number of slots written or read
     parameter int HOLD = 0,
     parameter int FAST = 0,
@@ -42,14 +45,26 @@ module scratchpad
     output logic [READ_SLOTS*WIDTH-1:0] rd_data
 );
     wire mine = write.valid && write.memory == MEMORY;
+    wire nibbles = NIBBLES != 0 && write.narrow;
     logic [PARTS-1:0] lanes;
     for (genvar l = 0; l < PARTS; l++) begin : g_lane
-        assign lanes[l] = write.zero || WHOLE != 0 && write.whole || write.part == PART_BITS'(l);
+        assign lanes[l] = write.zero || WHOLE != 0 && write.whole
+                          || write.part == PART_BITS'(nibbles ? l / 2 : l);
     end
     wire [PORT_BITS-1:0] written = write.zero ? '0 : word;
     logic [BANKS*WIDTH-1:0] data;
     if (WHOLE != 0) begin : g_whole
         assign data = write.whole ? (BANKS*WIDTH)'(element) : (BANKS*WIDTH)'({PARTS{written}});
+    end else if (NIBBLES != 0) begin : g_nibbles
+        if (PARTS < 2) begin : g_check
+            $error("NIBBLES needs elements of at least two port words");
+        end
+        logic [2*PORT_BITS-1:0] expanded;
+        for (genvar n = 0; n < PORT_BITS / 4; n++) begin : g_nibble
+            assign expanded[8*n +: 8] = 8'($signed(written[4*n +: 4]));
+        end
+        assign data = {PARTS/2{nibbles ? expanded : {2{written}}}};
+        wire unused_element = ^element;
     end else begin : g_words
         assign data = (BANKS*WIDTH)'({PARTS{written}});
         wire unused_element = ^element;

@@ -125,7 +125,7 @@ package stream_pkg;
         logic [2:0]            memory;
         logic                  zero;   // padding: the whole element `index`
         logic                  whole;  // a whole element, from the output scratchpad
-        logic                  narrow; // LOAD ACC_8BIT: lanes of 8 bits
+        logic                  narrow; // LOAD ACC_8BIT: lanes of 8 bits; weights: of 4
         logic [PART_BITS-1:0]  part;   // position of the word in an element that is wider
         logic [WORD_SLOTS-1:0] slots;  // slot j is element index + j
         logic [SRAM_BITS-1:0]  index;

@@ -3,6 +3,8 @@
 // next instructions), the writing half takes the data in order and inserts the padding. This hides
 // the request latency between rows and between instructions.
 //
+// With the extension NIBBLES, a beat may hold the weights of two parts of an element, of four bits each.
+//
 // With FORWARD, a LOAD may have the output scratchpad as its source: one element per cycle, without
 // requests.
 //
@@ -52,6 +54,7 @@ module tensor_load
 );
     // ------------------------------------------------------------------------ requesting half
     localparam int DATA_BIT = 3, ZERO_BIT = 2;  // the data written by a phase
+    localparam int LEFT_BITS = 17 + HAS_NIBBLES;
     typedef enum logic [3:0] {
         IDLE = 4'b0000, NOP = 4'b0001, DATA = 4'b1000,
         TOP = 4'b0100, LEFT = 4'b0101, RIGHT = 4'b0110, BOTTOM = 4'b0111
@@ -92,10 +95,22 @@ module tensor_load
         logic                 last_step;  // and has a single step
         singles_t             singles;
         logic                 single_data;
-        logic [16:0]          row_length;
+        logic [LEFT_BITS-1:0] row_length;
         logic [SLOT_BITS-1:0] offset;
         logic [4:0]           fits;
     } begin_t;
+
+    // Weights of four bits: each element of DRAM fills two of the scratchpad.
+    function automatic logic has_nibbles(input logic [INSN_BITS-1:0] of);
+        return HAS_NIBBLES != 0 && of[NIBBLES_BIT];
+    endfunction
+
+    // Elements of the scratchpad that a row of data fills.
+    /* verilator lint_off UNUSEDSIGNAL */
+    function automatic logic [LEFT_BITS-1:0] filled(input load_t of);
+        /* verilator lint_on UNUSEDSIGNAL */
+        return has_nibbles(of) ? LEFT_BITS'({of.x_size, 1'b0}) : LEFT_BITS'(of.x_size);
+    endfunction
 
     /* verilator lint_off UNUSEDSIGNAL */
     function automatic begin_t beginning(input load_t of, input logic from_output);
@@ -103,7 +118,7 @@ module tensor_load
         logic        new_row, single;
         singles_t    singles;
         phase_t      begun;
-        logic [16:0] row_length;
+        logic [LEFT_BITS-1:0] row_length;
         logic [SLOT_BITS-1:0] offset;
         logic [4:0]  fits;
         if (of.x_size == '0) begun = NOP;
@@ -115,15 +130,15 @@ module tensor_load
         // From the fields, of which only the padding may be 0 here; no sum precedes the comparison.
         single  = of.x_size <= 16'd1;
         singles = '{left: of.x_pad_left <= 4'd1, right: of.x_pad_right <= 4'd1,
-                    row: single && of.x_pad_left == '0 && of.x_pad_right == '0};
-        row_length = 17'(of.x_pad_left) + 17'(of.x_size) + 17'(of.x_pad_right);
+                    row: single && !has_nibbles(of) && of.x_pad_left == '0 && of.x_pad_right == '0};
+        row_length = LEFT_BITS'(of.x_pad_left) + filled(of) + LEFT_BITS'(of.x_pad_right);
         offset = SLOT_BITS'(of.dram_base) & slot_mask(of.memory);
         fits   = (5'(1) << log_elements_per_beat(of.memory)) - 5'(offset);
         return '{phase: begun, new_row: new_row,
                  last_run: ends_with(begun, new_row, of.x_pad_right != '0, of.y_pad_bottom != '0,
                                      of.y_size != '0),
                  last_step: one_step(begun, singles,
-                                     from_output ? single : 17'(of.x_size) <= 17'(fits)),
+                                     from_output ? single : filled(of) <= LEFT_BITS'(fits)),
                  singles: singles, single_data: single, row_length: row_length, offset: offset,
                  fits: fits};
     endfunction
@@ -171,7 +186,7 @@ module tensor_load
     // --------------------------------------------------------------------------- writing half
     phase_t              phase;
     load_t               insn;
-    logic [16:0]         left;        // elements left in this run of zeros or data
+    logic [LEFT_BITS-1:0] left;       // elements left in this run of zeros or data
     logic [15:0]         rows;        // rows left in this phase, including this one
     logic                new_row;     // another row follows: rows != 1
     logic                last_run;    // the instruction ends with this run
@@ -189,9 +204,9 @@ module tensor_load
     logic                 forwards;
     logic [4:0]           slots;      // elements per beat
     logic [PART_BITS-1:0] last_part;
-    logic                 narrow;
+    logic                 narrow, nibbles;
     logic                 pads_left, pads_right, pads_bottom, has_rows;
-    logic [16:0]          row_length; // elements of a row and its padding
+    logic [LEFT_BITS-1:0] row_length; // elements of a row and its padding
 
     // One step: a beat of data or one element of zeros.
     wire is_data = phase[DATA_BIT];
@@ -215,7 +230,8 @@ module tensor_load
                            index: index[SRAM_BITS-1:0] - (is_beat ? SRAM_BITS'(offset) : '0)};
     assign out_index   = source[SRAM_BITS-1:0];
     assign take_beat   = step && is_beat;
-    assign loaded      = step && is_beat && ends_element ? count : '0;
+    // Of two elements that fill one of DRAM, the second one counts.
+    assign loaded      = step && is_beat && ends_element && !(nibbles && !left[0]) ? count : '0;
 
     // A fault is found a cycle later.
     logic        stepped, refused;
@@ -226,6 +242,7 @@ module tensor_load
         depth       <= 18'(scratchpad_depth(insn.memory));
         refused     <= is_whole && 18'(source) >= 18'(OUT_DEPTH)
                        || forwards && insn.memory != MEM_INP
+                       || nibbles && !resting && insn.memory != MEM_WGT
                        || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE;
     end
     assign fault = stepped && (end_of_step > depth || refused);
@@ -248,13 +265,13 @@ module tensor_load
     end
 
     /* verilator lint_off UNUSEDSIGNAL */
-    function automatic logic [16:0] run_length(input phase_t p, input load_t of,
-                                               input logic [16:0] of_row);
+    function automatic logic [LEFT_BITS-1:0] run_length(input phase_t p, input load_t of,
+                                                        input logic [LEFT_BITS-1:0] of_row);
         /* verilator lint_on UNUSEDSIGNAL */
         case (p)
-            LEFT:    return 17'(of.x_pad_left);
-            DATA:    return 17'(of.x_size);
-            RIGHT:   return 17'(of.x_pad_right);
+            LEFT:    return LEFT_BITS'(of.x_pad_left);
+            DATA:    return filled(of);
+            RIGHT:   return LEFT_BITS'(of.x_pad_right);
             default: return of_row;
         endcase
     endfunction
@@ -295,7 +312,7 @@ module tensor_load
     always_ff @(posedge clk) begin
         if (rst) part <= '0;
         else if (take_beat) part <= ends_element ? '0 : part + 1'b1;
-        if (begins_next) last_beat <= last_beat_of_element(queued.memory) == '0;
+        if (begins_next) last_beat <= last_beat_of(queued) == '0;
         else if (take_beat)
             last_beat <= ends_element ? last_part == '0 : part + 1'b1 == last_part;
     end
@@ -330,12 +347,13 @@ module tensor_load
             single_data <= queued_begin.single_data;
             row_offset <= SLOT_BITS'(queued.dram_base) + SLOT_BITS'(queued.x_stride);
             slots       <= 5'(1) << log_elements_per_beat(queued.memory);
-            last_part   <= last_beat_of_element(queued.memory);
+            last_part   <= last_beat_of(queued);
             pads_left   <= queued.x_pad_left != '0;
             pads_right  <= queued.x_pad_right != '0;
             pads_bottom <= queued.y_pad_bottom != '0;
             has_rows    <= queued.y_size != '0;
-            narrow      <= queued.memory == MEM_ACC_8BIT;
+            narrow      <= queued.memory == MEM_ACC_8BIT || has_nibbles(queued);
+            nibbles     <= has_nibbles(queued);
             forwards    <= queued_forwards;
             source      <= (SRAM_BITS+1)'(queued.dram_base);
             next_row    <= (SRAM_BITS+1)'(queued.dram_base) + (SRAM_BITS+1)'(queued.x_stride);
@@ -344,8 +362,9 @@ module tensor_load
             if (step) begin
                 if (is_whole) source <= source + 1'b1;
                 if (ends_element) begin
-                    left  <= left - 17'(count);
-                    last_step <= is_single ? left <= 17'd2 : left <= 17'(fits) + 17'(slots);
+                    left  <= left - LEFT_BITS'(count);
+                    last_step <= is_single ? left <= LEFT_BITS'(2)
+                                           : left <= LEFT_BITS'(fits) + LEFT_BITS'(slots);
                     if (is_data) {offset, fits} <= {SLOT_BITS'(0), slots};
                 end
             end
@@ -353,7 +372,7 @@ module tensor_load
                 phase <= after_run;
                 left  <= run_length(after_run, insn, row_length);
                 last_step <= one_step(after_run, singles,
-                                      forwards ? single_data : 17'(insn.x_size) <= 17'(next_fits));
+                                      forwards ? single_data : filled(insn) <= LEFT_BITS'(next_fits));
                 if (ends_row) begin
                     offset     <= next_offset;
                     fits       <= next_fits;
@@ -369,6 +388,13 @@ module tensor_load
             end
         end
     end
+
+    // The last beat of an element: half as many fill it with weights of four bits.
+    /* verilator lint_off UNUSEDSIGNAL */
+    function automatic logic [PART_BITS-1:0] last_beat_of(input load_t of);
+        /* verilator lint_on UNUSEDSIGNAL */
+        return last_beat_of_element(of.memory) >> has_nibbles(of);
+    endfunction
 
     // The low bits of a DRAM element index that are its position in a port word.
     function automatic logic [SLOT_BITS-1:0] slot_mask(input logic [2:0] memory_id);

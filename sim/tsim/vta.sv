@@ -202,7 +202,7 @@ module vta
         .rd_index(inp_read_index), .rd_same(inp_same), .rd_held(inp_held), .rd_after(inp_after),
         .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
-                 .SLOTS(WGT_SLOTS), .HOLD(1 + HAS_PAIRS), .FAST(HAS_PAIRS)) wgt_mem (
+                 .SLOTS(WGT_SLOTS), .NIBBLES(HAS_NIBBLES), .HOLD(1 + HAS_PAIRS), .FAST(HAS_PAIRS)) wgt_mem (
         .clk, .rd_clk(operand_clk), .in_step, .rst, .write(wgt_write), .word(wgt_word), .element('0),
         .rd_en(wgt_read), .rd_all(1'b1), .rd_index(wgt_read_index), .rd_same(wgt_same), .rd_held(wgt_held), .rd_after(wgt_after),
         .rd_data(wgt_tile));

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import vtaops
@@ -114,16 +115,43 @@ def test_integers_of_16_bits_are_refused_by_name(types, text):
     assert any(text in op.reason for op in hosts(import_model(model)))
 
 
-def test_integers_of_4_bits_are_refused_by_name():
+def of_four_bits(kind, numbers, zero_point, *, on_data=False):
+    """A product with weights of four bits; `on_data` has a zero point of data of that type, too."""
     builder = Builder()
-    x = builder.input([1, 4])
-    builder.constants.append(helper.make_tensor("w", TensorProto.INT4, [4, 2], [1] * 8))
-    scale = builder.constant(np.float32(0.5))
-    weight = builder.add("DequantizeLinear", "w", scale)
-    builder.output(builder.add("MatMul", x, weight))
+    zero = builder.constant(np.int8(0))
+    for name, shape, values in (("w", [32, 32], numbers), ("z", [], [zero_point])):
+        builder.constants.append(helper.make_tensor(name, kind, shape, values))
+    steps = [builder.constant(np.float32(scale)) for scale in (0.05, 0.02, 0.4)]
+    points = "z" if on_data else zero
+    x = builder.add("QuantizeLinear", builder.input([1, 32]), steps[0], points)
+    x = builder.add("DequantizeLinear", x, steps[0], points)
+    weight = builder.add("DequantizeLinear", "w", steps[1], "z")
+    y = builder.add("QuantizeLinear", builder.add("MatMul", x, weight), steps[2], zero)
+    builder.output(builder.add("DequantizeLinear", y, steps[2], zero))
     model = builder.model()
     model.opset_import[0].version = 21
-    with pytest.raises(UnsupportedError, match=r"tensor .w. has the data type 22 .INT4"):
+    return model
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT4"])
+@pytest.mark.parametrize("external", [False, True])
+def test_weights_of_four_bits_are_read(kind, external, tmp_path):
+    zero = 0 if kind == "INT4" else 8
+    numbers = np.random.default_rng(0).integers(-8, 8, 1024) + zero
+    model = of_four_bits(getattr(TensorProto, kind), numbers.tolist(), zero)
+    path = tmp_path / "model.onnx"
+    onnx.save_model(model, path, save_as_external_data=external, size_threshold=16)
+    compiled = vtaops.compile_model(path, "pynq_512_nibbles")
+    (program,) = compiled.programs
+    assert program.stats().wgt_load_nbytes == 512
+    x = np.random.default_rng(1).normal(0, 2, (1, 32)).astype(np.float32)
+    (expected,) = InferenceSession(path).run(None, {"x": x})
+    assert np.array_equal(compiled.run(x), expected)
+
+
+def test_data_of_four_bits_are_refused_by_name():
+    model = of_four_bits(TensorProto.INT4, [1] * 1024, 0, on_data=True)
+    with pytest.raises(UnsupportedError, match=r"'z' has four bits; .*not in .*QuantizeLinear"):
         import_model(model)
 
 

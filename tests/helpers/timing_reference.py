@@ -391,7 +391,7 @@ def zeros(i) -> tuple[int, int, int]:
         return 0, 0, 0
     kinds = [
         "0" if not i.y_pad_top <= row < i.y_pad_top + i.y_size
-        or not i.x_pad_left <= column < i.x_pad_left + i.x_size else "d"
+        or not i.x_pad_left <= column < i.x_pad_left + (i.x_size << i.nibbles) else "d"
         for row in range(i.y_pad_top + i.y_size + i.y_pad_bottom)
         for column in range(i.sram_row)
     ]  # fmt: skip

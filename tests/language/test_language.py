@@ -118,7 +118,7 @@ def test_a_token_is_one_launch_equal_to_the_executor(teller, device, count):
     assert np.array_equal(found, expected)
 
 
-@pytest.mark.parametrize("case", ["pynq_ext/0", "ulx3s_ext/5"])
+@pytest.mark.parametrize("case", ["pynq_ext/0", "ulx3s_ext/5", "pynq_512_nibbles/7"])
 def test_models_of_any_sizes_are_proven_and_equal_to_the_executor(case):
     assert not random_language_models.trial(case)["failed"]
 
@@ -191,6 +191,46 @@ def test_integers_are_near_floats(teller):
     assert noise < 0.03
     # Places that are not there yet do not count: a text does not depend on what follows.
     assert np.array_equal(np.array([*teller.scores(TEXT[:9])]), found[:9])
+
+
+@pytest.mark.parametrize(("bits", "most"), [(8, 1.02), (4, 1.06)])
+def test_the_carried_model_is_hardly_worse_in_integers(bits, most, monkeypatch):
+    """Perplexity of stories that nobody trained on, of the float model and in integers."""
+    carried = data_directory("examples/stories")
+    monkeypatch.syspath_prepend(str(carried))
+    stories = importlib.import_module("stories")
+    config = "pynq_512_nibbles"
+    teller = LanguageModel.load(
+        carried / "stories.bin", config=config, prove=False, weight_bits=bits
+    )
+    floats, losses = FloatModel(teller.weights.folded()), []
+    for seed in range(2):
+        tokens = teller.tokenizer.encode(stories.story(random.Random(f"held out {seed}")))
+        floats.reset()
+        exact = [floats.step(token) for token in tokens[:-1]]
+        for scores in exact, [*teller.scores(tokens[:-1])]:
+            parts = np.exp(scores - np.max(scores, axis=1, keepdims=True))
+            parts /= parts.sum(axis=1, keepdims=True)
+            losses.append(-np.log(parts[np.arange(len(parts)), tokens[1:]]).mean())
+    found, wanted = np.exp(np.mean(losses[1::2])), np.exp(np.mean(losses[::2]))
+    assert found < most * wanted
+    (program,) = teller.model.programs
+    narrow = sum(b.nbytes for b in program.buffers if b.layout.nibbles)
+    assert (narrow > 100_000) == (bits == 4)
+
+
+def test_weights_of_four_bits_compute_what_the_executor_says(folder):
+    teller = LanguageModel.load(
+        folder / "model.bin", config="pynq_512_nibbles", prove=True, weight_bits=4
+    )
+    model = teller.model
+    assert not model.prove().unproven
+    given = [teller.inputs(token, place) for place, token in enumerate(TEXT)]
+    runs = [[one[t.name] for t in model.graph.arguments] for one in given]
+    expected = [made.reshape(-1) * teller.step for (made,) in evaluate_runs(model.graph, runs)]
+    assert np.array_equal([*teller.scores(TEXT)], expected)
+    with pytest.raises(ArgumentError, match="weight_bits is 3; weights have 4 or 8 bits"):
+        LanguageModel.load(folder / "model.bin", weight_bits=3)
 
 
 def test_tokenizers_join_the_best_neighbours(folder):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from helpers.program_builder import PROGRAMS, PYNQ, TINY, ProgramBuilder, edited
 from helpers.timing_reference import reference_cycles
@@ -120,6 +121,21 @@ memories = st.sampled_from(
 @given(programs(), machines)
 def test_equals_the_cycle_stepped_model(program, parameters):
     assert program.cycles(parameters) == reference_cycles(program, parameters)
+
+
+def test_weights_of_four_bits_equal_the_cycle_stepped_model():
+    rng = np.random.default_rng(0)
+    pads = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
+    for port in (8, 16, 32) * 4:
+        builder = ProgramBuilder(replace(TINY, extensions=("nibbles",)))
+        for row in rng.integers(0, 3, (20, 8)).tolist():
+            sides = dict(zip(pads, row, strict=False))
+            size = {"y_size": row[4], "x_size": 1 + row[5], "x_stride": 4 + row[6]}
+            load = Load(memory=Memory.WGT, nibbles=row[7] % 2, **size, **sides)
+            builder.add(load, NO_BUFFER)
+        builder.finish()
+        program, parameters = builder.build(), TimingParameters(port_bytes=port)
+        assert program.cycles(parameters) == reference_cycles(program, parameters)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

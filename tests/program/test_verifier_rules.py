@@ -251,6 +251,15 @@ BROKEN = {
     "forward to weights": (
         Rule.MEMORY, edited(forwarding(), 5, memory=Memory.WGT), 5, "only INP can be loaded",
     ),
+    "four bits to inputs": (
+        Rule.MEMORY, edited(small_gemm(EXTENDED), 2, memory=Memory.INP, nibbles=1), 2,
+        "only weights can have four bits",
+    ),
+    "four bits beyond the end": (
+        Rule.SRAM_BOUNDS,
+        edited(small_gemm(EXTENDED), 2, memory=Memory.WGT, nibbles=1, sram_base=TINY.wgt.depth - 1),
+        2, f"of WGT, which has {TINY.wgt.depth}",
+    ),
     "forward of no row": (
         Rule.MEMORY, edited(forwarding(), 5, y_size=0, y_pad_top=1), 5, "takes no row",
     ),

@@ -51,7 +51,8 @@ def int8(seed: int, *shape: int) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_record_has_the_fields_of_its_operator(kind):
     """So a new field of an operator is one of its record, or none of its records is proven."""
-    assert {f.name for f in fields(records._KINDS[kind])} == {f.name for f in fields(KINDS[kind])}
+    own = {f.name for f in fields(KINDS[kind])} - {"weight_bits"}  # which computes nothing
+    assert {f.name for f in fields(records._KINDS[kind])} == own
 
 
 def test_every_operator_has_a_record():

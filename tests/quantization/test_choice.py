@@ -7,6 +7,8 @@ import pytest
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
+from vtaops.base.learned_rounding import rounded
+from vtaops.errors import ModelError
 from vtaops.frontends import import_model
 from vtaops.graph import LookupTable, onnx_files
 from vtaops.graph.grid import Grid
@@ -14,7 +16,6 @@ from vtaops.quantization import choice, compare, equalize, pipeline, run_quantiz
 from vtaops.quantization.choice import Recipe, search_recipes, split
 from vtaops.quantization.devices import Figures
 from vtaops.quantization.observers import Histogram, observe
-from vtaops.quantization.rounding import rounded
 
 
 @pytest.mark.parametrize("config", ["pynq", "pynq_ext"])
@@ -108,7 +109,7 @@ def test_learned_rounding_lowers_the_error_of_the_sums(groups):
     inputs = common + 0.3 * rng.standard_normal((groups, 400, 9)) + 0.5
     weight = rng.standard_normal((groups, 8, 9))
     scale = np.abs(weight).max(axis=2, keepdims=True) / 127 * np.ones(9) * 4
-    found = rounded(weight, scale, inputs.transpose(0, 2, 1) @ inputs / 400)
+    found = rounded(weight, scale, inputs.transpose(0, 2, 1) @ inputs / 400, 127)
     assert np.array_equal(found, np.rint(found))
     assert np.abs(found).max() <= 127
 
@@ -188,3 +189,38 @@ def test_a_histogram_gives_the_exact_error_of_powers_of_two(zero):
         grid = Grid(scale) if zero is None else Grid(scale, zero, symmetric=False)
         expected = np.square(values - grid.rounded(values)).sum()
         assert histogram.squared_error(grid, (-np.inf, np.inf)) == pytest.approx(expected, rel=1e-9)
+
+
+def worst_db(done):
+    return min(output.sqnr_db for output in done.quality().outputs)
+
+
+def test_weights_of_products_of_one_group_have_four_bits():
+    given, data = small_network(), {"x": images(8)}
+    done = run_quantization(given, data, weight_bits=4)
+    found = {}
+    for node in import_model(done.model).nodes:
+        if (weight := getattr(node.op, "weight", None)) is not None:
+            narrow = getattr(node.op, "groups", 1) == 1
+            found.setdefault(narrow, []).append(int(np.abs(weight).max()))
+    assert {*found[True]} == {7}
+    assert {*found[False]} == {127}
+    nearest = run_quantization(given, data, weight_bits=4, learned_rounding=False)
+    assert worst_db(done) > worst_db(nearest) + 2
+    for options in ({"weight_bits": 5}, {"weight_bits": 4, "scales": "pow2"}):
+        with pytest.raises(ModelError, match=r"weights have 8 bits, or with free scales 4"):
+            run_quantization(given, data, **options)
+
+
+def test_rounding_is_learned_whichever_axis_has_the_outputs():
+    builder = Builder(3)
+    x = builder.input([1, 48])
+    weight = builder.constant(builder.rng.normal(0, 1, (48, 12)).astype(np.float32))
+    builder.output(builder.add("Gemm", x, weight))
+    data = {"x": np.random.default_rng(0).normal(0, 1, (64, 48)).astype(np.float32)}
+    data["x"][:, 1:] += data["x"][:, :-1]
+    ways = [
+        run_quantization(builder.model(), data, weight_bits=4, learned_rounding=learned)
+        for learned in (True, False)
+    ]
+    assert worst_db(ways[0]) > worst_db(ways[1]) + 1

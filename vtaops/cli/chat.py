@@ -41,6 +41,9 @@ def chat(
         float, Option(help="Draw of the best tokens that are together so likely.", min=0, max=1)
     ] = 0.9,
     seed: Annotated[int, Option(help="Of the random numbers.", min=0)] = 0,
+    weight_bits: Annotated[
+        int, Option(help="8, or 4, which hardware with nibbles reads twice as fast.")
+    ] = 8,
     no_prove: Annotated[bool, Option("--no-prove", help="Do not prove its program.")] = False,
     export: Annotated[
         Path | None,
@@ -48,7 +51,7 @@ def chat(
     ] = None,
     force: options.Force = False,
 ) -> None:
-    """Write a text with a language model, which is quantised to int8 and runs on a device.
+    """Write a text with a language model, which is quantised and runs on a device.
 
     Keys and values of all places stay in the memory of the device.
 
@@ -59,7 +62,14 @@ def chat(
     from vtaops.session import Session
 
     with options.progress_bar(f"compile {model.resolve().name}"):
-        teller = LanguageModel.load(model, tokenizer, config, length=length, prove=not no_prove)
+        teller = LanguageModel.load(
+            model,
+            tokenizer,
+            config,
+            length=length,
+            prove=not no_prove,
+            weight_bits=weight_bits,
+        )
     if export:
         bundle = teller.export_c(export, force=force)
         say(

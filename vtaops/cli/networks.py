@@ -485,6 +485,10 @@ def quantize(
             "output gains a decibel.",
         ),
     ] = None,
+    weight_bits: Annotated[
+        int,
+        Option(help="8, or 4 for products on hardware with nibbles; their rounding is learned."),
+    ] = 8,
     mean: options.Mean = None,
     std: options.Std = None,
     float_nodes: Annotated[
@@ -539,6 +543,7 @@ def quantize(
             preparation=preparation,
             float_nodes=float_nodes or None,
             fixed=options.read_fixed(fix),
+            weight_bits=weight_bits,
         )
         quality = done.quality()
         costly = done.costs() if worst else []

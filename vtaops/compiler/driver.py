@@ -122,7 +122,9 @@ def emit_operator(
     _check_supported(op, hardware, able)
     stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
-    record = OperatorRecord("", type(op).__name__, asdict(stated), asdict(chosen), op.macs)
+    meaning = asdict(stated)
+    meaning.pop("weight_bits", None)  # the layout of the buffer says it
+    record = OperatorRecord("", type(op).__name__, meaning, asdict(chosen), op.macs)
     depth = able.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(

@@ -44,22 +44,37 @@ QUANTITIES = {
     "channels": "of an output tile, with the extension post: what all rows of a batch share",
     **{e.value: f"lanes, with the extension {e}" for e in Extension},
     "pairs": "products of the array, with the extension",
+    "nibbles": "bits of the DRAM port, with the extension; of the scratchpads only for weights",
 }
 """The quantities in which LUTs and flip-flops are linear."""
 
 LUTS: dict[str, dict[str, float]] = {
     "GEMM core": {"adders": 0.91, "lanes": 10.6, "pairs": 1.89},
     "vector ALU": {"lanes": 356},
-    "scratchpads": {"port": 1.2, "parts": 2.7, "banks": 1.04, "lanes": 1, "forward": 5.1},
+    "scratchpads": {
+        "port": 1.2,
+        "parts": 2.7,
+        "banks": 1.04,
+        "lanes": 1,
+        "forward": 5.1,
+        "nibbles": 1.03,
+    },
     "fetch and dispatch": {"once": 753, "port": 1.62},
-    "load unit": {"once": 1857, "forward": 2.2},
+    "load unit": {"once": 1857, "forward": 2.2, "nibbles": 0.35},
     "post-processing": {
         **{"with post": -251, "port with post": 7.16, "post": 344, "channels": 36.7},
         **{"table": 113, "exact": 119},
     },
     "compute unit, rest": {
         **{"once": 2255, "lanes": 291.75, "port": 3.5, "slots": 64},
-        **{"overwrite": 0.9, "depthwise": 23, "pool": 27, "post": -2, "pairs": 0.4},
+        **{
+            "overwrite": 0.9,
+            "depthwise": 23,
+            "pool": 27,
+            "post": -2,
+            "pairs": 0.4,
+            "nibbles": 0.37,
+        },
     },
     "store unit": {"once": 1063, "port": 1, "parts": 59},
     "registers and counters": {"once": 1416},
@@ -146,6 +161,7 @@ def quantities(design: Design, title: str) -> dict[str, float]:
     port = 8 * design.port_bytes
     has: dict[str, int] = {e.value: lanes * config.has(e) for e in Extension}
     has["pairs"] *= config.block_in
+    has["nibbles"] = port * config.has(Extension.NIBBLES)
     banks, filled = 0.0, True
     parts = int(title == "store unit" and config.out.element_bytes > design.port_bytes)
     if title.startswith("scratchpad "):
@@ -157,6 +173,7 @@ def quantities(design: Design, title: str) -> dict[str, float]:
         banks = 0 if count == 1 else muxes * (1 + 0.4 * (count.bit_length() - 2))
         filled = name in ("inp", "wgt", "uop")
         has["forward"] *= name == "inp"
+        has["nibbles"] *= name == "wgt"
         parts = filled * max(1, memory.element_bytes // design.port_bytes)
     return {
         "once": 1,

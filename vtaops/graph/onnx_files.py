@@ -17,7 +17,7 @@ import numpy as np
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.base.files import NETWORK, exists, open_file, read_file, reason_of
 from vtaops.base.optional import optional
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, ceil_div
 
 if TYPE_CHECKING:
     from onnx import ModelProto as ModelProto
@@ -36,6 +36,9 @@ _TYPES = (
     *("FLOAT16", "DOUBLE", "UINT32", "UINT64", "BFLOAT16"),
 )
 """Data types that the readers accept; some are rejected later with a specific reason."""
+
+_NIBBLES = {"INT4": "INT8", "UINT4": "UINT8"}
+"""What holds the same numbers, of those that weights may have before a DequantizeLinear."""
 
 Arrays = dict[str, Array]
 
@@ -78,6 +81,7 @@ def opened(
         model = read(Path(source))
         _check_types(model)
         _read_external_data(model, Path(source))
+    _widen_weights(model)
     make_static(model, shapes or {})
     _list_inputs_only(model)
     _sort(model)
@@ -403,7 +407,9 @@ def _nbytes(tensor: Any) -> int:
     if tensor.data_type == tensor.STRING or any(size < 0 for size in tensor.dims):
         raise ValueError(f"its type is {tensor.data_type}, its shape {tuple(tensor.dims)}")
     dtype = require("onnx").helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    return math.prod(map(int, tensor.dims)) * int(dtype.itemsize)
+    count = math.prod(map(int, tensor.dims))
+    narrow = tensor.DataType.Name(tensor.data_type) in _NIBBLES
+    return ceil_div(count, 2) if narrow else count * int(dtype.itemsize)
 
 
 def _is_external(tensor: Any) -> bool:
@@ -413,7 +419,7 @@ def _is_external(tensor: Any) -> bool:
 def _check_types(model: ModelProto) -> None:
     """Reject tensors of unsupported types."""
     types = require("onnx").TensorProto.DataType
-    known = {types.Value(name) for name in _TYPES}
+    known = {types.Value(name) for name in (*_TYPES, *_NIBBLES)}
     for tensor in tensors(model):
         kind = tensor.data_type
         if kind not in known:
@@ -422,6 +428,29 @@ def _check_types(model: ModelProto) -> None:
                 f"tensor {tensor.name!r} has the data type {kind}{name}; "
                 f"vtaops reads {', '.join(_TYPES)}"
             )
+
+
+def _widen_weights(model: ModelProto) -> None:
+    """Store weights of four bits, and their zero points, in a byte each; refuse other such tensors.
+
+    A zero point of four bits would say where else values are clipped, too.
+    """
+    onnx, read = require("onnx"), consumers(model)
+    wider = {
+        onnx.TensorProto.DataType.Value(a): getattr(np, b.lower()) for a, b in _NIBBLES.items()
+    }
+    weights = {tensor.name for tensor in model.graph.initializer}
+    for tensor in filter(lambda tensor: tensor.data_type in wider, tensors(model)):
+        kinds = {node.op_type for node in read.get(tensor.name, [])}
+        if tensor.name not in weights or kinds != {"DequantizeLinear"}:
+            raise UnsupportedError(
+                f"tensor {tensor.name!r} has four bits; vtaops reads such where DequantizeLinear "
+                f"alone reads them, not in {', '.join(sorted(kinds)) or 'an attribute'}"
+            )
+        text = f"the tensor {tensor.name!r} is malformed"
+        with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
+            values = onnx.numpy_helper.to_array(tensor).astype(wider[tensor.data_type])
+        tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
 
 
 def _refuse_external_data(model: ModelProto) -> None:

@@ -250,6 +250,11 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
                 f"a port word of {port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
+    if config.has(Extension.NIBBLES) and config.wgt.element_bytes < 2 * port_bytes:
+        raise ConfigError(
+            f"with the extension 'nibbles' a port word of {port_bytes} bytes fills two words of a "
+            f"weight tile, which has {config.wgt.element_bytes} bytes; choose a narrower port"
+        )
     if reads_windows(config) and config.inp.depth <= WINDOW_BANKS:
         raise ConfigError(
             f"the input scratchpad has {config.inp.depth} elements; with the extension 'depthwise' "
@@ -378,7 +383,7 @@ def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and the positions of its bits."""
     slots, classes = isa.Encoding.of(config).slots, (isa.Gemm, isa.Load, isa.Post)
     bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
-    extended = ("overwrite", "forward", "use_table", "table_index", "fine")
+    extended = ("overwrite", "forward", "nibbles", "use_table", "table_index", "fine")
     return {
         **{f"HAS_{e.name}": int(config.has(e)) for e in Extension},
         **{f"{name.upper()}_BIT": bit.get(name, 0) for name in extended},

@@ -9,13 +9,21 @@ import numpy.typing as npt
 
 from vtaops.language.files import START, DecoderWeights, Floats
 
+MULTIPLIED = ("na", "mix", "nf", "product")
+"""The tensors of a layer that its weights multiply."""
+
 
 class FloatModel:
-    """A language model token by token, with its cache; notes the largest value of each tensor."""
+    """A language model token by token, with its cache; notes the largest value of each tensor.
 
-    def __init__(self, weights: DecoderWeights) -> None:
+    With `notes`, also what each product with weights multiplies.
+    """
+
+    def __init__(self, weights: DecoderWeights, *, notes: bool = False) -> None:
         self.weights = weights
         self.reach: dict[str, float] = defaultdict(float)
+        names = [f"{name}{n}" for n in range(len(weights.layers)) for name in MULTIPLIED]
+        self._noted: dict[str, list[Floats]] = {n: [] for n in [*names, "last"] if notes}
         self._seen("x", weights.embedding)
         self.turns = turns(weights)
         self.reset()
@@ -67,7 +75,15 @@ class FloatModel:
     def _seen(self, name: str, value: Floats) -> Floats:
         found: Floats = value.astype(np.float32)
         self.reach[name] = max(self.reach[name], float(np.abs(found).max()))
+        if name in self._noted:
+            self._noted[name].append(found)
         return found
+
+    @property
+    def moments(self) -> dict[str, npt.NDArray[np.float64]]:
+        """The second moments of what products with weights multiply, by tensor."""
+        found = {name: np.stack(rows).astype(np.float64) for name, rows in self._noted.items()}
+        return {name: rows.T @ rows / len(rows) for name, rows in found.items()}
 
     def write(self, rng: np.random.Generator, tokens: int = 512, start: int = START) -> None:
         """Write texts of the model's own, which shows the ranges of its tensors."""

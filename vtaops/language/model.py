@@ -45,6 +45,9 @@ class LanguageModel:
         Most tokens of a text, at most those of the model: the places of its cache.
     prove : bool
         As of `vtaops.compile_model`.
+    weight_bits : int
+        8, or 4: the learned rounding of four bits costs some accuracy, and hardware with the
+        extension ``nibbles`` then reads half as many bytes.
 
     Attributes
     ----------
@@ -69,15 +72,19 @@ class LanguageModel:
         *,
         length: int | None = None,
         prove: bool = True,
+        weight_bits: int = 8,
     ) -> None:
+        if weight_bits not in (4, 8):
+            raise ArgumentError(f"weight_bits is {weight_bits}; weights have 4 or 8 bits")
         if length is not None and not 1 <= length <= weights.length:
             raise ArgumentError(f"length is {length}; it must be 1..{weights.length}")
         self.weights = weights = replace(weights, length=length or weights.length)
         self.tokenizer = tokenizer
         folded = weights.folded()
-        floats = FloatModel(folded)
+        floats = FloatModel(folded, notes=weight_bits < 8)
         floats.write(np.random.default_rng(0), start=tokenizer.start)
-        self.model = compile_model(token_step(folded, floats.reach), config, prove=prove)
+        step = token_step(folded, floats.reach, bits=weight_bits, moments=floats.moments)
+        self.model = compile_model(step, config, prove=prove)
         self.step = self.model.graph.tensors["scores"].scale
         self.rows = rounded(weights.embedding / self.model.graph.tensors["token"].scale)
         keys = self.model.graph.tensors["cos"].shape[2]
@@ -92,6 +99,7 @@ class LanguageModel:
         *,
         length: int | None = None,
         prove: bool = True,
+        weight_bits: int = 8,
     ) -> LanguageModel:
         """Read a model and a tokenizer of llama2.c, or a folder of Hugging Face; compile it.
 
@@ -102,7 +110,7 @@ class LanguageModel:
             Llama, ``model.safetensors`` (or parts and their index) and ``tokenizer.json``.
         tokenizer : str or Path, optional
             By default ``tokenizer.bin`` beside the file, or ``tokenizer.json`` of the folder.
-        config, length, prove
+        config, length, prove, weight_bits
             As of `LanguageModel`. 512 tokens that the float model writes calibrate it.
 
         Raises
@@ -114,11 +122,16 @@ class LanguageModel:
         """
         if is_folder(path):
             own = None if tokenizer is None else Path(tokenizer)
-            return LanguageModel(*read_folder(Path(path), own), config, length=length, prove=prove)
+            given = read_folder(Path(path), own)
+            return LanguageModel(
+                *given, config, length=length, prove=prove, weight_bits=weight_bits
+            )
         weights = DecoderWeights.read(path)
         beside = Path(path).with_name("tokenizer.bin") if tokenizer is None else tokenizer
         tokens = Tokenizer.read(beside, len(weights.embedding))
-        return LanguageModel(weights, tokens, config, length=length, prove=prove)
+        return LanguageModel(
+            weights, tokens, config, length=length, prove=prove, weight_bits=weight_bits
+        )
 
     @checked_call
     def export_c(self, folder: str | Path, *, force: bool = False) -> Bundle:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Array, ceil_div
 from vtaops.graph import (
     Add,
     Concat,
@@ -35,6 +36,7 @@ from vtaops.graph import (
 )
 from vtaops.language.files import DecoderWeights, Floats
 from vtaops.language.floats import rounded, silu
+from vtaops.language.grids import on_grid
 
 HIDDEN = -128
 """What the mask adds to scores of places that are not there yet: they become the least int8."""
@@ -50,7 +52,13 @@ Cached = tuple[Tensor, Tensor]
 """Keys or values of the places so far, and of the token."""
 
 
-def token_step(weights: DecoderWeights, reach: Mapping[str, float]) -> Graph:
+def token_step(
+    weights: DecoderWeights,
+    reach: Mapping[str, float],
+    *,
+    bits: int = 8,
+    moments: Mapping[str, Array] | None = None,
+) -> Graph:
     """Return the graph of a token.
 
     Parameters
@@ -59,13 +67,24 @@ def token_step(weights: DecoderWeights, reach: Mapping[str, float]) -> Graph:
         The model, its norms alike for all channels (`DecoderWeights.folded`).
     reach : mapping of str to float
         The largest value of each tensor (`FloatModel.reach`).
+    bits : int
+        Of weights: 8 or 4.
+    moments : mapping of str to ndarray, optional
+        What four bits are rounded for (`FloatModel.moments`); by default they are the nearest.
     """
-    return _Step(weights, reach).graph
+    return _Step(weights, reach, bits, moments or {}).graph
 
 
 class _Step:
-    def __init__(self, weights: DecoderWeights, reach: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        weights: DecoderWeights,
+        reach: Mapping[str, float],
+        bits: int,
+        moments: Mapping[str, Array],
+    ) -> None:
         self.graph, self._weights, self._reach = Graph("language_model"), weights, reach
+        self._bits, self._moments = bits, moments
         width = weights.embedding.shape[1]
         self._places = ceil_div(weights.length, TILE) * TILE
         inputs = self.graph.input
@@ -106,7 +125,8 @@ class _Step:
         mixed = self._mixed(number, parts, values)
         cuts = [Slice(1, n, n + 1) for n in range(len(rows))] if len(rows) > 1 else []
         joined = self._joined(2, [self.graph.add(cut, mixed) for cut in cuts] or [mixed])
-        o = self._dense(f"o{number}", layer["o"][:, rows.reshape(-1)], joined)
+        order = rows.reshape(-1)
+        o = self._dense(f"o{number}", layer["o"][:, order], joined, of=(f"mix{number}", order))
         x = self._sum(f"middle{number}", x, o)
         y = self._norm(f"nf{number}", x)
         gate, up = (
@@ -132,11 +152,22 @@ class _Step:
         op = replace(op, bias=0 * op.bias)  # some thousandths of a step: so it needs no vectors
         return self.graph.add(op, x, name=name, scale=result.scale)
 
-    def _dense(self, name: str, weight: Floats, x: Tensor, scale: float = 0.0) -> Tensor:
+    def _dense(
+        self,
+        name: str,
+        weight: Floats,
+        x: Tensor,
+        scale: float = 0.0,
+        of: tuple[str, Any] | None = None,
+    ) -> Tensor:
+        """Add a product with weights; `of` is the float tensor and the order in which x has it."""
         scale = scale or self._scale(name)
-        own = np.maximum(np.abs(weight).max(axis=1), 1e-9) / 127
+        known, order = of or (x.name, np.arange(x.shape[-1]))
+        moment = self._moments.get(known)
+        ordered = None if moment is None else moment[np.ix_(order, order)]
+        numbers, own = on_grid(weight, self._bits, ordered)
         scaling = Requantization.from_ratio(own * x.scale / scale)
-        op = Dense(rounded(weight / own[:, None]), None, scaling)
+        op = Dense(numbers, None, scaling)
         return self.graph.add(op, x, name=name, scale=scale)
 
     def _product(self, name: str, a: Tensor, b: Tensor, scale: float = 0.0) -> Tensor:

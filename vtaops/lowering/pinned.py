@@ -30,12 +30,15 @@ class Weights:
         The tiles of it that are loaded.
     loaded : int
         Tiles that one run loads; more than `size` if some are loaded again.
+    nibbles : int
+        1 if an element of DRAM holds two tiles.
     """
 
     relocation: int
     first: int
     size: int
     loaded: int
+    nibbles: int
 
 
 def weights_of(fragment: Fragment) -> Weights | None:
@@ -51,7 +54,8 @@ def weights_of(fragment: Fragment) -> Weights | None:
         return None
     tiles = np.concatenate([*map(_tiles, loads)])
     first = int(tiles.min())
-    return Weights(places.pop(), first, int(tiles.max()) + 1 - first, tiles.size)
+    size = int(tiles.max()) + 1 - first
+    return Weights(places.pop(), first, size, tiles.size, loads[0].nibbles)
 
 
 def staying(fragment: Fragment, weights: Weights, base: int) -> tuple[Fragment, Operation] | None:
@@ -75,9 +79,14 @@ def staying(fragment: Fragment, weights: Weights, base: int) -> tuple[Fragment, 
             operations.append(operation)
     size = weights.size
     load = Load(
-        memory=Memory.WGT, sram_base=base, dram_base=weights.first, y_size=1, x_size=size,
-        x_stride=size,
-    )  # fmt: skip
+        memory=Memory.WGT,
+        sram_base=base,
+        dram_base=weights.first >> weights.nibbles,
+        y_size=1,
+        x_size=size >> weights.nibbles,
+        x_stride=size >> weights.nibbles,
+        nibbles=weights.nibbles,
+    )
     once = Operation(load, relocation=weights.relocation)
     return replace(fragment, operations=tuple(operations)), once
 
@@ -94,13 +103,14 @@ def _weight_load(operation: Operation) -> Load | None:
 
 
 def _is_padded(load: Load) -> bool:
-    return load.sram_size != load.y_size * load.x_size
+    return load.sram_size != load.y_size * load.sram_columns
 
 
 def _tiles(load: Load) -> Elements:
     """Return the tiles of its buffer that a LOAD without padding moves, in their order."""
     rows = load.dram_base + np.arange(load.y_size) * load.x_stride
-    return np.add.outer(rows, np.arange(load.x_size)).ravel()
+    found: Elements = np.add.outer(rows << load.nibbles, np.arange(load.sram_columns))
+    return found.ravel()
 
 
 def _moved(operation: Operation, holds: Elements, encoding: Encoding) -> Operation | None:

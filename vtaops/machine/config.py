@@ -97,6 +97,7 @@ class Extension(str, Enum):
         "24-bit multipliers, and rounding that depends on the sign, like TFLite's (post)",
         "refines 'post'",
     )
+    NIBBLES = "nibbles", "a LOAD may expand weights of four bits, of which DRAM holds two in a byte"
 
 
 POST_ROWS = 32
@@ -567,6 +568,12 @@ class HardwareConfig:
             raise ConfigError(f"PORT_BYTES is {self.port_bytes!r}; it must be 0, 8, 16, 32 or 64")
         if self.weight_port > 1:
             raise ConfigError(f"WEIGHT_PORT is {self.weight_port}; it must be 0 or 1")
+        if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * self.port_width:
+            raise ConfigError(
+                f"the extension 'nibbles' fills two port words of a weight tile in a cycle; tiles "
+                f"of {self.wgt.element_bytes} bytes have no two of {self.port_width} bytes "
+                f"(increase LOG_BLOCK, or reduce PORT_BYTES)"
+            )
 
     def _check_extensions(self) -> None:
         names = self.extensions

@@ -124,7 +124,12 @@ class _MemoryInstruction(Instruction):
     @property
     def sram_row(self) -> int:
         """SRAM elements of one row, padding included."""
-        return self.x_pad_left + self.x_size + self.x_pad_right
+        return self.x_pad_left + self.sram_columns + self.x_pad_right
+
+    @property
+    def sram_columns(self) -> int:
+        """SRAM elements that the data of one row fill, or come from."""
+        return self.x_size
 
     @property
     def sram_size(self) -> int:
@@ -146,12 +151,22 @@ class Load(_MemoryInstruction):
 
     opcode: ClassVar[Opcode] = Opcode.LOAD
 
+    nibbles: int = bits(
+        1,
+        "WGT: the weights in DRAM have four bits, so each of its elements fills two tiles",
+        extension=Extension.NIBBLES,
+        at=62,
+    )
     forward: int = bits(
         1,
         "INP: the source is the output memory; dram_base and x_stride count its elements",
         extension=Extension.FORWARD,
         at=63,
     )
+
+    @property
+    def sram_columns(self) -> int:
+        return self.x_size << self.nibbles
 
     @property
     def unit(self) -> Unit:

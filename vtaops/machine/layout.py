@@ -3,7 +3,8 @@
 A layout is written as TVM does: upper-case letters are the axes of the logical tensor, in packed
 order; a number with a lower-case letter is an inner block of the axis of the same letter. NCHW data
 for a 1x16 array is ``NCHW1n16c``: shape (N/1, C/16, H, W, 1, 16). An inner block without an outer
-axis of its letter replicates: ``C1n16c`` repeats a vector (C,) over the rows of a tile.
+axis of its letter replicates: ``C1n16c`` repeats a vector (C,) over the rows of a tile. ``/2`` at
+the end packs two int8 scalars of -8..7 into a byte, the first one into its low bits.
 
 Extents that are not a multiple of their block are zero-padded; `unpack` crops the padding.
 Imports no TVM: a board installs this file.
@@ -12,16 +13,20 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import ceil_div
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.machine.views import BlockDiagonal, Flat, Plus, View
+
+_NIBBLES = "/2"
+NIBBLE_VALUES = range(-8, 8)
 
 _TOKEN = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
 
@@ -52,6 +57,7 @@ class Layout:
     def __post_init__(self) -> None:
         outer, blocks = self.outer, [letter for letter, _ in self.blocks]
         spelled = "".join(outer) + "".join(f"{size}{letter}" for letter, size in self.blocks)
+        spelled += _NIBBLES * (self.nibbles and not self.blocks[-1][1] % 2)
         if spelled != self.text or not outer or len({*outer}) < len(outer):
             raise ShapeError(
                 f"{self.text!r} is not a layout: give distinct upper-case axes, then inner blocks, "
@@ -76,6 +82,21 @@ class Layout:
     def _letters(self) -> list[str]:
         """The axes of the packed tensor: outer axes, then blocks."""
         return [*self.outer, *(letter for letter, _ in self.blocks)]
+
+    @property
+    def nibbles(self) -> bool:
+        """Whether two scalars share a byte."""
+        return self.text.endswith(_NIBBLES)
+
+    @property
+    def unshared(self) -> Layout:
+        """The same layout with one scalar in a byte."""
+        return replace(self, text=self.text.removesuffix(_NIBBLES))
+
+    @property
+    def shared(self) -> Layout:
+        """The same layout with two scalars in a byte."""
+        return self if self.nibbles else replace(self, text=self.text + _NIBBLES)
 
     def _split(self, shape: tuple[int, ...]) -> dict[str, int]:
         """Return extents by letter, in the order of the tensor; each block follows its axis."""
@@ -108,7 +129,10 @@ class Layout:
             )
         extents = dict(zip(self.axes, viewed, strict=True))
         outer = tuple(ceil_div(extents[axis], self._block(axis)) for axis in self.outer)
-        return outer + tuple(size for _, size in self.blocks)
+        sizes = [size for _, size in self.blocks]
+        if self.nibbles:
+            sizes[-1] //= 2
+        return (*outer, *sizes)
 
     def pack(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
         """Return the packed, C-contiguous copy of a logical tensor.
@@ -116,7 +140,8 @@ class Layout:
         Raises
         ------
         ShapeError
-            If the rank does not match the layout, or an extent is 0.
+            If the rank does not match the layout, or an extent is 0; if scalars that share a byte
+            do not have four bits.
         """
         data: npt.NDArray[np.generic] = np.asarray(array)
         self._check_shape(data.shape)
@@ -133,7 +158,7 @@ class Layout:
             if letter not in split:
                 count = dict(self.blocks)[letter]
                 data = np.repeat(np.expand_dims(data, index), count, axis=index)
-        return np.array(data, order="C")
+        return _in_halves(data) if self.nibbles else np.array(data, order="C")
 
     def unpack(
         self, array: npt.NDArray[np.generic], shape: tuple[int, ...]
@@ -151,6 +176,8 @@ class Layout:
                 f"packed array has shape {array.shape}; layout {self.text} of {shape} "
                 f"has shape {self.packed_shape(shape)}"
             )
+        if self.nibbles:
+            array = expanded(array)
         viewed = self._viewed(shape)
         split = self._split(viewed)
         # Take the first copy along replicated axes.
@@ -177,6 +204,39 @@ class Layout:
             )
         if 0 in shape:
             raise ShapeError(f"array of shape {shape} is empty; every extent must be at least 1")
+
+
+def has_nibbles(scalars: npt.NDArray[np.generic]) -> bool:
+    """Whether all scalars have four bits."""
+    return bool(scalars.min() >= NIBBLE_VALUES[0] and scalars.max() <= NIBBLE_VALUES[-1])
+
+
+def _in_halves(scalars: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
+    """Return scalars of -8..7 in half as many bytes, two neighbours in each: the first one low.
+
+    Raises
+    ------
+    ShapeError
+        If a scalar does not have four bits.
+    """
+    if not has_nibbles(scalars):
+        raise ShapeError(
+            f"weights of four bits lie in -8..7; these lie in {scalars.min()}..{scalars.max()}"
+        )
+    numbers = scalars.astype(np.int8, order="C")
+    return numbers[..., ::2] & 15 | numbers[..., 1::2] << 4
+
+
+def expanded(image: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
+    """Return the scalars of bytes that hold two each; the inverse of `_in_halves`."""
+    halves = np.stack([image.view(np.int8) << 4, image.view(np.int8)], axis=-1) >> 4
+    return halves.reshape(*image.shape[:-1], -1)
+
+
+def narrowed(layout: Layout, shape: tuple[int, ...], config: HardwareConfig) -> Layout:
+    """Return the layout of weights of four bits: a LOAD takes pairs of tiles, so all must pair."""
+    tiles = prod(layout.packed_shape(shape)) // config.wgt.lanes
+    return layout.shared if config.has(Extension.NIBBLES) and tiles % 2 == 0 else layout
 
 
 def data_layout(config: HardwareConfig, view: View | None = None) -> Layout:

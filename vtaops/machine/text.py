@@ -112,6 +112,7 @@ def _memory_text(i: Load | Store) -> str:
     source = "out" if isinstance(i, Load) and i.forward else "dram"
     text = (
         f"{head}sram {i.sram_base} {source} {i.dram_base} {i.y_size}x{i.x_size} stride {i.x_stride}"
+        f"{' nibbles' if isinstance(i, Load) and i.nibbles else ''}"
     )
     pads = [f"{side} {getattr(i, name)}" for side, name in _PADS.items() if getattr(i, name)]
     return text + (f" pad {' '.join(pads)}" if pads else "")
@@ -236,8 +237,8 @@ def parse(words: Words) -> Parsed:
     if kind in ("LOAD", "STORE"):
         found, buffer = _memory_fields(words)
         cls: type[Instruction] = Load if kind == "LOAD" else Store
-        if "forward" in found and cls is Store:
-            words.fail("STORE goes to DRAM")
+        if cls is Store and found.keys() & {"forward", "nibbles"}:
+            words.fail("STORE goes to DRAM, with 8 bits")
     elif kind in _KINDS:
         cls, read = _KINDS[kind]
         found = read(words)
@@ -287,6 +288,8 @@ def _memory_fields(words: Words) -> tuple[Found, str]:
     found |= {"y_size": int(rows), "x_size": int(columns), "x_stride": int(columns)}
     if words.skip("stride"):
         found["x_stride"] = words.count("a stride")
+    if words.skip("nibbles"):
+        found["nibbles"] = 1
     if words.skip("pad"):
         while words.rest and words.rest[0] in _PADS:
             side = words.take("a side")

@@ -54,7 +54,7 @@ from vtaops.graph import (
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.layout import Layout, kernel_layout
+from vtaops.machine.layout import Layout, has_nibbles, kernel_layout
 from vtaops.model.checks import check_stages, check_tensors
 from vtaops.model.model import Model
 from vtaops.model.placement import placements
@@ -241,10 +241,12 @@ class _Blobs:
         """Append an array if neither it nor its image is there; return its description."""
         kind = {"dtype": str(array.dtype), "shape": list(array.shape)}
         if array.dtype == np.int8 and array.ndim in (2, 4):
-            image = self._tiled.pack(array.reshape(_filters(array.shape)))
-            number = self._numbers.get(hashlib.sha256(image.data).digest())
-            if number is not None:
-                return {"array": number, "tiled": True, **kind}
+            layouts = [self._tiled, *[self._tiled.shared] * has_nibbles(array)]
+            for layout in layouts:
+                image = layout.pack(array.reshape(_filters(array.shape)))
+                number = self._numbers.get(hashlib.sha256(image.data).digest())
+                if number is not None:
+                    return {"array": number, "tiled": layout.text, **kind}
         blob = self.add(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return {"array": blob, **kind}
 
@@ -287,7 +289,9 @@ class _Reader:
         flat = np.frombuffer(self.bytes_of(entry["array"]), entry["dtype"])
         if "tiled" in entry:
             shape = _filters(entry["shape"])
-            flat = self._tiled.unpack(flat.reshape(self._tiled.packed_shape(shape)), shape)
+            narrow = entry["tiled"] == self._tiled.shared.text
+            tiled = self._tiled.shared if narrow else self._tiled  # older files say True
+            flat = tiled.unpack(flat.reshape(tiled.packed_shape(shape)), shape)
             flat.flags.writeable = False
         array: np.ndarray[Any, Any] = flat.reshape(entry["shape"])
         return array

@@ -23,6 +23,7 @@ from vtaops.lowering.placement import pack_side_by_side
 from vtaops.lowering.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.isa import Post
+from vtaops.machine.layout import has_nibbles
 from vtaops.network.places import MappedOperator
 from vtaops.network.target import Target
 from vtaops.ops import AvgPool2d, Conv2d, Elementwise, Gemm, MaxPool2d, Operator
@@ -191,6 +192,21 @@ class Fragments:
                 if strides != Strides.of(extents).over(extents):
                     found[buffer.name] = strides
         return found
+
+
+def narrowed(step: MappedOperator, config: HardwareConfig) -> MappedOperator:
+    """Return a step that reads weights of four bits as such, if the hardware can."""
+    op, names = step.op, step.weights.keys() & {"weight", "kernel"}
+    one_group = isinstance(op, Gemm) or (isinstance(op, Conv2d) and op.groups == 1)
+    if not (one_group and config.has(Extension.NIBBLES)):
+        return step
+    if names and all(has_nibbles(step.weights[name]) for name in names):
+        with suppress(ScheduleError):  # no tile of pairs fits
+            bits: dict[str, Any] = {"weight_bits": 4}
+            narrow = replace(op, **bits)
+            default_tiling(narrow, config)
+            return replace(step, op=narrow)
+    return step
 
 
 def _common(op: Operator) -> Operator:

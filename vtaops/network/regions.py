@@ -13,7 +13,7 @@ from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.pinned import candidates, staying, weights_of
 from vtaops.lowering.placement import ping_pong
-from vtaops.network.fragments import Fragments, Groups, find_groups, finished
+from vtaops.network.fragments import Fragments, Groups, find_groups, finished, narrowed
 from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
 from vtaops.network.target import Target
@@ -24,7 +24,7 @@ from vtaops.program.region import Argument, Region
 
 def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     """Return the program of nodes that VTA executes in sequence."""
-    steps = region.steps
+    steps = region.steps = [narrowed(step, fragments.target.config) for step in region.steps]
     found = [_program(region, fragments, find_groups(steps, fragments))]
     if fragments.pin_weights:
         resident = find_groups(steps, fragments, resident=True)

@@ -70,8 +70,8 @@ class Operator(ABC):
         """Return the arguments in order, with logical shapes and DRAM layouts."""
 
     def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
-        """Return the declared shape of a buffer: that of the packed tensor."""
-        return buffer.packed_shape
+        """Return the declared shape of a buffer: that of the packed tensor, a byte a scalar."""
+        return buffer.layout.unshared.packed_shape(buffer.shape)
 
     def declare(self, config: HardwareConfig | str) -> tvm.IRModule:
         """Return the unscheduled computation on packed tensors, as one PrimFunc ``main``.

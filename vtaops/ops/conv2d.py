@@ -112,7 +112,10 @@ class Conv2d(WindowOperator, SumOfProducts):
         channels fills its tiles (see `vtaops.machine.views.Patches.of_columns`); one group only.
     wide : bool
         Whether the weights have two digits: the products with `kernel_high` are shifted left by 8
-        before those with `kernel` are added. Not with `scales`, `multiplier` and `bias_tiles`.
+        before those with `kernel` are added. Not with `scales`, `multiplier`, `bias_tiles` and
+        weights of four bits.
+    weight_bits : int
+        8, or with one group 4: `Gemm`.
 
     Raises
     ------
@@ -150,6 +153,7 @@ class Conv2d(WindowOperator, SumOfProducts):
     fine: int = 0
     zero_point: int = 0
     wide: bool = False
+    weight_bits: int = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,10 +165,13 @@ class Conv2d(WindowOperator, SumOfProducts):
             raise ShapeError("bias_tiles replaces the bias, and what rounds is part of it")
         if self.fold_columns and self.groups != 1:
             raise ShapeError(f"fold_columns needs one group; groups is {self.groups}")
+        if self.weight_bits != 8 and self.groups != 1:
+            raise ShapeError(f"weights of four bits need one group; groups is {self.groups}")
 
     def _check_wide(self) -> None:
-        if self.wide and (self.scales or self.multiplier or self.bias_tiles):
-            raise ShapeError("wide weights exclude scales, multiplier and bias_tiles")
+        narrow = self.weight_bits != 8
+        if self.wide and (self.scales or self.multiplier or self.bias_tiles or narrow):
+            raise ShapeError("wide weights exclude scales, multiplier, bias_tiles and four bits")
 
     def _check_residual(self) -> None:
         epilogue.check_shift(self.residual_shift)
@@ -365,7 +372,7 @@ class Conv2d(WindowOperator, SumOfProducts):
         layout, weights = self._layouts(config)
         data, res = self.image_buffers(i, o, config, layout)
         filters = (o, i // self.groups, *self.window.kernel)
-        kernel = Buffer("kernel", Role.PARAMETER, filters, "int8", weights)
+        kernel = self.weight_buffer("kernel", filters, weights, config)
         high = [replace(kernel, name="kernel_high")] if self.wide else []
         found = [data, kernel, *high, *self.epilogue.buffers(o, config)]
         if self.bias_tiles:
@@ -398,4 +405,4 @@ class Conv2d(WindowOperator, SumOfProducts):
         if buffer.name in ("kernel", "kernel_high") and self.windows(config):
             layout = kernel_layout(config, self.channel_groups.view(config))
             return layout.packed_shape(buffer.shape)
-        return buffer.packed_shape
+        return super().declared_shape(buffer, config)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Padding, Pair, Sides, check_padded, require_at_least
 from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.layout import Layout, data_layout
+from vtaops.machine.layout import Layout, data_layout, narrowed
 from vtaops.ops.base import Operator
 from vtaops.ops.epilogue import VECTORS, Epilogue, Rounding
 from vtaops.program import Buffer, Role
@@ -109,11 +110,28 @@ class SumOfProducts(EpilogueOperator):
     which need the extension ``post``, vectors are rows of its parameters instead: (blocks, 1,
     block). With `fine` 1..3, which needs the extension ``exact``, each scale holds a 24-bit
     multiplier (`vtaops.base.fixed_point.fine_scale`).
+
+    Weights of four `weight_bits` lie in -8..7. Hardware with the extension ``nibbles`` then reads
+    half as many bytes, unless the number of weight tiles is odd.
     """
 
     bias: bool = False
     multiplier: bool = False
     scales: bool = False
+    weight_bits: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weight_bits not in (4, 8):
+            raise ShapeError(f"weight_bits is {self.weight_bits}; weights have 4 or 8 bits")
+
+    def weight_buffer(
+        self, name: str, shape: tuple[int, ...], layout: Layout, config: HardwareConfig
+    ) -> Buffer:
+        """Return the buffer of the weights, which shares bytes where bits and hardware allow it."""
+        if self.weight_bits == 4:
+            layout = narrowed(layout, shape, config)
+        return Buffer(name, Role.PARAMETER, shape, "int8", layout)
 
     @cached_property
     def epilogue(self) -> Epilogue:

@@ -52,6 +52,8 @@ class Gemm(SumOfProducts):
         0..47. Needs the extension ``post``.
     zero_point : int
         With scales: added after the shift.
+    weight_bits : int
+        8, or 4 for weights of -8..7, which the extension ``nibbles`` loads from half as many bytes.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class Gemm(SumOfProducts):
     scales: bool = False
     fine: int = 0
     zero_point: int = 0
+    weight_bits: int = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,7 +120,7 @@ class Gemm(SumOfProducts):
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         return (
             Buffer("data", Role.INPUT, (self.m, self.k), "int8", matrix_layout(config)),
-            Buffer("weight", Role.PARAMETER, (self.n, self.k), "int8", weight_layout(config)),
+            self.weight_buffer("weight", (self.n, self.k), weight_layout(config), config),
             *self.epilogue.buffers(self.n, config),
             Buffer("res", Role.OUTPUT, (self.m, self.n), "int8", matrix_layout(config)),
         )

@@ -192,7 +192,9 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
     for buffer in op.buffers(HardwareConfig()):  # logical shapes are the same in any configuration
         if buffer.role in _GIVEN:
             if buffer.dtype == "int8":
-                values = rng.integers(-128, 128, buffer.shape)
+                narrow = buffer.name in ("weight", "kernel") and getattr(op, "weight_bits", 8) == 4
+                limit = 8 if narrow else 128
+                values = rng.integers(-limit, limit, buffer.shape)
             elif buffer.name == "scales" and getattr(op, "fine", False):
                 values = _random_fine_scales(buffer.shape, rng)
             elif buffer.name == "scales":

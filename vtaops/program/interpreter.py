@@ -133,6 +133,14 @@ class Interpreter:
         shape = self.config.scratchpad(memory).shape
         return data.view(dtype).astype(np.int64).reshape(count, *shape)
 
+    def _nibbles(self, first: int, count: int) -> Integers:
+        """Return the tiles of `count` DRAM elements whose weights have four bits."""
+        nbytes, shape = self.config.wgt.element_bytes, self.config.wgt.shape
+        data = self.dram[first * nbytes : (first + count) * nbytes].astype(np.int64)
+        weights: Integers = np.stack([data & 15, data >> 4], axis=1)
+        weights -= (weights > 7) * 16
+        return weights.reshape(2 * count, *shape)
+
     def _load(self, insn: isa.Load) -> None:
         if insn.x_size == 0:
             return
@@ -145,14 +153,17 @@ class Interpreter:
             Memory.TABLE: self.tables,
         }.get(memory, self.acc)
         rows = insn.y_pad_top + insn.y_size + insn.y_pad_bottom
-        row = insn.x_pad_left + insn.x_size + insn.x_pad_right
+        filled = 2 * insn.x_size if insn.nibbles else insn.x_size
+        row = insn.x_pad_left + filled + insn.x_pad_right
         block = np.zeros((rows, row, *pad.shape[1:]), np.int64)
         for y in range(insn.y_size):
             first = insn.dram_base + y * insn.x_stride
-            columns = slice(insn.x_pad_left, insn.x_pad_left + insn.x_size)
+            columns = slice(insn.x_pad_left, insn.x_pad_left + filled)
             block[insn.y_pad_top + y, columns] = (
                 self._output(first, insn.x_size)
                 if insn.forward
+                else self._nibbles(first, insn.x_size)
+                if insn.nibbles
                 else self._elements(memory, first, insn.x_size)
             )
         pad[insn.sram_base : insn.sram_base + rows * row] = block.reshape(-1, *pad.shape[1:])

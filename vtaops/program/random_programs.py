@@ -40,6 +40,9 @@ _SOURCE_TABLES = 3
 _TRIES = 30  # draws before falling back to something simple
 
 
+PLAIN = Load()
+
+
 def random_program(
     config: HardwareConfig,
     rng: np.random.Generator,
@@ -278,14 +281,18 @@ class _Writer:
             Memory.ACC_8BIT: self.able.has(Feature.ACC_PADDING),
             Memory.TABLE: False,
         }.get(memory, True)
-        block = replace(self._drawn_block(window, source.tiles, padded=padded), memory=memory)
+        narrow = memory == Memory.WGT and self.config.has(Extension.NIBBLES) and window.size > 1
+        block = Load(memory=memory, nibbles=int(narrow and self.rng.random() < 0.5))
+        block = self._drawn_block(window, source.tiles, padded=padded, block=block)
         self.builder.add(block, source.buffer)
         if memory in (Memory.ACC, Memory.ACC_8BIT):
             self.current[block.sram_base : block.sram_base + block.sram_size] = False
 
-    def _drawn_block(self, window: _Window, source: _Window, *, padded: bool) -> Load:
-        """Draw a block of a source that fits into a scratchpad window."""
-        block = Load(y_size=1, x_size=1, x_stride=1)
+    def _drawn_block(
+        self, window: _Window, source: _Window, *, padded: bool, block: Load = PLAIN
+    ) -> Load:
+        """Draw the sizes and places of a LOAD from a source that fills a scratchpad window."""
+        block = replace(block, y_size=1, x_size=1, x_stride=1)
         for _ in range(_TRIES):
             x_size, y_size = self._integer(1, 8), self._integer(1, 4)
             stride = self._integer(0, 10)

@@ -35,8 +35,8 @@ def moved(fields: Fields, value: Floats, move: Movement) -> Floats:
 
 
 def packed(fields: Fields, buffer: Buffer, value: Floats) -> Terms:
-    """Return the flat image of a buffer with the given logical tensor."""
-    image = moved(fields, value.reshape(len(value), *buffer.shape), buffer.layout.pack)
+    """Return the flat image of a buffer with the given logical tensor, a term for each scalar."""
+    image = moved(fields, value.reshape(len(value), *buffer.shape), buffer.layout.unshared.pack)
     return Terms(image.reshape(len(image), -1))
 
 

@@ -25,11 +25,13 @@ except ImportError:  # the wheel for boards has no native module
 from vtaops.base.progress import tracked
 from vtaops.machine.accesses import Ints
 from vtaops.machine.alu import AluOp
-from vtaops.machine.config import WINDOW_TILES, Memory
+from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
+from vtaops.machine.layout import expanded
 from vtaops.program import Buffer
 from vtaops.proof.folds import DEGREE
-from vtaops.proof.names import NameMachine, TileStep
+from vtaops.proof.names import NIBBLE, NameMachine, TileStep
+from vtaops.proof.records import Unknown
 from vtaops.proof.terms import (
     BYTE,
     NOTHING,
@@ -290,23 +292,26 @@ class TermMachine:
         ]
         self.overflow = min(found if self.overflow is None else [*found, self.overflow])
 
-    def _given(self, buffer: Any, nbytes: int, scalar: int) -> Terms | Numbers:
+    def _given(self, buffer: Any, nbytes: int, scalar: float) -> Terms | Numbers:
         """Return a host-written buffer's elements, each split into scalars of `scalar` bytes."""
         image = self._images.get(buffer.name)
         if not isinstance(image, Terms):
             return _elements_of(buffer, image, nbytes, scalar)
-        return self._elements(image.value, np.dtype(buffer.dtype).itemsize, nbytes, scalar)
+        size = NIBBLE if buffer.layout.nibbles else np.dtype(buffer.dtype).itemsize
+        return self._elements(image.value, size, nbytes, scalar)
 
-    def _elements(self, value: Floats, given: int, nbytes: int, scalar: int) -> Terms:
+    def _elements(self, value: Floats, given: float, nbytes: int, scalar: float) -> Terms:
         """Return elements of scalars that were given in another size: uninterpreted functions."""
         fields, planes = self.fields, len(value)
+        if given != scalar and NIBBLE in (given, scalar):
+            raise Unknown("it loads bytes as weights of four bits, or these as bytes")
         if given > scalar:
             parts = [fields.of(("byte", k), Terms(value)) for k in range(4)]
             value = np.stack(parts, axis=-1).reshape(planes, -1)
         if given < scalar:
             whole = value[:, : value.shape[1] // 4 * 4].reshape(planes, -1, 4)
             value = fields.of(("word",), *(Terms(whole[..., k]) for k in range(4)))
-        count = nbytes // scalar
+        count = int(nbytes / scalar)
         value = value[:, : value.shape[1] // count * count].reshape(planes, -1, count)
         return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
 
@@ -607,11 +612,13 @@ def _in_parts(steps: list[TileStep]) -> Iterator[list[TileStep]]:
     yield steps[begin:]
 
 
-def _elements_of(buffer: Buffer, image: Any, nbytes: int, scalar: int) -> Numbers:
+def _elements_of(buffer: Buffer, image: Any, nbytes: int, scalar: float) -> Numbers:
     """Return the elements of a buffer of numbers, by default its own."""
     flat = np.ascontiguousarray(buffer.constant_image() if image is None else image)
     flat = flat.reshape(-1).view(np.uint8)
     rows = flat[: len(flat) // nbytes * nbytes].reshape(-1, nbytes)
+    if scalar == NIBBLE:
+        return expanded(rows)
     return rows.view("<i4" if scalar == 4 else "i1")
 
 
@@ -622,18 +629,18 @@ def held_tiles(
 
     `variable` are the buffers that are none; the places are a number for each name, or -1.
     """
-    nbytes = names.config.dram_element_bytes(Memory.WGT)
+    size = names.config.wgt.element_bytes
     index = np.full(names.count, -1, np.int64)
-    found: list[Numbers] = [np.zeros((0, nbytes), np.int8)]
+    found: list[Numbers] = [np.zeros((0, size), np.int8)]
     for step in names.steps:
-        if step.what[0] != "given" or step.what[2:] != (nbytes, 1):
+        if step.what[0] != "given" or step.what[2:] not in ((size, 1), (size // 2, NIBBLE)):
             continue
         buffer = names.program.buffers[step.what[1]]
         if buffer.name in variable:
             continue
         begin = sum(map(len, found))
         index[step.first : step.first + step.count] = np.arange(begin, begin + step.count)
-        found.append(_elements_of(buffer, images.get(buffer.name), nbytes, 1))
+        found.append(_elements_of(buffer, images.get(buffer.name), *step.what[2:]))
     return np.concatenate(found).reshape(-1, *names.config.wgt.shape), index
 
 

@@ -42,6 +42,8 @@ from vtaops.proof.records import Unknown
 
 Names = npt.NDArray[np.integer[Any]]
 
+NIBBLE = 0.5
+"""The bytes of a weight of four bits."""
 MOST = 1 << 29
 """Number of names up to which those of weights, times four, are int32."""
 
@@ -120,10 +122,12 @@ class Dram:
                 own = arena[:, buffer.offset // unit : buffer.offset // unit + size]
             self.names[number], self.writers[number] = own
 
-    def read(self, buffer: int, index: Ints, nbytes: int, scalar: int) -> Ints:
+    def read(self, buffer: int, index: Ints, nbytes: int, scalar: float) -> Ints:
         """Return the names of elements of `nbytes` bytes, in scalars of so many bytes."""
         if buffer not in self.names:
             return self._first(buffer, nbytes, scalar) + index
+        if scalar == NIBBLE:
+            raise Unknown("it loads as weights of four bits what it stored before")
         if (nbytes, scalar) == (self._unit, 1):
             return self.names[buffer][index]
         count = max(1, nbytes // self._unit)
@@ -137,7 +141,7 @@ class Dram:
             made[chosen] = self._machine.make(what, len(chosen), tiles[chosen])
         return made
 
-    def _first(self, buffer: int, nbytes: int, scalar: int) -> int:
+    def _first(self, buffer: int, nbytes: int, scalar: float) -> int:
         """Return the name of the first element of a host-written buffer."""
         key = "given", buffer, nbytes, scalar
         if key not in self._given:
@@ -269,20 +273,23 @@ class NameMachine:
 
     def _load(self, i: Load, buffer: int) -> None:
         memory = Memory(i.memory)
-        if i.forward:
-            names = self._outputs(_rows(i))
-        else:
-            scalar = 4 if memory in (Memory.ACC, Memory.POST) else 1
-            nbytes = self.config.dram_element_bytes(memory)
-            names = self.dram.read(buffer, _rows(i), nbytes, scalar)
+        names = self._outputs(_rows(i)) if i.forward else self._from_dram(i, buffer)
         first = i.sram_base + i.y_pad_top * i.sram_row + i.x_pad_left
         sram = self.sram[Memory.ACC if memory == Memory.ACC_8BIT else memory]
         sram[i.sram_base : i.sram_base + i.sram_size] = 0
-        sram[first + _grid(i.y_size, i.x_size, i.sram_row)] = names
+        sram[first + _grid(i.y_size, i.x_size << i.nibbles, i.sram_row)] = names
         if sram is self.sram[Memory.ACC]:
             self._adds_to.clear()
         if self._flat and memory in (Memory.INP, Memory.WGT):
             self._flat = not self.levels[self.step_of[names]].any()
+
+    def _from_dram(self, i: Load, buffer: int) -> Ints:
+        nbytes = self.config.dram_element_bytes(Memory(i.memory))
+        if i.nibbles:
+            rows = 2 * i.dram_base + _grid(i.y_size, 2 * i.x_size, 2 * i.x_stride)
+            return self.dram.read(buffer, rows, nbytes // 2, NIBBLE)
+        scalar = 4 if i.memory in (Memory.ACC, Memory.POST) else 1
+        return self.dram.read(buffer, _rows(i), nbytes, scalar)
 
     # ----------------------------------------------------------------------- GEMM, ALU, POOL
 

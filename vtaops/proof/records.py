@@ -46,6 +46,7 @@ def record_of(kind: str, parameters: Mapping[str, Any]) -> Record:
     if kind not in _KINDS:
         raise Unknown(f"no meaning of {kind or 'a program without a record'} is known here")
     values = {name: tuples(value) for name, value in parameters.items()}
+    values.pop("weight_bits", None)  # how DRAM holds weights is no part of what is computed
     try:
         check_fields(_KINDS[kind], values, kind)
         return _KINDS[kind](**values)

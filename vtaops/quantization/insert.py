@@ -59,16 +59,17 @@ _FIRST = frozenset({*MOVES, "Clip"})
 
 
 def integer_weights(
-    model: ModelProto, grids: Mapping[str, Grid], floats: Collection[str], *, free: bool
+    model: ModelProto, grids: Mapping[str, Grid], floats: Collection[str], *, free: bool, bits: int
 ) -> dict[str, WeightScale]:
     """Return the scales of the constants that nodes on integers read (see `insert_pairs`).
 
-    Those of products have one for each channel if `free`, else all have one power of two.
+    Those of products have one for each channel if `free`, else all have one power of two; `bits`
+    are those of the weights of products.
     """
     nodes = _Insertion(model, grids, {}, floats)
     on_integers = nodes.integers - nodes.inside
     read = {name for node in model.graph.node if node.name in on_integers for name in node.input}
-    scales = weight_scales(model, grids, free=free)
+    scales = weight_scales(model, grids, free=free, bits=bits)
     return {name: scale for name, scale in scales.items() if name in read}
 
 

@@ -177,10 +177,14 @@ def power_of_two_grids(
 
 @dataclass(frozen=True)
 class WeightScale:
-    """The scale of a constant, and the axis along which it has one for each channel, if any."""
+    """The scale of a constant, and the axis along which it has one for each channel, if any.
+
+    `largest` is the largest integer.
+    """
 
     scale: Array
     axis: int | None
+    largest: int = LARGEST
 
     def steps(self, rank: int) -> Array:
         """Return the scale, as files have it, in a shape that broadcasts to the constant."""
@@ -189,8 +193,9 @@ class WeightScale:
 
     def integers(self, value: Array, kind: type = np.int8) -> Array:
         """Return the nearest integers for a constant."""
-        ends, steps = np.iinfo(kind), np.rint(value / self.steps(value.ndim))
-        return np.asarray(np.clip(steps, ends.min, ends.max)).astype(kind)
+        most = self.largest if kind is np.int8 else np.iinfo(kind).max
+        steps = np.rint(value / self.steps(value.ndim))
+        return np.asarray(np.clip(steps, -most - 1, most)).astype(kind)
 
     def rounded(self, value: Array) -> Array:
         """Return the real numbers that stand for a constant, as float64."""
@@ -199,12 +204,13 @@ class WeightScale:
 
 
 def weight_scales(
-    model: onnx_files.ModelProto, grids: Mapping[str, Grid], *, free: bool
+    model: onnx_files.ModelProto, grids: Mapping[str, Grid], *, free: bool, bits: int = 8
 ) -> dict[str, WeightScale]:
     """Return the scales of all constants that quantised operators read, except biases.
 
     They are powers of two, one for each constant; or, if free, ONNX Runtime's, one for each channel
-    of a product's weight. Either is large enough for the sums of its products (`_least`).
+    of a product's weight. Either is large enough for the sums of its products (`_least`). Free ones
+    of the weights of products may have few `bits`.
     """
     constants, found = onnx_files.initializers(model), {}
     for name, nodes in constants_on_grids(model).items():
@@ -212,21 +218,29 @@ def weight_scales(
         axis = axes.pop() if free and len(axes) == 1 else None
         bounds = [_least(node, grids, constants) for node in nodes]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
-        scale = (_free_scale if free else _power_scale)(weight, axis, least)
-        found[name] = WeightScale(scale, axis)
+        largest = _most(nodes, name, bits)
+        scale = _free_scale(weight, axis, least, largest) if free else _power_scale(weight, least)
+        found[name] = WeightScale(scale, axis, largest)
     return found
 
 
-def _power_scale(weight: Array, _: int | None, least: Array) -> Array:
+def _most(nodes: Sequence[onnx_files.NodeProto], name: str, bits: int) -> int:
+    """Return the largest integer of a constant: few `bits` are for products of one group."""
+    groups = {onnx_files.attributes(n).get("group", 1) for n in nodes if name in n.input[1:2]}
+    products = all(node.op_type in ("Conv", "Gemm", "MatMul") for node in nodes)
+    return (1 << bits - 1) - 1 if products and groups == {1} else LARGEST
+
+
+def _power_scale(weight: Array, least: Array) -> Array:
     return np.asarray(power_of_two_weight_scale(weight, float(least)))
 
 
-def _free_scale(weight: Array, axis: int | None, least: Array) -> Array:
-    """Return the scales with which the largest weight of each channel is 127."""
+def _free_scale(weight: Array, axis: int | None, least: Array, most: int) -> Array:
+    """Return the scales with which the largest weight of each channel is `most`."""
     others = tuple(each for each in range(weight.ndim) if each != axis)
     largest = np.abs(weight.astype(np.float64)).max(axis=others, initial=0.0)
-    scales: Array = np.maximum(largest / LARGEST, least)
-    return np.where(scales < SMALLEST, 1.0 / LARGEST, scales)
+    scales: Array = np.maximum(largest / most, least)
+    return np.where(scales < SMALLEST, 1.0 / most, scales)
 
 
 def _channel_axis(node: onnx_files.NodeProto, name: str, constants: Arrays) -> int | None:

@@ -148,6 +148,8 @@ class BlockedShape:
         The maxima separated by axis, if they are.
     coarse : int
         Input blocks of further matrices whose products come first and are shifted left.
+    nibbles : int
+        1 if two weights share a byte in DRAM: loads take pairs of weight tiles.
     by_rows : BlockedShape, optional
         For a transposed convolution whose kernel does not fit: the same work as independent rows.
     """
@@ -176,6 +178,7 @@ class BlockedShape:
     resets: int = 1
     maxima: int = 0
     coarse: int = 0
+    nibbles: int = 0
     separate: SeparateMaxima | None = None
     by_rows: BlockedShape | None = None
 
@@ -184,7 +187,7 @@ class BlockedShape:
         """The ways to cut the kernel, besides taking it whole, coarsest first."""
         if self.by_rows:
             return self.by_rows.cuts
-        if not self.rows.taps or self.rows.cut:
+        if not self.rows.taps or self.rows.cut or self.nibbles:
             return ()
         return ("row", "one") if self.columns.taps else ("row",)
 
@@ -288,6 +291,16 @@ class BlockedShape:
         part = np.minimum(oc, group)
         return (self.groups == 1) | ((group % part == 0) & (oc % part == 0))
 
+    def pairs(self, oc: Count, ic: Count) -> Count:
+        """Whether a tile of so many blocks loads pairs of weight tiles, if it has to."""
+        whole = (ic == self.ic) & (oc * ic * self.taps % 2 == 0)
+        rows = (ic * self.taps % 2 == 0) & (self.ic * self.taps % 2 == 0)
+        return (not self.nibbles) | whole | rows
+
+    def weight_nbytes(self, config: HardwareConfig) -> float:
+        """Return the bytes of a weight tile in DRAM."""
+        return config.wgt.element_bytes / (1 + self.nibbles)
+
     def footprint(self, tiling: Tiling, config: HardwareConfig) -> dict[str, int]:
         """Return the elements of each scratchpad that `tiling` occupies."""
         used = self.in_parts(tiling.taps).elements(
@@ -342,6 +355,7 @@ def _shape_of_conv2d(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
         resets=_resets(config),
         bias=0 if op.scales else op.bias + op.multiplier,
         scaled=int(op.scales),
+        nibbles=_nibbles(op, config),
         groups=blocks.count,
         group_oc=blocks.oc,
         addends=int(op.residual),
@@ -361,7 +375,12 @@ def _shape_of_gemm(op: ops.Gemm, config: HardwareConfig) -> BlockedShape:
         resets=_resets(config),
         bias=0 if op.scales else op.bias,
         scaled=int(op.scales),
+        nibbles=_nibbles(op, config),
     )
+
+
+def _nibbles(op: ops.Operator, config: HardwareConfig) -> int:
+    return int(any(buffer.layout.nibbles for buffer in op.buffers(config)))
 
 
 @_shape_of.register

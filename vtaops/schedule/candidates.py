@@ -145,7 +145,7 @@ def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False)
     oc, ic, h, w = (size.ravel() for size in sizes)
     one = np.ones_like(oc)
     found = Candidates(oc, ic, h, w, one, one, one, one)
-    rows = shape.admits(found.oc) & _fits(shape, found, depths)
+    rows = shape.admits(found.oc) & shape.pairs(found.oc, found.ic) & _fits(shape, found, depths)
     return found.each(lambda column: column[rows])
 
 
@@ -184,7 +184,7 @@ def dram_traffic(
         wgt = wgt + np.where(wgt_stays, 1, pixel_tiles) * shape.coarse * shape.oc
     return (
         np.asarray(inp * config.inp.element_bytes),
-        np.asarray(wgt * config.wgt.element_bytes),
+        np.asarray(wgt * shape.weight_nbytes(config)),
         shape.outputs * config.out.element_bytes,
     )
 
@@ -240,7 +240,9 @@ def cycle_bound(
         compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
     first_inp = blocks * rows * columns * config.inp.element_bytes / bus
-    first_wgt = (shape.shared_weights or c.oc * c.ic * shape.taps) * config.wgt.element_bytes / bus
+    first_wgt = (
+        (shape.shared_weights or c.oc * c.ic * shape.taps) * shape.weight_nbytes(config) / bus
+    )
     last = _last(shape.oc, c.oc) * _last(shape.rows.extent, c.h) * _last(shape.columns.extent, c.w)
     stored = np.where(c.acc_tiles > 1, last, shape.outputs)
     waits = np.where(c.acc_tiles > 1, 0, _PER_WAIT * (outputs - 1))

@@ -348,7 +348,7 @@ class _FusedOperator:
         if not self.first:
             pieces = (columns > 1) & (tilings.w < shape.columns.extent)
             image = image + np.where(pieces, span * _PER_PIECE, 0)
-        weights = shape.weights * loaded * (tilings.ic * config.block_in)
+        weights = shape.weights * loaded * (tilings.ic * config.block_in) / (1 + shape.nibbles)
         addends = shape.addends * shape.outputs * loaded
         return self.bands * sweeps * shape.ic * shape.groups * image + addends + weights
 
@@ -415,7 +415,7 @@ class _FusionCandidates:
         oc = shape.oc if whole else np.minimum(self.blocks, shape.oc)
         ic = shape.ic if first else np.minimum(self.blocks, shape.ic)
         tiles, steps = ceil_div(shape.oc, oc), ceil_div(shape.ic, ic)
-        possible = (shape.oc % oc == 0) & shape.admits(oc)
+        possible = (shape.oc % oc == 0) & shape.admits(oc) & shape.pairs(oc, ic)
         accumulators: Count = 2
         if follower is not None and follower.groups > 1:
             possible = possible & ~(self.stays & (bands == 1))

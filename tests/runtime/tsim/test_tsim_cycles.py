@@ -23,9 +23,11 @@ from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Load, Store
 from vtaops.program import Role
+from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.timing import TimingParameters
 from vtaops.program.timing.hazards import stalled_micro_ops
 from vtaops.program.timing.pipeline import compute_depth
+from vtaops.runtime import Fsim
 from vtaops.runtime.tsim import Tsim
 
 pytestmark = needs_tools
@@ -82,6 +84,21 @@ def test_products_of_one_accumulator_share_a_cycle(accumulators, cycles_per_step
             assert steps <= found <= alone + steps + 2 + count
             assert device.stats().gemm_counter == 600 * len(micro_ops) * count
             assert device.performance().compute_gemm == steps
+
+
+def test_random_programs_take_the_cycles_of_the_model():
+    """With all extensions, so that weights of four bits are among what is loaded."""
+    config, rng = CONFIGS["extended"], np.random.default_rng(0)
+    with Tsim(config, port_bytes=8, latency=20) as device:
+        parameters = TimingParameters(port_bytes=8, dram_latency=20)
+        for _ in range(6):
+            program = random_program(config, rng)
+            arrays = random_inputs(program, rng)
+            device.reset_stats()
+            found = program.run(device, *arrays)
+            assert np.array_equal(found, program.run(Fsim(config), *arrays))
+            assert device.stats() == program.stats()
+            assert device.performance().cycles == program.cycles(parameters)
 
 
 def test_accumulations_into_one_element_are_all_counted(tiny):

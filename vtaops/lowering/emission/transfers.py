@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ class Transfers:
         strides = dict(context.options.strides)
         parts = [buffer for buffer in buffers if buffer.name in strides]
         self._parts = {b.name: (extents_of(b), strides[b.name]) for b in parts}
+        self._narrow = [*(buffer.layout.nibbles for buffer in buffers), False]  # of NO_BUFFER, last
         self.left_out = False
         """Whether padding was not loaded, so that its products are skipped."""
         self._known = Memo()
@@ -66,6 +67,8 @@ class Transfers:
             if access.y_size:
                 place = {"sram_base": sram, "dram_base": access.dram_base + shift}
                 instruction = kind(memory=memory, **{**vars(access), **place})
+                if self._narrow[relocation]:
+                    instruction = _of_nibbles(instruction)
                 yield Operation(instruction, relocation=relocation)
             elif memory != Memory.INP:  # some hardware does not support a LOAD without rows
                 yield from _resets(sram, access.x_size)
@@ -201,6 +204,20 @@ def _deciding_names(leaf: CopyNest, values: Values) -> list[str]:
     inside = () if leaf.inside is None else (leaf.inside,)
     deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
     return sorted({name for expression in deciding for name in expression.names} & values.keys())
+
+
+def _of_nibbles(load: Load | Store) -> Load:
+    """Return the LOAD of the same tiles from a buffer whose elements hold two each."""
+    assert isinstance(load, Load)
+    fields = {"dram_base": load.dram_base, "x_size": load.x_size}
+    if load.y_size > 1:
+        fields["x_stride"] = load.x_stride
+    if any(value % 2 for value in fields.values()):
+        raise ScheduleError(
+            f"weights of four bits are loaded by pairs of tiles; a row of {load.x_size} from tile "
+            f"{load.dram_base} on, the next one {load.x_stride} behind, is no such pairs"
+        )
+    return replace(load, nibbles=1, **{name: value // 2 for name, value in fields.items()})
 
 
 def _memory(leaf: CopyNest) -> Memory:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vtaops.lowering.operation import Elements, Operation, PassContext
 from vtaops.lowering.passes.uses import last_conflicts
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Load, LoopInstruction, Unit
+from vtaops.machine.isa import Alu, Load, LoopInstruction, Unit
 
 _BEHIND = 8  # 2: -0.08 %, 32: no cycle of MobileNet (`benchmarks heuristics`, 2026-11-28)
 """Minimum loads between the last use of a slot and the load that refills it: the load queue is in
@@ -106,8 +106,9 @@ def _beats(operations: Sequence[Operation], config: HardwareConfig) -> list[floa
 
 
 def _computed(operation: Operation) -> float:
-    """Return the cycles of the array or the vector ALU."""
+    """Return the cycles of the array or the vector ALU, which takes two for two tiles."""
     i = operation.instruction
     if operation.micro_ops is None or not isinstance(i, LoopInstruction):
         return 0
-    return i.iter_out * i.iter_in * (i.uop_end - i.uop_begin)
+    of_tiles = isinstance(i, Alu) and not i.use_imm
+    return i.iterations << of_tiles

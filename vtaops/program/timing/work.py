@@ -160,7 +160,7 @@ def work_of(program: Program, port_bytes: int) -> InstructionCosts:
 
 def _check_transfers(config: HardwareConfig, f: dict[str, Ints], rows: Ints) -> None:
     depth = np.array([config.scratchpad(memory).depth for memory in Memory])[f["memory"]]
-    across = f["x_size"] + f["x_pad_left"] + f["x_pad_right"]
+    across = _columns(f) + f["x_pad_left"] + f["x_pad_right"]
     moved = across * (f["y_size"] + f["y_pad_top"] + f["y_pad_bottom"])
     wrong = np.flatnonzero((f["x_size"] > 0) & (moved > depth))
     if wrong.size:
@@ -171,18 +171,23 @@ def _check_transfers(config: HardwareConfig, f: dict[str, Ints], rows: Ints) -> 
         )
 
 
+def _columns(f: dict[str, Ints]) -> Ints:
+    """Return the elements of a scratchpad that the data of a row fill, or come from."""
+    return f["x_size"] << f["nibbles"] if "nibbles" in f else f["x_size"]
+
+
 def _transfer(
     config: HardwareConfig, f: dict[str, Ints], port_bytes: int, is_store: bool
 ) -> dict[str, Ints]:
     memory = f["memory"]
     left, right = f["x_pad_left"], f["x_pad_right"]
-    row = left + f["x_size"] + right
+    row = left + _columns(f) + right
     rows = f["y_pad_top"] + f["y_size"] + f["y_pad_bottom"]
     moves = (f["x_size"] > 0) & (rows > 0)
     before = f["y_pad_top"] * row + np.where(f["y_size"] > 0, left, 0)
     # Loads from the output memory take one element per cycle, without port traffic.
     inside = f["forward"] == 1 if "forward" in f else np.zeros_like(moves)
-    data = np.where(inside, 0, f["y_size"] * f["x_size"])
+    data = np.where(inside, 0, f["y_size"] * _columns(f))
     if is_store:
         kind, unit = np.full(len(memory), STORE), np.full(len(memory), int(isa.Unit.STORE))
     else:

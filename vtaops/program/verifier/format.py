@@ -103,6 +103,8 @@ def _check_load(step: CheckedInstruction, i: isa.Load) -> None:
     require(i.memory != Memory.OUT, rule, "OUT cannot be loaded")
     from_output = i.forward and i.memory != Memory.INP
     require(not from_output, rule, "only INP can be loaded from the output memory")
+    narrow = i.nibbles and i.memory != Memory.WGT
+    require(not narrow, rule, "only weights can have four bits")
     if i.is_nop:
         _check_nop(step, i)
         return
