@@ -264,9 +264,9 @@ def turned(node: Node, region: LoweredRegion) -> TensorPlace:
         text = f"it turns {node.inputs[0].shape}; {region.target.config.name} turns no images"
         raise NotOnVta("extension", text)
     (tensor,) = node.inputs
-    *_, rows, columns = tensor.shape
-    place = region.first(node)
-    return _transposed(node, tensor, place, (1, rows, columns), region, swapped=False)
+    storage, place = region.storages[tensor.name], region.first(node)
+    shape = 1, storage.pixels, storage.image[1]
+    return _transposed(node, tensor, place, shape, region, swapped=False)
 
 
 def _turn(

@@ -385,7 +385,7 @@ def _of_result(
 
 def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
     """Return storages as which a view shows what another one holds, the best first."""
-    if not isinstance(node.op, ops.Reshape):
+    if not isinstance(node.op, ops.Reshape | ops.Transpose):
         return (result,)
     return result.seen_as(wish.best), result
 
@@ -424,10 +424,7 @@ def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | N
 def made(node: Node, given: Sequence[Storage]) -> Storage | None:
     """Return the storage of a result; None if the node cannot read inputs stored so."""
     found = {forward(node, tensor.shape, storage) for tensor, storage in _alike(node, given)}
-    skips = isinstance(node.op, ops.Slice) and node.op.step > 1
-    if len(found) != 1 or (skips and joins_pixels(node, {node.inputs[0].name: given[0]})):
-        return None
-    return found.pop()
+    return found.pop() if len(found) == 1 else None
 
 
 def _alike(node: Node, given: Sequence[Storage]) -> list[tuple[Tensor, Storage]]:
@@ -446,7 +443,7 @@ def _alike(node: Node, given: Sequence[Storage]) -> list[tuple[Tensor, Storage]]
 def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
     """Return whether a node makes a result stored so of inputs stored so."""
     found = made(node, given)
-    if isinstance(node.op, ops.Reshape) and found:
+    if isinstance(node.op, ops.Reshape | ops.Transpose) and found:
         found = found.seen_as(result)
     return found == result or turns(node, given[0], result)
 
@@ -462,11 +459,14 @@ def _swaps(node: Node) -> bool:
 
 
 def turns(node: Node, given: Storage, result: Storage) -> bool:
-    """Return whether a transposition makes pixels of channels: rows of them lie on both sides."""
-    rows, columns = node.inputs[0].shape[-2:]
-    sides = (given, columns, rows), (result, rows, columns)
-    lie = all(s.last and (*s.image[:2], s.pixels) == (1, c, p) for s, c, p in sides)
-    return lie and _swaps(node)
+    """Return whether a view makes pixels of the channels of one matrix, and channels of pixels."""
+    if not isinstance(node.op, ops.Reshape | ops.Transpose):
+        return False
+    seen = forward(node, node.inputs[0].shape, given)
+    if seen is None or seen.split or result.split:
+        return False
+    apart = min(seen.pixels, seen.image[1]) > 1 and seen.last != result.last
+    return apart and (1, seen.pixels, seen.image[1]) == (*result.image[:2], result.pixels)
 
 
 def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
@@ -508,7 +508,15 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
         return _transposed(result, _inverse(op.axes), wanted)
     if isinstance(op, ops.Concat | ops.Slice):
         return _resized(wanted, result, shape, op.axis % len(shape))
-    return _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else wanted
+    return _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else _in_rows(wanted, shape)
+
+
+def _in_rows(storage: Storage, shape: Shape) -> Storage:
+    """Return the storage with the pixels in the rows of a tensor, if its shape has these."""
+    if len(shape) != 4 or storage.split:
+        return storage
+    n, c, h, w = (shape[0], shape[3], *shape[1:3]) if storage.last else shape
+    return storage.seen_as(Storage.of((n, c, h, w), last=storage.last))
 
 
 def _reads_images(node: Node) -> bool:
@@ -588,6 +596,8 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
     """Return the storage of a tensor of another shape, which differs on an axis of images."""
     if _are_tokens(storage, shape, other, axis):
         return as_tokens(other)
+    if axis in (1, 2) and len(shape) == 4 and storage.image == (shape[0], shape[3], 1, 1):
+        return Storage.of((other[0], other[3], *other[1:3]), last=True)  # more pixels like its one
     axes = storage.channel_axes(shape)
     if (storage.image[1], shape[axis]) == (1, 1) and len(shape) == axis + 1 != 4:
         axes = (axis,)  # a single channel, which has no order
