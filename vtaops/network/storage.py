@@ -475,6 +475,9 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     None if the node cannot read it.
     """
     op, result = node.op, node.outputs[0].shape
+    if mixes_heads(node, shape, storage):
+        tail = storage.image[1] // shape[1]
+        return Storage.of((1, result[1] * tail, *storage.image[2:]), outer=result[1])
     if _reads_images(node):
         return as_image(result) if storage == as_image(shape) else None
     if isinstance(op, POINTWISE):
@@ -517,6 +520,16 @@ def _in_rows(storage: Storage, shape: Shape) -> Storage:
         return storage
     n, c, h, w = (shape[0], shape[3], *shape[1:3]) if storage.last else shape
     return storage.seen_as(Storage.of((n, c, h, w), last=storage.last))
+
+
+def mixes_heads(node: Node, shape: Shape, storage: Storage) -> bool:
+    """Return whether a node is a convolution of one pixel whose channels are stored as heads."""
+    if not isinstance(node.op, ops.Convolution) or not storage.split:
+        return False
+    op, heads = node.op, (storage.image[0], storage.outer) == shape[:2]
+    one = op.weight.shape[2:] == op.strides == (1, 1) and op.padding == (0, 0, 0, 0)
+    whole = op.groups == len(node.inputs) == 1 < len(op.weight)
+    return heads and shape[0] == 1 and one and whole
 
 
 def _reads_images(node: Node) -> bool:
@@ -664,7 +677,7 @@ def _wishes(graph: Graph, rows: Rows) -> dict[str, Wish]:
 def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | None:
     """Return what a node wants of an input of a shape, if `beyond` wants its result."""
     if _reads_images(node):
-        return _exactly(as_image(shape))
+        return _as_image(node, shape, beyond)
     moves = isinstance(node.op, _VIEWS)
     if beyond is None if moves else not (isinstance(node.op, POINTWISE) or _reads_rows(node)):
         return None
@@ -680,6 +693,18 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
 
     best = backward(node, shape, beyond.best if beyond else None, rows)
     return Wish(best, takes, beyond, direct=direct)
+
+
+def _as_image(node: Node, shape: Shape, beyond: Wish | None) -> Wish:
+    """Return the wish of what reads an image, or heads for what takes such."""
+
+    def takes(storage: Storage) -> bool:
+        if not mixes_heads(node, shape, storage):
+            return storage == as_image(shape)
+        result = forward(node, shape, storage)
+        return beyond is not None and result is not None and beyond.takes(result)
+
+    return Wish(as_image(shape), takes)
 
 
 def _reads_host(node: Node, graph: Graph) -> bool:

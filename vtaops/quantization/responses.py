@@ -1,0 +1,117 @@
+"""Global response norms in operators that VTA has: channels over the mean of their L2 norms.
+
+``x * n / (mean(n) + epsilon)``, where ``n`` is the L2 norm of a channel over all pixels, is a mean of
+squares, two functions of one value (a root, and a reciprocal of one number for an image), and
+products. Each of these is rounded to a grid of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from vtaops.graph.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    attributes,
+    inferred_shapes,
+    make_node,
+    refill,
+    replace_initializer,
+    without_unread,
+)
+
+
+def spell_out_responses(model: ModelProto) -> None:
+    """Replace the global response norms of images, with channels first or last, in place."""
+    if any(node.op_type == "ReduceL2" for node in model.graph.node):
+        nodes = [*_Responses(model).nodes()]
+        refill(model.graph.node, without_unread(nodes, model))
+
+
+class _Responses:
+    """The nodes of a model, global response norms among them spelled out."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model, self.tensors = model, Connections(model)
+        self.shapes = inferred_shapes(model)
+        self.done: set[str] = set()
+
+    def nodes(self) -> Iterable[NodeProto]:
+        """Yield the nodes of the model, some of them replaced."""
+        for node in self.model.graph.node:
+            scaled = self.tensors.only_reader(node.output[0]) if node.op_type == "Div" else None
+            data = self._normalized(node) if scaled is not None else None
+            if scaled is not None and data is not None and data in scaled.input:
+                self.done.add(scaled.output[0])
+                yield from self._spelled_out(node, data, scaled.output[0])
+            elif node.output[0] not in self.done:
+                yield node
+
+    def _normalized(self, node: NodeProto) -> str | None:
+        """Return the image of whose channels a node divides the L2 norms by their mean."""
+        norm, total = (self.tensors.writers.get(name) for name in node.input)
+        if norm is None or norm.op_type != "ReduceL2" or self._sum(total, norm) is None:
+            return None
+        shape = self.shapes.get(norm.input[0], ())
+        return norm.input[0] if len(shape) == 4 and self._axes(norm) in ((2, 3), (1, 2)) else None
+
+    def _sum(self, total: NodeProto | None, norm: NodeProto) -> float | None:
+        """Return what is added to the mean of norms over the channels; None if it is no such sum."""
+        if total is None or total.op_type != "Add":
+            return None
+        for name, other in (total.input, total.input[::-1]):
+            mean, number = self.tensors.writers.get(name), self.tensors.constants.get(other)
+            if mean is None or mean.op_type != "ReduceMean" or number is None or number.size != 1:
+                continue
+            channel = {(2, 3): (1,), (1, 2): (3,)}.get(self._axes(norm))
+            if mean.input[0] == norm.output[0] and self._axes(mean) == channel:
+                return float(number.reshape(()))
+        return None
+
+    def _axes(self, node: NodeProto) -> tuple[int, ...]:
+        """Return the axes that a node reduces and keeps, from 0 on."""
+        found = attributes(node)
+        axes: Any = found.get("axes", self.tensors.constants.get([*node.input, ""][1], ()))
+        rank = len(self.shapes.get(node.input[0], ()))
+        return tuple(sorted(int(a) % max(rank, 1) for a in axes)) if found.get("keepdims", 1) else ()
+
+    def _spelled_out(self, node: NodeProto, data: str, result: str) -> Iterable[NodeProto]:
+        """Yield what computes an image times its normalised L2 norms."""
+        norm, total = (self.tensors.writers[name] for name in node.input)
+        last, shape = self._axes(norm) == (1, 2), self.shapes[data]
+        channels, pixels = (shape[3], shape[1] * shape[2]) if last else (shape[1], shape[2] * shape[3])
+        epsilon = self._sum(total, norm) or 0.0
+        image = f"{result}_image" if last else data
+        if last:
+            yield make_node("Transpose", [data], [image], perm=(0, 3, 1, 2))
+        mean = np.full((1, channels, 1, 1), 1 / channels)
+        bias, ones = np.array([epsilon / math.sqrt(pixels)]), np.ones((channels, 1, 1, 1))
+        steps = (
+            ("Mul", "squares", (image, image)),
+            ("GlobalAveragePool", "spread", ("squares",)),
+            ("Pow", "roots", ("spread", np.array(0.5))),
+            ("Conv", "mean", ("roots", mean, bias)),
+            ("Pow", "inverse", ("mean", np.array(-1.0))),
+            ("Conv", "inverses", ("inverse", ones)),
+            ("Mul", "shares", ("roots", "inverses")),
+            ("Mul", "scaled", (image, "shares")),
+        )
+        for kind, name, given in steps:
+            inputs = [self._named(result, name, each, image) for each in given]
+            end = result if name == "scaled" and not last else f"{result}_{name}"
+            yield make_node(kind, inputs, [end], **({"kernel_shape": [1, 1]} if kind == "Conv" else {}))
+        if last:
+            yield make_node("Transpose", [f"{result}_scaled"], [result], perm=(0, 2, 3, 1))
+
+    def _named(self, result: str, step: str, given: Any, image: str) -> str:
+        """Return the name of an operand: an array becomes a constant."""
+        if isinstance(given, str):
+            return given if given == image else f"{result}_{given}"
+        name = f"{result}_{step}_{'weight' if given.ndim > 1 else 'bias'}"
+        replace_initializer(self.model, name, given.astype(np.float32))
+        return name
