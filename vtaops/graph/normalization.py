@@ -28,7 +28,8 @@ from vtaops.graph.operator import GraphOperator, axis_of, graph_operator
 from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
 
-MOST_CHANNELS = 2048
+MOST_CHANNELS, MOST_SHARES = 1 << 14, 2048
+"""Values of a row at most, of a norm and of a softmax."""
 MOST_EPSILON = 1 << 22
 """With it, the largest sum of squares about any center stays below 2**30."""
 UNCOUNTED = -512
@@ -184,8 +185,8 @@ class RowSoftmax(GraphOperator):
         mask, rows = self.mask, math.prod(inputs[0].shape[:-1])
         if mask is not None and (mask.shape[1] != columns or rows % len(mask)):
             raise ShapeError(f"a mask of {mask.shape} rows and columns for {rows} x {columns}")
-        if columns > MOST_CHANNELS:
-            raise ShapeError(f"a softmax of {columns} values; there are at most {MOST_CHANNELS}")
+        if columns > MOST_SHARES:
+            raise ShapeError(f"a softmax of {columns} values; there are at most {MOST_SHARES}")
         return (Tensor("-", inputs[0].shape, zero_point=self.requantization.zero_point),)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:

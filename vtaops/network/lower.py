@@ -42,11 +42,11 @@ from vtaops.network.lower_sums import (
     lower_requantize,
     lower_transposed_convolution,
 )
-from vtaops.network.matrices import lower_product, lower_row_norm, lower_row_softmax, turned
+from vtaops.network.matrices import flattened, lower_product, lower_row_norm, lower_row_softmax, turned
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
-from vtaops.network.storage import Storage, makes, storages, turns
+from vtaops.network.storage import Storage, flattens, makes, storages, turns
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function
@@ -484,8 +484,12 @@ def lower_channel_shuffle(op: ops.ChannelShuffle, node: Node, region: LoweredReg
 def lower_reshape(op: ops.Reshape | ops.Transpose, node: Node, region: LoweredRegion) -> None:
     """Lower to a view, which may see the pixels in other rows, or to a matrix that is turned."""
     (result,) = node.outputs
-    image = region.image_of(result)
-    place = turned(node, region) if _turns(node, region) else region.first(node)
+    image, known, place = region.image_of(result), region.storages, region.first(node)
+    if _turns(node, region):
+        place = turned(node, region)
+    elif flattens(node, known[node.inputs[0].name], known[result.name]):
+        region.places[result.name] = flattened(node, region)
+        return
     region.places[result.name] = region.seen_as(node, place, image)
 
 

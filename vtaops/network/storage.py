@@ -445,7 +445,7 @@ def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
     found = made(node, given)
     if isinstance(node.op, ops.Reshape | ops.Transpose) and found:
         found = found.seen_as(result)
-    return found == result or turns(node, given[0], result)
+    return found == result or turns(node, given[0], result) or flattens(node, given[0], result)
 
 
 def _swaps(node: Node) -> bool:
@@ -467,6 +467,19 @@ def turns(node: Node, given: Storage, result: Storage) -> bool:
         return False
     apart = min(seen.pixels, seen.image[1]) > 1 and seen.last != result.last
     return apart and (1, seen.pixels, seen.image[1]) == (*result.image[:2], result.pixels)
+
+
+def flattens(node: Node, given: Storage, result: Storage) -> bool:
+    """Return whether a reshape makes rows of the groups of an image's channels, or undoes that."""
+    if not isinstance(node.op, ops.Reshape):
+        return False
+    sides = (node.inputs[0].shape, given, result), (node.outputs[0].shape, result, given)
+    for shape, image, rows in sides:
+        groups = rows.pixels if rows.image[0] == 1 else 0
+        whole = len(shape) == 4 and shape[0] == 1 and image == as_image(shape) and image.pixels > 1
+        if whole and groups and shape[1] % groups == 0 and (groups == 1 or rows.last):
+            return rows.image[1] * groups == math.prod(shape)
+    return False
 
 
 def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:

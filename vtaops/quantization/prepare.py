@@ -35,6 +35,7 @@ from vtaops.graph.onnx_files import (
     tensor_shapes,
 )
 from vtaops.graph.probe import runtime_session
+from vtaops.quantization.group_norms import group_norms_as_rows
 from vtaops.quantization.heads import keep_heads
 from vtaops.quantization.responses import spell_out_responses
 from vtaops.quantization.scales import SATURATING
@@ -73,6 +74,7 @@ def prepare(model: ModelProto) -> ModelProto:
     _drop_idle(prepared)
     keep_heads(prepared)
     spell_out_responses(prepared)
+    group_norms_as_rows(prepared)
     constants = initializers(prepared)
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)

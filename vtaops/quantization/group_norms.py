@@ -1,0 +1,94 @@
+"""Group norms as layer norms of rows: a group of channels, with all its pixels, is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from vtaops.base.shapes import Array
+from vtaops.graph.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    attributes,
+    inferred_shapes,
+    make_node,
+    refill,
+    replace_initializer,
+    without_unread,
+)
+
+
+def group_norms_as_rows(model: ModelProto) -> None:
+    """Replace the instance norms by which exporters write group norms, in place.
+
+    A single group takes the factors and terms of the channels that follow along.
+    """
+    if any(node.op_type == "InstanceNormalization" for node in model.graph.node):
+        nodes = [*_Norms(model).nodes()]
+        refill(model.graph.node, without_unread(nodes, model))
+
+
+class _Norms:
+    """The nodes of a model, group norms among them as layer norms."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model, self.tensors = model, Connections(model)
+        self.shapes = inferred_shapes(model)
+        self.done: set[str] = set()
+
+    def nodes(self) -> Iterable[NodeProto]:
+        """Yield the nodes of the model, some of them replaced."""
+        for node in self.model.graph.node:
+            back = self._back(node) if node.op_type == "InstanceNormalization" else None
+            if back is not None:
+                yield from self._of_rows(node, back)
+            elif node.output[0] not in self.done:
+                yield node
+
+    def _back(self, node: NodeProto) -> NodeProto | None:
+        """Return the reshape from the groups that a norm normalises to an image; None if none is."""
+        before = self.tensors.writers.get(node.input[0])
+        back = self.tensors.only_reader(node.output[0])
+        if before is None or back is None or {before.op_type, back.op_type} != {"Reshape"}:
+            return None
+        image, rows = (self.shapes.get(n, ()) for n in (back.output[0], node.input[0]))
+        plain = [self.tensors.constants.get(name) for name in node.input[1:]]
+        alike = all(p is not None and (p == number).all() for p, number in zip(plain, (1, 0), strict=True))
+        whole = self.shapes.get(before.input[0]) == image and len(image) == 4 and len(rows) == 3
+        return back if alike and whole and image[1] % rows[1] == 0 else None
+
+    def _of_rows(self, node: NodeProto, back: NodeProto) -> Iterable[NodeProto]:
+        (result,), groups = back.output, self.shapes[node.input[0]][1]
+        channels = self.shapes[result][1]
+        scale, shift = np.ones(channels), np.zeros(channels)
+        if groups == 1:
+            scale, shift, result = self._affine(scale, shift, result)
+        row = self.shapes[node.input[0]][2]
+        names = [f"{node.output[0]}_{part}" for part in ("weight", "bias")]
+        for name, value in zip(names, (scale, shift), strict=True):
+            each = np.repeat(value[: channels // groups], row * groups // channels)
+            replace_initializer(self.model, name, each.astype(np.float32))
+        epsilon = attributes(node).get("epsilon", 1e-5)
+        yield make_node(
+            "LayerNormalization", [node.input[0], *names], node.output, axis=-1, epsilon=epsilon
+        )
+        self.done.update(back.output)
+        yield make_node("Reshape", [node.output[0], back.input[1]], [result])
+
+    def _affine(self, scale: Array, shift: Array, result: str) -> tuple[Array, Array, str]:
+        """Return factors and terms of channels with those that follow, and the result of these."""
+        for kind in ("Mul", "Add"):
+            reader = self.tensors.only_reader(result)
+            if reader is None or reader.op_type != kind:
+                continue
+            (other,) = [name for name in reader.input if name != result] or [""]
+            value = self.tensors.constants.get(other)
+            if value is None or value.shape[-3:] not in ((), (len(scale), 1, 1)) or value.size > len(scale):
+                break
+            each = np.broadcast_to(value.reshape(-1), scale.shape)
+            scale, shift = (scale * each, shift * each) if kind == "Mul" else (scale, shift + each)
+            self.done.update(reader.output)
+            result = reader.output[0]
+        return scale, shift, result
