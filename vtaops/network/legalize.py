@@ -15,6 +15,7 @@ from vtaops.network.decomposition import Decomposition, decomposition_of
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.lower import reason_for_host
 from vtaops.network.normalization import NOTE, norms_on_integers
+from vtaops.network.patches import patches_as_copies
 from vtaops.network.rounding import (
     ANY_VALUE,
     Replacement,
@@ -56,6 +57,7 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
     graph = functions_as_tables(graph) if target.tables else graph
     graph = transposes_last(slices_first(graph, target), target)
     graph, norms = norms_on_integers(graph, target)
+    graph = patches_as_copies(graph, target)
     walk = _Walk(graph, target)
     legal = graph.rewritten(walk.put)
     refused = {

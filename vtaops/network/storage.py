@@ -624,6 +624,8 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
         return as_tokens(other)
     if axis in (1, 2) and len(shape) == 4 and storage.image == (shape[0], shape[3], 1, 1):
         return Storage.of((other[0], other[3], *other[1:3]), last=True)  # more pixels like its one
+    if axis > 1 and len(shape) == 4 and storage == as_image(shape):
+        return as_image(other)  # an axis of one element may be of pixels too
     axes = storage.channel_axes(shape)
     if (storage.image[1], shape[axis]) == (1, 1) and len(shape) == axis + 1 != 4:
         axes = (axis,)  # a single channel, which has no order
