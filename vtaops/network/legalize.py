@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from vtaops.base.reasons import Reason
 from vtaops.graph import Expand, Graph, GraphOperator, Node, Requantize, Reshape, Upsample
+from vtaops.network.batches import sequences_apart
 from vtaops.network.decomposition import Decomposition, decomposition_of
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.lower import reason_for_host
@@ -57,7 +58,8 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
     graph = functions_as_tables(graph) if target.tables else graph
     graph = transposes_last(slices_first(graph, target), target)
     graph, norms = norms_on_integers(graph, target)
-    graph = patches_as_copies(graph, target)
+    graph = sequences_apart(patches_as_copies(graph, target), target)
+    parts = [n.name for n in graph.nodes if n.name.rpartition(":")[0] in {*norms}]
     walk = _Walk(graph, target)
     legal = graph.rewritten(walk.put)
     refused = {
@@ -71,12 +73,12 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         name: decomposition.note
         for name, decomposition in walk.decompositions.items()
         if decomposition.note
-    } | dict.fromkeys(norms, NOTE)
+    } | dict.fromkeys([*norms, *parts], NOTE)
     return LegalGraph(
         legal,
         notes | {name: found.note for name, found in walk.rounded.items()},
         refused,
-        dict.fromkeys(notes, 1) | {name: found.steps for name, found in walk.rounded.items()},
+        dict.fromkeys(notes, 1) | dict.fromkeys(parts, 2) | {name: found.steps for name, found in walk.rounded.items()},
     )
 
 
