@@ -183,7 +183,9 @@ class RandomTransformer:
     def grouped(self, x: Tensor) -> Tensor:
         """Attention of the pixels of windows, or of every so many pixels."""
         sides = [(n, [k for k in range(1, n + 1) if n % k == 0]) for n in self.sides]
-        (rows, height), (columns, width) = ((k, n // k) for n, ks in sides for k in [self.rng.choice(ks)])
+        (rows, height), (columns, width) = (
+            (k, n // k) for n, ks in sides for k in [self.rng.choice(ks)]
+        )
         order = self.rng.choice([(0, 1, 3, 2, 4, 5), (0, 2, 4, 1, 3, 5)])
         parts = self.graph.add(Reshape((1, rows, height, columns, width, self.width)), x)
         parts = self.graph.add(Transpose(order), parts)

@@ -143,10 +143,10 @@ def reals(grid: Grid) -> Array:
 
 def tabulated(results: Array, data: Source, name: str, target: ResultRange) -> Source:
     """Return a table of the real results for -128, -127, ..., 127, in a row for each channel."""
-    with np.errstate(all="ignore"):  # what is infinite saturates, what is no number is refused
+    with np.errstate(all="ignore"):  # results that are not finite are rejected below
         steps = np.rint(results / np.float32(target.scale))
-    if np.isnan(steps).any():
-        raise NotTranslated(f"{name} is not a number for all 256 values")
+    if not np.isfinite(steps).all():
+        raise NotTranslated(f"{name} is not finite on all 256 values")
     return of_steps(steps, data, name, target)
 
 

@@ -351,7 +351,7 @@ class _Norm(_Rows):
             add(step.result)
 
     def _normalize(self) -> None:
-        """Make places of the values of a part, and results of these; the last are post-processed."""
+        """Make places of the values of a part, and results of these, post-processed at last."""
         self._enter(2 + self.block)
         if self.offset:
             self._by_number(AluOp.ADD, self.offset)
@@ -368,7 +368,7 @@ class _Norm(_Rows):
         self._by_channel(AluOp.ADD, "bias", self.channels)
 
     def _sums(self, register: int) -> None:
-        """Write the sums, or add those of further parts, of rows: products of ones with the weights."""
+        """Write the sums of rows, or add those of further parts: products with ones."""
         whole = self.begin + self.channels == self.op.channels
         for column in range(self.columns):
             ones = 1 if whole and column + 1 == self.columns else 0

@@ -77,7 +77,7 @@ def _region(start: Node, graph: Graph) -> _Region | None:
         if node.name in region.names:
             continue
         kind = _kind(node, count)
-        if kind is None or node.outputs[0] in graph.outputs and kind != "exits":
+        if kind is None or (node.outputs[0] in graph.outputs and kind != "exits"):
             return None
         getattr(region, kind).add(node.name)
         makers = [graph.maker(tensor) for tensor in node.inputs] if kind != "entries" else []

@@ -78,7 +78,9 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         legal,
         notes | {name: found.note for name, found in walk.rounded.items()},
         refused,
-        dict.fromkeys(notes, 1) | dict.fromkeys(parts, 2) | {name: found.steps for name, found in walk.rounded.items()},
+        dict.fromkeys(notes, 1)
+        | dict.fromkeys(parts, 2)
+        | {name: found.steps for name, found in walk.rounded.items()},
     )
 
 

@@ -42,7 +42,13 @@ from vtaops.network.lower_sums import (
     lower_requantize,
     lower_transposed_convolution,
 )
-from vtaops.network.matrices import flattened, lower_product, lower_row_norm, lower_row_softmax, turned
+from vtaops.network.matrices import (
+    flattened,
+    lower_product,
+    lower_row_norm,
+    lower_row_softmax,
+    turned,
+)
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights

@@ -295,13 +295,13 @@ def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
     else:
         source, target = region.first(node), replace(region.result(node), size=(pixels, 1))
     target.memory.fix()
+    copy = Elementwise(function="identity", shape=(1, each, pixels, 1), clip=None)
     for group in range(groups):
-        lanes = slice(group * each, (group + 1) * each)
-        parts = [_Flat(source, pixels=pixels, number=group), _Flat(target, pixels=pixels, number=group)]
-        whole = 0 if as_rows else 1
-        parts[whole] = Use(replace((source, target)[whole], lanes=packed_lanes(channels)[lanes]))
-        copy = Elementwise(function="identity", shape=(1, each, pixels, 1), clip=None)
-        region.append(node.name, copy, dict(zip(("data", "res"), parts, strict=True)))
+        lanes = packed_lanes(channels)[group * each : (group + 1) * each]
+        whole = Use(replace(source if as_rows else target, lanes=lanes))
+        row = _Flat(target if as_rows else source, pixels=pixels, number=group)
+        data, res = (whole, row) if as_rows else (row, whole)
+        region.append(node.name, copy, {"data": data, "res": res})
     return target if as_rows else replace(target, size=None)
 
 

@@ -64,7 +64,8 @@ class _Groups:
         else:
             split, outer, inner = (c, rows, height, columns, width), (1, 3), (2, 4)
         axes = (*outer, *inner, 0) if self.to_last else (0, *outer, *inner)
-        return images.reshape(split).transpose(axes).ravel()
+        order: Array = images.reshape(split).transpose(axes).ravel()
+        return order
 
     def ranges(self, axis: int) -> Iterator[tuple[int, int, int]]:
         """Yield where the pixels of groups begin and end along an axis, and their distance."""
@@ -217,8 +218,8 @@ class _Copies:
         c, strides = groups.image[0], groups.counts
         joined = self._add(ops.Concat(1), *parts)
         weight = np.zeros((len(parts), c, c, *strides), np.int8)
-        for number, place in enumerate(product(*map(range, strides))):
-            weight[(number, range(c), range(c), *place)] = 1
+        for number, (row, column) in enumerate(product(*map(range, strides))):
+            weight[number, range(c), range(c), row, column] = 1
         unchanged = Requantization(1, 0, joined.zero_point)
         whole = weight.reshape(-1, c, *strides)
         op = ops.TransposedConvolution(whole, None, unchanged, strides=strides)

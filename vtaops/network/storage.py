@@ -524,7 +524,9 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
         return _transposed(result, _inverse(op.axes), wanted)
     if isinstance(op, ops.Concat | ops.Slice):
         return _resized(wanted, result, shape, op.axis % len(shape))
-    return _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else _in_rows(wanted, shape)
+    return (
+        _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else _in_rows(wanted, shape)
+    )
 
 
 def _in_rows(storage: Storage, shape: Shape) -> Storage:
@@ -623,7 +625,8 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
     if _are_tokens(storage, shape, other, axis):
         return as_tokens(other)
     if axis in (1, 2) and len(shape) == 4 and storage.image == (shape[0], shape[3], 1, 1):
-        return Storage.of((other[0], other[3], *other[1:3]), last=True)  # more pixels like its one
+        n, h, w, c = other
+        return Storage.of((n, c, h, w), last=True)  # more pixels like its one
     if axis > 1 and len(shape) == 4 and storage == as_image(shape):
         return as_image(other)  # an axis of one element may be of pixels too
     axes = storage.channel_axes(shape)

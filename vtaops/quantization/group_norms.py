@@ -48,14 +48,16 @@ class _Norms:
                 yield node
 
     def _back(self, node: NodeProto) -> NodeProto | None:
-        """Return the reshape from the groups that a norm normalises to an image; None if none is."""
+        """Return the reshape from the groups of a norm to an image; None if there is none."""
         before = self.tensors.writers.get(node.input[0])
         back = self.tensors.only_reader(node.output[0])
         if before is None or back is None or {before.op_type, back.op_type} != {"Reshape"}:
             return None
         image, rows = (self.shapes.get(n, ()) for n in (back.output[0], node.input[0]))
         plain = [self.tensors.constants.get(name) for name in node.input[1:]]
-        alike = all(p is not None and (p == number).all() for p, number in zip(plain, (1, 0), strict=True))
+        alike = all(
+            p is not None and (p == number).all() for p, number in zip(plain, (1, 0), strict=True)
+        )
         whole = self.shapes.get(before.input[0]) == image and len(image) == 4 and len(rows) == 3
         return back if alike and whole and image[1] % rows[1] == 0 else None
 
@@ -85,7 +87,11 @@ class _Norms:
                 continue
             (other,) = [name for name in reader.input if name != result] or [""]
             value = self.tensors.constants.get(other)
-            if value is None or value.shape[-3:] not in ((), (len(scale), 1, 1)) or value.size > len(scale):
+            if (
+                value is None
+                or value.shape[-3:] not in ((), (len(scale), 1, 1))
+                or value.size > len(scale)
+            ):
                 break
             each = np.broadcast_to(value.reshape(-1), scale.shape)
             scale, shift = (scale * each, shift * each) if kind == "Mul" else (scale, shift + each)

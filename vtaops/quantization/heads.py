@@ -90,7 +90,9 @@ class _Heads:
         rank = len(self.shapes.get(node.input[0], ()))
         axis, (result,) = attributes(node).get("axis", -1) % max(rank, 1), node.output
         if image is not None:
-            return self._turned(make_node("Softmax", [image], [f"{result}_heads"], axis=_LAST[axis]), result)
+            return self._turned(
+                make_node("Softmax", [image], [f"{result}_heads"], axis=_LAST[axis]), result
+            )
         reader = self.tensors.only_reader(result)
         if axis == rank - 1 or reader is None or reader.op_type != "Transpose":
             return [node]
@@ -127,7 +129,9 @@ class _Heads:
             weight = weight.T
         name = f"{result}_heads_weight"
         replace_initializer(self.model, name, np.ascontiguousarray(weight[:, :, None, None]))
-        made = make_node("Conv", [image, name, *product.input[2:]], [f"{result}_heads"], kernel_shape=[1, 1])
+        made = make_node(
+            "Conv", [image, name, *product.input[2:]], [f"{result}_heads"], kernel_shape=[1, 1]
+        )
         self.done.update({*product.output, result})
         return self._turned(made, result)
 
@@ -143,7 +147,11 @@ def _of_tokens(model: ModelProto) -> Iterable[NodeProto]:
     tensors, shapes = Connections(model), inferred_shapes(model)
     for node in model.graph.node:
         norm = tensors.writers.get(node.input[0]) if node.op_type == "Gather" else None
-        if norm is None or norm.op_type != "LayerNormalization" or not _is_row(node, norm, tensors, shapes):
+        if (
+            norm is None
+            or norm.op_type != "LayerNormalization"
+            or not _is_row(node, norm, tensors, shapes)
+        ):
             yield node
             continue
         (result,), attrs = node.output, attributes(norm)

@@ -1,7 +1,7 @@
 """Global response norms in operators that VTA has: channels over the mean of their L2 norms.
 
-``x * n / (mean(n) + epsilon)``, where ``n`` is the L2 norm of a channel over all pixels, is a mean of
-squares, two functions of one value (a root, and a reciprocal of one number for an image), and
+``x * n / (mean(n) + epsilon)``, where ``n`` is the L2 norm of a channel over all pixels, is a mean
+of squares, two functions of one value (a root, and a reciprocal of one number for an image), and
 products. Each of these is rounded to a grid of its own.
 """
 
@@ -33,6 +33,10 @@ def spell_out_responses(model: ModelProto) -> None:
         refill(model.graph.node, without_unread(nodes, model))
 
 
+SMALLEST = 1e-12
+"""What is added to means at least, of which inverses are taken."""
+
+
 class _Responses:
     """The nodes of a model, global response norms among them spelled out."""
 
@@ -58,18 +62,18 @@ class _Responses:
         if norm is None or norm.op_type != "ReduceL2" or self._sum(total, norm) is None:
             return None
         shape = self.shapes.get(norm.input[0], ())
-        return norm.input[0] if len(shape) == 4 and self._axes(norm) in ((2, 3), (1, 2)) else None
+        return norm.input[0] if len(shape) == 4 else None
 
     def _sum(self, total: NodeProto | None, norm: NodeProto) -> float | None:
-        """Return what is added to the mean of norms over the channels; None if it is no such sum."""
+        """Return what is added to the mean of the norms of channels; None if it is no such sum."""
         if total is None or total.op_type != "Add":
             return None
         for name, other in (total.input, total.input[::-1]):
             mean, number = self.tensors.writers.get(name), self.tensors.constants.get(other)
             if mean is None or mean.op_type != "ReduceMean" or number is None or number.size != 1:
                 continue
-            channel = {(2, 3): (1,), (1, 2): (3,)}.get(self._axes(norm))
-            if mean.input[0] == norm.output[0] and self._axes(mean) == channel:
+            pair = self._axes(norm), self._axes(mean)
+            if mean.input[0] == norm.output[0] and pair in (((2, 3), (1,)), ((1, 2), (3,))):
                 return float(number.reshape(()))
         return None
 
@@ -77,26 +81,28 @@ class _Responses:
         """Return the axes that a node reduces and keeps, from 0 on."""
         found = attributes(node)
         axes: Any = found.get("axes", self.tensors.constants.get([*node.input, ""][1], ()))
-        rank = len(self.shapes.get(node.input[0], ()))
-        return tuple(sorted(int(a) % max(rank, 1) for a in axes)) if found.get("keepdims", 1) else ()
+        rank = max(len(self.shapes.get(node.input[0], ())), 1)
+        return tuple(sorted(int(a) % rank for a in axes)) if found.get("keepdims", 1) else ()
 
     def _spelled_out(self, node: NodeProto, data: str, result: str) -> Iterable[NodeProto]:
         """Yield what computes an image times its normalised L2 norms."""
         norm, total = (self.tensors.writers[name] for name in node.input)
         last, shape = self._axes(norm) == (1, 2), self.shapes[data]
-        channels, pixels = (shape[3], shape[1] * shape[2]) if last else (shape[1], shape[2] * shape[3])
-        epsilon = self._sum(total, norm) or 0.0
+        channels, *sides = (shape[3], *shape[1:3]) if last else shape[1:]
+        pixels = math.prod(sides)
+        least = max(self._sum(total, norm) or 0.0, SMALLEST) / math.sqrt(pixels)
         image = f"{result}_image" if last else data
         if last:
             yield make_node("Transpose", [data], [image], perm=(0, 3, 1, 2))
         mean = np.full((1, channels, 1, 1), 1 / channels)
-        bias, ones = np.array([epsilon / math.sqrt(pixels)]), np.ones((channels, 1, 1, 1))
+        bias, ones = np.array([least]), np.ones((channels, 1, 1, 1))
         steps = (
             ("Mul", "squares", (image, image)),
             ("GlobalAveragePool", "spread", ("squares",)),
             ("Pow", "roots", ("spread", np.array(0.5))),
             ("Conv", "mean", ("roots", mean, bias)),
-            ("Pow", "inverse", ("mean", np.array(-1.0))),
+            ("Clip", "positive", ("mean", np.array(least))),  # so that no inverse is infinite
+            ("Pow", "inverse", ("positive", np.array(-1.0))),
             ("Conv", "inverses", ("inverse", ones)),
             ("Mul", "shares", ("roots", "inverses")),
             ("Mul", "scaled", (image, "shares")),
@@ -104,7 +110,8 @@ class _Responses:
         for kind, name, given in steps:
             inputs = [self._named(result, name, each, image) for each in given]
             end = result if name == "scaled" and not last else f"{result}_{name}"
-            yield make_node(kind, inputs, [end], **({"kernel_shape": [1, 1]} if kind == "Conv" else {}))
+            window = {"kernel_shape": [1, 1]} if kind == "Conv" else {}
+            yield make_node(kind, inputs, [end], **window)
         if last:
             yield make_node("Transpose", [f"{result}_scaled"], [result], perm=(0, 2, 3, 1))
 
