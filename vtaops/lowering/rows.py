@@ -69,12 +69,17 @@ class RowLayout:
                 memories = (config.acc, config.wgt, config.inp)
                 if all(n <= memory.depth for n, memory in zip(sizes, memories, strict=True)):
                     return RowLayout(blocks, halves, kept, op.channels)
-        if isinstance(op, NormalizeRows):
-            room = (config.acc.depth - REGISTERS) // (1 + has_vectors) // config.block_in
-            part = min(room, config.wgt.depth, config.inp.depth - op.tiles(config.block_in))
-            if part > 0:
-                return RowLayout(1, 1, False, part * config.block_in)
-        raise ScheduleError(f"{op.channels} channels of {op.summary} do not fit the accumulators")
+        return _in_parts(op, config, has_vectors)
+
+
+def _in_parts(op: RowOperator, config: HardwareConfig, has_vectors: bool) -> RowLayout:
+    """Return the layout of a norm that has parts of its rows in the accumulators."""
+    part = (config.acc.depth - REGISTERS) // (1 + has_vectors) // config.block_in
+    if isinstance(op, NormalizeRows):
+        part = min(part, config.wgt.depth, config.inp.depth - op.tiles(config.block_in))
+        if part > 0:
+            return RowLayout(1, 1, False, part * config.block_in)
+    raise ScheduleError(f"{op.channels} channels of {op.summary} do not fit the accumulators")
 
 
 def emit_rows(

@@ -38,20 +38,18 @@ class _Region:
 
 def sequences_apart(graph: Graph, target: Target) -> Graph:
     """Return a graph whose attention is that of single sequences, where VTA has no other."""
-    regions: list[_Region] = []
+    regions = dict[str, _Region]()
     for node in graph.nodes:
-        known = any(node.name in region.names for region in regions)
-        if isinstance(node.op, ops.Matmul) and not known:
+        if isinstance(node.op, ops.Matmul) and node.name not in regions:
             found = _region(node, graph)
             if found is not None and _is_needed(found, graph, target):
-                regions.append(found)
+                regions |= dict.fromkeys(found.names, found)
 
     def put(result: Graph, node: Node) -> None:
-        region = next((each for each in regions if node.name in each.names), None)
-        if region is None:
-            result.add_like(node)
+        if node.name in regions:
+            _each(node, regions[node.name], result)
         else:
-            _each(node, region, result)
+            result.add_like(node)
 
     return graph.rewritten(put) if regions else graph
 
@@ -76,33 +74,47 @@ def _region(start: Node, graph: Graph) -> _Region | None:
         node = left.pop()
         if node.name in region.names:
             continue
-        kind = _kind(node, count)
-        if kind is None or (node.outputs[0] in graph.outputs and kind != "exits"):
+        beside = _beside(node, region, graph)
+        if beside is None:
             return None
-        getattr(region, kind).add(node.name)
-        makers = [graph.maker(tensor) for tensor in node.inputs] if kind != "entries" else []
-        readers = graph.consumers(node.outputs[0]) if kind != "exits" else []
-        if None in makers:
-            return None
-        left += [*filter(None, makers), *readers]
+        left += beside
     return region if region.entries and region.exits else None
 
 
-def _kind(node: Node, count: int) -> str | None:
-    """Return what a node is of the attention of so many sequences; None if it is no part."""
-    (result,), given = node.outputs, node.inputs
-    known = [_batch(tensor)[1] == count for tensor in (*given, result)]
-    if isinstance(node.op, ops.Reshape) and {len(given[0].shape), len(result.shape)} & {2, 3}:
-        rows, heads = sorted((given[0], result), key=lambda tensor: len(tensor.shape))
-        if len(heads.shape) < 4 or _batch(heads)[1] != count or rows.elements % count:
-            return None
-        whole = prod(rows.shape[:-1]) % count == 0 and rows.shape[0] % count == 0
-        return ("entries" if rows is given[0] else "exits") if whole else None
-    if isinstance(node.op, ops.Matmul):
-        return "inside" if all(known) else None
-    if not isinstance(node.op, _WITHIN) or not all(known) or by_channel(node.op):
+def _beside(node: Node, region: _Region, graph: Graph) -> list[Node] | None:
+    """Add a node to a region, and return those beside it; None if it is no part of attention."""
+    if _joins_rows(node, region.count):
+        region.exits.add(node.name)
+        return [*filter(None, [graph.maker(node.inputs[0])])]
+    if node.outputs[0] in graph.outputs:
         return None
-    return "inside" if _keeps_batch(node, count) else None
+    readers = graph.consumers(node.outputs[0])
+    if _joins_rows(node, region.count, back=True):
+        region.entries.add(node.name)
+        return readers
+    makers = [maker for maker in map(graph.maker, node.inputs) if maker is not None]
+    if len(makers) < len(node.inputs) or not _is_within(node, region.count):
+        return None
+    region.inside.add(node.name)
+    return makers + readers
+
+
+def _joins_rows(node: Node, count: int, *, back: bool = False) -> bool:
+    """Return whether a reshape makes rows of the heads of so many sequences, or heads of rows."""
+    heads, rows = (node.inputs + node.outputs)[:: -1 if back else 1][:2]
+    if not isinstance(node.op, ops.Reshape) or len(rows.shape) > 3 or len(heads.shape) < 4:
+        return False
+    return _batch(heads)[1] == count and rows.shape[0] % count == 0
+
+
+def _is_within(node: Node, count: int) -> bool:
+    """Return whether a node computes on the heads of so many sequences alike."""
+    tensors = (*node.inputs, *node.outputs)
+    if any(_batch(tensor)[1] != count for tensor in tensors):
+        return False
+    if not isinstance(node.op, _WITHIN) or by_channel(node.op):
+        return isinstance(node.op, ops.Matmul)
+    return _keeps_batch(node, count)
 
 
 def _keeps_batch(node: Node, count: int) -> bool:

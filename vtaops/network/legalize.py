@@ -59,7 +59,7 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
     graph = transposes_last(slices_first(graph, target), target)
     graph, norms = norms_on_integers(graph, target)
     graph = sequences_apart(patches_as_copies(graph, target), target)
-    parts = [n.name for n in graph.nodes if n.name.rpartition(":")[0] in {*norms}]
+    parts = _parts_of(norms, graph)
     walk = _Walk(graph, target)
     legal = graph.rewritten(walk.put)
     refused = {
@@ -82,6 +82,11 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         | dict.fromkeys(parts, 2)
         | {name: found.steps for name, found in walk.rounded.items()},
     )
+
+
+def _parts_of(names: Sequence[str], graph: Graph) -> list[str]:
+    """Return the nodes of single sequences that stand for nodes of these names."""
+    return [n.name for n in graph.nodes if n.name.rpartition(":")[0] in {*names}]
 
 
 class _Walk:

@@ -22,7 +22,7 @@ from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.network.epilogue import uniform
 from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use, packed_lanes
 from vtaops.network.region import LoweredRegion
-from vtaops.network.storage import Held, held_matrices
+from vtaops.network.storage import Held, are_groups, held_matrices
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul, Elementwise
 from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
@@ -280,11 +280,11 @@ def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
         If groups are no whole blocks of channels.
     """
     (tensor,), (result,), block = node.inputs, node.outputs, region.block
-    image = region.image_of(tensor)
-    as_rows = image[2] * image[3] > 1 and len(tensor.shape) == 4
-    _, channels, height, width = image if as_rows else region.image_of(result)
-    pixels, rows = height * width, region.image_of(result if as_rows else tensor)
-    each, groups = channels // (rows[2] * rows[3]), rows[2] * rows[3]
+    stored = (region.storages[t.name] for t in (tensor, result))
+    as_rows = are_groups(tensor.shape, *stored)
+    image, rows = map(region.image_of, (tensor, result) if as_rows else (result, tensor))
+    channels, pixels, groups = image[1], image[2] * image[3], rows[2] * rows[3]
+    each = channels // groups
     if each % block:
         text = f"it flattens groups of {each} channels, which are no blocks of {block}"
         raise NotOnVta("channels", text)

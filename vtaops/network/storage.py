@@ -471,15 +471,17 @@ def turns(node: Node, given: Storage, result: Storage) -> bool:
 
 def flattens(node: Node, given: Storage, result: Storage) -> bool:
     """Return whether a reshape makes rows of the groups of an image's channels, or undoes that."""
-    if not isinstance(node.op, ops.Reshape):
-        return False
     sides = (node.inputs[0].shape, given, result), (node.outputs[0].shape, result, given)
-    for shape, image, rows in sides:
-        groups = rows.pixels if rows.image[0] == 1 else 0
-        whole = len(shape) == 4 and shape[0] == 1 and image == as_image(shape) and image.pixels > 1
-        if whole and groups and shape[1] % groups == 0 and (groups == 1 or rows.last):
-            return rows.image[1] * groups == math.prod(shape)
-    return False
+    return isinstance(node.op, ops.Reshape) and any(are_groups(*each) for each in sides)
+
+
+def are_groups(shape: Shape, image: Storage, rows: Storage) -> bool:
+    """Return whether rows hold the groups of the channels of one image, each with its pixels."""
+    if len(shape) != 4 or shape[0] != 1 or image != as_image(shape) or image.pixels == 1:
+        return False
+    groups = rows.pixels
+    held = rows.image[0] == 1 and rows.image[1] * groups == math.prod(shape)
+    return held and shape[1] % groups == 0 and (groups == 1 or rows.last)
 
 
 def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
@@ -488,11 +490,8 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     None if the node cannot read it.
     """
     op, result = node.op, node.outputs[0].shape
-    if mixes_heads(node, shape, storage):
-        tail = storage.image[1] // shape[1]
-        return Storage.of((1, result[1] * tail, *storage.image[2:]), outer=result[1])
     if _reads_images(node):
-        return as_image(result) if storage == as_image(shape) else None
+        return _of_image(node, shape, storage)
     if isinstance(op, POINTWISE):
         return storage if _has_channels(op, shape, storage) else None
     if _reads_rows(node):
@@ -504,6 +503,15 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     if isinstance(op, ops.Expand):
         return _repeated(storage, shape, result)
     return storage if isinstance(op, ops.Reshape) else None
+
+
+def _of_image(node: Node, shape: Shape, storage: Storage) -> Storage | None:
+    """Return the storage of what is computed of an image, or of heads; None if it cannot be."""
+    result = node.outputs[0].shape
+    if mixes_heads(node, shape, storage):
+        tail = storage.image[1] // shape[1]
+        return Storage.of((1, result[1] * tail, *storage.image[2:]), outer=result[1])
+    return as_image(result) if storage == as_image(shape) else None
 
 
 def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> Storage | None:
@@ -622,13 +630,9 @@ def joins_pixels(node: Node, storages: Mapping[str, Storage]) -> bool:
 
 def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
     """Return the storage of a tensor of another shape, which differs on an axis of images."""
-    if _are_tokens(storage, shape, other, axis):
-        return as_tokens(other)
-    if axis in (1, 2) and len(shape) == 4 and storage.image == (shape[0], shape[3], 1, 1):
-        n, h, w, c = other
-        return Storage.of((n, c, h, w), last=True)  # more pixels like its one
-    if axis > 1 and len(shape) == 4 and storage == as_image(shape):
-        return as_image(other)  # an axis of one element may be of pixels too
+    pixels = _of_pixels(storage, shape, other, axis)
+    if pixels is not None:
+        return pixels
     axes = storage.channel_axes(shape)
     if (storage.image[1], shape[axis]) == (1, 1) and len(shape) == axis + 1 != 4:
         axes = (axis,)  # a single channel, which has no order
@@ -645,6 +649,22 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
         return None
     image[at] = other[axis]
     return Storage.of((image[0], image[1], image[2], image[3]), outer=storage.outer)
+
+
+def _of_pixels(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
+    """Return the storage of a tensor of another shape, where a single row or column has no order.
+
+    None if the axis is none of pixels, or nothing is single.
+    """
+    if _are_tokens(storage, shape, other, axis):
+        return as_tokens(other)
+    if len(shape) != 4 or axis < 1:
+        return None
+    if axis > 1 and storage == as_image(shape):
+        return as_image(other)
+    n, h, w, c = other
+    single = axis < 3 and storage.image == (shape[0], shape[3], 1, 1)
+    return Storage.of((n, c, h, w), last=True) if single else None
 
 
 def _are_tokens(storage: Storage, shape: Shape, other: Shape, axis: int) -> bool:

@@ -53,13 +53,19 @@ class _Norms:
         back = self.tensors.only_reader(node.output[0])
         if before is None or back is None or {before.op_type, back.op_type} != {"Reshape"}:
             return None
+        return back if self._is_plain(node) and self._has_groups(before, node, back) else None
+
+    def _is_plain(self, node: NodeProto) -> bool:
+        """Return whether a norm has factors of 1 and terms of 0."""
+        plain = (self.tensors.constants.get(name) for name in node.input[1:])
+        pairs = zip(plain, (1, 0), strict=True)
+        return all(p is not None and bool((p == number).all()) for p, number in pairs)
+
+    def _has_groups(self, before: NodeProto, node: NodeProto, back: NodeProto) -> bool:
+        """Return whether what is normalised are groups of the channels of an image."""
         image, rows = (self.shapes.get(n, ()) for n in (back.output[0], node.input[0]))
-        plain = [self.tensors.constants.get(name) for name in node.input[1:]]
-        alike = all(
-            p is not None and (p == number).all() for p, number in zip(plain, (1, 0), strict=True)
-        )
         whole = self.shapes.get(before.input[0]) == image and len(image) == 4 and len(rows) == 3
-        return back if alike and whole and image[1] % rows[1] == 0 else None
+        return whole and image[1] % rows[1] == 0
 
     def _of_rows(self, node: NodeProto, back: NodeProto) -> Iterable[NodeProto]:
         (result,), groups = back.output, self.shapes[node.input[0]][1]
@@ -85,16 +91,19 @@ class _Norms:
             reader = self.tensors.only_reader(result)
             if reader is None or reader.op_type != kind:
                 continue
-            (other,) = [name for name in reader.input if name != result] or [""]
-            value = self.tensors.constants.get(other)
-            if (
-                value is None
-                or value.shape[-3:] not in ((), (len(scale), 1, 1))
-                or value.size > len(scale)
-            ):
+            each = self._by_channel(reader, result, len(scale))
+            if each is None:
                 break
-            each = np.broadcast_to(value.reshape(-1), scale.shape)
             scale, shift = (scale * each, shift * each) if kind == "Mul" else (scale, shift + each)
             self.done.update(reader.output)
             result = reader.output[0]
         return scale, shift, result
+
+    def _by_channel(self, node: NodeProto, data: str, channels: int) -> Array | None:
+        """Return the constant of a node beside an image, one number for each channel."""
+        constants = (self.tensors.constants.get(name) for name in node.input if name != data)
+        value = next(constants, None)
+        if value is None or value.size not in (1, channels):
+            return None
+        known = value.size == 1 or value.shape[-3:] == (channels, 1, 1)
+        return np.broadcast_to(value.reshape(-1), channels) if known else None

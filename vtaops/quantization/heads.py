@@ -6,7 +6,7 @@ with their heads as channels, where such a product is a convolution of one pixel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,7 @@ class _Heads:
             return self._softmax(node, image)
         if node.op_type == "Transpose":
             return self._transpose(node, image)
-        found = self._product(node) if image else None
+        found = self._product(node) if image and node.op_type in ("MatMul", "Reshape") else None
         return self._convolution(image, *found) if image and found else [node]
 
     def _transpose(self, node: NodeProto, image: str | None) -> list[NodeProto]:
@@ -105,20 +105,22 @@ class _Heads:
 
     def _product(self, node: NodeProto) -> tuple[NodeProto, str] | None:
         """Return the product of matrices that begins with a node, and its result as an image."""
-        if node.op_type == "MatMul" and node.input[1] in self.tensors.constants:
-            return node, node.output[0]
-        product = self.tensors.only_reader(node.output[0]) if node.op_type == "Reshape" else None
-        if product is None or product.op_type != "Gemm" or attributes(product).get("transA"):
+        constants = self.tensors.constants.keys()
+        if node.op_type == "MatMul":
+            return (node, node.output[0]) if node.input[1] in constants else None
+        product, back = self._next(node, "Gemm"), None
+        if product is not None and {*product.input[1:]} <= constants:
+            back = self._next(product, "Reshape")
+        if product is None or back is None or attributes(product).get("transA"):
             return None
-        back = self.tensors.only_reader(product.output[0])
-        shape = self.shapes.get(back.output[0], ()) if back is not None else ()
-        known = {*product.input[1:]} <= self.tensors.constants.keys()
-        if back is None or back.op_type != "Reshape" or not known:
-            return None
-        return (product, back.output[0]) if self._has_pixels_of(node.input[0], shape) else None
+        before, after = (self.shapes.get(n, ()) for n in (node.input[0], back.output[0]))
+        alike = len(before) == len(after) == 4 and before[:3] == after[:3]
+        return (product, back.output[0]) if alike else None
 
-    def _has_pixels_of(self, name: str, shape: Sequence[int]) -> bool:
-        return len(shape) == 4 and self.shapes[name][:3] == tuple(shape[:3])
+    def _next(self, node: NodeProto, kind: str) -> NodeProto | None:
+        """Return the only node, of a kind, that reads what another one makes; None if none does."""
+        found = self.tensors.only_reader(node.output[0])
+        return found if found is not None and found.op_type == kind else None
 
     def _convolution(self, image: str, product: NodeProto, result: str) -> list[NodeProto]:
         """Return a product with the last axis as a convolution of heads."""

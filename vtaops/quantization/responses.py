@@ -87,33 +87,37 @@ class _Responses:
     def _spelled_out(self, node: NodeProto, data: str, result: str) -> Iterable[NodeProto]:
         """Yield what computes an image times its normalised L2 norms."""
         norm, total = (self.tensors.writers[name] for name in node.input)
-        last, shape = self._axes(norm) == (1, 2), self.shapes[data]
-        channels, *sides = (shape[3], *shape[1:3]) if last else shape[1:]
-        pixels = math.prod(sides)
-        least = max(self._sum(total, norm) or 0.0, SMALLEST) / math.sqrt(pixels)
-        image = f"{result}_image" if last else data
-        if last:
-            yield make_node("Transpose", [data], [image], perm=(0, 3, 1, 2))
-        mean = np.full((1, channels, 1, 1), 1 / channels)
-        bias, ones = np.array([least]), np.ones((channels, 1, 1, 1))
-        steps = (
-            ("Mul", "squares", (image, image)),
-            ("GlobalAveragePool", "spread", ("squares",)),
-            ("Pow", "roots", ("spread", np.array(0.5))),
-            ("Conv", "mean", ("roots", mean, bias)),
-            ("Clip", "positive", ("mean", np.array(least))),  # so that no inverse is infinite
-            ("Pow", "inverse", ("positive", np.array(-1.0))),
-            ("Conv", "inverses", ("inverse", ones)),
-            ("Mul", "shares", ("roots", "inverses")),
-            ("Mul", "scaled", (image, "shares")),
+        shape, epsilon = self.shapes[data], self._sum(total, norm) or 0.0
+        if self._axes(norm) == (2, 3):
+            yield from self._of_image(data, shape, epsilon, result)
+            return
+        image, scaled = f"{result}_image", f"{result}_scaled"
+        yield make_node("Transpose", [data], [image], perm=(0, 3, 1, 2))
+        yield from self._of_image(image, (1, shape[3], *shape[1:3]), epsilon, scaled)
+        yield make_node("Transpose", [scaled], [result], perm=(0, 2, 3, 1))
+
+    def _of_image(
+        self, image: str, shape: tuple[int, ...], epsilon: float, result: str
+    ) -> Iterable[NodeProto]:
+        """Yield the same of an image whose channels are first."""
+        _, channels, *sides = shape
+        least = max(epsilon, SMALLEST) / math.sqrt(math.prod(sides))
+        mean, ones = np.full((1, channels, 1, 1), 1 / channels), np.ones((channels, 1, 1, 1))
+        window = {"kernel_shape": [1, 1]}
+        steps: tuple[tuple[str, str, tuple[Any, ...], dict[str, Any]], ...] = (
+            ("Mul", "squares", (image, image), {}),
+            ("GlobalAveragePool", "spread", ("squares",), {}),
+            ("Pow", "roots", ("spread", np.array(0.5)), {}),
+            ("Conv", "mean", ("roots", mean, np.array([least])), window),
+            ("Clip", "positive", ("mean", np.array(least)), {}),  # so that no inverse is infinite
+            ("Pow", "inverse", ("positive", np.array(-1.0)), {}),
+            ("Conv", "inverses", ("inverse", ones), window),
+            ("Mul", "shares", ("roots", "inverses"), {}),
         )
-        for kind, name, given in steps:
+        for kind, name, given, attrs in steps:
             inputs = [self._named(result, name, each, image) for each in given]
-            end = result if name == "scaled" and not last else f"{result}_{name}"
-            window = {"kernel_shape": [1, 1]} if kind == "Conv" else {}
-            yield make_node(kind, inputs, [end], **window)
-        if last:
-            yield make_node("Transpose", [f"{result}_scaled"], [result], perm=(0, 2, 3, 1))
+            yield make_node(kind, inputs, [f"{result}_{name}"], **attrs)
+        yield make_node("Mul", [image, f"{result}_shares"], [result])
 
     def _named(self, result: str, step: str, given: Any, image: str) -> str:
         """Return the name of an operand: an array becomes a constant."""
