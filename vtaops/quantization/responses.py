@@ -58,18 +58,25 @@ class _Responses:
 
     def _normalized(self, node: NodeProto) -> str | None:
         """Return the image of whose channels a node divides the L2 norms by their mean."""
-        norm, total = (self.tensors.writers.get(name) for name in node.input)
+        norm, total = map(self._writer, node.input)
         if norm is None or norm.op_type != "ReduceL2" or self._sum(total, norm) is None:
             return None
         shape = self.shapes.get(norm.input[0], ())
         return norm.input[0] if len(shape) == 4 else None
+
+    def _writer(self, name: str) -> NodeProto | None:
+        """Return what writes a tensor; one number is the same, however it is transposed."""
+        found = self.tensors.writers.get(name)
+        if found is None or found.op_type != "Transpose" or {*self.shapes.get(name, (0,))} != {1}:
+            return found
+        return self._writer(found.input[0])
 
     def _sum(self, total: NodeProto | None, norm: NodeProto) -> float | None:
         """Return what is added to the mean of the norms of channels; None if it is no such sum."""
         if total is None or total.op_type != "Add":
             return None
         for name, other in (total.input, total.input[::-1]):
-            mean, number = self.tensors.writers.get(name), self.tensors.constants.get(other)
+            mean, number = self._writer(name), self.tensors.constants.get(other)
             if mean is None or mean.op_type != "ReduceMean" or number is None or number.size != 1:
                 continue
             pair = self._axes(norm), self._axes(mean)
@@ -86,7 +93,8 @@ class _Responses:
 
     def _spelled_out(self, node: NodeProto, data: str, result: str) -> Iterable[NodeProto]:
         """Yield what computes an image times its normalised L2 norms."""
-        norm, total = (self.tensors.writers[name] for name in node.input)
+        norm, total = map(self._writer, node.input)
+        assert norm is not None
         shape, epsilon = self.shapes[data], self._sum(total, norm) or 0.0
         if self._axes(norm) == (2, 3):
             yield from self._of_image(data, shape, epsilon, result)
