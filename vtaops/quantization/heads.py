@@ -108,10 +108,11 @@ class _Heads:
         constants = self.tensors.constants.keys()
         if node.op_type == "MatMul":
             return (node, node.output[0]) if node.input[1] in constants else None
-        product, back = self._next(node, "Gemm"), None
-        if product is not None and {*product.input[1:]} <= constants:
-            back = self._next(product, "Reshape")
-        if product is None or back is None or attributes(product).get("transA"):
+        product = self._next(node, "Gemm")
+        if product is None or not {*product.input[1:]} <= constants:
+            return None
+        back = self._next(product, "Reshape")
+        if back is None or attributes(product).get("transA"):
             return None
         before, after = (self.shapes.get(n, ()) for n in (node.input[0], back.output[0]))
         alike = len(before) == len(after) == 4 and before[:3] == after[:3]
