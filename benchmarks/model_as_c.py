@@ -79,7 +79,7 @@ def pyramid(free: bool = False) -> Graph:
 def trained(name: str, config: str) -> Model:
     """Return a torch network of `examples/networks.py`, quantised for a configuration."""
     model, data = networks.network(name)
-    quantized = quantize(model, data, scales="free" if config == "pynq_ext" else "pow2")
+    quantized = quantize(model, data, scales="pow2" if config == "pynq" else "free")
     return compile_model(quantized, config)
 
 
@@ -98,8 +98,13 @@ def models() -> dict[str, Callable[[], Model]]:
         for config in ("pynq", "pynq_ext"):
             found[f"{path.stem}, {config}"] = lambda p=path, c=config: compile_model(p, c)
     if find_spec("torch"):
-        for title, name in (("Tiny YOLO", "tiny_yolo"), ("ViT-Tiny", "vit_tiny")):
-            for config in ("pynq", "pynq_ext"):
+        for title, name in (
+            ("Tiny YOLO", "tiny_yolo"),
+            ("ViT-Tiny", "vit_tiny"),
+            ("encoder", "encoder"),
+            ("decoder", "decoder"),
+        ):
+            for config in ("pynq", "pynq_ext", "pynq_512"):
                 found[f"{title}, {config}"] = lambda n=name, c=config: trained(n, c)
     return found
 

@@ -185,9 +185,8 @@ def tiny_yolo(classes=20):
     return Yolo()
 
 
-def vit_tiny(classes=1000, width=192, depth=12, heads=3, patch=16, tokens=196):
-    """Build ViT-Tiny (Touvron et al. 2020), with a mean over the tokens for the class token."""
-    import torch
+def encoder_layer(tokens, width, heads):
+    """Build a layer of attention and an MLP, with layer norms before both."""
     from torch import nn
 
     class Attention(nn.Module):
@@ -217,12 +216,21 @@ def vit_tiny(classes=1000, width=192, depth=12, heads=3, patch=16, tokens=196):
             x = x + self.attention(self.first(x))
             return x + self.mlp(self.second(x))
 
+    return Layer()
+
+
+def vit_tiny(classes=1000, width=192, depth=12, heads=3, patch=16, tokens=196):
+    """Build ViT-Tiny (Touvron et al. 2020), with a mean over the tokens for the class token."""
+    import torch
+    from torch import nn
+
     class ViT(nn.Module):
         def __init__(self):
             super().__init__()
             self.patches = nn.Conv2d(3, width, patch, patch)
             self.place = nn.Parameter(torch.randn(1, tokens, width) * 0.02)
-            self.layers = nn.Sequential(*(Layer() for _ in range(depth)), nn.LayerNorm(width))
+            layers = (encoder_layer(tokens, width, heads) for _ in range(depth))
+            self.layers = nn.Sequential(*layers, nn.LayerNorm(width))
             self.head = nn.Linear(width, classes)
 
         def forward(self, x):
@@ -230,6 +238,68 @@ def vit_tiny(classes=1000, width=192, depth=12, heads=3, patch=16, tokens=196):
             return self.head(self.layers(x).mean(1))
 
     return ViT()
+
+
+def encoder(depth=6, width=128, heads=4, tokens=64):
+    """Build an encoder of tokens that are embedded already."""
+    from torch import nn
+
+    layers = (encoder_layer(tokens, width, heads) for _ in range(depth))
+    return nn.Sequential(*layers, nn.LayerNorm(width))
+
+
+def decoder_layer(tokens, width, heads):
+    """Build a layer as Llama has it: rotary positions, RMS norms, an MLP with a SiLU gate."""
+    import torch
+    from torch import nn
+
+    each = width // heads
+    angles = torch.outer(torch.arange(tokens), 1e4 ** (-torch.arange(0, each, 2) / each))
+    angles = torch.cat([angles, angles], -1)
+
+    def turned(x):
+        first, second = x.chunk(2, -1)
+        return x * angles.cos() + torch.cat([-second, first], -1) * angles.sin()
+
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(width))
+
+        def forward(self, x):
+            return self.weight * x * (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = Norm(), Norm()
+            self.q, self.k, self.v, self.out = (
+                nn.Linear(width, width, bias=False) for _ in range(4)
+            )
+            self.gate, self.up = (nn.Linear(width, 3 * width, bias=False) for _ in range(2))
+            self.down = nn.Linear(3 * width, width, bias=False)
+            self.register_buffer("later", torch.ones(tokens, tokens).triu(1).bool())
+
+        def forward(self, x):
+            y = self.first(x)
+            q, k, v = (
+                part(y).reshape(1, tokens, heads, each).transpose(1, 2)
+                for part in (self.q, self.k, self.v)
+            )
+            scores = turned(q) @ turned(k).transpose(2, 3) * each**-0.5
+            shares = scores.masked_fill(self.later, float("-inf")).softmax(-1)
+            x = x + self.out((shares @ v).transpose(1, 2).reshape(1, tokens, width))
+            y = self.second(x)
+            return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+    return Layer()
+
+
+def decoder(depth=6, width=128, heads=4, tokens=64):
+    """Build a decoder of tokens that are embedded already; each sees those before it."""
+    from torch import nn
+
+    return nn.Sequential(*(decoder_layer(tokens, width, heads) for _ in range(depth)))
 
 
 def lenet5():
@@ -255,8 +325,10 @@ TORCH = {
     "mobilenet_v2": (mobilenet_v2, (3, 224, 224)),
     "tiny_yolo": (tiny_yolo, (3, 160, 160)),
     "vit_tiny": (vit_tiny, (3, 224, 224)),
+    "encoder": (encoder, (64, 128)),
+    "decoder": (decoder, (64, 128)),
 }
-"""Builders of torch modules and the shapes of their images."""
+"""Builders of torch modules and the shapes of their inputs."""
 
 
 def seeded(name, seed=0):

@@ -71,8 +71,8 @@ class _Layers(Builder):
         return str(self.add("Mul", product, self.number(0.5)))
 
 
-def encoder() -> Case:
-    """A BERT of two layers; the mask of the inputs becomes -10000."""
+def encoder(layers: int = LAYERS) -> Case:
+    """A BERT of some layers; the mask of the inputs becomes -10000."""
     b, rng = _Layers(0), np.random.default_rng(9)
     x, mask = (
         b.input([1, TOKENS, FEATURES]),
@@ -80,7 +80,7 @@ def encoder() -> Case:
     )
     mask = b.add("Mul", b.add("Sub", b.number(1), mask), b.number(-10000))
     x = b.layer_norm(x)
-    for _ in range(LAYERS):
+    for _ in range(layers):
         x = b.layer_norm(b.add("Add", b.attention(x, mask, bias=True), x))
         wide = b.gelu(b.linear(x, FEATURES, 4 * FEATURES))
         x = b.layer_norm(b.add("Add", b.linear(wide, 4 * FEATURES, FEATURES), x))
@@ -90,13 +90,13 @@ def encoder() -> Case:
     return b.model(), {"x": _normal(rng, TOKENS, FEATURES), "mask": masks}
 
 
-def decoder() -> Case:
-    """Two layers of a llama, whose tokens have magnitudes of 1 to 32."""
+def decoder(layers: int = LAYERS) -> Case:
+    """Some layers of a llama, whose tokens have magnitudes of 1 to 32."""
     b, rng = _Layers(1), np.random.default_rng(3)
     hidden = np.triu(np.ones((1, 1, TOKENS, TOKENS), bool), 1)
     mask = b.constant(np.where(hidden, np.finfo(np.float32).min, np.float32(0)))
     x = b.input([1, TOKENS, FEATURES])
-    for _ in range(LAYERS):
+    for _ in range(layers):
         x = b.add("Add", x, b.attention(b.rms_norm(x), mask, bias=False))
         y = b.rms_norm(x)
         gate, up = (b.linear(y, FEATURES, 3 * FEATURES, bias=False) for _ in range(2))

@@ -23,6 +23,8 @@ from vtaops.graph import (
 from vtaops.graph import operators as ops
 
 CONFIGS = ("pynq_ext", "pynq_512", "ulx3s_ext")
+LEAST = np.finfo(np.float32).min
+"""What masks add where nothing counts."""
 
 
 class RandomTransformer:
@@ -272,18 +274,27 @@ class RandomTransformer:
 
     def softmax(self, x: Tensor) -> Tensor:
         """Return the softmax of rows, in floats as a file states it."""
-        real = self.graph.add(ops.Dequantize(), x)
-        if self.rng.random() < 0.4:
+        real, masks, kind = self.graph.add(ops.Dequantize(), x), [], self.rng.random()
+        if kind < 0.4:
             real = self.graph.add(ops.AddTerm(self.mask(*x.shape[-2:])), real)
-        real = self.graph.add(ops.Softmax(), real)
+        elif kind < 0.6:
+            masks = [self.given_mask(x.shape)]
+        real = self.graph.add(ops.Softmax(), real, *masks)
         step, zero = self.rng.choice([(1 / 256, -128), (self.rng.uniform(1e-3, 1e-2), self.zero())])
         return self.graph.add(ops.Quantize(step, zero), real)
+
+    def given_mask(self, shape: tuple[int, ...]) -> Tensor:
+        """Return a mask from outside, for all rows, or for each, of all heads, or of each."""
+        *before, rows, columns = shape
+        name = f"mask{len(self.graph.inputs)}"
+        extents = *(self.rng.choice([1, n]) for n in before), self.rng.choice([1, rows]), columns
+        return self.graph.input(name, extents, "float32")
 
     def mask(self, rows: int, columns: int) -> Any:
         """Return terms that leave out later tokens, or some at the end."""
         left = self.rng.randint(1, columns)
         kept = self.rng.choice([np.tri(rows, columns), np.arange(columns) < left])
-        return np.where(kept, 0, np.finfo(np.float32).min).astype(np.float32)
+        return np.where(kept, 0, LEAST).astype(np.float32)
 
     def function(self, x: Tensor) -> Tensor:
         """Map a tensor by a table."""
@@ -306,10 +317,11 @@ def check(seed: object, config: str) -> tuple[list[str], int]:
     model = vtaops.compile_model(graph, config)
     faults = [] if model.prove().complete else ["not proven"]
     rng = np.random.default_rng(0)
-    shape = graph.inputs[0].shape
-    for values in (rng.integers(-128, 128, shape), rng.integers(-2, 3, shape)):
-        data = values.astype(np.int8)
-        if not np.array_equal(model.run(data), model.reference(data)):
+    first, *masks = graph.inputs
+    for values in (rng.integers(-128, 128, first.shape), rng.integers(-2, 3, first.shape)):
+        arrays = [values.astype(np.int8)]
+        arrays += [np.where(rng.random(m.shape) < 0.7, 0, LEAST).astype("f") for m in masks]
+        if not np.array_equal(model.run(*arrays), model.reference(*arrays)):
             faults.append("the device differs from the executor")
     return faults, len(model.regions)
 

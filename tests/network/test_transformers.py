@@ -163,6 +163,34 @@ def test_masked_softmax_is_on_integers(shape, scale, mask, config):
         assert (found == -128)[..., ~np.broadcast_to(mask, shape[-2:]).astype(bool)].all()
 
 
+@pytest.mark.parametrize(
+    ("shape", "extents", "config"),
+    [
+        ((1, 3, 16, 16), (1, 1, 1, 16), "pynq_ext"),
+        ((2, 2, 21, 37), (2, 1, 1, 37), "pynq_ext"),
+        ((1, 2, 18, 40), (18, 40), "pynq_512"),
+        ((3, 7, 33), (3, 7, 33), "pynq_512"),
+    ],
+)
+def test_a_mask_that_the_network_is_given(shape, extents, config, tmp_path):
+    """Each run has its own; a row of which nothing is left is that of equal logits."""
+    graph = Graph("softmax")
+    x, mask = graph.input("x", shape, scale=0.2), graph.input("mask", extents, "float32")
+    real = graph.add(ops.Softmax(), graph.add(ops.Dequantize(), x), mask)
+    graph.output(graph.add(ops.Quantize(1 / 256, -128), real))
+    model = vtaops.compile_model(graph, config)
+    assert len(model.regions) == 1
+    assert model.prove().complete
+    model.save(tmp_path / "masked.vtam")
+    loaded = vtaops.load_model(tmp_path / "masked.vtam")
+    for kept in (0.6, 0.05, 1):
+        data = RNG.integers(-128, 128, shape).astype(np.int8)
+        given = np.where(RNG.random(extents) < kept, 0, np.finfo("f").min).astype("f")
+        found = loaded.run(data, given)
+        assert np.array_equal(found, model.reference(data, given))
+        assert np.abs(found.astype(int) - evaluate(graph, data, given)[0]).max() <= 1
+
+
 def test_a_masked_softmax_in_a_file_and_in_c(tmp_path):
     model = vtaops.compile_model(softmax((1, 2, 7, 7), 0.1, mask=np.tri(7)))
     model.save(tmp_path / "masked.vtam")

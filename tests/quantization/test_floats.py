@@ -25,7 +25,7 @@ def launches(file, config):
     ("case", "scales", "config", "least", "most"),
     [  # before: 5.8 dB and 15 launches; refused; a score of 1 value; 5 dB and 3 launches
         ("encoder", "pow2", "pynq", 22, 15),
-        ("encoder", "free", "pynq_ext", 26, 13),
+        ("encoder", "free", "pynq_ext", 26, 1),
         ("decoder", "pow2", "pynq", 28, 13),
         ("decoder", "free", "pynq_ext", 32, 13),
         ("detector", "pow2", "pynq", 28, 1),

@@ -122,6 +122,12 @@ def _plus(a: Arithmetic, x: Any, number: int) -> Any:
 MIDDLE, MOST_EXPONENTIAL = 32640, 65279
 """An exponential of 0, as two digits of int8 less this number, and that of 1."""
 
+UNCOUNTED = -512
+"""What a mask adds to values of rows that do not count."""
+
+FURTHEST = -254
+"""Steps below the maximum of its row of what counts, at least: what is 255 below does not."""
+
 
 def shares(a: Arithmetic, high: Any, low: Any, count: int) -> Any:
     """Return exponentials of two digits as 2**22 times their shares in their sum."""

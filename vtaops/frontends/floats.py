@@ -10,8 +10,11 @@ from vtaops.frontends.steps import NotTranslated, argument, first, reduced_axes,
 from vtaops.frontends.values import OnnxNetwork, Value
 from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Mean, Softmax
 
-Found = tuple[GraphOperator, Value] | None
-"""An operator and its input."""
+Found = tuple[GraphOperator, list[Value]] | None
+"""An operator and its inputs."""
+
+MASKING = -1e9
+"""A mask holds numbers of at most this in the places that do not count; sums forget the other."""
 
 
 def float_operator(value: Value) -> Found:
@@ -26,7 +29,23 @@ def float_operator(value: Value) -> Found:
 
 
 def _softmax(value: Value) -> Found:
-    return (Softmax(), first(value)) if _is_last(value.attrs.get("axis", -1), value) else None
+    if not _is_last(value.attrs.get("axis", -1), value):
+        return None
+    total = first(value)
+    for data, mask in (total.args, total.args[::-1]) if total.op == "Add" else ():
+        if data is not None and mask is not None and data.shape == value.shape and _masks(mask):
+            return Softmax(), [data, mask]
+    return Softmax(), [total]
+
+
+def _masks(value: Value) -> bool:
+    """Return whether a value, which the host computes, is 0 or far below in each place."""
+    while value.op in ("Unsqueeze", "Expand", "Reshape"):
+        value = first(value)
+    if value.fixed or value.op != "Where":
+        return False
+    choice = [number(argument(value, index)) for index in (1, 2)]
+    return 0 in choice and any(each is not None and each <= MASKING for each in choice)
 
 
 def _layer_norm(value: Value) -> Found:
@@ -38,7 +57,7 @@ def _layer_norm(value: Value) -> Found:
     extent = shape_of(value)[-1:]
     if weight.shape != extent or bias.shape != extent:
         return None
-    return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), first(value)
+    return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), [first(value)]
 
 
 def _product(value: Value) -> Found:
@@ -67,7 +86,7 @@ def _normalized(weight: Array, x: Value, epsilon: float) -> Found:
     """Return the RMS norm of x: a layer norm, if x is what differs from the mean of its row."""
     data = _before_centering(x)
     norm = LayerNorm(weight, np.zeros_like(weight), epsilon, centered=data is not None)
-    return norm, data or x
+    return norm, [data or x]
 
 
 def _before_centering(x: Value) -> Value | None:
@@ -126,7 +145,7 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
     for value in network.values:
         step = float_operator(value) if value.op in ("Mul", "Div") else None
         if step is not None:
-            found[value] = step[1]
+            found[value] = step[1][0]
             for inner in found.keys() & {*value.args}:  # without the weights
                 del found[inner]
     return [(data, value) for value, data in found.items()]
@@ -135,7 +154,7 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
 def _mean(value: Value) -> Found:
     axes = reduced_axes(value)
     kept = value.attrs.get("keepdims", 1)
-    return (Mean(axes[0]), first(value)) if len(axes) == 1 and not kept else None
+    return (Mean(axes[0]), [first(value)]) if len(axes) == 1 and not kept else None
 
 
 def _add(value: Value) -> Found:
@@ -147,7 +166,7 @@ def _add(value: Value) -> Found:
         while term.ndim and term.shape[0] == 1:
             term = term[0]
         if term.ndim <= len(shape) and shape[len(shape) - term.ndim :] == term.shape:
-            return AddTerm(term), data
+            return AddTerm(term), [data]
     return None
 
 

@@ -287,7 +287,7 @@ class _Emitter:
         """
         if not self._plan.grids.keys().isdisjoint(group):
             return False  # operators of VTA read integers that the host computes
-        inside, steps = set(group), dict[Value, tuple[GraphOperator, Value]]()
+        inside, steps = set(group), dict[Value, tuple[GraphOperator, list[Value]]]()
         needed = {value for value in group if self._read_outside(value, inside)}
         for value in reversed(group):
             if value in needed:
@@ -295,9 +295,10 @@ class _Emitter:
                 if step is None:
                     return False
                 steps[value] = step
-                needed.add(step[1])
-        for value, (op, data) in reversed(steps.items()):
-            self._floats[value] = self.graph.add(op, self._float(data), name=self._name(value))
+                needed.update(step[1])
+        for value, (op, given) in reversed(steps.items()):
+            inputs = map(self._float, given)
+            self._floats[value] = self.graph.add(op, *inputs, name=self._name(value))
         return True
 
     def _opaque(self, group: list[Value]) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.frontends import qoperators
+from vtaops.frontends.constants import number
+from vtaops.frontends.floats import MASKING
 from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
 from vtaops.frontends.pairs import FileOperator, add_pair, clipped_integers
 from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, Value
@@ -237,6 +239,29 @@ def _clip(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return reader.add(operator) if found is None else [found]
 
 
+def _softmax(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+    """Read a softmax of logits of which some are replaced by a number far below as one of a sum."""
+    logits, builder = operator.args[0], reader.builder
+    kept = _kept(logits)
+    if logits is None or kept is None:
+        return reader.add(operator)
+    counted, *choice = logits.args
+    parts = (0.0 if each is kept else np.finfo(np.float32).min for each in choice)
+    numbers = [builder.constant(np.array([part], logits.dtype), "mask") for part in parts]
+    mask = builder.add("Where", counted, *numbers, name="mask", label=logits.label)
+    total = builder.add("Add", kept, mask, name=logits.name, label=logits.label)
+    return reader.add(replace(operator, args=[total]))
+
+
+def _kept(logits: Value | None) -> Value | None:
+    """Return what a number far below replaces in parts; None if it is not so."""
+    if logits is None or logits.op != "Where" or logits.fixed:
+        return None
+    kept = [each for each in logits.args[1:] if (number(each) or 0.0) > MASKING]
+    alone = kept[0] if len(kept) == 1 else None
+    return alone if alone is not None and alone.shape == logits.shape else None
+
+
 RULES: dict[str, Rule] = {
     "QuantizeLinear": _pair,
     "Clip": _clip,
@@ -252,6 +277,7 @@ RULES: dict[str, Rule] = {
     "Cast": _cast,
     "CastLike": _cast_like,
     "If": _if,
+    "Softmax": _softmax,
 }
 """How operators are read that are not taken as they are."""
 

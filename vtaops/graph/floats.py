@@ -35,17 +35,26 @@ class FloatOperator(GraphOperator):
 
 @graph_operator
 class Softmax(FloatOperator):
-    """``exp(x - max) / sum of exp(x - max)`` along the last axis, in float64."""
+    """``exp(x - max) / sum of exp(x - max)`` along the last axis, in float64.
+
+    A second input is a mask, of a shape that broadcasts to that of the first, and is added to it in
+    float32: 0, or at most -1e9 for what does not count, which the compiler relies on.
+    """
 
     named = "softmax"
+    arity = None
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if not inputs[0].shape:
+        first, *masks = (tensor.shape for tensor in inputs)
+        if not first:
             raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
+        if len(masks) > 1 or any(np.broadcast_shapes(first, mask) != first for mask in masks):
+            raise ShapeError(f"a softmax of {first} has one mask of such a shape, not {masks}")
         return super().results(inputs)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        data = arrays[0].astype(np.float64)
+        with np.errstate(over="ignore"):
+            data = sum(arrays[1:], arrays[0]).astype(np.float64)
         with np.errstate(invalid="ignore"):
             below = data - data.max(axis=-1, keepdims=True)
             values = np.where(below >= -700, exponential(np.clip(below, -700, 0)), 0.0)

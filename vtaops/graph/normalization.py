@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.row_norm import (
+    FURTHEST,
     LARGEST,
     MEAN_BITS,
     MIDDLE,
     MOST_EXPONENTIAL,
     PLACES,
+    UNCOUNTED,
     Arithmetic,
     shares,
     spread_bits,
@@ -32,8 +34,6 @@ MOST_CHANNELS, MOST_SHARES = 1 << 14, 2048
 """Values of a row at most, of a norm and of a softmax."""
 MOST_EPSILON = 1 << 22
 """With it, the largest sum of squares about any center stays below 2**30."""
-UNCOUNTED = -512
-"""What a mask adds to values of rows that do not count."""
 
 
 def normalized(a: Arithmetic, x: Any, op: RowNorm) -> tuple[Any, int]:
@@ -147,10 +147,13 @@ class RowSoftmax(GraphOperator):
     requantization : Requantization
         Of 2**22 times the result.
     mask : ndarray of bool, shape (R, C), optional
-        Which values of rows count, of R rows in turn; inputs below -127 then are -127, and the
-        exponentials of -255 steps are those of the others, 0.
+        Which values of rows count, of R rows in turn; those 255 steps below the maximum are taken
+        as 254, because the exponentials of -255 steps are those of the others, 0. A mask that is
+        known only when the network runs is a second input of the shape of the first, 0 or -128:
+        4 times its steps are added. All of a row counts equally where nothing does.
     """
 
+    arity = None
     tables: npt.NDArray[np.int8]
     requantization: Requantization = field(default_factory=Requantization)
     mask: npt.NDArray[np.bool_] | None = None
@@ -167,14 +170,26 @@ class RowSoftmax(GraphOperator):
     def _check_mask(self, mask: npt.NDArray[np.bool_]) -> None:
         if mask.dtype != np.bool_ or mask.ndim != 2 or mask.all() or not mask.any(-1).all():
             raise ShapeError("the mask of a softmax is bool[R, C]: not all, and some of each row")
+        self._check_tables()
+
+    def _check_tables(self) -> None:
         if (self.tables[:, 0] != (-127, -128)).any():
             raise ShapeError("the tables of a masked softmax begin with -127 and -128, which are 0")
 
     @staticmethod
-    def of(given: Tensor, result: Tensor, mask: npt.NDArray[np.bool_] | None = None) -> RowSoftmax:
-        """Return the operator for the grids of input and result; raises ShapeError if none is."""
+    def of(
+        given: Tensor,
+        result: Tensor,
+        mask: npt.NDArray[np.bool_] | None = None,
+        *,
+        masked: bool = False,
+    ) -> RowSoftmax:
+        """Return the operator for the grids of input and result; raises ShapeError if none is.
+
+        `masked`: a second input will be the mask.
+        """
         exponentials = np.exp(np.arange(-255, 1) * float(given.scale))
-        if mask is not None:
+        if masked or mask is not None:
             exponentials[0] = 0
         numbers = np.rint(MOST_EXPONENTIAL * exponentials).astype(np.int64) - MIDDLE
         low = (numbers + 128) % 256 - 128
@@ -185,6 +200,8 @@ class RowSoftmax(GraphOperator):
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         columns = inputs[0].shape[axis_of(-1, inputs[0])]
         mask, rows = self.mask, math.prod(inputs[0].shape[:-1])
+        if len(inputs) > 1:
+            self._check_given(inputs)
         if mask is not None and (mask.shape[1] != columns or rows % len(mask)):
             raise ShapeError(f"a mask of {mask.shape} rows and columns for {rows} x {columns}")
         if columns > MOST_SHARES:
@@ -193,16 +210,33 @@ class RowSoftmax(GraphOperator):
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
         data = arrays[0].astype(np.int64)
-        if self.mask is not None:
-            data = np.maximum(data, -127) + self.offsets(data.shape)
-        below = np.maximum(255 + data - data.max(axis=-1, keepdims=True), 0)
+        masked = self.mask is not None or len(arrays) > 1
+        offsets = 4 * arrays[1].astype(np.int64) if len(arrays) > 1 else self.offsets(data.shape)
+        most = (data + offsets).max(axis=-1, keepdims=True)
+        below = np.maximum(data - most, FURTHEST) + offsets if masked else data - most
+        if len(arrays) > 1:
+            below -= 2 * np.minimum(most + 128, 0)
+        below = np.clip(255 + below, 0, 255)
         high, low = (table[below].astype(np.int64) for table in self.tables)
         sums = shares(_Int32(), high, low, data.shape[-1])
         return self.requantization.apply(sums, 0)
 
+    def _check_given(self, inputs: Sequence[Tensor]) -> None:
+        """Check that a second input is a mask of the first; raises ShapeError."""
+        first, *masks = inputs
+        if len(masks) > 1 or self.mask is not None:
+            raise ShapeError("a softmax has one mask: a constant, or a second input")
+        if masks[0].shape != first.shape or masks[0].zero_point:
+            raise ShapeError(
+                f"{masks[0].name} has shape {masks[0].shape} and zero point {masks[0].zero_point}; "
+                f"the mask of a softmax has the shape of its input, {first.shape}, and 0"
+            )
+        self._check_tables()
+
     def offsets(self, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
         """Return what brings values that do not count below all others, for rows of a shape."""
-        assert self.mask is not None
+        if self.mask is None:
+            return np.zeros(shape, np.int64)
         offsets = np.where(self.mask, 0, UNCOUNTED)
         return np.tile(offsets, (math.prod(shape[:-1]) // len(offsets), 1)).reshape(shape)
 

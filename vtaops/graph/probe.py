@@ -38,7 +38,7 @@ def runtime_session(model: ModelProto | bytes, level: str, **settings: Any) -> A
     """
     ort = require("onnxruntime")
     options = ort.SessionOptions()
-    settings |= {"log_severity_level": 3, "enable_cpu_mem_arena": False}
+    settings |= {"log_severity_level": 4, "enable_cpu_mem_arena": False}
     settings |= {"graph_optimization_level": getattr(ort.GraphOptimizationLevel, level)}
     for name, value in settings.items():
         setattr(options, name, value)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
-from vtaops.base.row_norm import MIDDLE, inverse_total, statistics
+from vtaops.base.row_norm import FURTHEST, MIDDLE, inverse_total, statistics
 from vtaops.base.shapes import ceil_div
 from vtaops.lowering.emission.images import extents_of, spanned
 from vtaops.lowering.operation import Fragment, Operation
@@ -153,11 +153,11 @@ class _Rows:
         """Compute consecutive blocks of rows, whose last results are post-processed, and store."""
         raise NotImplementedError
 
-    def _load_rows(self) -> None:
-        stride = self.strides["data"]
+    def _load_rows(self, name: str, sram: int) -> None:
+        stride = self.strides[name]
         place = stride.first + self.first * stride.block + self.begin // self.block * stride.row
         size = self.columns, self.blocks
-        self._load("data", Memory.WGT, self.weights, place, size, stride.row)
+        self._load(name, Memory.WGT, sram, place, size, stride.row)
 
     def _post(self, multiplier: int, shift: int, zero_point: int, clip: Pair = (-128, 127)) -> None:
         scale = {"multiplier": multiplier, "shift": shift, "zero_point": zero_point}
@@ -332,7 +332,7 @@ class _Norm(_Rows):
 
     def _group(self) -> None:
         if self.layout.channels == self.op.channels:
-            self._load_rows()
+            self._load_rows("data", self.weights)
         self._statistics()
         for _ in self._parts():
             self._normalize()
@@ -345,7 +345,7 @@ class _Norm(_Rows):
             self.channels = min(size, whole - self.begin)
             self.columns = ceil_div(self.channels, self.block)
             if size < whole:
-                self._load_rows()
+                self._load_rows("data", self.weights)
             yield
 
     def _total(self, step: _Step) -> None:
@@ -415,26 +415,51 @@ class _Below(_Rows):
         self._load("constants", Memory.INP, 0, 0, (1, self.block << self.op.masked), 0)
 
     def _group(self) -> None:
-        self._load_rows()
-        mask = self.weights + self.layout.halves * self.layout.blocks * self.columns
+        self._load_rows("data", self.weights)
+        self._load_mask()
+        self._enter(0)
         if self.op.masked:
-            size = 1, self.blocks * self.columns
-            self._load("mask", Memory.WGT, mask, self.first * self.columns, size, 0)
-        self._counted(mask)
+            self._add_mask()
         self._reset(0)
         self._reduce(AluOp.MAX, 0)
         self._registers_alu(AluOp.MUL, 0, None, -1)
-        self._counted(mask)
-        self._post(1, 0, 127)
-        self._by_row(AluOp.ADD, 0)
-        self._store()
-
-    def _counted(self, mask: int) -> None:
-        """Write the values, those that do not count below all others."""
         self._enter(0)
         if self.op.masked:
-            self._by_number(AluOp.MAX, -127)
-            self._transpose(self.block, mask, (self.columns, 1), overwrite=0)
+            self._by_row(AluOp.ADD, 0)
+            self._by_number(AluOp.MAX, FURTHEST)
+        if self.op.given:
+            self._raise_empty_rows(1)
+        self._post(1, 0, 127)
+        if self.op.masked:
+            self._add_mask()
+        else:
+            self._by_row(AluOp.ADD, 0)
+        self._store()
+
+    @property
+    def _mask(self) -> int:
+        """The tiles of the mask, behind those of the data."""
+        return self.weights + self.layout.halves * self.layout.blocks * self.columns
+
+    def _load_mask(self) -> None:
+        if self.op.given:
+            self._load_rows("mask", self._mask)
+        elif self.op.masked:
+            size = 1, self.blocks * self.columns
+            self._load("mask", Memory.WGT, self._mask, self.first * self.columns, size, 0)
+
+    def _add_mask(self) -> None:
+        """Bring what does not count below all others, by 4 times the mask."""
+        apart = (1, self.blocks) if self.op.given else (self.columns, 1)
+        self._transpose(self.block, self._mask, apart, overwrite=0)
+
+    def _raise_empty_rows(self, register: int) -> None:
+        """Raise all values of a row of which nothing counts, whose maximum is below -128."""
+        self._reset(register)
+        self._registers_alu(AluOp.ADD, register, 0)
+        for op, number in ((AluOp.ADD, -128), (AluOp.MAX, 0), (AluOp.MUL, 2)):
+            self._registers_alu(op, register, None, number)
+        self._by_row(AluOp.ADD, register)
 
 
 class _Shares(_Rows):

@@ -375,14 +375,14 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     (result,), extents = node.outputs, _extents(node, region)
     scale = uniform(op.requantization)
     assert scale is not None
-    below = RowsBelowMaximum(**extents, masked=op.mask is not None)
+    given = len(node.inputs) > 1
+    masked = given or op.mask is not None
+    below = RowsBelowMaximum(**extents, masked=masked, given=given)
     least, most = op.requantization.clip
     fields = {name: scale[name] for name in ("multiplier", "shift", "zero_point")}
     shares = ColumnShares(**extents, least=least, most=most, **fields)
-    if not region.target.tables:
-        raise NotOnVta("extension", f"{region.target.config.name} has no tables")
     _check(below, region.target)
-    source = _rows(node, shares, region)
+    sources = [_rows(node, shares, region, tensor) for tensor in node.inputs]
     plain = replace(result, zero_point=0)
     names = "high", "low", "shares"
     high, low, parts = (_columns(node, name, plain, shares, region) for name in names)
@@ -390,13 +390,16 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     place.memory.zeros = True
     n, identity = parts.memory.image[0], np.eye(region.block, dtype=np.int8)
     for number, mask in enumerate(_masks(op, node.inputs[0], n)):
-        data = _Blocks(source, number=number, count=n, weights=True, matrix=True)
+        blocks = (
+            _Blocks(rows, number=number, count=n, weights=True, matrix=True) for rows in sources
+        )
+        read: dict[str, Use] = dict(zip(("data", "mask"), blocks, strict=False))
         digits = [_Image(digit, number=number) for digit in (high, low)]
         uses: dict[str, Use]
         for digit, table in zip(digits, op.tables, strict=True):
-            uses = {"data": data, "res": digit}
-            given = {"constants": below.constants(region.block), "mask": mask}
-            region.append(node.name, below, uses, **given, table=table)
+            uses = {**read, "res": digit}
+            arrays = {"constants": below.constants(region.block), "mask": mask}
+            region.append(node.name, below, uses, **arrays, table=table)
         uses = {"data": digits[0], "low": digits[1], "res": _Image(parts, number=number)}
         region.append(node.name, shares, uses, constants=identity[None])
         _turn_back(node, parts, place, number, shares.rows, region)
@@ -413,7 +416,7 @@ def _masks(op: ops.RowSoftmax, tensor: Tensor, images: int) -> list[Array | None
 
 def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
     """Return the rows and channels of an image; raises NotOnVta if its pixels are no rows."""
-    (tensor,) = node.inputs
+    tensor = node.inputs[0]
     storage, channels = region.storages[tensor.name], tensor.shape[-1]
     *_, height, width = storage.image
     groups = storage.row_groups(tensor.shape)
@@ -424,15 +427,23 @@ def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
 
 def _row_matrices(node: Node, region: LoweredRegion) -> int:
     """Return the number of matrices of rows: images, or equal groups of the channels of one."""
-    (tensor,) = node.inputs
+    tensor = node.inputs[0]
     storage = region.storages[tensor.name]
     return storage.image[0] * storage.row_groups(tensor.shape)
 
 
-def _rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
-    """Return the rows as weights; raises NotOnVta if the hardware cannot execute an operator."""
+def _rows(
+    node: Node, op: RowOperator, region: LoweredRegion, tensor: Tensor | None = None
+) -> TensorPlace:
+    """Return the rows of a tensor, the first by default, as weights.
+
+    Raises
+    ------
+    NotOnVta
+        If the hardware cannot execute an operator.
+    """
     _check(op, region.target)
-    (tensor,) = node.inputs
+    tensor = tensor or node.inputs[0]
     groups = region.storages[tensor.name].row_groups(tensor.shape)
     source = region.places[tensor.name]
     if not _is_permuted(source, op):
@@ -490,6 +501,8 @@ def _check(op: RowOperator, target: Target) -> None:
     missing = [f for f in sorted(op.features, key=lambda f: f.value) if not able.has(f)]
     if missing or not (target.stores_weights and config.has(Extension.OVERWRITE)):
         raise NotOnVta("extension", f"{config.name} cannot normalise rows")
+    if not isinstance(op, NormalizeRows) and not target.tables:
+        raise NotOnVta("extension", f"{config.name} has no tables")
     try:
         RowLayout.of(op, config)
     except ScheduleError as error:

@@ -44,7 +44,7 @@ def _norm(node: Node, graph: Graph) -> tuple[GraphOperator, list[Node]] | None:
         [ops.Softmax, ops.Dequantize],
     ):
         return None
-    made = _on_integers(nodes[0].op, mask, nodes[-1].inputs[0], node.outputs[0])
+    made = _on_integers(nodes[0], mask, nodes[-1].inputs[0], node.outputs[0])
     return (made, nodes) if made else None
 
 
@@ -67,11 +67,11 @@ def _before(node: Node, graph: Graph) -> list[Node]:
 
 
 def _on_integers(
-    op: GraphOperator, mask: GraphOperator | None, given: Tensor, result: Tensor
+    node: Node, mask: GraphOperator | None, given: Tensor, result: Tensor
 ) -> GraphOperator | None:
     """Return an operator on integers between two grids; None if its numbers are out of range."""
-    if isinstance(op, ops.LayerNorm):
-        return ops.RowNorm.of(op, given, result)
+    if isinstance(node.op, ops.LayerNorm):
+        return ops.RowNorm.of(node.op, given, result)
     counted = None
     if isinstance(mask, ops.AddTerm):
         term = np.atleast_2d(mask.term).reshape(-1, given.shape[-1])
@@ -79,7 +79,7 @@ def _on_integers(
         if (term[term != 0] > -256 * given.scale - NEGLIGIBLE).any():
             return None
     with suppress(ShapeError):
-        return ops.RowSoftmax.of(given, result, counted)
+        return ops.RowSoftmax.of(given, result, counted, masked=len(node.inputs) > 1)
     return None
 
 
@@ -94,9 +94,18 @@ def _replaced(graph: Graph, found: Found) -> Graph:
 
     def put(result: Graph, node: Node) -> None:
         if node.name in found:
-            op, (*_, before) = found[node.name]
-            result.add_like(node, op, [before.inputs[0].name])
+            op, (norm, *_, before) = found[node.name]
+            (given,) = before.inputs
+            masks = [_mask(result, node, mask, given) for mask in norm.inputs[1:]]
+            result.add_like(node, op, [given.name, *masks])
         elif node.name not in gone:
             result.add_like(node)
 
     return graph.rewritten(put)
+
+
+def _mask(result: Graph, node: Node, mask: Tensor, given: Tensor) -> str:
+    """Add what makes a mask in floats one of steps of 4 times those of logits; return its name."""
+    steps = ops.Quantize(4 * given.scale)
+    (small,) = result.add_many(steps, result.tensors[mask.name], names=[f"{node.name}:mask"])
+    return result.add(ops.Expand(given.shape), small, name=f"{node.name}:masks").name

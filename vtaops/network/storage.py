@@ -336,6 +336,8 @@ def _decided(graph: Graph) -> dict[str, Storage]:
     found = {t.name: best for t in graph.inputs if (best := _best(t, wishes, rows))}
     for node in graph.nodes:
         found |= _follow(node, graph, found)
+        if isinstance(node.op, ops.RowSoftmax):  # a mask has an image for each matrix
+            found |= {mask.name: found[node.inputs[0].name].apart for mask in node.inputs[1:]}
         if isinstance(node.op, ops.Matmul):
             result = _of_product(node, wishes)
         else:
@@ -423,6 +425,8 @@ def _best(tensor: Tensor, wishes: Mapping[str, Wish], rows: Rows) -> Storage | N
 
 def made(node: Node, given: Sequence[Storage]) -> Storage | None:
     """Return the storage of a result; None if the node cannot read inputs stored so."""
+    if isinstance(node.op, ROWS):
+        return forward(node, node.inputs[0].shape, given[0])
     found = {forward(node, tensor.shape, storage) for tensor, storage in _alike(node, given)}
     return found.pop() if len(found) == 1 else None
 

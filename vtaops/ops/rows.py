@@ -97,23 +97,29 @@ class RowsBelowMaximum(Operator):
     rows, channels : int
         ``data`` is (rows, channels), the result (1, rows, channels, 1): rows are channels of it.
     masked : bool
-        Whether 4 times a ``mask`` is added first, to numbers of at least -127.
+        Whether 4 times a ``mask`` is added before the maximum is taken, and to the difference.
+    given : bool
+        Whether the mask is one of the network, which lies like the data and may leave nothing of
+        a row, whose values are then all 127.
     """
 
     rows: int
     channels: int
     masked: bool = False
+    given: bool = False
 
     @property
     def summary(self) -> str:
-        return f"rows_below_maximum {self.rows}x{self.channels}{' masked' * self.masked}"
+        mask = " given mask" if self.given else " masked" * self.masked
+        return f"rows_below_maximum {self.rows}x{self.channels}{mask}"
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         block = config.block_in
         weights = Layout(f"BOI{config.block_out}o{block}i")
         rows, result = (1, self.rows, self.channels), (1, self.rows, self.channels, 1)
         size, matrix = (block << self.masked, block), matrix_layout(config)
-        mask = Buffer("mask", Role.PARAMETER, rows, "int8", weights)
+        role = Role.INPUT if self.given else Role.PARAMETER
+        mask = Buffer("mask", role, rows, "int8", weights)
         return (
             Buffer("data", Role.INPUT, rows, "int8", weights),
             Buffer("constants", Role.PARAMETER, size, "int8", matrix),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.row_norm import shares
+from vtaops.base.row_norm import FURTHEST, shares
 from vtaops.base.window import Window
 from vtaops.graph import (
     FineRequantization,
@@ -153,11 +153,18 @@ def _row_norm(op: ops.RowNorm, given: Inputs) -> Terms:
 @_meaning.register
 def _row_softmax(op: ops.RowSoftmax, given: Inputs) -> Terms:
     fields, x = given.fields, given.terms[0]
-    if op.mask is not None:
-        x = fields.sum(fields.clamped(x, -127, np.inf), fields.numbers(op.offsets(x.shape)))
-    columns = [x.moved(lambda part, at=at: part[..., at : at + 1]) for at in range(x.shape[-1])]
-    most = fields.extremum_of(columns, 1)
-    below = fields.sum(x, fields.times(most, -1))
+    mask = None if op.mask is None else fields.numbers(op.offsets(x.shape))
+    if len(given.terms) > 1:
+        mask = fields.times(given.terms[1], 4)
+    total = x if mask is None else fields.sum(x, mask)
+    columns = [total.moved(lambda part, at=at: part[..., at : at + 1]) for at in range(x.shape[-1])]
+    most = fields.times(fields.extremum_of(columns, 1), -1)
+    below = fields.sum(x, most)
+    if mask is not None:
+        below = fields.sum(fields.clamped(below, FURTHEST, np.inf), mask)
+    if len(given.terms) > 1:
+        empty = fields.clamped(fields.sum(most, fields.numbers(np.array(-128))), 0, np.inf)
+        below = fields.sum(below, fields.times(fields.settled(empty), 2))
     index = fields.requantized(below, 1, 0, 127, (-128, 127))
     high, low = (fields.mapped(index, table) for table in op.tables)
     sums = shares(_Arithmetic(fields), high, low, x.shape[-1])

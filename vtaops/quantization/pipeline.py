@@ -37,6 +37,7 @@ from vtaops.quantization.departures import Departure, changed_outputs, departure
 from vtaops.quantization.ends import coarse_ends
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
+from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
     Channels,
     First,
@@ -231,7 +232,7 @@ def run_quantization(
     source, samples = _load(model, calibration, shapes, preparation, fixed or {})
     floats = _float_model(source, scales)
     prepared = prepare(floats)
-    given = given_floats(prepared, float_nodes or ())
+    given = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
     start, changes = _first_recipe(recipe, zero_points=scales == "free")
     kept, judges = (samples, []) if config is None else split(samples)
     order = _Order(kept, scales, method, device, given, start, changes, searches=bool(judges))

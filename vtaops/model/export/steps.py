@@ -484,6 +484,8 @@ def _add_fixed_softmax(op: operators.FixedSoftmax, node: Node, values: Values) -
 
 @_add.register
 def _add_softmax(op: operators.Softmax, node: Node, values: Values) -> None:
+    if len(node.inputs) > 1:
+        raise UnsupportedError(f"{node.name} has no C code: it is a softmax with a mask in floats")
     *rows, columns = node.inputs[0].shape
     _one(StepKind.SOFTMAX, node, values, math.prod(rows), columns)
 
