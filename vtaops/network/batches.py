@@ -112,9 +112,10 @@ def _is_within(node: Node, count: int) -> bool:
     tensors = (*node.inputs, *node.outputs)
     if any(_batch(tensor)[1] != count for tensor in tensors):
         return False
-    if not isinstance(node.op, _WITHIN) or by_channel(node.op):
-        return isinstance(node.op, ops.Matmul)
-    return _keeps_batch(node, count)
+    if isinstance(node.op, ops.Matmul):
+        return True
+    alone = isinstance(node.op, _WITHIN) and len(node.inputs) == 1  # a mask belongs to no sequence
+    return alone and not by_channel(node.op) and _keeps_batch(node, count)
 
 
 def _keeps_batch(node: Node, count: int) -> bool:
