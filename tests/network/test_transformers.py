@@ -265,6 +265,6 @@ def test_what_no_softmax_has():
 
 
 @pytest.mark.parametrize("config", ["pynq_ext", "pynq_512"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3, 13, 16, 29])
 def test_random_transformers_in_one_launch(seed, config):
     assert check(seed, config) == ([], 1)
