@@ -25,9 +25,14 @@ def group_norms_as_rows(model: ModelProto) -> None:
 
     A single group takes the factors and terms of the channels that follow along.
     """
-    if any(node.op_type == "InstanceNormalization" for node in model.graph.node):
+    known = any(entry.version >= _LAYER_NORMS for entry in model.opset_import if not entry.domain)
+    if known and any(node.op_type == "InstanceNormalization" for node in model.graph.node):
         nodes = [*_Norms(model).nodes()]
         refill(model.graph.node, without_unread(nodes, model))
+
+
+_LAYER_NORMS = 17
+"""The opset from which ONNX has layer norms."""
 
 
 class _Norms:

@@ -170,4 +170,4 @@ def _is_row(node: NodeProto, norm: NodeProto, tensors: Connections, shapes: Any)
     rank, index = len(shapes.get(norm.output[0], ())), tensors.constants.get(node.input[1])
     axis = attributes(node).get("axis", 0)
     last = attributes(norm).get("axis", -1) in (-1, rank - 1)
-    return last and index is not None and index.size == 1 and axis % max(rank, 1) < rank - 1
+    return last and index is not None and index.size == 1 and rank > 2 and axis % rank < rank - 1
