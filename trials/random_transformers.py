@@ -52,10 +52,13 @@ class RandomTransformer:
         self.before, self.centered, self.gated = (self.rng.random() < 0.5 for _ in range(3))
         self.rotary = self.each % 2 == 0 and self.rng.random() < 0.5
         self.head_norms = self.each > 1 and self.rng.random() < 0.3
+        self.talking = self.heads > 1 and self.rng.random() < 0.3
+        self.sides = 1, self.tokens
         self.graph = Graph("transformer")
         x = self.rng.choice([self.given, self.patches])()
         for _ in range(self.rng.choice([1, 1, 2])):
-            x = self.residual(x, self.rng.choice([self.attention, self.attention, self.mixed]))
+            layers = [self.attention, self.attention, self.mixed, self.grouped]
+            x = self.residual(x, self.rng.choice(layers))
             x = self.residual(x, self.mlp)
         x = self.rng.choice([self.whole, self.mean, self.first])(self.norm(x) if self.before else x)
         self.graph.output(self.dense(x, self.rng.randint(1, 20)))
@@ -77,11 +80,14 @@ class RandomTransformer:
             self.graph.input("x", image, scale=0.05, zero_point=self.zero()),
             scale=0.05,
         )
+        found = self.group_norm(found) if self.rng.random() < 0.4 else found
+        self.sides = height, width
         found = self.graph.add(Reshape((1, self.width, height * width)), found)
         found = self.graph.add(Transpose((0, 2, 1)), found)
         if self.rng.random() < 0.5:
-            token = self.constant((1, 1, self.width), scaling.zero_point)
+            token = self.constant((1, 1, self.width), found.zero_point)
             found = self.graph.add(ops.Concat(1), token, found)
+            self.sides = 1, found.shape[1]
         self.tokens = found.shape[1]
         place = self.constant(found.shape, self.zero())
         return self.graph.add(ops.Add((1, 1), Requantization(1, 1, self.zero())), found, place)
@@ -156,12 +162,55 @@ class RandomTransformer:
             keys = self.graph.add(Transpose((0, 1, 3, 2)), self.for_all(keys))
         else:
             keys = self.for_all(self.split(k, self.heads_of(k), (0, 2, 3, 1)))
-        scores = self.placed(self.graph.add(Matmul(self.scaling(6)), queries, keys))
+        scores = self.talk(self.placed(self.graph.add(Matmul(self.scaling(6)), queries, keys)))
         values = self.for_all(values)
-        shares = self.rng.choice([self.softmax, self.softmax, self.function])(scores)
+        shares = self.talk(self.rng.choice([self.softmax, self.softmax, self.function])(scores))
         mixed = self.graph.add(Matmul(self.scaling(8)), shares, values)
         joined = self.graph.add(Transpose((0, 2, 1, 3)), mixed)
         return self.dense(self.graph.add(Reshape((1, self.tokens, self.width)), joined), self.width)
+
+    def talk(self, scores: Tensor) -> Tensor:
+        """Return scores or shares whose heads are mixed, if heads talk."""
+        if not self.talking:
+            return scores
+        weight = self.numbers(self.heads, self.heads, 1, 1)
+        return self.graph.add(Convolution(weight, None, self.scaling(8)), scores, scale=0.05)
+
+    def group_norm(self, image: Tensor) -> Tensor:
+        """Normalise groups of channels with all their pixels."""
+        groups = self.rng.choice([1, 1, self.heads])
+        rows = self.graph.add(Reshape((1, groups, image.elements // groups)), image)
+        return self.graph.add(Reshape(image.shape), self.norm(rows))
+
+    def grouped(self, x: Tensor) -> Tensor:
+        """Attention of the pixels of windows, or of every so many pixels."""
+        sides = [(n, [k for k in range(1, n + 1) if n % k == 0]) for n in self.sides]
+        (rows, height), (columns, width) = (
+            (k, n // k) for n, ks in sides for k in [self.rng.choice(ks)]
+        )
+        order = self.rng.choice([(0, 1, 3, 2, 4, 5), (0, 2, 4, 1, 3, 5)])
+        parts = self.graph.add(Reshape((1, rows, height, columns, width, self.width)), x)
+        parts = self.graph.add(Transpose(order), parts)
+        count = parts.shape[1] * parts.shape[2]
+        each = self.graph.add(Reshape((count, self.tokens // count, self.width)), parts)
+        found = self.graph.add(Reshape(parts.shape), self.sequences(each))
+        back = tuple(map(order.index, range(len(order))))
+        return self.graph.add(Reshape(x.shape), self.graph.add(Transpose(back), found))
+
+    def sequences(self, x: Tensor) -> Tensor:
+        """Return the attention of several sequences, each by itself."""
+        count, tokens, _ = x.shape
+        whole = self.dense(x, 3 * self.width)
+        parts = self.graph.add(Reshape((count, tokens, 3, self.heads, self.each)), whole)
+        parts = self.graph.add(Transpose((2, 0, 3, 1, 4)), parts)
+        found = (self.graph.add(ops.Slice(0, at, at + 1), parts) for at in range(3))
+        shape = count, self.heads, tokens, self.each
+        queries, keys, values = (self.graph.add(Reshape(shape), part) for part in found)
+        keys = self.graph.add(Transpose((0, 1, 3, 2)), keys)
+        shares = self.softmax(self.graph.add(Matmul(self.scaling(6)), queries, keys))
+        mixed = self.graph.add(Matmul(self.scaling(8)), shares, values)
+        joined = self.graph.add(Transpose((0, 2, 1, 3)), mixed)
+        return self.dense(self.graph.add(Reshape(x.shape), joined), self.width)
 
     def mixed(self, x: Tensor) -> Tensor:
         """Mix the tokens of each channel by dense layers."""

@@ -88,7 +88,7 @@ def test_a_norm_on_the_rtl_and_in_c(tmp_path, centered):
 
 @pytest.mark.parametrize(
     ("shape", "config", "scale"),
-    [((4, 16), "pynq", 0.05), ((4, 2049), "pynq_ext", 0.05), ((4, 16), "pynq_ext", 1e-6)],
+    [((4, 16), "pynq", 0.05), ((4, 16385), "pynq_ext", 0.05), ((4, 16), "pynq_ext", 1e-6)],
 )
 def test_norms_that_stay_float(shape, config, scale):
     """Where the hardware cannot multiply and round, or numbers are out of range."""
@@ -279,6 +279,6 @@ def test_what_no_softmax_has():
 
 
 @pytest.mark.parametrize("config", ["pynq_ext", "pynq_512"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, 3, 13, 16, 29])
 def test_random_transformers_in_one_launch(seed, config):
     assert check(seed, config) == ([], 1)

@@ -30,7 +30,8 @@ from vtaops.graph.operator import GraphOperator, axis_of, graph_operator
 from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
 
-MOST_CHANNELS = 2048
+MOST_CHANNELS, MOST_SHARES = 1 << 14, 2048
+"""Values of a row at most, of a norm and of a softmax."""
 MOST_EPSILON = 1 << 22
 """With it, the largest sum of squares about any center stays below 2**30."""
 
@@ -107,6 +108,8 @@ class RowNorm(GraphOperator):
         scale = 2.0 ** (shift - PLACES) * math.sqrt(count) / result.scale
         factors: npt.NDArray[np.int32] = np.rint(weight * scale).astype(np.int32)
         half = factors.astype(np.float64) / 2  # the shift of products rounds down
+        if not bias.any() and (factors == factors[0]).all():
+            half = np.zeros_like(half)  # much less than a step, and faster without (`multiplier`)
         biases = np.rint(bias / result.scale * 2.0**shift + half).astype(np.int32)
         center = None if norm.centered else given.zero_point
         return RowNorm(factors, biases, own, shift, result.zero_point, center)
@@ -201,8 +204,8 @@ class RowSoftmax(GraphOperator):
             self._check_given(inputs)
         if mask is not None and (mask.shape[1] != columns or rows % len(mask)):
             raise ShapeError(f"a mask of {mask.shape} rows and columns for {rows} x {columns}")
-        if columns > MOST_CHANNELS:
-            raise ShapeError(f"a softmax of {columns} values; there are at most {MOST_CHANNELS}")
+        if columns > MOST_SHARES:
+            raise ShapeError(f"a softmax of {columns} values; there are at most {MOST_SHARES}")
         return (Tensor("-", inputs[0].shape, zero_point=self.requantization.zero_point),)
 
     def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:

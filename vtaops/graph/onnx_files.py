@@ -267,6 +267,22 @@ def producers(model: ModelProto) -> dict[str, NodeProto]:
     return {name: node for node in model.graph.node for name in node.output}
 
 
+def inferred_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a model, as ONNX infers them."""
+    graph = require("onnx").shape_inference.infer_shapes(model).graph
+    return tensor_shapes((*graph.input, *graph.value_info, *graph.output))
+
+
+def without_unread(nodes: Sequence[NodeProto], model: ModelProto) -> list[NodeProto]:
+    """Return the nodes whose results others of them read, or are outputs of a model."""
+    read, kept = {value.name for value in model.graph.output}, list[NodeProto]()
+    for node in reversed(nodes):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update(read_by(node))
+    return kept[::-1]
+
+
 class Connections:
     """The connections between the nodes of a graph.
 

@@ -6,7 +6,7 @@ next rows are loaded while these are computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -43,11 +43,14 @@ class RowLayout:
         Groups that have a place at the same time.
     kept : bool
         Whether scales and biases stay; otherwise both are loaded for each group, to one place.
+    channels : int
+        Channels that are in the accumulators at the same time: all, or parts of a long norm.
     """
 
     blocks: int
     halves: int
     kept: bool
+    channels: int
 
     @staticmethod
     def of(op: RowOperator, config: HardwareConfig) -> RowLayout:
@@ -65,8 +68,18 @@ class RowLayout:
                 sizes = (accumulators, held * columns << masked, inputs)
                 memories = (config.acc, config.wgt, config.inp)
                 if all(n <= memory.depth for n, memory in zip(sizes, memories, strict=True)):
-                    return RowLayout(blocks, halves, kept)
-        raise ScheduleError(f"{op.channels} channels of {op.summary} do not fit the accumulators")
+                    return RowLayout(blocks, halves, kept, op.channels)
+        return _in_parts(op, config, has_vectors)
+
+
+def _in_parts(op: RowOperator, config: HardwareConfig, has_vectors: bool) -> RowLayout:
+    """Return the layout of a norm that has parts of its rows in the accumulators."""
+    part = (config.acc.depth - REGISTERS) // (1 + has_vectors) // config.block_in
+    if isinstance(op, NormalizeRows):
+        part = min(part, config.wgt.depth, config.inp.depth - op.tiles(config.block_in))
+        if part > 0:
+            return RowLayout(1, 1, False, part * config.block_in)
+    raise ScheduleError(f"{op.channels} channels of {op.summary} do not fit the accumulators")
 
 
 def emit_rows(
@@ -103,13 +116,16 @@ class _Rows:
     def __init__(self, op: Any, config: HardwareConfig, strides: Mapping[str, Strides]) -> None:
         self.op, self.config, self.strides = op, config, strides
         self.layout = RowLayout.of(op, config)
-        self.block, self.channels = config.block_in, op.channels
-        self.columns = ceil_div(self.channels, self.block)
+        self.block, self.channels = config.block_in, self.layout.channels
+        self.columns, self.begin = ceil_div(self.channels, self.block), 0
         self.names = [buffer.name for buffer in op.buffers(config)]
         self.code: list[Operation] = []
         self.trace = self._trace()
         self.half = self.first = self.blocks = self.registers = self.values = self.weights = 0
-        """The half and the blocks of the group; its first accumulators and its first weights."""
+        """The half and the blocks of the group; its first accumulators and its first weights.
+
+        Of these, `channels` in so many `columns` are in the accumulators, those from `begin` on.
+        """
 
     def _trace(self) -> Trace:
         """Return what is computed of each row first."""
@@ -122,13 +138,11 @@ class _Rows:
         for number, first in enumerate(range(0, rows, self.layout.blocks)):
             self.blocks = min(self.layout.blocks, rows - first)
             self.half, self.first = number % self.layout.halves, first
-            size = self.layout.blocks * (self.channels + REGISTERS)
-            self.registers = self.channels * self.vectors + self.half * size
+            size = self.layout.blocks * (self.layout.channels + REGISTERS)
+            self.registers = self.layout.channels * self.vectors + self.half * size
             self.values = self.registers + self.layout.blocks * REGISTERS
             self.weights = self.half * self.layout.blocks * self.columns
             self._group()
-            self.code.append(Operation(Post()))
-            self._store()
         return self.code
 
     def _constants(self) -> None:
@@ -136,12 +150,12 @@ class _Rows:
         self._load("constants", Memory.INP, 0, 0, (1, self.block), 0)
 
     def _group(self) -> None:
-        """Compute consecutive blocks of rows; the last results are post-processed."""
+        """Compute consecutive blocks of rows, whose last results are post-processed, and store."""
         raise NotImplementedError
 
     def _load_rows(self, name: str, sram: int) -> None:
         stride = self.strides[name]
-        place = stride.first + self.first * stride.block
+        place = stride.first + self.first * stride.block + self.begin // self.block * stride.row
         size = self.columns, self.blocks
         self._load(name, Memory.WGT, sram, place, size, stride.row)
 
@@ -151,12 +165,13 @@ class _Rows:
         self.code.append(Operation(post))
 
     def _store(self) -> None:
+        self.code.append(Operation(Post()))
         result = self.strides["res"]
         for number in range(self.blocks):
             store = Store(
                 memory=Memory.OUT,
                 sram_base=self.values + number * self.channels,
-                dram_base=result.first + (self.first + number) * result.block,
+                dram_base=result.first + (self.first + number) * result.block + self.begin,
                 y_size=1,
                 x_size=self.channels,
                 x_stride=self.channels,
@@ -260,11 +275,7 @@ class _Rows:
 
     def _total(self, step: _Step) -> None:
         """Fill a register with the sums of the rows, or of their squares."""
-        if step.squares:
-            self._reset(step.result)
-            self._squares(step.result)
-        else:
-            self._sums(step.result, low=step.low)
+        raise NotImplementedError
 
     def _reset(self, register: int) -> None:
         loops = {"iter_out": 1, "iter_in": self.blocks, "dst_factor_in": 1}
@@ -276,22 +287,6 @@ class _Rows:
     def _registers_alu(self, op: AluOp, dst: int, src: int | None, imm: int | None = None) -> None:
         place = 0 if src is None else self._at(src)
         self._alu(op, self._at(dst), (1, self.blocks), (0, 1), place, (0, 1), imm)
-
-    def _sums(self, register: int, *, low: bool) -> None:
-        """Write the sums of rows, or of their low digits: products of ones with the weights."""
-        assert not low
-        for column in range(self.columns):
-            ones = 1 if column + 1 == self.columns else 0
-            first = self.weights + column * self.blocks
-            uops = [(self._at(register) + n, ones, first + n) for n in range(self.blocks)]
-            self._gemm(uops, iter_out=1, iter_in=1, overwrite=int(column == 0))
-
-    def _squares(self, register: int) -> None:
-        """Add the sums of squares of rows, by halves."""
-        self._enter(2)
-        all_values = (self.blocks, self.channels), (self.channels, 1)
-        self._alu(AluOp.MUL, self.values, *all_values, self.values, (self.channels, 1))
-        self._reduce(AluOp.ADD, register)
 
     def _reduce(self, op: AluOp, register: int) -> None:
         """Combine the values of each row, by halves, and add the result to a register."""
@@ -320,7 +315,7 @@ class _Norm(_Rows):
 
     def _define(self, a: Trace) -> list[Recorded]:
         op = self.op
-        offset, *others = statistics(a, Trace.ROWS, self.channels, op.epsilon, op.center)
+        offset, *others = statistics(a, Trace.ROWS, op.channels, op.epsilon, op.center)
         if op.center is None:
             return [offset, *others]
         self.offset = offset
@@ -336,8 +331,32 @@ class _Norm(_Rows):
                 self._load_vector(name, number * self.channels)
 
     def _group(self) -> None:
-        self._load_rows("data", self.weights)
+        if self.layout.channels == self.op.channels:
+            self._load_rows("data", self.weights)
         self._statistics()
+        for _ in self._parts():
+            self._normalize()
+            self._store()
+
+    def _parts(self) -> Iterator[None]:
+        """Load rows part by part, if they do not fit the accumulators as a whole."""
+        size, whole = self.layout.channels, self.op.channels
+        for self.begin in range(0, whole, size):
+            self.channels = min(size, whole - self.begin)
+            self.columns = ceil_div(self.channels, self.block)
+            if size < whole:
+                self._load_rows("data", self.weights)
+            yield
+
+    def _total(self, step: _Step) -> None:
+        if step.squares:
+            self._reset(step.result)
+        for _ in self._parts():
+            add = self._squares if step.squares else self._sums
+            add(step.result)
+
+    def _normalize(self) -> None:
+        """Make places of the values of a part, and results of these, post-processed at last."""
         self._enter(2 + self.block)
         if self.offset:
             self._by_number(AluOp.ADD, self.offset)
@@ -353,20 +372,33 @@ class _Norm(_Rows):
         self._post(1, self.op.shift, self.op.zero_point)
         self._by_channel(AluOp.ADD, "bias", self.channels)
 
+    def _sums(self, register: int) -> None:
+        """Write the sums of rows, or add those of further parts: products with ones."""
+        whole = self.begin + self.channels == self.op.channels
+        for column in range(self.columns):
+            ones = 1 if whole and column + 1 == self.columns else 0
+            first = self.weights + column * self.blocks
+            uops = [(self._at(register) + n, ones, first + n) for n in range(self.blocks)]
+            self._gemm(uops, iter_out=1, iter_in=1, overwrite=int(self.begin + column == 0))
+
     def _squares(self, register: int) -> None:
         """Add the sums of squares; that of a single row is its product with itself."""
         op, first = self.op, self.op.tiles(self.block)
         if op.multiplier is None or op.rows > 1 or op.channels % self.block:
-            super()._squares(register)
+            self._enter(2)
+            all_values = (self.blocks, self.channels), (self.channels, 1)
+            self._alu(AluOp.MUL, self.values, *all_values, self.values, (self.channels, 1))
+            self._reduce(AluOp.ADD, register)
             return
         stride = self.strides["data"]
         apart = stride.row * self.block
-        self._load("data", Memory.INP, first, stride.first * self.block, (self.columns, 1), apart)
+        place = stride.first * self.block + self.begin // self.block * apart
+        self._load("data", Memory.INP, first, place, (self.columns, 1), apart)
         steps = {"iter_in": self.columns, "src_factor_in": 1, "wgt_factor_in": 1}
         self._gemm([(self._at(register), first, self.weights)], iter_out=1, **steps)
 
     def _load_vector(self, name: str, place: int) -> None:
-        self._load(name, Memory.ACC, place, 0, (1, self.channels), 0)
+        self._load(name, Memory.ACC, place, self.begin, (1, self.channels), 0)
 
     def _by_channel(self, op: AluOp, name: str, place: int) -> None:
         """Combine all values with the number of their channel."""
@@ -402,6 +434,7 @@ class _Below(_Rows):
             self._add_mask()
         else:
             self._by_row(AluOp.ADD, 0)
+        self._store()
 
     @property
     def _mask(self) -> int:
@@ -454,6 +487,10 @@ class _Shares(_Rows):
         op = self.op
         self._post(op.multiplier, op.shift, op.zero_point, (op.least, op.most))
         self._by_row(AluOp.SHR, shift)
+        self._store()
+
+    def _total(self, step: _Step) -> None:
+        self._sums(step.result, low=step.low)
 
     def _copy(self, name: str, **fields: int) -> None:
         """Write a digit of all values to their accumulators, or add it."""

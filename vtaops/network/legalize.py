@@ -12,10 +12,12 @@ from dataclasses import dataclass, field, replace
 from vtaops.base.reasons import Reason
 from vtaops.graph import Expand, Graph, GraphOperator, Node, Requantize, Reshape, Upsample
 from vtaops.graph.operators import Weighted
+from vtaops.network.batches import sequences_apart
 from vtaops.network.decomposition import Decomposition, decomposition_of
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.lower import reason_for_host
 from vtaops.network.normalization import NOTE, norms_on_integers
+from vtaops.network.patches import patches_as_copies
 from vtaops.network.rounding import (
     ANY_VALUE,
     Replacement,
@@ -60,6 +62,8 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
     graph = functions_as_tables(graph) if target.tables else graph
     graph = transposes_last(slices_first(graph, target), target)
     graph, norms = norms_on_integers(graph, target)
+    graph = sequences_apart(patches_as_copies(graph, target), target)
+    parts = _parts_of(norms, graph)
     walk = _Walk(graph, target)
     legal = graph.rewritten(walk.put)
     refused = {
@@ -73,14 +77,21 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         name: decomposition.note
         for name, decomposition in walk.decompositions.items()
         if decomposition.note
-    } | dict.fromkeys(norms, NOTE)
+    } | dict.fromkeys([*norms, *parts], NOTE)
     return LegalGraph(
         legal,
         notes | {name: found.note for name, found in walk.rounded.items()},
         refused,
-        dict.fromkeys(notes, 1) | {name: found.steps for name, found in walk.rounded.items()},
+        dict.fromkeys(notes, 1)
+        | dict.fromkeys(parts, 2)
+        | {name: found.steps for name, found in walk.rounded.items()},
         walk.weighted,
     )
+
+
+def _parts_of(names: Sequence[str], graph: Graph) -> list[str]:
+    """Return the nodes of single sequences that stand for nodes of these names."""
+    return [n.name for n in graph.nodes if n.name.rpartition(":")[0] in {*names}]
 
 
 class _Walk:

@@ -42,11 +42,17 @@ from vtaops.network.lower_sums import (
     lower_requantize,
     lower_transposed_convolution,
 )
-from vtaops.network.matrices import lower_product, lower_row_norm, lower_row_softmax, turned
+from vtaops.network.matrices import (
+    flattened,
+    lower_product,
+    lower_row_norm,
+    lower_row_softmax,
+    turned,
+)
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
-from vtaops.network.storage import Storage, makes, storages, turns
+from vtaops.network.storage import Storage, flattens, makes, storages, turns
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function
@@ -404,10 +410,8 @@ def lower_concat(op: ops.Concat, node: Node, region: LoweredRegion) -> None:
 
 def _join_pixels(node: Node, region: LoweredRegion, axis: int, start: int = 0) -> None:
     """Copy images to parts of the result, or the part from `start` on of one image."""
-    (result,) = node.outputs
-    res, storage = region.result(node), region.storages[result.name]
-    across = storage.pixel_axis(axis % len(result.shape), result.shape) == 3
-    size = storage.image[2 + across]
+    res, across = region.result(node), _moves_columns(node, region, axis)
+    size = res.image[2 + across]
     for tensor in node.inputs:
         data = region.packed(node, tensor)
         extent = data.image[2 + across]
@@ -421,6 +425,35 @@ def _join_pixels(node: Node, region: LoweredRegion, axis: int, start: int = 0) -
         ]
         start += extent
         region.copy_part(node, *uses)
+
+
+def _moves_columns(node: Node, region: LoweredRegion, axis: int) -> bool:
+    """Return whether pixels that are joined or cut are columns, and not rows."""
+    (whole,) = node.outputs if isinstance(node.op, ops.Concat) else node.inputs
+    found = region.storages[whole.name].pixel_axis(axis % len(whole.shape), whole.shape)
+    return found == 3
+
+
+def _skip_pixels(node: Node, region: LoweredRegion, axis: int, start: int) -> None:
+    """Copy rows or columns of an image, from the first on at equal distances."""
+    assert isinstance(node.op, ops.Slice)
+    data, step = region.packed(node, node.inputs[0]), node.op.step
+    res, size = region.result(node), region.width(data)
+    across = _moves_columns(node, region, axis)
+    beyond = data.image[2 + across] - start - (res.image[2 + across] - 1) * step - 1
+    read = Use(data, all_but(int(across), (start, beyond)))
+    copy = Conv2d(
+        **read.extents,
+        in_channels=size,
+        out_channels=size,
+        kernel=1,
+        strides=(1, step) if across else (step, 1),
+        groups=size,
+        shift=0,
+        clip=None,
+    )
+    ones = np.ones((size, 1, 1, 1), np.int8)
+    region.append(node.name, copy, {"data": read, "res": Use(res)}, kernel=ones)
 
 
 def _by_axis(tensor: Tensor, lanes: Lanes, region: LoweredRegion) -> Array:
@@ -442,7 +475,8 @@ def _view(node: Node, region: LoweredRegion, lanes: Array) -> None:
 def lower_slice(op: ops.Slice, node: Node, region: LoweredRegion) -> None:
     """Lower to a view of channels, or to a copy of pixels."""
     if region.moves_pixels(node):
-        _join_pixels(node, region, op.axis, op.start)
+        cut = _join_pixels if op.step == 1 else _skip_pixels
+        cut(node, region, op.axis, op.start)
         return
     lanes = _by_axis(node.inputs[0], region.first(node).lanes, region)
     _view(node, region, lanes.take(range(op.start, op.stop, op.step), op.axis))
@@ -453,21 +487,32 @@ def lower_channel_shuffle(op: ops.ChannelShuffle, node: Node, region: LoweredReg
     _view(node, region, np.array(region.first(node).lanes).reshape(op.groups, -1).T)
 
 
-def lower_reshape(op: ops.Reshape, node: Node, region: LoweredRegion) -> None:
-    """Lower to a view, which may see the pixels in other rows."""
+def lower_reshape(op: ops.Reshape | ops.Transpose, node: Node, region: LoweredRegion) -> None:
+    """Lower to a view, which may see the pixels in other rows, or to a matrix that is turned."""
     (result,) = node.outputs
-    region.places[result.name] = region.seen_as(node, region.first(node), region.image_of(result))
+    image, known, place = region.image_of(result), region.storages, region.first(node)
+    if _turns(node, region):
+        place = turned(node, region)
+    elif flattens(node, known[node.inputs[0].name], known[result.name]):
+        region.places[result.name] = flattened(node, region)
+        return
+    region.places[result.name] = region.seen_as(node, place, image)
+
+
+def _turns(node: Node, region: LoweredRegion) -> bool:
+    data, result = (region.storages[t.name] for t in (*node.inputs, *node.outputs))
+    return turns(node, data, result)
 
 
 def lower_transpose(op: ops.Transpose, node: Node, region: LoweredRegion) -> None:
     """Lower to a view, or to a matrix that is turned."""
-    (data,), (result,) = node.inputs, node.outputs
-    if turns(node, region.storages[data.name], region.storages[result.name]):
-        image = region.image_of(result)
-        region.places[result.name] = region.seen_as(node, turned(node, region), image)
+    if _turns(node, region):
+        lower_reshape(op, node, region)
         return
-    lanes = _by_axis(data, region.first(node).lanes, region)
-    _view(node, region, lanes.transpose(op.axes))
+    (data,), (result,), place = node.inputs, node.outputs, region.first(node)
+    lanes = _flat(_by_axis(data, place.lanes, region).transpose(op.axes))
+    image = region.image_of(result)
+    region.places[result.name] = region.seen_as(node, replace(place, lanes=lanes), image)
 
 
 def lower_expand(op: ops.Expand, node: Node, region: LoweredRegion) -> None:

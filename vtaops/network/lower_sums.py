@@ -26,6 +26,7 @@ from vtaops.network.epilogue import LARGEST_WEIGHT, SumEpilogue, single_shift
 from vtaops.network.gathering import gathered
 from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
+from vtaops.network.storage import Storage, mixes_heads
 from vtaops.network.target import NotOnVta
 from vtaops.ops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops.constants import digits
@@ -33,6 +34,8 @@ from vtaops.ops.constants import digits
 
 def lower_convolution(op: ops.Convolution, node: Node, region: LoweredRegion) -> None:
     """Lower to a convolution; a depthwise one does not change lanes."""
+    if mixes_heads(node, node.inputs[0].shape, region.storages[node.inputs[0].name]):
+        op = _of_heads(op, region.storages[node.inputs[0].name])
     groups = op.groups
     if groups > 1 and op.weight.shape[:2] == (groups, 1):
         _depthwise(op, node, region)
@@ -48,6 +51,22 @@ def lower_convolution(op: ops.Convolution, node: Node, region: LoweredRegion) ->
         weight = on_lanes(weight, outputs, region.filled(max(outputs) + 1), axis=0)
         groups = 1
     _convolve(op, node, region, data, weight, outputs, groups, inputs)
+
+
+def _of_heads(op: ops.Convolution, storage: Storage) -> ops.Convolution:
+    """Return a convolution that mixes heads, as one that mixes the channels of all heads."""
+    each = storage.image[1] // storage.outer
+    scaling = op.requantization
+    multiplier, shift = (
+        np.repeat(value, each) if value.ndim else value
+        for value in (scaling.multiplier, scaling.shift)
+    )
+    return replace(
+        op,
+        weight=np.kron(op.weight[..., 0, 0], np.eye(each, dtype=np.int8))[..., None, None],
+        bias=None if op.bias is None else np.repeat(op.bias, each),
+        requantization=replace(scaling, multiplier=multiplier, shift=shift),
+    )
 
 
 def _depthwise(op: ops.Convolution, node: Node, region: LoweredRegion) -> None:

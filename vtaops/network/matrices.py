@@ -20,11 +20,11 @@ from vtaops.graph import operators as ops
 from vtaops.lowering import RowLayout, Strides, extents_of
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.network.epilogue import uniform
-from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use
+from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use, packed_lanes
 from vtaops.network.region import LoweredRegion
-from vtaops.network.storage import Held, held_matrices
+from vtaops.network.storage import Held, are_groups, held_matrices
 from vtaops.network.target import NotOnVta, Target
-from vtaops.ops import BatchMatmul
+from vtaops.ops import BatchMatmul, Elementwise
 from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
 
 
@@ -264,9 +264,45 @@ def turned(node: Node, region: LoweredRegion) -> TensorPlace:
         text = f"it turns {node.inputs[0].shape}; {region.target.config.name} turns no images"
         raise NotOnVta("extension", text)
     (tensor,) = node.inputs
-    *_, rows, columns = tensor.shape
-    place = region.first(node)
-    return _transposed(node, tensor, place, (1, rows, columns), region, swapped=False)
+    storage, place = region.storages[tensor.name], region.first(node)
+    shape = 1, storage.pixels, storage.image[1]
+    return _transposed(node, tensor, place, shape, region, swapped=False)
+
+
+def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
+    """Return the groups of an image's channels as rows of all their pixels, or such rows as images.
+
+    A block of channels of one pixel is a block of the row, so that pixels only move apart.
+
+    Raises
+    ------
+    NotOnVta
+        If groups are no whole blocks of channels.
+    """
+    (tensor,), (result,), block = node.inputs, node.outputs, region.block
+    stored = (region.storages[t.name] for t in (tensor, result))
+    as_rows = are_groups(tensor.shape, *stored)
+    image, rows = map(region.image_of, (tensor, result) if as_rows else (result, tensor))
+    channels, pixels, groups = image[1], image[2] * image[3], rows[2] * rows[3]
+    each = channels // groups
+    if each % block:
+        text = f"it flattens groups of {each} channels, which are no blocks of {block}"
+        raise NotOnVta("channels", text)
+    if as_rows:
+        lane = np.arange(each * pixels).reshape(-1, pixels, block).swapaxes(1, 2)
+        source = region.seen_as(node, region.packed(node, tensor), (1, channels, pixels, 1))
+        target = region.own(result.name, rows, tuple(lane.ravel().tolist()), result)
+    else:
+        source, target = region.first(node), replace(region.result(node), size=(pixels, 1))
+    target.memory.fix()
+    copy = Elementwise(function="identity", shape=(1, each, pixels, 1), clip=None)
+    for group in range(groups):
+        lanes = packed_lanes(channels)[group * each : (group + 1) * each]
+        whole = Use(replace(source if as_rows else target, lanes=lanes))
+        row = _Flat(target if as_rows else source, pixels=pixels, number=group)
+        data, res = (whole, row) if as_rows else (row, whole)
+        region.append(node.name, copy, {"data": data, "res": res})
+    return target if as_rows else replace(target, size=None)
 
 
 def _turn(
@@ -310,7 +346,8 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
     source = _rows(node, norm, region)
     columns = _columns(node, "columns", result, norm, region)
     place = _of_rows(node, norm, region)
-    weights = {"scale": op.weight, "bias": op.bias}
+    order = np.argsort(place.lanes) if place.image[1] == norm.channels else slice(None)
+    weights = {"scale": op.weight[order], "bias": op.bias[order]}
     vectors = {
         name: np.repeat(v[:, None], region.block, axis=1)
         for name, v in weights.items()
@@ -408,9 +445,17 @@ def _rows(
     _check(op, region.target)
     tensor = tensor or node.inputs[0]
     groups = region.storages[tensor.name].row_groups(tensor.shape)
-    source = _aligned(node, tensor, region.places[tensor.name], groups, region)
+    source = region.places[tensor.name]
+    if not _is_permuted(source, op):
+        source = _aligned(node, tensor, source, groups, region)
     _read_as_weights(source.memory, region.block)
     return source
+
+
+def _is_permuted(place: TensorPlace, op: RowOperator) -> bool:
+    """Return whether channels are those of an image in another order, which norms can follow."""
+    alone = isinstance(op, NormalizeRows) and place.image[1] == op.channels
+    return alone and len(place.lanes) == op.channels
 
 
 def _columns(
@@ -429,6 +474,8 @@ def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     (result,) = node.outputs
     n, channels, height, width = region.storages[node.inputs[0].name].image
     lanes = _group_lanes(channels, channels // op.channels, region.block)
+    if _is_permuted(given := region.places[node.inputs[0].name], op):
+        lanes = given.lanes
     place = region.own(result.name, (n, lanes[-1] + 1, height, width), lanes, result)
     place.memory.fix()
     return place
@@ -471,6 +518,30 @@ class _Image(Use):
     def offset(self, config: HardwareConfig) -> int:
         _, blocks, height, width = extents_of(self.place.memory.buffer(config))
         return self.number * blocks * height * width * config.inp.element_bytes
+
+
+@dataclass(frozen=True)
+class _Flat(Use):
+    """A row of a matrix as pixels, one below the other, whose blocks of channels lie in a row.
+
+    Attributes
+    ----------
+    pixels : int
+        How many there are.
+    number : int
+        The row.
+    """
+
+    pixels: int = 1
+    number: int = 0
+
+    def strides(self, config: HardwareConfig) -> Strides:
+        _, _, height, width = extents_of(self.place.memory.buffer(config))
+        plane = height * width
+        return Strides(0, self.pixels * plane, plane)
+
+    def offset(self, config: HardwareConfig) -> int:
+        return self.number * config.inp.element_bytes
 
 
 @dataclass(frozen=True)

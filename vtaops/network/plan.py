@@ -129,7 +129,7 @@ def _is_view(node: Node, graph: Graph) -> bool:
     known = storages(graph)
     if isinstance(node.op, ops.Slice):
         return not joins_pixels(node, known)
-    if isinstance(node.op, ops.Transpose):
+    if isinstance(node.op, ops.Reshape | ops.Transpose):
         return not turns(node, *(known[t.name] for t in (*node.inputs, *node.outputs)))
     return is_free(node.op) and not isinstance(node.op, ops.Concat)
 

@@ -387,7 +387,7 @@ def _of_result(
 
 def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
     """Return storages as which a view shows what another one holds, the best first."""
-    if not isinstance(node.op, ops.Reshape):
+    if not isinstance(node.op, ops.Reshape | ops.Transpose):
         return (result,)
     return result.seen_as(wish.best), result
 
@@ -428,10 +428,7 @@ def made(node: Node, given: Sequence[Storage]) -> Storage | None:
     if isinstance(node.op, ROWS):
         return forward(node, node.inputs[0].shape, given[0])
     found = {forward(node, tensor.shape, storage) for tensor, storage in _alike(node, given)}
-    skips = isinstance(node.op, ops.Slice) and node.op.step > 1
-    if len(found) != 1 or (skips and joins_pixels(node, {node.inputs[0].name: given[0]})):
-        return None
-    return found.pop()
+    return found.pop() if len(found) == 1 else None
 
 
 def _alike(node: Node, given: Sequence[Storage]) -> list[tuple[Tensor, Storage]]:
@@ -450,9 +447,9 @@ def _alike(node: Node, given: Sequence[Storage]) -> list[tuple[Tensor, Storage]]
 def makes(node: Node, given: Sequence[Storage], result: Storage) -> bool:
     """Return whether a node makes a result stored so of inputs stored so."""
     found = made(node, given)
-    if isinstance(node.op, ops.Reshape) and found:
+    if isinstance(node.op, ops.Reshape | ops.Transpose) and found:
         found = found.seen_as(result)
-    return found == result or turns(node, given[0], result)
+    return found == result or turns(node, given[0], result) or flattens(node, given[0], result)
 
 
 def _swaps(node: Node) -> bool:
@@ -466,11 +463,29 @@ def _swaps(node: Node) -> bool:
 
 
 def turns(node: Node, given: Storage, result: Storage) -> bool:
-    """Return whether a transposition makes pixels of channels: rows of them lie on both sides."""
-    rows, columns = node.inputs[0].shape[-2:]
-    sides = (given, columns, rows), (result, rows, columns)
-    lie = all(s.last and (*s.image[:2], s.pixels) == (1, c, p) for s, c, p in sides)
-    return lie and _swaps(node)
+    """Return whether a view makes pixels of the channels of one matrix, and channels of pixels."""
+    if not isinstance(node.op, ops.Reshape | ops.Transpose):
+        return False
+    seen = forward(node, node.inputs[0].shape, given)
+    if seen is None or seen.split or result.split:
+        return False
+    apart = min(seen.pixels, seen.image[1]) > 1 and seen.last != result.last
+    return apart and (1, seen.pixels, seen.image[1]) == (*result.image[:2], result.pixels)
+
+
+def flattens(node: Node, given: Storage, result: Storage) -> bool:
+    """Return whether a reshape makes rows of the groups of an image's channels, or undoes that."""
+    sides = (node.inputs[0].shape, given, result), (node.outputs[0].shape, result, given)
+    return isinstance(node.op, ops.Reshape) and any(are_groups(*each) for each in sides)
+
+
+def are_groups(shape: Shape, image: Storage, rows: Storage) -> bool:
+    """Return whether rows hold the groups of the channels of one image, each with its pixels."""
+    if len(shape) != 4 or shape[0] != 1 or image != as_image(shape) or image.pixels == 1:
+        return False
+    groups = rows.pixels
+    held = rows.image[0] == 1 and rows.image[1] * groups == math.prod(shape)
+    return held and shape[1] % groups == 0 and (groups == 1 or rows.last)
 
 
 def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
@@ -480,7 +495,7 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     """
     op, result = node.op, node.outputs[0].shape
     if _reads_images(node):
-        return as_image(result) if storage == as_image(shape) else None
+        return _of_image(node, shape, storage)
     if isinstance(op, POINTWISE):
         return storage if _has_channels(op, shape, storage) else None
     if _reads_rows(node):
@@ -492,6 +507,15 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
     if isinstance(op, ops.Expand):
         return _repeated(storage, shape, result)
     return storage if isinstance(op, ops.Reshape) else None
+
+
+def _of_image(node: Node, shape: Shape, storage: Storage) -> Storage | None:
+    """Return the storage of what is computed of an image, or of heads; None if it cannot be."""
+    result = node.outputs[0].shape
+    if mixes_heads(node, shape, storage):
+        tail = storage.image[1] // shape[1]
+        return Storage.of((1, result[1] * tail, *storage.image[2:]), outer=result[1])
+    return as_image(result) if storage == as_image(shape) else None
 
 
 def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> Storage | None:
@@ -512,7 +536,27 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
         return _transposed(result, _inverse(op.axes), wanted)
     if isinstance(op, ops.Concat | ops.Slice):
         return _resized(wanted, result, shape, op.axis % len(shape))
-    return _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else wanted
+    return (
+        _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else _in_rows(wanted, shape)
+    )
+
+
+def _in_rows(storage: Storage, shape: Shape) -> Storage:
+    """Return the storage with the pixels in the rows of a tensor, if its shape has these."""
+    if len(shape) != 4 or storage.split:
+        return storage
+    n, c, h, w = (shape[0], shape[3], *shape[1:3]) if storage.last else shape
+    return storage.seen_as(Storage.of((n, c, h, w), last=storage.last))
+
+
+def mixes_heads(node: Node, shape: Shape, storage: Storage) -> bool:
+    """Return whether a node is a convolution of one pixel whose channels are stored as heads."""
+    if not isinstance(node.op, ops.Convolution) or not storage.split:
+        return False
+    op, heads = node.op, (storage.image[0], storage.outer) == shape[:2]
+    one = op.weight.shape[2:] == op.strides == (1, 1) and op.padding == (0, 0, 0, 0)
+    whole = op.groups == len(node.inputs) == 1 < len(op.weight)
+    return heads and shape[0] == 1 and one and whole
 
 
 def _reads_images(node: Node) -> bool:
@@ -590,8 +634,9 @@ def joins_pixels(node: Node, storages: Mapping[str, Storage]) -> bool:
 
 def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
     """Return the storage of a tensor of another shape, which differs on an axis of images."""
-    if _are_tokens(storage, shape, other, axis):
-        return as_tokens(other)
+    pixels = _of_pixels(storage, shape, other, axis)
+    if pixels is not None:
+        return pixels
     axes = storage.channel_axes(shape)
     if (storage.image[1], shape[axis]) == (1, 1) and len(shape) == axis + 1 != 4:
         axes = (axis,)  # a single channel, which has no order
@@ -608,6 +653,22 @@ def _resized(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage
         return None
     image[at] = other[axis]
     return Storage.of((image[0], image[1], image[2], image[3]), outer=storage.outer)
+
+
+def _of_pixels(storage: Storage, shape: Shape, other: Shape, axis: int) -> Storage | None:
+    """Return the storage of a tensor of another shape, where a single row or column has no order.
+
+    None if the axis is none of pixels, or nothing is single.
+    """
+    if _are_tokens(storage, shape, other, axis):
+        return as_tokens(other)
+    if len(shape) != 4 or axis < 1:
+        return None
+    if axis > 1 and storage == as_image(shape):
+        return as_image(other)
+    n, h, w, c = other
+    single = axis < 3 and storage.image == (shape[0], shape[3], 1, 1)
+    return Storage.of((n, c, h, w), last=True) if single else None
 
 
 def _are_tokens(storage: Storage, shape: Shape, other: Shape, axis: int) -> bool:
@@ -658,7 +719,7 @@ def _wishes(graph: Graph, rows: Rows) -> dict[str, Wish]:
 def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | None:
     """Return what a node wants of an input of a shape, if `beyond` wants its result."""
     if _reads_images(node):
-        return _exactly(as_image(shape))
+        return _as_image(node, shape, beyond)
     moves = isinstance(node.op, _VIEWS)
     if beyond is None if moves else not (isinstance(node.op, POINTWISE) or _reads_rows(node)):
         return None
@@ -674,6 +735,18 @@ def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | N
 
     best = backward(node, shape, beyond.best if beyond else None, rows)
     return Wish(best, takes, beyond, direct=direct)
+
+
+def _as_image(node: Node, shape: Shape, beyond: Wish | None) -> Wish:
+    """Return the wish of what reads an image, or heads for what takes such."""
+
+    def takes(storage: Storage) -> bool:
+        if not mixes_heads(node, shape, storage):
+            return storage == as_image(shape)
+        result = forward(node, shape, storage)
+        return beyond is not None and result is not None and beyond.takes(result)
+
+    return Wish(as_image(shape), takes)
 
 
 def _reads_host(node: Node, graph: Graph) -> bool:

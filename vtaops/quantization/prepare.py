@@ -35,6 +35,9 @@ from vtaops.graph.onnx_files import (
     tensor_shapes,
 )
 from vtaops.graph.probe import runtime_session
+from vtaops.quantization.group_norms import group_norms_as_rows
+from vtaops.quantization.heads import keep_heads
+from vtaops.quantization.responses import spell_out_responses
 from vtaops.quantization.scales import SATURATING
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
@@ -69,6 +72,9 @@ def prepare(model: ModelProto) -> ModelProto:
         prepared = onnx.load(str(path))
     _free_names(prepared)
     _drop_idle(prepared)
+    keep_heads(prepared)
+    spell_out_responses(prepared)
+    group_norms_as_rows(prepared)
     constants = initializers(prepared)
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)

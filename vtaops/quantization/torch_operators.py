@@ -61,12 +61,12 @@ def _rms_norm(graph: Any, x: Any, shape: Sequence[int], weight: Any, epsilon: fl
 
 def _adaptive_mean(graph: Any, x: Any, counts: Sequence[int]) -> Any:
     """Write means over as equal parts of each of the last axes as whole numbers allow."""
+    if {*counts} == {1}:
+        return graph.op("GlobalAveragePool", x)
     rank = len(counts)
     lengths = x.type().sizes()[-rank:]
     if not any(length % count for length, count in zip(lengths, counts, strict=True)):
         step = [length // count for length, count in zip(lengths, counts, strict=True)]
-        if {*counts} == {1}:
-            return graph.op("GlobalAveragePool", x)
         return graph.op("AveragePool", x, kernel_shape_i=step, strides_i=step)
     for axis, length, count in zip(range(-rank, 0), lengths, counts, strict=True):
         if length == count:

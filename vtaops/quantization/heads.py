@@ -1,0 +1,173 @@
+"""Rewrite attention so that heads stay channels, and norms come behind the choice of a token.
+
+Exporters move heads to the last axis, mix them there by a product, and move them back. Scores lie
+with their heads as channels, where such a product is a convolution of one pixel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from vtaops.graph.onnx_files import (
+    Connections,
+    ModelProto,
+    NodeProto,
+    attributes,
+    inferred_shapes,
+    make_node,
+    refill,
+    replace_initializer,
+    without_unread,
+)
+
+_LAST = (0, 2, 3, 1)
+"""The transposition of an image that makes its channels last."""
+_SCALES = ("Add", "Div", "Mul", "Where")
+"""Operators that may stand between a product and what mixes its heads."""
+
+
+def keep_heads(model: ModelProto) -> None:
+    """Rewrite what mixes heads, softmax along other axes than the last, and norms of tokens."""
+    refill(model.graph.node, without_unread([*_Heads(model).nodes()], model))
+    refill(model.graph.node, without_unread([*_of_tokens(model)], model))
+
+
+class _Heads:
+    """Moves transpositions of scores, which make heads last, behind what reads them."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model, self.tensors = model, Connections(model)
+        self.shapes = inferred_shapes(model)
+        self.images: dict[str, str] = {}
+        """The scores, heads first, of which tensors are transpositions."""
+        self.same: dict[str, str] = {}
+        """The scores that tensors are."""
+        self.done: set[str] = set()
+
+    def nodes(self) -> Iterable[NodeProto]:
+        """Yield the nodes of the model, some of them replaced."""
+        for node in self.model.graph.node:
+            if node.output[0] not in self.done:
+                node.input[:] = [self.same.get(name, name) for name in node.input]
+                yield from self._replaced(node)
+
+    def _replaced(self, node: NodeProto) -> list[NodeProto]:
+        image = self.images.get(node.input[0]) if node.input else None
+        if node.op_type == "Softmax":
+            return self._softmax(node, image)
+        if node.op_type == "Transpose":
+            return self._transpose(node, image)
+        found = self._product(node) if image and node.op_type in ("MatMul", "Reshape") else None
+        return self._convolution(image, *found) if image and found else [node]
+
+    def _transpose(self, node: NodeProto, image: str | None) -> list[NodeProto]:
+        axes = tuple(attributes(node).get("perm", ()))
+        if image is None:
+            if axes == _LAST and self._is_score(node.input[0]):
+                self.images[node.output[0]] = node.input[0]
+            return [node]
+        joined = [_LAST[axis] for axis in axes]
+        if joined == sorted(joined) and node.output[0] not in self.tensors.outputs:
+            self.same[node.output[0]] = image
+            return []
+        return [make_node("Transpose", [image], node.output, perm=joined)]
+
+    def _is_score(self, name: str) -> bool:
+        """Return whether a tensor is a product of two, maybe scaled or masked."""
+        node = self.tensors.writers.get(name)
+        while node is not None and node.op_type in _SCALES:
+            loose = [n for n in node.input if n not in self.tensors.constants]
+            node = self.tensors.writers.get(loose[0]) if len(loose) == 1 else None
+        if node is None or node.op_type != "MatMul":
+            return False
+        return self.tensors.constants.keys().isdisjoint(node.input)
+
+    def _softmax(self, node: NodeProto, image: str | None) -> list[NodeProto]:
+        """Return a softmax along the last axis, of scores as they lie or as they are read."""
+        rank = len(self.shapes.get(node.input[0], ()))
+        axis, (result,) = attributes(node).get("axis", -1) % max(rank, 1), node.output
+        if image is not None:
+            return self._turned(
+                make_node("Softmax", [image], [f"{result}_heads"], axis=_LAST[axis]), result
+            )
+        reader = self.tensors.only_reader(result)
+        if axis == rank - 1 or reader is None or reader.op_type != "Transpose":
+            return [node]
+        axes = attributes(reader)["perm"]
+        if axes[-1] != axis:
+            return [node]
+        self.done.update(reader.output)
+        before = make_node("Transpose", node.input, [f"{result}_rows"], perm=axes)
+        return [before, make_node("Softmax", before.output, reader.output, axis=-1)]
+
+    def _product(self, node: NodeProto) -> tuple[NodeProto, str] | None:
+        """Return the product of matrices that begins with a node, and its result as an image."""
+        constants = self.tensors.constants.keys()
+        if node.op_type == "MatMul":
+            return (node, node.output[0]) if node.input[1] in constants else None
+        product = self._next(node, "Gemm")
+        if product is None or not {*product.input[1:]} <= constants:
+            return None
+        back = self._next(product, "Reshape")
+        if back is None or attributes(product).get("transA"):
+            return None
+        before, after = (self.shapes.get(n, ()) for n in (node.input[0], back.output[0]))
+        alike = len(before) == len(after) == 4 and before[:3] == after[:3]
+        return (product, back.output[0]) if alike else None
+
+    def _next(self, node: NodeProto, kind: str) -> NodeProto | None:
+        """Return the only node, of a kind, that reads what another one makes; None if none does."""
+        found = self.tensors.only_reader(node.output[0])
+        return found if found is not None and found.op_type == kind else None
+
+    def _convolution(self, image: str, product: NodeProto, result: str) -> list[NodeProto]:
+        """Return a product with the last axis as a convolution of heads."""
+        weight: Any = self.tensors.constants[product.input[1]]
+        if weight.ndim != 2:
+            return [product]
+        if not attributes(product).get("transB"):
+            weight = weight.T
+        name = f"{result}_heads_weight"
+        replace_initializer(self.model, name, np.ascontiguousarray(weight[:, :, None, None]))
+        made = make_node(
+            "Conv", [image, name, *product.input[2:]], [f"{result}_heads"], kernel_shape=[1, 1]
+        )
+        self.done.update({*product.output, result})
+        return self._turned(made, result)
+
+    def _turned(self, node: NodeProto, result: str) -> list[NodeProto]:
+        """Return a node on scores as they lie, and what makes heads last, if it is still read."""
+        (made,) = node.output
+        self.images[result] = made
+        return [node, make_node("Transpose", [made], [result], perm=_LAST)]
+
+
+def _of_tokens(model: ModelProto) -> Iterable[NodeProto]:
+    """Yield the nodes with norms of one token in place of a token of what is normalised."""
+    tensors, shapes = Connections(model), inferred_shapes(model)
+    for node in model.graph.node:
+        norm = tensors.writers.get(node.input[0]) if node.op_type == "Gather" else None
+        if (
+            norm is None
+            or norm.op_type != "LayerNormalization"
+            or not _is_row(node, norm, tensors, shapes)
+        ):
+            yield node
+            continue
+        (result,), attrs = node.output, attributes(norm)
+        token = f"{result}_token"
+        yield make_node("Gather", [norm.input[0], node.input[1]], [token], **attributes(node))
+        yield make_node(
+            "LayerNormalization", [token, *norm.input[1:]], [result], **{**attrs, "axis": -1}
+        )
+
+
+def _is_row(node: NodeProto, norm: NodeProto, tensors: Connections, shapes: Any) -> bool:
+    """Return whether a Gather takes one token of what is normalised along the last axis."""
+    rank, index = len(shapes.get(norm.output[0], ())), tensors.constants.get(node.input[1])
+    axis = attributes(node).get("axis", 0)
+    last = attributes(norm).get("axis", -1) in (-1, rank - 1)
+    return last and index is not None and index.size == 1 and rank > 2 and axis % rank < rank - 1
