@@ -6,6 +6,7 @@ import pytest
 import vtaops
 from trials import c_bundles
 from trials.random_transformers import check
+from vtaops.errors import ShapeError
 from vtaops.graph import Dense, Graph, Requantization, evaluate
 from vtaops.graph import operators as ops
 from vtaops.graph.normalization import RowNorm, RowSoftmax
@@ -189,6 +190,19 @@ def test_a_mask_that_the_network_is_given(shape, extents, config, tmp_path):
         found = loaded.run(data, given)
         assert np.array_equal(found, model.reference(data, given))
         assert np.abs(found.astype(int) - evaluate(graph, data, given)[0]).max() <= 1
+
+
+def test_masks_that_are_none():
+    graph = Graph("softmax")
+    real, integers = graph.input("real", (2, 4), "float32"), graph.input("integers", (2, 4))
+    for shape in ((4, 4), (2,), (1, 2, 4)):
+        mask = graph.input(f"mask{shape}", shape, "float32")
+        with pytest.raises(ShapeError, match=r"a softmax of \(2, 4\) has one mask of such a shape"):
+            graph.add(ops.Softmax(), real, mask)
+    op = RowSoftmax.of(integers, vtaops.graph.Tensor("y", (2, 4), scale=1 / 256), masked=True)
+    for mask in (graph.input("small", (1, 4)), graph.input("other", (2, 4), zero_point=1)):
+        with pytest.raises(ShapeError, match="the mask of a softmax has the shape of its input"):
+            graph.add(op, integers, mask)
 
 
 def test_a_masked_softmax_in_a_file_and_in_c(tmp_path):

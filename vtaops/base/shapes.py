@@ -164,3 +164,9 @@ def as_array(what: str, value: Any, error: type[VTAError]) -> Array:
         value = value.detach().cpu()
     with raising(error, f"{what} is no array of numbers", ValueError, TypeError):
         return np.asarray(value)
+
+
+def grows_to(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Return whether a shape broadcasts to another one."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    return len(shape) <= len(wanted) and all(a in (1, b) for a, b in pairs)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, grows_to
 from vtaops.graph import fixed_softmax
 from vtaops.graph.operator import (
     GraphOperator,
@@ -48,7 +48,7 @@ class Softmax(FloatOperator):
         first, *masks = (tensor.shape for tensor in inputs)
         if not first:
             raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
-        if len(masks) > 1 or any(np.broadcast_shapes(first, mask) != first for mask in masks):
+        if len(masks) > 1 or not all(grows_to(mask, first) for mask in masks):
             raise ShapeError(f"a softmax of {first} has one mask of such a shape, not {masks}")
         return super().results(inputs)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import padded
-from vtaops.base.shapes import Array, Sides, ceil_div
+from vtaops.base.shapes import Array, Sides, ceil_div, grows_to
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
     GraphOperator,
@@ -202,8 +202,7 @@ class Expand(GraphOperator):
 
     def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         shape, wanted = inputs[0].shape, tuple(self.shape)
-        pairs = zip(reversed(shape), reversed(wanted), strict=False)
-        if len(shape) > len(wanted) or any(a not in (1, b) for a, b in pairs):
+        if not grows_to(shape, wanted):
             raise ShapeError(f"{inputs[0].name} has shape {shape}, which cannot become {wanted}")
         return (replace(inputs[0], shape=wanted),)
 
