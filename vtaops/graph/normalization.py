@@ -108,7 +108,7 @@ class RowNorm(GraphOperator):
         scale = 2.0 ** (shift - PLACES) * math.sqrt(count) / result.scale
         factors: npt.NDArray[np.int32] = np.rint(weight * scale).astype(np.int32)
         half = factors.astype(np.float64) / 2  # the shift of products rounds down
-        if not bias.any() and (factors == factors[0]).all():
+        if count > MOST_SHARES and not bias.any() and (factors == factors[0]).all():
             half = np.zeros_like(half)  # much less than a step, and faster without (`multiplier`)
         biases = np.rint(bias / result.scale * 2.0**shift + half).astype(np.int32)
         center = None if norm.centered else given.zero_point
