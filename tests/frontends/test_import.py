@@ -15,7 +15,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
-from vtaops.errors import ModelError, PlacementWarning, UnsupportedError
+from vtaops.errors import ModelError, UnsupportedError
 from vtaops.frontends import import_model
 from vtaops.graph import Graph, evaluate, onnx_files
 from vtaops.graph.executor import evaluate_all
@@ -70,9 +70,9 @@ def test_what_onnxruntime_writes_by_default(form, activations, per_channel):
 
 
 def test_scales_by_channel_on_plain_hardware():
-    """With MUL all of it is on VTA, next to the file; without, a warning names the way out."""
+    """All of it is on VTA, next to the file: weights hold the scales."""
     model = by_onnxruntime(small_network(), images(), per_channel=True)
-    compiled = vtaops.compile_model(model, "ulx3s")
+    compiled = vtaops.compile_model(model, "pynq")
     assert len(compiled.regions) == 1
     assert {row.where for row in compiled.plan[1:-1]} == {"vta"}
     x = images(1, seed=3)
@@ -83,8 +83,6 @@ def test_scales_by_channel_on_plain_hardware():
     (theirs,) = Probe(model).run({"x": x}).values()
     assert np.abs(found - theirs).max() <= 4 * scale
     assert difference.max() <= 1
-    with pytest.warns(PlacementWarning, match=r"vtaops quantize --scales pow2 takes the file"):
-        vtaops.compile_model(model, "pynq", verify=False)
 
 
 def test_uint8_weights_with_zero_points_run_on_vta():
