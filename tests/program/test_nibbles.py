@@ -99,6 +99,10 @@ def test_tiles_are_loaded_by_pairs():
     with pytest.raises(ScheduleError, match="a row of 3 from tile 0 on"):
         vtaops.compile(replace(op, n=64), WIDE, Tiling(oc=16, ic=48, h=1, w=1))
     assert nibble_loads(vtaops.compile(replace(op, n=64), WIDE, Tiling(oc=32, ic=48, h=1, w=1)))
+    uneven = replace(op, n=64, k=96)  # of six blocks, the last tile holds two
+    program = vtaops.compile(uneven, WIDE, Tiling(oc=64, ic=64, h=1, w=1), prove=False)
+    arrays = random_arguments(uneven, np.random.default_rng(0))
+    assert np.array_equal(program.run(Fsim(WIDE), *arrays), evaluate(uneven, arrays))
     with pytest.raises(ShapeError, match="need one group; groups is 2"):
         Conv2d(in_channels=4, out_channels=4, height=4, width=4, kernel=1, groups=2, weight_bits=4)
     with pytest.raises(ShapeError, match="weight_bits is 5; weights have 4 or 8 bits"):

@@ -209,6 +209,9 @@ def _deciding_names(leaf: CopyNest, values: Values) -> list[str]:
 def _of_nibbles(load: Load | Store) -> Load:
     """Return the LOAD of the same tiles from a buffer whose elements hold two each."""
     assert isinstance(load, Load)
+    if load.x_stride == load.x_size:  # one long row
+        size = load.y_size * load.x_size
+        load = replace(load, y_size=1, x_size=size, x_stride=size)
     fields = {"dram_base": load.dram_base, "x_size": load.x_size}
     if load.y_size > 1:
         fields["x_stride"] = load.x_stride
