@@ -294,8 +294,8 @@ BUGS = (
     Bug(
         "residual shifted by a bit less",
         "network/epilogue.py",
-        "scale, rest = factor >> bits, shift - bits",
-        "scale, rest = factor >> bits, max(0, shift - bits - 1)",
+        '"residual_shift": shift - bits}',
+        '"residual_shift": max(0, shift - bits - 1)}',
     ),
     Bug(
         "channels of a concatenation in other lanes",

@@ -240,7 +240,7 @@ def test_operators_that_cannot_be_read(operator, message):
     [
         ("run conv2d --layer resnet18.C1", WORKLOADS, 3),
         ("tune --layer nothing", WORKLOADS, 0),
-        ("report profile x.onnx --against pyn", vtaops.HardwareConfig.names(), 4),
+        ("report profile x.onnx --against pyn", vtaops.HardwareConfig.names(), 5),
         ("hardware isa ultra", vtaops.HardwareConfig.names(), 2),
         ("run conv2d --device t", DEVICES, 2),
         ("tune --device f", DEVICES, 1),

@@ -36,7 +36,7 @@ def test_a_partitioned_network_equals_the_integer_executor(zero_points):
     convolutions = sum(f.script().count("R.nn.conv2d") for f in found)
     outside = mod["main"].script().count("R.nn.conv2d")
     assert (convolutions, outside) == (5, 0)
-    built = relax.transform.RunCodegen({"vta": {"config": "pynq"}})(mod)
+    built = relax.transform.RunCodegen({"vta": {"config": "pynq_ext"}})(mod)
     assert not regions(built)
     machine = relax.VirtualMachine(tvm.compile(built, target="llvm"), tvm.cpu())
     graph = import_model(model)

@@ -26,7 +26,7 @@ def launches(file, config):
     [  # before: 5.8 dB and 15 launches; refused; a score of 1 value; 5 dB and 3 launches
         ("encoder", "pow2", "pynq", 22, 15),
         ("encoder", "free", "pynq_ext", 26, 1),
-        ("decoder", "pow2", "pynq", 28, 13),
+        ("decoder", "pow2", "pynq", 28, 15),
         ("decoder", "free", "pynq_ext", 32, 13),
         ("detector", "pow2", "pynq", 28, 1),
         ("detector", "free", "pynq_ext", 33, 1),

@@ -120,7 +120,7 @@ def constant_of_type(data_type):
     return model
 
 
-@pytest.mark.parametrize("data_type", [-1, 0, 14, 17, 22, 99, 2**31 - 1])
+@pytest.mark.parametrize("data_type", [-1, 0, 14, 17, 23, 99, 2**31 - 1])
 @pytest.mark.parametrize("read", [vtaops.compile_model, lambda model: vtaops.quantize(model, [])])
 def test_types_that_nothing_reads_are_named(data_type, read):
     text = rf"has the data type {data_type}( \(\w+\))?; vtaops reads"
