@@ -192,6 +192,27 @@ def test_a_mask_that_the_network_is_given(shape, extents, config, tmp_path):
         assert np.abs(found.astype(int) - evaluate(graph, data, given)[0]).max() <= 1
 
 
+@pytest.mark.parametrize(("count", "tokens"), [(2, 16), (3, 5), (4, 20)])
+def test_values_of_several_sequences_that_one_layer_makes(count, tokens):
+    """Queries, keys and values are parts of the channels of an image for each sequence."""
+    graph, width = Graph("attention"), 16
+    x = graph.input("x", (count, tokens, width), scale=0.05)
+    weight = RNG.integers(-128, 128, (3 * width, width)).astype(np.int8)
+    joined = graph.add(Dense(weight, None, Requantization(1, 9)), x, scale=0.05)
+    q, k, v = (
+        graph.add(ops.Slice(2, width * part, width * (part + 1)), joined) for part in range(3)
+    )
+    product = ops.Matmul(Requantization(1, 8))
+    scores = graph.add(product, q, graph.add(ops.Transpose((0, 2, 1)), k), scale=0.05)
+    shares = graph.add(ops.Softmax(), graph.add(ops.Dequantize(), scores))
+    shares = graph.add(ops.Quantize(1 / 256, -128), shares)
+    graph.output(graph.add(product, shares, v, scale=0.05))
+    model = vtaops.compile_model(graph)
+    data = RNG.integers(-128, 128, (count, tokens, width)).astype(np.int8)
+    assert len(model.regions) == 1
+    assert np.array_equal(model.run(data), model.reference(data))
+
+
 def test_masks_that_are_none():
     graph = Graph("softmax")
     real, integers = graph.input("real", (2, 4), "float32"), graph.input("integers", (2, 4))

@@ -580,9 +580,9 @@ class _Blocks(Use):
     def offset(self, config: HardwareConfig) -> int:
         images, blocks, height, width = extents_of(self.place.memory.buffer(config))
         lanes, plane = self.place.lanes, height * width
-        first = self.number * blocks * plane
-        if images == 1:
-            first = lanes[self.number * (len(lanes) // self.count)] // config.block_in * plane
+        each = len(lanes) // self.count if images == 1 else 0
+        image = 0 if images == 1 else self.number * blocks * plane
+        first = image + lanes[self.number * each] // config.block_in * plane
         first += self.first * (config.block_in if self.rows else plane)
         return first * config.inp.element_bytes
 
