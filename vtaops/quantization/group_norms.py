@@ -8,16 +8,13 @@ import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
-    Connections,
     ModelProto,
     NodeProto,
     attributes,
-    inferred_shapes,
     make_node,
-    refill,
     replace_initializer,
-    without_unread,
 )
+from vtaops.quantization.rewriter import Rewriter
 
 
 def group_norms_as_rows(model: ModelProto) -> None:
@@ -27,24 +24,17 @@ def group_norms_as_rows(model: ModelProto) -> None:
     """
     known = any(entry.version >= _LAYER_NORMS for entry in model.opset_import if not entry.domain)
     if known and any(node.op_type == "InstanceNormalization" for node in model.graph.node):
-        nodes = [*_Norms(model).nodes()]
-        refill(model.graph.node, without_unread(nodes, model))
+        _Norms(model).run()
 
 
 _LAYER_NORMS = 17
 """The opset from which ONNX has layer norms."""
 
 
-class _Norms:
+class _Norms(Rewriter):
     """The nodes of a model, group norms among them as layer norms."""
 
-    def __init__(self, model: ModelProto) -> None:
-        self.model, self.tensors = model, Connections(model)
-        self.shapes = inferred_shapes(model)
-        self.done: set[str] = set()
-
     def nodes(self) -> Iterable[NodeProto]:
-        """Yield the nodes of the model, some of them replaced."""
         for node in self.model.graph.node:
             back = self._back(node) if node.op_type == "InstanceNormalization" else None
             if back is not None:

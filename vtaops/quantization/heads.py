@@ -12,16 +12,13 @@ from typing import Any
 import numpy as np
 
 from vtaops.graph.onnx_files import (
-    Connections,
     ModelProto,
     NodeProto,
     attributes,
-    inferred_shapes,
     make_node,
-    refill,
     replace_initializer,
-    without_unread,
 )
+from vtaops.quantization.rewriter import Rewriter
 
 _LAST = (0, 2, 3, 1)
 """The transposition of an image that makes its channels last."""
@@ -31,24 +28,24 @@ _SCALES = ("Add", "Div", "Mul", "Where")
 
 def keep_heads(model: ModelProto) -> None:
     """Rewrite what mixes heads, softmax along other axes than the last, and norms of tokens."""
-    refill(model.graph.node, without_unread([*_Heads(model).nodes()], model))
-    refill(model.graph.node, without_unread([*_of_tokens(model)], model))
+    kinds = {node.op_type for node in model.graph.node}
+    if "Softmax" in kinds or {"MatMul", "Transpose"} <= kinds:
+        _Heads(model).run()
+    if {"LayerNormalization", "Gather"} <= kinds:
+        _Tokens(model).run()
 
 
-class _Heads:
+class _Heads(Rewriter):
     """Moves transpositions of scores, which make heads last, behind what reads them."""
 
     def __init__(self, model: ModelProto) -> None:
-        self.model, self.tensors = model, Connections(model)
-        self.shapes = inferred_shapes(model)
+        super().__init__(model)
         self.images: dict[str, str] = {}
         """The scores, heads first, of which tensors are transpositions."""
         self.same: dict[str, str] = {}
         """The scores that tensors are."""
-        self.done: set[str] = set()
 
     def nodes(self) -> Iterable[NodeProto]:
-        """Yield the nodes of the model, some of them replaced."""
         for node in self.model.graph.node:
             if node.output[0] not in self.done:
                 node.input[:] = [self.same.get(name, name) for name in node.input]
@@ -145,29 +142,32 @@ class _Heads:
         return [node, make_node("Transpose", [made], [result], perm=_LAST)]
 
 
-def _of_tokens(model: ModelProto) -> Iterable[NodeProto]:
-    """Yield the nodes with norms of one token in place of a token of what is normalised."""
-    tensors, shapes = Connections(model), inferred_shapes(model)
-    for node in model.graph.node:
-        norm = tensors.writers.get(node.input[0]) if node.op_type == "Gather" else None
-        if (
-            norm is None
-            or norm.op_type != "LayerNormalization"
-            or not _is_row(node, norm, tensors, shapes)
-        ):
-            yield node
-            continue
-        (result,), attrs = node.output, attributes(norm)
-        token = f"{result}_token"
-        yield make_node("Gather", [norm.input[0], node.input[1]], [token], **attributes(node))
-        yield make_node(
-            "LayerNormalization", [token, *norm.input[1:]], [result], **{**attrs, "axis": -1}
+class _Tokens(Rewriter):
+    """Puts norms of one token in place of a token of what is normalised."""
+
+    def nodes(self) -> Iterable[NodeProto]:
+        for node in self.model.graph.node:
+            norm = self.tensors.writers.get(node.input[0]) if node.op_type == "Gather" else None
+            if norm is None or not self._takes_row(node, norm):
+                yield node
+                continue
+            (result,), attrs = node.output, attributes(norm)
+            token = f"{result}_token"
+            yield make_node("Gather", [norm.input[0], node.input[1]], [token], **attributes(node))
+            yield make_node(
+                "LayerNormalization", [token, *norm.input[1:]], [result], **{**attrs, "axis": -1}
+            )
+
+    def _takes_row(self, node: NodeProto, norm: NodeProto) -> bool:
+        """Return whether a Gather takes one token of what is normalised along the last axis."""
+        if norm.op_type != "LayerNormalization":
+            return False
+        rank, index = (
+            len(self.shapes.get(norm.output[0], ())),
+            self.tensors.constants.get(node.input[1]),
         )
-
-
-def _is_row(node: NodeProto, norm: NodeProto, tensors: Connections, shapes: Any) -> bool:
-    """Return whether a Gather takes one token of what is normalised along the last axis."""
-    rank, index = len(shapes.get(norm.output[0], ())), tensors.constants.get(node.input[1])
-    axis = attributes(node).get("axis", 0)
-    last = attributes(norm).get("axis", -1) in (-1, rank - 1)
-    return last and index is not None and index.size == 1 and rank > 2 and axis % rank < rank - 1
+        axis = attributes(node).get("axis", 0)
+        last = attributes(norm).get("axis", -1) in (-1, rank - 1)
+        return (
+            last and index is not None and index.size == 1 and rank > 2 and axis % rank < rank - 1
+        )

@@ -33,6 +33,7 @@ from vtaops.graph.onnx_files import (
     replace_initializer,
     require,
     tensor_shapes,
+    without_unread,
 )
 from vtaops.graph.probe import runtime_session
 from vtaops.quantization.group_norms import group_norms_as_rows
@@ -72,6 +73,7 @@ def prepare(model: ModelProto) -> ModelProto:
         prepared = onnx.load(str(path))
     _free_names(prepared)
     _drop_idle(prepared)
+    refill(prepared.graph.node, without_unread(prepared.graph.node, prepared))
     keep_heads(prepared)
     spell_out_responses(prepared)
     group_norms_as_rows(prepared)

@@ -14,39 +14,29 @@ from typing import Any
 import numpy as np
 
 from vtaops.graph.onnx_files import (
-    Connections,
     ModelProto,
     NodeProto,
     attributes,
-    inferred_shapes,
     make_node,
-    refill,
     replace_initializer,
-    without_unread,
 )
+from vtaops.quantization.rewriter import Rewriter
 
 
 def spell_out_responses(model: ModelProto) -> None:
     """Replace the global response norms of images, with channels first or last, in place."""
     if any(node.op_type == "ReduceL2" for node in model.graph.node):
-        nodes = [*_Responses(model).nodes()]
-        refill(model.graph.node, without_unread(nodes, model))
+        _Responses(model).run()
 
 
 SMALLEST = 1e-12
 """What is added to means at least, of which inverses are taken."""
 
 
-class _Responses:
+class _Responses(Rewriter):
     """The nodes of a model, global response norms among them spelled out."""
 
-    def __init__(self, model: ModelProto) -> None:
-        self.model, self.tensors = model, Connections(model)
-        self.shapes = inferred_shapes(model)
-        self.done: set[str] = set()
-
     def nodes(self) -> Iterable[NodeProto]:
-        """Yield the nodes of the model, some of them replaced."""
         for node in self.model.graph.node:
             scaled = self.tensors.only_reader(node.output[0]) if node.op_type == "Div" else None
             data = self._normalized(node) if scaled is not None else None
