@@ -19,7 +19,7 @@ from rich.console import Console
 from benchmarks.options import figure_table
 from trials import networks
 from vtaops import compile_model
-from vtaops.lowering.passes import forward, interleave, prefetch
+from vtaops.lowering.linking import ordering
 from vtaops.network import fragments
 from vtaops.schedule import candidates, grouping
 
@@ -59,9 +59,14 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
         "FUSED_OPTIMISM": (0.9, 1.0),
         "LAGGED_OPTIMISM": (1.0, 1.06),
     },
-    interleave: {"LAG": (2, 8), "AHEAD": (1, 4), "WEIGHTS_AHEAD": (8, 128)},
-    prefetch: {"_BEHIND": (2, 32)},
-    forward: {"_WORTH": (2, 8), "_PARTS": (4, 16)},
+    ordering: {
+        "LAG": (2, 8),
+        "AHEAD": (1, 4),
+        "WEIGHTS_AHEAD": (8, 128),
+        "BEHIND": (2, 32),
+        "WORTH": (2, 8),
+        "PARTS": (4, 16),
+    },
 }
 
 

@@ -4,7 +4,11 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -14,6 +18,9 @@ using Column = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device:
 constexpr int32_t kNone = -1;
 constexpr int64_t kMost = int64_t{1} << 31;
 constexpr int64_t kMemories = int64_t{1} << 20;
+
+constexpr std::size_t kUnits = 3;
+enum Unit : std::size_t { kLoad, kCompute, kStore };
 
 // Returns a number if it is in 0 .. end - 1, and refuses it otherwise.
 inline std::size_t checked(int64_t number, int64_t end) {
@@ -37,15 +44,10 @@ struct Access {
 
 // The accesses of one operation.
 struct Own {
-  const Access *first, *dram, *last;
+  const Access *first, *last;
 
   const Access* begin() const { return first; }
   const Access* end() const { return last; }
-
-  const Access& of_dram() const {
-    if (dram == last) throw nb::value_error("an operation does not access DRAM");
-    return *dram;
-  }
 };
 
 // A number for each element of each memory.
@@ -54,15 +56,30 @@ using PerElement = std::vector<std::vector<Number>>;
 
 class Accesses {
  public:
+  Accesses() = default;
+
   explicit Accesses(const nb::list& operations) {
-    const nb::str scratchpads("scratchpads"), dram("dram");  // each lookup would make its own
+    const nb::str scratchpads("scratchpads");  // each lookup would make its own
     for (nb::handle operation : operations) {
       const std::size_t begin = accesses_.size();
       add_all(nb::getattr(operation, scratchpads));
-      const std::size_t middle = accesses_.size();
-      add_all(nb::getattr(operation, dram));
-      bounds_.push_back({begin, middle, accesses_.size()});
+      bounds_.push_back({begin, accesses_.size()});
     }
+  }
+
+  // Appends an operation: its accesses on chip, and the one of DRAM or null. They ascend.
+  void append(const Access* first, const Access* last, const Access* dram) {
+    const std::size_t begin = accesses_.size();
+    accesses_.insert(accesses_.end(), first, last);
+    if (dram != nullptr) accesses_.push_back(*dram);
+    for (std::size_t n = begin; n < accesses_.size(); ++n) {
+      const Access& own = accesses_[n];
+      if (own.memory >= sizes_.size()) sizes_.resize(own.memory + 1, 0);
+      if (own.size == 0) continue;
+      const auto last_offset = static_cast<std::size_t>(own.offsets[own.size - 1]);
+      sizes_[own.memory] = std::max(sizes_[own.memory], own.first + last_offset + 1);
+    }
+    bounds_.push_back({begin, accesses_.size()});
   }
 
   std::size_t operations() const { return bounds_.size(); }
@@ -70,7 +87,7 @@ class Accesses {
   // Returns the accesses of the operation at a place.
   Own of(std::size_t place) const {
     const Bounds& b = bounds_[place];
-    return {accesses_.data() + b.begin, accesses_.data() + b.dram, accesses_.data() + b.end};
+    return {accesses_.data() + b.begin, accesses_.data() + b.end};
   }
 
   // Returns `fill` for each element.
@@ -83,7 +100,7 @@ class Accesses {
 
  private:
   struct Bounds {
-    std::size_t begin, dram, end;
+    std::size_t begin, end;
   };
 
   // Offsets that accesses share, and one past the largest.

@@ -39,9 +39,6 @@ class Conflicts {
   std::vector<PerElement<int32_t>> writes_, reads_;
 };
 
-constexpr std::size_t kUnits = 3;
-enum Unit : std::size_t { kLoad, kCompute, kStore };
-
 // Walks over the instructions with a vector clock for each unit, as tokens.py explains.
 class Tokens {
  public:
@@ -124,3 +121,20 @@ class Tokens {
   std::vector<Row> rows_;
   std::array<std::array<std::vector<int64_t>, kUnits>, kUnits> pops_;  // by pusher and popper
 };
+
+// Returns the instructions of operations, each of a unit, with their tokens; the last one, FINISH,
+// waits for all.
+inline std::vector<Tokens::Row> synchronize(const Accesses& accesses,
+                                            const std::vector<std::size_t>& units) {
+  Conflicts conflicts(accesses, kUnits);
+  Tokens tokens;
+  std::vector<int64_t> positions;  // of the operations, behind relays
+  for (std::size_t place = 0; place < units.size(); ++place) {
+    Tokens::Clock need;
+    conflicts.follow(place, units[place], need.data());
+    for (int64_t& n : need) n = n == kNone ? n : positions[static_cast<std::size_t>(n)];
+    const bool is_last = place + 1 == units.size();
+    positions.push_back(tokens.append(place, units[place], is_last ? tokens.last() : need));
+  }
+  return tokens.rows();
+}

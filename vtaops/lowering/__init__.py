@@ -2,7 +2,7 @@
 
 from vtaops.lowering.emission.emit import emit
 from vtaops.lowering.emission.images import extents_of
-from vtaops.lowering.linking.link import Part, Place, assemble, bind, link, whole
+from vtaops.lowering.linking.link import Part, Place, link, whole
 from vtaops.lowering.operation import Fragment
 from vtaops.lowering.options import Capacity, LoweringOptions, Strides
 from vtaops.lowering.rows import RowLayout, emit_rows
@@ -16,8 +16,6 @@ __all__ = [
     "Place",
     "RowLayout",
     "Strides",
-    "assemble",
-    "bind",
     "build_tree",
     "emit",
     "emit_rows",

@@ -6,17 +6,19 @@ tokens and encodes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+import vtaops._uses as _uses
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.accesses import OFF, Access, Ints, accesses, steps
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
-from vtaops.machine.isa import Instruction, LoopInstruction, Post
+from vtaops.machine.isa import Encoding, Instruction, LoopInstruction, Post
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 
 Elements = npt.NDArray[np.int64]
@@ -39,28 +41,17 @@ class Operation:
         stands for a requantization; its micro-ops' src are rows of parameters.
     relocation : int
         Buffer that ``dram_base`` is relative to, as in `Program.relocations`.
-    operator : int
-        Index of its operator in the program.
-    dram : tuple of Access
-        What it accesses of DRAM that the program both stores and loads; `link` adds it.
     """
 
     instruction: Instruction
     micro_ops: Ints | None = None
     post: Post = OFF
     relocation: int = NO_BUFFER
-    operator: int = 0
-    dram: tuple[Access, ...] = ()
 
     @cached_property
     def scratchpads(self) -> tuple[Access, ...]:
         """What it accesses on chip, but for the micro-op memory, which one unit alone uses."""
         return accesses(self.instruction, self.rows, self.post)
-
-    @property
-    def accesses(self) -> tuple[Access, ...]:
-        """All that it accesses, DRAM last."""
-        return self.scratchpads + self.dram
 
     @property
     def rows(self) -> Ints | None:
@@ -111,26 +102,10 @@ class PassContext:
         The target hardware.
     max_micro_ops : int
         Micro-ops that fit the device's memory.
-    buffers : sequence of Buffer
-        Buffers of the program; only the program reads `SCRATCH`.
-    interleave : mapping of range to int
-        Ranges of consecutive operators to interleave, and the lag of each.
     """
 
     config: HardwareConfig
     max_micro_ops: int
-    buffers: Sequence[Buffer] = ()
-    interleave: Mapping[range, int] = field(default_factory=dict)
-
-    @property
-    def leaders(self) -> dict[int, int]:
-        """The first operator of the interleaved range of each operator in one."""
-        return leaders(self.interleave)
-
-
-def leaders(ranges: Iterable[range]) -> dict[int, int]:
-    """Map each member of ranges to the range's first member."""
-    return {number: numbers[0] for numbers in ranges for number in numbers}
 
 
 @dataclass(frozen=True)
@@ -157,6 +132,15 @@ class Fragment:
     buffers: tuple[Buffer, ...]
     options: LoweringOptions
     record: OperatorRecord
+
+    @cached_property
+    def packed(self) -> Any:
+        """Its operations for `link`, in C++: each distinct one once."""
+        found = {id(operation): operation for operation in self.operations}
+        numbers = {key: number for number, key in enumerate(found)}
+        words = Encoding.of(self.config).encode_all([o.instruction for o in found.values()])
+        order = np.array([numbers[id(operation)] for operation in self.operations], np.int64)
+        return _uses.Operations([*found.values()], words, order)
 
     @cached_property
     def extents(self) -> Mapping[Memory, int]:

@@ -13,7 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from vtaops.lowering.operation import Fragment, Operation, leaders
+from vtaops.lowering.operation import Fragment, Operation
 from vtaops.machine.accesses import Access
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Instruction, Load, Post, Store
@@ -62,7 +62,7 @@ def ping_pong(
         Elements of these at the end of the weight memory.
     """
     config = fragments[0].config
-    first = leaders(groups)
+    first = {number: numbers[0] for numbers in groups for number in numbers}
     runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: first.get(k, k))]
     sizes = [dict(fragment.extents) for fragment in fragments]
     for number in staying:

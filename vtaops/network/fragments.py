@@ -17,7 +17,7 @@ from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
 from vtaops.compiler.driver import emit_operator, settled
 from vtaops.lowering import Fragment, Part, Strides, extents_of, link
-from vtaops.lowering.passes.interleave import LAG
+from vtaops.lowering.linking.ordering import LAG
 from vtaops.lowering.pinned import without_weights
 from vtaops.lowering.placement import pack_side_by_side
 from vtaops.lowering.tables import TABLE, with_table

@@ -1,30 +1,29 @@
 """link: join the fragments of any number of operators to one Program.
 
 Joining concatenates operations, merges buffers, places micro-ops and inserts tokens. Dependences
-through DRAM and scratchpads determine the tokens, so operators need no barrier between them.
-
-`link` is `bind` followed by `assemble`. In between, operations may be reordered if dependences are
-kept: an operation stays behind all earlier ones that access a common tile, if either writes it.
+through DRAM and scratchpads determine the tokens, so operators need no barrier between them. All
+that is C++ (``sim/uses/link.cpp``); `ordering` says what happens to the order in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from vtaops.base.errors import ProgramError
-from vtaops.lowering.linking.micro_ops import place_micro_ops
-from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
-from vtaops.lowering.operation import Fragment, Operation, PassContext
-from vtaops.lowering.passes.order import PROGRAM_PASSES, apply
-from vtaops.machine.accesses import DRAM, Access, block
-from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Encoding, Instruction, Load, Store
+import vtaops._uses as _uses
+from vtaops.base.errors import EncodingError, ProgramError
+from vtaops.lowering.linking import ordering
+from vtaops.lowering.operation import Elements, Fragment, Operation
+from vtaops.machine.accesses import DRAM, block
+from vtaops.machine.config import Extension, HardwareConfig, Memory
+from vtaops.machine.isa import Alu, Encoding, Gemm, Load, Store
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
 
 _WRITTEN = (Role.OUTPUT, Role.SCRATCH)
@@ -102,108 +101,83 @@ def link(
     ProgramError
         If a fragment's buffer has no place, or an unsuitable one.
     """
-    operations = [o for number, part in enumerate(parts) for o in bind(part, number, buffers)]
-    once = [
-        o
-        for number, load in (pinned or {}).items()
-        for o in bind(_only(load, parts[number]), number, buffers)
-    ]
-    return assemble(operations, parts, buffers, metadata, interleave=interleave, pinned=once)
-
-
-def _only(operation: Operation, part: Part) -> Part:
-    return replace(part, fragment=replace(part.fragment, operations=(operation,)))
-
-
-def bind(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Operation]:
-    """Return new operations of a part that address the program's buffers.
-
-    Parameters
-    ----------
-    part : Part
-        A fragment and its places.
-    number : int
-        Index of the part in the program.
-    buffers : sequence of Buffer
-        All buffers of the program.
-
-    Raises
-    ------
-    ProgramError
-        If a fragment's buffer has no place, or an unsuitable one.
-    """
-    places = _checked_places(part, number, buffers)
-    config = part.fragment.config
-    bound = []
-    for operation in part.fragment.operations:
-        instruction, relocation = operation.instruction, operation.relocation
-        if relocation != NO_BUFFER:
-            place = places[relocation]
-            relocation = place.buffer
-            if place.offset:
-                instruction = _behind(place.offset, instruction, config)
-        at = {"instruction": instruction, "relocation": relocation, "operator": number}
-        bound.append(operation.elsewhere(**at))
-    return bound
-
-
-def assemble(
-    operations: Sequence[Operation],
-    parts: Sequence[Part],
-    buffers: Sequence[Buffer],
-    metadata: Mapping[str, Any] | None = None,
-    *,
-    interleave: Mapping[range, int] | None = None,
-    pinned: Sequence[Operation] = (),
-) -> Program:
-    """Assemble bound operations to a program, without modifying them.
-
-    Parameters
-    ----------
-    operations : sequence of Operation
-        From `bind`, in the order of the program.
-    parts, buffers, metadata, interleave
-        As `link`.
-    pinned : sequence of Operation
-        LOADs of weights that stay. They need no tokens: what reads the weights also waits for later
-        loads, and the load unit is in order.
-    """
     if not parts:
         raise ProgramError("a program has at least one operator; no part is given")
     config = parts[0].fragment.config
     others = {p.fragment.config.fingerprint: p.fragment.config.name for p in parts}
     if len(others) > 1:
         raise ProgramError(f"parts are for different configurations: {', '.join(others.values())}")
+    placed = [_placed(part, number, buffers) for number, part in enumerate(parts)]
+    once = [_placed(_only(o, parts[k]), k, buffers) for k, o in (pinned or {}).items()]
+    turns = [(span.start, span.stop, lag) for span, lag in (interleave or {}).items()]
     depth = min(part.fragment.options.depth(config) for part in parts)
-    shared = _SharedDram(operations, buffers, config)
-    own = [*map(shared.added, operations)]
-    own = apply(PROGRAM_PASSES, own, PassContext(config, depth, buffers, interleave or {}))
-    placed, firsts, micro_ops = place_micro_ops(own, config, depth)
-    ordered, places, flags = insert_tokens(placed)
-    moved = np.array([*firsts, 0])[places]
-    columns = np.column_stack([moved, moved, flags])
-    columns = np.vstack([np.zeros((len(pinned), columns.shape[1]), columns.dtype), columns])
-    added = dict(zip(("uop_begin", "uop_end", *FLAGS), columns.T, strict=True))
-    ordered = [*pinned, *ordered]
+    machine = _machine(config, depth, ordering.constants())
+    try:
+        found = _uses.link(machine, placed, once, _spaces(buffers), turns)
+    except OverflowError as error:
+        raise EncodingError(str(error)) from None
+    except ValueError as error:
+        raise ProgramError(str(error)) from None
+    words, relocations, numbers, table = found
     return Program(
         config=config,
-        instructions=Encoding.of(config).encode_all([o.instruction for o in ordered], added),
-        relocations=np.array([o.relocation for o in ordered], dtype=np.int32),
-        micro_ops=micro_ops,
+        instructions=words,
+        relocations=relocations,
+        micro_ops=Encoding.of(config).encode_micro_ops(table),
         buffers=tuple(buffers),
         metadata=metadata or {},
-        operators=_records(ordered, parts),
-        pinned=len(pinned),
+        operators=_records(numbers, parts),
+        pinned=len(once),
     )
 
 
-def _records(operations: list[Operation], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:
+def _only(operation: Operation, part: Part) -> Part:
+    return replace(part, fragment=replace(part.fragment, operations=(operation,)))
+
+
+def _placed(part: Part, number: int, buffers: Sequence[Buffer]) -> tuple[Any, int, list[Any]]:
+    """Return a part for C++."""
+    places = _checked_places(part, number, buffers)
+    return part.fragment.packed, number, [(place.buffer, place.offset) for place in places]
+
+
+def _spaces(buffers: Sequence[Buffer]) -> list[tuple[int, int, bool]]:
+    """Return for C++ the space of each buffer, its offset, and whether only the program reads it.
+
+    The arena is one space.
+    """
+    arena = DRAM + len(buffers)
+    return [
+        (DRAM + k if b.offset is None else arena, b.offset or 0, b.role is Role.SCRATCH)
+        for k, b in enumerate(buffers)
+    ]
+
+
+@lru_cache(maxsize=64)
+def _machine(config: HardwareConfig, depth: int, constants: tuple[tuple[str, int], ...]) -> Any:
+    """Return for C++ where fields lie, and the numbers of the machine and of the order."""
+    encoding = Encoding.of(config)
+    slots = [*encoding.slots[Load], *encoding.slots[Gemm], *encoding.slots[Alu]]
+    numbers = {
+        "granule": _granule(config),
+        "port_width": config.port_width,
+        "wgt_depth": config.wgt.depth,
+        "uop_depth": depth,
+        "forwards": config.has(Extension.FORWARD),
+        **dict(constants),
+    }
+    nbytes = [config.dram_element_bytes(memory) for memory in Memory]
+    return _uses.Machine({s.name: (s.offset, s.width) for s in slots}, numbers, nbytes)
+
+
+def _records(
+    numbers: npt.NDArray[np.int64], parts: Sequence[Part]
+) -> tuple[OperatorRecord, ...]:
+    """Return the parts' records, with the spans of instructions that are theirs."""
     spans: list[list[tuple[int, int]]] = [[] for _ in parts]
-    start = 0
-    for number, run in groupby(o.operator for o in operations):
-        end = start + len(list(run))
-        spans[number].append((start, end))
-        start = end
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    for start, end in pairwise(edges):
+        spans[int(numbers[start])].append((start, end))
     return tuple(
         replace(part.fragment.record, name=part.name, spans=tuple(its))
         for part, its in zip(parts, spans, strict=True)
@@ -255,83 +229,30 @@ def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
     users: dict[bool, set[int]] = {True: set(), False: set()}
     for buffer, place in zip(part.fragment.buffers, places, strict=True):
         users[buffer.role in _WRITTEN].add(place.buffer)
-    of_config = _granules_of(part.fragment.config)
+    config = part.fragment.config
     for shared in users[True] & users[False]:
         granules: dict[type, set[int]] = {Store: set(), Load: set()}
         for operation in part.fragment.operations:
             i, relocation = operation.instruction, operation.relocation
             if relocation != NO_BUFFER and places[relocation].buffer == shared:
                 assert isinstance(i, Load | Store)
-                access = _dram_access(DRAM, i, places[relocation].offset, of_config)
-                granules[type(i)].update(access.elements.tolist())
+                offset = places[relocation].offset
+                granules[type(i)].update(_granules(i, offset, config).tolist())
         if granules[Store] & granules[Load]:
             raise ProgramError(f"{title} stores to what it loads, in buffer {shared}")
 
 
-# ----------------------------------------------------------------------------------- DRAM
-
-
-def _granules_of(config: HardwareConfig) -> tuple[int, list[int]]:
-    """Return the bytes of a granule of DRAM accesses, and the granules of an element by memory.
-
-    Every element size is a multiple of a granule.
-    """
-    granule = min(memory.element_bytes for memory in (config.inp, config.wgt, config.out))
-    return granule, [config.dram_element_bytes(memory) // granule for memory in Memory]
-
-
-def _behind(offset: int, i: Instruction, config: HardwareConfig) -> Instruction:
-    """Return an instruction that accesses what lies `offset` bytes behind in DRAM."""
-    assert isinstance(i, Load | Store)
-    element = config.dram_element_bytes(Memory(i.memory))
-    if offset % element:
-        raise ProgramError(f"offset {offset} is not a multiple of {element}-byte elements")
-    return replace(i, dram_base=i.dram_base + offset // element)
-
-
-def _dram_access(
-    space: int, i: Load | Store, offset: int, granules: tuple[int, list[int]]
-) -> Access:
+def _granules(i: Load | Store, offset: int, config: HardwareConfig) -> Elements:
     """Return the granules that a LOAD or STORE accesses, `offset` bytes from its base."""
-    granule, of_element = granules
-    scale, writes = of_element[i.memory], isinstance(i, Store)
+    granule = _granule(config)
+    scale = config.dram_element_bytes(Memory(i.memory)) // granule
     first, rows = i.dram_base * scale + offset // granule, (i.y_size, i.x_stride * scale)
-    found = block(space, first, rows, i.x_size * scale)
-    return found._replace(writes=writes, reads=not writes)
+    return block(DRAM, first, rows, i.x_size * scale).elements
 
 
-class _SharedDram:
-    """Accesses of operations to the buffers that the program both stores to and loads from."""
-
-    def __init__(
-        self, operations: Sequence[Operation], buffers: Sequence[Buffer], config: HardwareConfig
-    ) -> None:
-        self._granules = _granules_of(config)
-        arena = DRAM + len(buffers)
-        self._spaces = [
-            DRAM + index if buffer.offset is None else arena for index, buffer in enumerate(buffers)
-        ]
-        self._offsets = [buffer.offset or 0 for buffer in buffers]
-        used: dict[bool, set[int]] = {True: set(), False: set()}
-        for o in operations:
-            if o.relocation >= 0:
-                used[isinstance(o.instruction, Store)].add(self._spaces[o.relocation])
-        self._shared = used[True] & used[False]
-        self._known: dict[tuple[object, ...], Access] = {}
-
-    def added(self, o: Operation) -> Operation:
-        """Return an operation with what it accesses of them."""
-        i, relocation = o.instruction, o.relocation
-        if relocation < 0 or self._spaces[relocation] not in self._shared:
-            return o
-        assert isinstance(i, Load | Store)
-        if not i.y_size:  # padding only
-            return o
-        key = (relocation, i.unit, i.memory, i.dram_base, i.y_size, i.x_size, i.x_stride)
-        if key not in self._known:
-            space, offset = self._spaces[relocation], self._offsets[relocation]
-            self._known[key] = _dram_access(space, i, offset, self._granules)
-        return o.elsewhere(dram=(self._known[key],))
+def _granule(config: HardwareConfig) -> int:
+    """Return the bytes of a granule of DRAM accesses, which divides every element size."""
+    return min(memory.element_bytes for memory in (config.inp, config.wgt, config.out))
 
 
 def whole(fragment: Fragment) -> Part:

@@ -47,13 +47,9 @@ def insert_tokens(operations: Sequence[Operation]) -> tuple[list[Operation], Ele
     flags : ndarray of int64, shape (ordered, 4)
         The values of `FLAGS`.
     """
-    finish = Operation(Finish(), operator=operations[-1].operator if operations else 0)
-    every = [*operations, finish]
+    every = [*operations, Operation(Finish())]
     units = np.array([operation.instruction.unit for operation in every], np.int64)
     found: Elements = _uses.tokens(every, units)
-    relay = Load(memory=Memory.UOP)  # a no-operation
-    ordered = [
-        Operation(relay, operator=every[place].operator) if relays else every[place]
-        for place, relays in found[:, :2].tolist()
-    ]
+    relay = Operation(Load(memory=Memory.UOP))  # a no-operation
+    ordered = [relay if relays else every[place] for place, relays in found[:, :2].tolist()]
     return ordered, found[:, 0], found[:, 2:]

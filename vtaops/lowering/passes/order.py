@@ -1,7 +1,6 @@
 """The passes in their order.
 
-A pass is a function from the operations of an operator, or of a program, to those of an equivalent
-one. `emit` runs the first table, `link` the second.
+A pass is a function from the operations of an operator to those of an equivalent one.
 """
 
 from __future__ import annotations
@@ -10,12 +9,9 @@ from collections.abc import Callable
 
 from vtaops.lowering.operation import Operation, PassContext
 from vtaops.lowering.passes.dead_loads import without_dead_loads
-from vtaops.lowering.passes.forward import forwarded
-from vtaops.lowering.passes.interleave import in_turns
 from vtaops.lowering.passes.overwrite import overwrite_instead_of_reset
 from vtaops.lowering.passes.pairs import merge_pairs
 from vtaops.lowering.passes.post import post_process_outputs
-from vtaops.lowering.passes.prefetch import weights_ahead
 from vtaops.machine.config import Extension
 
 Pass = Callable[[list[Operation], PassContext], list[Operation]]
@@ -29,13 +25,6 @@ OPERATOR_PASSES: Table = (
     (None, overwrite_instead_of_reset),
     # Last: it post-processes the last writers of accumulators, which `overwrite` splits.
     (Extension.POST, post_process_outputs),
-)
-
-PROGRAM_PASSES: Table = (
-    (None, in_turns),
-    (None, weights_ahead),
-    # Last: what the output memory holds when a load runs depends on the final order.
-    (Extension.FORWARD, forwarded),
 )
 
 

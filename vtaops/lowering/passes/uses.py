@@ -1,9 +1,8 @@
-"""The def-use index of operations: dependences, last writers of elements, and liveness.
+"""The def-use index of operations: last writers of elements, and liveness.
 
-Answers the passes' queries about scratchpad and DRAM elements. `last_conflicts` finds what each
-operation depends on; its loop is C++ (the module ``vtaops._uses``, which also follows tokens and
-what `forward` asks), as are those of `read_later` and `last_writers`. `LastWrites` tracks the last
-write of each element for a pass that decides as it goes.
+Answers the passes' queries about scratchpad elements. The loops of `read_later` and `last_writers`
+are C++ (the module ``vtaops._uses``, which also links). `LastWrites` tracks the last write of each
+element for a pass that decides as it goes.
 """
 
 from __future__ import annotations
@@ -41,29 +40,6 @@ class PerElement(dict[int, npt.NDArray[Any]]):
         return found
 
 
-def last_conflicts(operations: Sequence[Operation], kinds: Sequence[int], count: int) -> Elements:
-    """Return the last places on which operations depend, of each kind of operation.
-
-    An operation depends on earlier ones that access a common element, if either of the two writes.
-
-    Parameters
-    ----------
-    operations : sequence of Operation
-        In program order.
-    kinds : sequence of int
-        Kind of each operation, below `count`.
-    count : int
-        Number of kinds.
-
-    Returns
-    -------
-    ndarray of int64, shape (operations, count)
-        Places in `operations`; -1 if it depends on none of the kind.
-    """
-    found: Elements = _uses.last_conflicts([*operations], np.array(kinds, np.int64), count)
-    return found
-
-
 class LastWrites:
     """The places of the last write of each element; -1 if none."""
 
@@ -72,7 +48,7 @@ class LastWrites:
 
     def note(self, operation: Operation, place: int) -> None:
         """Record the writes of an operation at `place`, which must follow all recorded places."""
-        for access in operation.accesses:
+        for access in operation.scratchpads:
             if access.writes:
                 self._last.of(access.memory, access.end)[access.indices] = place
 
