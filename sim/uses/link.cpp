@@ -11,12 +11,14 @@
 
 namespace {
 
-// A fragment's operations, the number of its operator, and the buffer and the first byte of each of
-// its buffers.
+// A fragment's operations, the number of its operator, the buffer and the first byte of each of its
+// buffers, its first element of each memory, and, if they are not its own, the zero point and the
+// bounds of its results.
 struct Part {
   const Operations* operations;
   int64_t number;
   std::vector<std::pair<int64_t, int64_t>> places;
+  std::vector<int64_t> offsets, results;
 };
 
 class Link {
@@ -56,7 +58,12 @@ class Link {
     for (nb::handle one : parts) {
       const auto part = nb::cast<nb::tuple>(one);
       found.push_back({nb::cast<const Operations*>(part[0]), nb::cast<int64_t>(part[1]),
-                       nb::cast<std::vector<std::pair<int64_t, int64_t>>>(part[2])});
+                       nb::cast<std::vector<std::pair<int64_t, int64_t>>>(part[2]),
+                       nb::cast<std::vector<int64_t>>(part[3]),
+                       nb::cast<std::vector<int64_t>>(part[4])});
+      if (found.back().offsets.size() != 8 || found.back().results.size() % 3) {
+        throw nb::value_error("a part has numbers of another shape");
+      }
     }
     return found;
   }
@@ -65,21 +72,30 @@ class Link {
   Stream bound(const std::vector<Part>& parts) {
     Stream operations;
     for (const Part& part : parts) {
-      std::vector<int32_t> sequences;
-      for (const auto& rows : part.operations->sequences()) sequences.push_back(sequence_of(rows));
-      for (std::size_t place = 0; place < part.operations->size(); ++place) {
-        const Operations::One& one = part.operations->one(place);
-        const Own accesses = part.operations->accesses(place);
+      const std::vector<Operations::One>& distinct = part.operations->distinct();
+      Stream own;
+      for (std::size_t n = 0; n < distinct.size(); ++n) {
         Operation o;
-        o.word = one.word;
+        o.word = distinct[n].word;
         o.number = part.number;
-        o.relocation = one.relocation;
-        o.first = accesses.begin();
-        o.last = accesses.end();
-        if (one.sequence != kNone) o.sequence = sequences[static_cast<std::size_t>(one.sequence)];
-        if (one.relocation != kNone) move(o, part.places.at(checked(one.relocation, kMost)));
-        operations.push_back(o);
+        o.relocation = distinct[n].relocation;
+        const Own accesses = part.operations->accesses(n);
+        std::vector<Access>& moved = moved_.emplace_back(accesses.begin(), accesses.end());
+        bool on_array = false;
+        for (Access& access : moved) {
+          on_array |= access.memory == kInp;
+          access.first += static_cast<std::size_t>(part.offsets.at(access.memory));
+        }
+        o.first = moved.data();
+        o.last = o.first + moved.size();
+        if (distinct[n].sequence != kNone) {
+          o.sequence = sequence_of(part, distinct[n].sequence, on_array);
+        }
+        shift(o.word, part);
+        if (o.relocation != kNone) move(o, part.places.at(checked(o.relocation, kMost)));
+        own.push_back(o);
       }
+      for (const std::size_t n : part.operations->order()) operations.push_back(own[n]);
     }
     return operations;
   }
@@ -123,8 +139,33 @@ class Link {
     return own.data();
   }
 
-  int32_t sequence_of(const std::vector<int64_t>& rows) {
-    const auto found = known_.emplace(rows, static_cast<int32_t>(sequences_.size()));
+  // Moves an instruction in the scratchpads, and sets the numbers of its results.
+  void shift(Word& word, const Part& part) const {
+    const Machine& m = machine_;
+    if (m.moves(word)) {
+      const int64_t memory = word[m.memory];
+      const bool in_acc = memory == kOut || memory == kAcc8Bit;
+      const int64_t by = part.offsets[static_cast<std::size_t>(in_acc ? kAcc : memory)];
+      if (by) word.set(m.sram_base, word[m.sram_base] + by);
+    }
+    if (!m.is(word, kOfPost) || !word[m.enable]) return;
+    if (word[m.use_bias] || word[m.use_scale]) word.set(m.row, word[m.row] + part.offsets[kRows]);
+    if (word[m.use_table]) word.set(m.table_index, word[m.table_index] + part.offsets[kTable]);
+    if (part.results.empty()) return;
+    const Slot* const slots[] = {&m.zero_point, &m.low, &m.high};
+    for (std::size_t n = 0; n < 3; ++n) {
+      word.set(*slots[n], part.results[n] & static_cast<int64_t>(slots[n]->mask()));
+    }
+  }
+
+  // Returns the number of a part's micro-ops, moved to its elements.
+  int32_t sequence_of(const Part& part, int32_t number, bool on_array) {
+    std::vector<int64_t> rows = part.operations->sequences()[static_cast<std::size_t>(number)];
+    const int64_t acc = part.offsets[kAcc];
+    const std::array<int64_t, 3> by = {acc, on_array ? part.offsets[kInp] : acc,
+                                       on_array ? part.offsets[kWgt] : 0};
+    for (std::size_t n = 0; n < rows.size(); ++n) rows[n] += by[n % 3];
+    const auto found = known_.emplace(std::move(rows), static_cast<int32_t>(sequences_.size()));
     if (found.second) sequences_.push_back(&found.first->first);
     return found.first->second;
   }
@@ -257,6 +298,7 @@ class Link {
   std::map<int64_t, int64_t> lags_, leaders_;
   Shared shared_;
   std::deque<std::array<Access, 3>> made_;
+  std::deque<std::vector<Access>> moved_;
   std::map<std::vector<int64_t>, int32_t> known_;
   std::vector<const std::vector<int64_t>*> sequences_;
   std::vector<int64_t> table_;

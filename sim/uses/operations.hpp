@@ -52,6 +52,9 @@ struct Machine {
       x_pad_left{"x_pad_left"}, x_pad_right{"x_pad_right"}, forward{"forward"};
   Slot uop_begin{"uop_begin"}, uop_end{"uop_end"}, iter_out{"iter_out"}, iter_in{"iter_in"},
       use_imm{"use_imm"};
+  Slot enable{"enable"}, use_bias{"use_bias"}, use_scale{"use_scale"}, row{"row"},
+      use_table{"use_table"}, table_index{"table_index"}, zero_point{"zero_point"}, low{"low"},
+      high{"high"};
   Slot pop_prev{"pop_prev"}, pop_next{"pop_next"}, push_prev{"push_prev"}, push_next{"push_next"};
   std::vector<int64_t> element_bytes;  // of each memory, in DRAM
   int64_t granule, port_width, wgt_depth, uop_depth, forwards;
@@ -62,7 +65,8 @@ struct Machine {
       : element_bytes(bytes) {
     for (Slot* slot : {&memory, &sram_base, &dram_base, &y_size, &x_size, &x_stride, &y_pad_top,
                        &y_pad_bottom, &x_pad_left, &x_pad_right, &forward, &uop_begin, &uop_end,
-                       &iter_out, &iter_in, &use_imm, &pop_prev, &pop_next, &push_prev, &push_next}) {
+                       &iter_out, &iter_in, &use_imm, &enable, &use_bias, &use_scale, &row,
+                       &use_table, &table_index, &zero_point, &low, &high, &pop_prev, &pop_next, &push_prev, &push_next}) {
       if (!slots.contains(slot->name)) continue;
       const auto place = nb::cast<std::pair<unsigned, unsigned>>(slots[slot->name]);
       slot->offset = static_cast<unsigned>(checked(place.first, 128));
@@ -151,7 +155,6 @@ class Operations {
     Word word;
     int64_t relocation;
     int32_t sequence;  // of micro-ops, or kNone
-    std::size_t begin, end;  // of its accesses
   };
 
   // `order` lists the distinct operations as the fragment executes them; `words` are theirs.
@@ -164,7 +167,7 @@ class Operations {
     std::map<std::vector<int64_t>, int32_t> known;
     std::size_t place = 0;
     for (nb::handle o : distinct) {
-      One one{{{words(place, 0), words(place, 1)}}, nb::cast<int64_t>(o.attr("relocation")), kNone, 0, 0};
+      One one{{{words(place, 0), words(place, 1)}}, nb::cast<int64_t>(o.attr("relocation")), kNone};
       const nb::object rows = o.attr("micro_ops");
       if (!rows.is_none()) {
         const auto numbers = nb::cast<nb::ndarray<const int64_t, nb::ndim<2>, nb::c_contig>>(rows);
@@ -182,9 +185,9 @@ class Operations {
     }
   }
 
-  std::size_t size() const { return order_.size(); }
-  const One& one(std::size_t place) const { return distinct_[order_[place]]; }
-  Own accesses(std::size_t place) const { return read_.of(order_[place]); }
+  const std::vector<One>& distinct() const { return distinct_; }
+  const std::vector<std::size_t>& order() const { return order_; }
+  Own accesses(std::size_t number) const { return read_.of(number); }
   const std::vector<std::vector<int64_t>>& sequences() const { return sequences_; }
 
  private:

@@ -7,7 +7,7 @@ tokens and encodes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -125,6 +125,10 @@ class Fragment:
         Options of the emission.
     record : OperatorRecord
         Identity of the operator; without name and spans.
+    offsets : mapping
+        Elements by which `link` moves it in each scratchpad; `operations` begin at the first one.
+    results : tuple of int
+        The zero point and the bounds of its results, if `link` sets these in every POST.
     """
 
     config: HardwareConfig
@@ -132,6 +136,8 @@ class Fragment:
     buffers: tuple[Buffer, ...]
     options: LoweringOptions
     record: OperatorRecord
+    offsets: Mapping[Memory, int] = field(default_factory=dict)
+    results: tuple[int, ...] = ()
 
     @cached_property
     def packed(self) -> Any:
@@ -142,9 +148,22 @@ class Fragment:
         order = np.array([numbers[id(operation)] for operation in self.operations], np.int64)
         return _uses.Operations([*found.values()], words, order)
 
+    def elsewhere(self, offsets: Mapping[Memory, int], **changes: object) -> Fragment:
+        """Return it further behind in the scratchpads; both share what is known of operations."""
+        _ = self.packed, self._ends
+        other = object.__new__(Fragment)
+        moved = {m: self.offsets.get(m, 0) + offsets.get(m, 0) for m in Memory}
+        vars(other).update(vars(self), offsets=moved, **changes)
+        return other
+
+    @property
+    def extents(self) -> dict[Memory, int]:
+        """The elements of each scratchpad up to its last one; 0 if it uses none."""
+        return {m: end and end + self.offsets.get(m, 0) for m, end in self._ends.items()}
+
     @cached_property
-    def extents(self) -> Mapping[Memory, int]:
-        """The elements of each scratchpad that it uses, from the first one on."""
+    def _ends(self) -> Mapping[Memory, int]:
+        """The elements of each scratchpad that its operations use, from the first one on."""
         used = dict.fromkeys((Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE), 0)
         for operation in {id(o): o for o in self.operations}.values():
             for access in operation.scratchpads:

@@ -64,7 +64,7 @@ def staying(fragment: Fragment, weights: Weights, base: int) -> tuple[Fragment, 
     None if an instruction reads tiles at distances that no loop has.
     """
     # The final place of the tile that each element holds.
-    holds = np.full(extent(fragment), -1, np.int64)
+    holds = np.full(fragment.extents[Memory.WGT], -1, np.int64)
     operations: list[Operation] = []
     for operation in fragment.operations:
         if load := _weight_load(operation):
@@ -88,7 +88,8 @@ def staying(fragment: Fragment, weights: Weights, base: int) -> tuple[Fragment, 
         nibbles=weights.nibbles,
     )
     once = Operation(load, relocation=weights.relocation)
-    return replace(fragment, operations=tuple(operations)), once
+    offsets = {**fragment.offsets, Memory.WGT: 0}
+    return replace(fragment, operations=tuple(operations), offsets=offsets), once
 
 
 def without_weights(fragment: Fragment) -> Fragment:
@@ -132,17 +133,12 @@ def _moved(operation: Operation, holds: Elements, encoding: Encoding) -> Operati
     return replace(operation, instruction=moved, micro_ops=placed)
 
 
-def extent(fragment: Fragment) -> int:
-    """Return the elements of the weight memory that a fragment uses, counted from the first."""
-    return max((a.end for o in fragment.operations for a in o.of(Memory.WGT)), default=0)
-
-
 def candidates(fragments: Sequence[Fragment], depth: int) -> Iterator[list[int]]:
     """Yield sets of fragments whose weights may stay, by number: the ones that load most first.
 
     The others share what is left of the `depth` elements: room for two of the largest, or for one.
     """
-    extents = [*map(extent, fragments)]
+    extents = [fragment.extents[Memory.WGT] for fragment in fragments]
     found = {number: w for number, f in enumerate(fragments) if (w := weights_of(f))}
     order = sorted(found, key=lambda n: (found[n].loaded / found[n].size, found[n].size))[::-1]
 

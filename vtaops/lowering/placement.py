@@ -7,16 +7,11 @@ that the weights of one can be loaded while its predecessor computes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Sequence
 from itertools import groupby
 
-import numpy as np
-
-from vtaops.lowering.operation import Fragment, Operation
-from vtaops.machine.accesses import Access
+from vtaops.lowering.operation import Fragment
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig, Memory
-from vtaops.machine.isa import Instruction, Load, Post, Store
 
 ALIGNMENT = 4
 """Alignment of an operator's first element: the banks of the input memory."""
@@ -35,7 +30,7 @@ def pack_side_by_side(fragments: Sequence[Fragment]) -> list[Fragment] | None:
             if end > _depth(memory, config):
                 return None
             offsets[memory] = _aligned(end, memory)
-    return [*map(_shifted, fragments, places)]
+    return [*map(Fragment.elsewhere, fragments, places)]
 
 
 def ping_pong(
@@ -74,7 +69,7 @@ def ping_pong(
         depth = _depth(memory, config) - reserved * (memory is Memory.WGT)
         places[memory] = _alternating(most, memory, depth)
     return [
-        _shifted(fragments[k], {memory: of_runs[number] for memory, of_runs in places.items()})
+        fragments[k].elsewhere({memory: of_runs[number] for memory, of_runs in places.items()})
         for number, run in enumerate(runs)
         for k in run
     ]
@@ -107,48 +102,3 @@ def _aligned(end: int, memory: Memory) -> int:
 
 def _depth(memory: Memory, config: HardwareConfig) -> int:
     return POST_ROWS if memory == Memory.POST else config.scratchpad(memory).depth
-
-
-def _shifted(fragment: Fragment, offsets: Mapping[Memory, int]) -> Fragment:
-    if not any(offsets.values()):
-        return fragment
-    shift = _Shift({**dict.fromkeys(Memory, 0), **offsets})
-    moved = {key: shift.operation(o) for key, o in {id(o): o for o in fragment.operations}.items()}
-    return replace(fragment, operations=tuple(moved[id(o)] for o in fragment.operations))
-
-
-class _Shift:
-    def __init__(self, offsets: dict[Memory, int]) -> None:
-        acc = offsets[Memory.ACC]
-        in_acc = Memory.OUT, Memory.ACC_8BIT
-        self._offsets = [acc if memory in in_acc else offsets[memory] for memory in Memory]
-        self._of_array = np.array([acc, offsets[Memory.INP], offsets[Memory.WGT]])
-        self._of_alu = np.array([acc, acc, 0])
-
-    def operation(self, o: Operation) -> Operation:
-        """Return the operation with its scratchpad elements relocated; DRAM is unchanged."""
-        rows = o.micro_ops
-        if rows is not None:
-            on_array = any(access.memory == Memory.INP for access in o.scratchpads)
-            rows = rows + (self._of_array if on_array else self._of_alu)
-        # As it would find them itself, in less time.
-        moved = (Access(a[0], a[1] + self._offsets[a[0]], *a[2:]) for a in o.scratchpads)
-        return o.elsewhere(
-            instruction=self._instruction(o.instruction),
-            micro_ops=rows,
-            post=self._post(o.post),
-            scratchpads=tuple(moved),
-        )
-
-    def _instruction(self, i: Instruction) -> Instruction:
-        if isinstance(i, Load | Store):
-            offset = self._offsets[i.memory]
-            return replace(i, sram_base=i.sram_base + offset) if offset else i
-        return self._post(i) if isinstance(i, Post) else i
-
-    def _post(self, post: Post) -> Post:
-        row = self._offsets[Memory.POST] * post.reads_row
-        table = self._offsets[Memory.TABLE] * post.use_table
-        if not (row or table):
-            return post
-        return replace(post, row=post.row + row, table_index=post.table_index + table)

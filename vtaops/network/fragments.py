@@ -22,7 +22,6 @@ from vtaops.lowering.pinned import without_weights
 from vtaops.lowering.placement import pack_side_by_side
 from vtaops.lowering.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
-from vtaops.machine.isa import Post
 from vtaops.machine.layout import has_nibbles
 from vtaops.network.places import MappedOperator
 from vtaops.network.target import Target
@@ -220,16 +219,9 @@ def finished(fragment: Fragment, op: Operator) -> Fragment:
     if not isinstance(op, SumOfProducts) or not op.scales:
         return fragment
     assert op.clip is not None  # as it has scales
-    numbers = dict(zip(("zero_point", "low", "high"), (op.zero_point, *op.clip), strict=True))
-    operations = tuple(
-        replace(o, instruction=replace(o.instruction, **numbers))
-        if isinstance(o.instruction, Post) and o.instruction.enable
-        else o
-        for o in fragment.operations
-    )
     parameters = {**fragment.record.parameters, "zero_point": op.zero_point, "clip": op.clip}
     record = replace(fragment.record, parameters=parameters)
-    return replace(fragment, operations=operations, record=record)
+    return fragment.elsewhere({}, record=record, results=(op.zero_point, *op.clip))
 
 
 def parameter_rows(tilings: Sequence[Tiling], config: HardwareConfig) -> list[int]:

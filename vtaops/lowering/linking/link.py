@@ -23,7 +23,7 @@ from vtaops.lowering.linking import ordering
 from vtaops.lowering.operation import Elements, Fragment, Operation
 from vtaops.machine.accesses import DRAM, block
 from vtaops.machine.config import Extension, HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Encoding, Gemm, Load, Store
+from vtaops.machine.isa import Alu, Encoding, Gemm, Load, Post, Store
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
 
 _WRITTEN = (Role.OUTPUT, Role.SCRATCH)
@@ -135,10 +135,13 @@ def _only(operation: Operation, part: Part) -> Part:
     return replace(part, fragment=replace(part.fragment, operations=(operation,)))
 
 
-def _placed(part: Part, number: int, buffers: Sequence[Buffer]) -> tuple[Any, int, list[Any]]:
+def _placed(part: Part, number: int, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
     """Return a part for C++."""
     places = _checked_places(part, number, buffers)
-    return part.fragment.packed, number, [(place.buffer, place.offset) for place in places]
+    fragment = part.fragment
+    offsets = [fragment.offsets.get(memory, 0) for memory in Memory]
+    at = [(place.buffer, place.offset) for place in places]
+    return fragment.packed, number, at, offsets, [*fragment.results]
 
 
 def _spaces(buffers: Sequence[Buffer]) -> list[tuple[int, int, bool]]:
@@ -157,7 +160,7 @@ def _spaces(buffers: Sequence[Buffer]) -> list[tuple[int, int, bool]]:
 def _machine(config: HardwareConfig, depth: int, constants: tuple[tuple[str, int], ...]) -> Any:
     """Return for C++ where fields lie, and the numbers of the machine and of the order."""
     encoding = Encoding.of(config)
-    slots = [*encoding.slots[Load], *encoding.slots[Gemm], *encoding.slots[Alu]]
+    slots = [slot for cls in (Load, Gemm, Alu, Post) for slot in encoding.slots.get(cls, ())]
     numbers = {
         "granule": _granule(config),
         "port_width": config.port_width,
@@ -170,9 +173,7 @@ def _machine(config: HardwareConfig, depth: int, constants: tuple[tuple[str, int
     return _uses.Machine({s.name: (s.offset, s.width) for s in slots}, numbers, nbytes)
 
 
-def _records(
-    numbers: npt.NDArray[np.int64], parts: Sequence[Part]
-) -> tuple[OperatorRecord, ...]:
+def _records(numbers: npt.NDArray[np.int64], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:
     """Return the parts' records, with the spans of instructions that are theirs."""
     spans: list[list[tuple[int, int]]] = [[] for _ in parts]
     edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
