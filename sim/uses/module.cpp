@@ -77,6 +77,7 @@ nb::object last_writers(const nb::list& operations, const Column& asked) {
 }  // namespace
 
 NB_MODULE(_uses, m) {
+  nb::set_leak_warnings(false);  // fragments may live until the interpreter exits
   const auto operations = nb::arg("operations");
   m.def("tokens", &tokens, operations, nb::arg("units"));
   m.def("read_later", &read_later, operations, nb::arg("followed"));

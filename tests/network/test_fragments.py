@@ -10,19 +10,13 @@ import pytest
 
 from trials.random_cases import random_scaled
 from vtaops.compiler.driver import emit_operator
-from vtaops.lowering.operation import Operation
 from vtaops.machine.config import POST_ROWS
-from vtaops.machine.isa import Instruction
 from vtaops.network.compile import target_of
 from vtaops.network.fragments import Fragments, chained, finished, planned
 from vtaops.network.places import MappedOperator
 from vtaops.ops import Conv2d
 from vtaops.ops.families import SumOfProducts
 from vtaops.schedule import default_tiling
-
-
-def instructions(operations: tuple[Operation, ...]) -> list[Instruction]:
-    return [operation.instruction for operation in operations]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -45,7 +39,7 @@ def test_zero_point_and_bounds_are_put_into_shared_operations(seed: int) -> None
         shared.add(id(common))
         found = finished(common, other)
         own = emit_operator(other, config, default_tiling(other, config), rows=POST_ROWS)
-        assert instructions(found.operations) == instructions(own.operations)
+        assert chained([found]).instructions.tolist() == chained([own]).instructions.tolist()
         assert found.record == own.record
         assert found.buffers == own.buffers
     assert len(shared) == 1

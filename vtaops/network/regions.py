@@ -29,7 +29,9 @@ def compile_region(region: LoweredRegion, fragments: Fragments) -> Region:
     if fragments.pin_weights:
         resident = find_groups(steps, fragments, resident=True)
         found.append(_program(region, fragments, resident))
-    program, buffers = min(found, key=lambda way: way[0].steady.cycles())
+    program, buffers = found[0]
+    if len(found) > 1:  # to simulate a program takes long
+        program, buffers = min(found, key=lambda way: way[0].steady.cycles())
     return Region(
         nodes=region.names,
         program=program,

@@ -95,7 +95,7 @@ class Transfers:
         Non-affine offsets are evaluated every time.
         """
         dram = leaf.dram
-        if dram is None or not dram.offset.affine or dram.buffer.name in self._parts:
+        if dram is None or not dram.offset.affine:
             copy = self._evaluated(leaf, values)
             return copy, copy.lowest or 0
         lanes = self._addresses.lanes(leaf.on_chip.buffer)
@@ -103,6 +103,8 @@ class Transfers:
         first, rest = divmod(int(dram.offset(origin)), lanes)
         outer = self._known.once(id(leaf), lambda: _deciding_names(leaf, values))
         key = (id(leaf), rest, *(values[name] for name in outer))
+        if dram.buffer.name in self._parts:  # its strides do not shift with it
+            key = (*key, first)
         copy, at = self._known.once(key, lambda: (self._evaluated(leaf, values), first))
         return copy, 0 if copy.lowest is None else copy.lowest + first - at
 
