@@ -21,7 +21,8 @@ from vtaops.lowering.operation import Elements
 from vtaops.lowering.options import Capacity
 from vtaops.lowering.tree import nodes as nests
 from vtaops.lowering.tree.accumulate import JOIN_CALL
-from vtaops.lowering.tree.expressions import Values
+from vtaops.lowering.tree.expressions import Values, open_grid
+from vtaops.machine.accesses import distinct
 from vtaops.machine.config import POST_ROWS, HardwareConfig
 from vtaops.schedule.calls import ALU_CALL, REQUANTIZE_CALL, RESET_CALL
 
@@ -69,7 +70,7 @@ class _Tile:
 
     def __init__(self, writers: list[_Placed], lanes: int) -> None:
         buffer = writers[0][1].dst.buffer
-        elements = np.unique(np.concatenate([_written(*writer, lanes) for writer in writers]))
+        elements = distinct(np.concatenate([_written(*writer, lanes) for writer in writers]))
         elements = elements[elements < buffer.scalars // lanes]  # others, guards exclude
         self.size = len(elements)
         self._elements = None if elements[-1] + 1 == self.size else elements
@@ -105,7 +106,7 @@ def _written(outer: tuple[nests.Loop, ...], leaf: nests.LeafNest, lanes: int) ->
         own, lane_loops = split_lanes(leaf.loops, lanes)
         outer = (*outer, *(replace(loop, extent=1) for loop in lane_loops))
     loops = [loop for loop in (*outer, *own) if loop.name in leaf.dst.offset.names]
-    grid = np.ogrid[tuple(slice(loop.extent) for loop in loops)]
+    grid = open_grid([loop.extent for loop in loops])
     point = {loop.name: index for loop, index in zip(loops, grid, strict=True)}
     return np.asarray(leaf.dst.offset(point)).ravel() // lanes
 

@@ -16,7 +16,7 @@ from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
 from vtaops.lowering.emission.voids import Mask
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.tree.expressions import Expression, Values
+from vtaops.lowering.tree.expressions import Expression, Values, open_grid
 from vtaops.lowering.tree.nodes import CopyNest, Loop, Tree, leaves
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Gemm, Load, Store
@@ -144,9 +144,8 @@ class Transfers:
         tiles, lane_loops = split_lanes(leaf.loops, lanes)
         _check_lanes(leaf, values, lane_loops, lanes)
         shape = tuple(loop.extent for loop in tiles)
-        open_grid = np.ogrid[tuple(map(slice, shape))]
         point: dict[str, Any] = {**values, **{loop.name: 0 for loop in lane_loops}}
-        point.update(zip((loop.name for loop in tiles), open_grid, strict=True))
+        point.update(zip((loop.name for loop in tiles), open_grid(shape), strict=True))
 
         def evaluated(expression: Expression) -> Grid:
             return np.broadcast_to(np.asarray(expression(point)), shape)

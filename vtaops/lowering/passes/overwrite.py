@@ -50,7 +50,9 @@ class _Resets:
     def __init__(self, operations: list[Operation], config: HardwareConfig) -> None:
         self._operations, self._config = operations, config
         self._parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
-        self._reached = [[access.indices for access in o.of(Memory.ACC)] for o in operations]
+        touched = [o.of(Memory.ACC) for o in operations]
+        self._reached = [[access.indices for access in own] for own in touched]
+        self._depth = max((access.end for own in touched for access in own), default=0)
         self._places = [place for place, reached in enumerate(self._reached) if reached]
         self._runs = {kind: _runs(operations, kind) for kind in (Gemm, Pool)}
         self._divided: dict[object, Division] = {}
@@ -67,7 +69,7 @@ class _Resets:
 
         Accumulators are touched by the reset, at `self._places[number]`, and what follows.
         """
-        pending = np.zeros(self._config.acc.depth, np.bool_)
+        pending = np.zeros(self._depth, np.bool_)
         pending[self._reached[self._places[number]][0]] = True
         least = self._least_added(number, pending) if self._config.has(Extension.POOL) else None
         if least is None and not self._config.has(Extension.OVERWRITE):

@@ -45,10 +45,9 @@ class _Chain:
 
 def post_process_outputs(operations: list[Operation], context: PassContext) -> list[Operation]:
     """Remove as many passes before the stores as possible."""
-    config = context.config
-    biases = _biases(operations, config)
-    result = _Fold(operations, config, biases).result() if biases else None
-    return result or _Fold(operations, config, {}).result() or operations
+    biases = _biases(operations, context.config)
+    result = _Fold(operations, biases).result() if biases else None
+    return result or _Fold(operations, {}).result() or operations
 
 
 class _Fold:
@@ -57,15 +56,14 @@ class _Fold:
     `biases` maps the place of each bias addition to that of the LOAD that it adds.
     """
 
-    def __init__(
-        self, operations: list[Operation], config: HardwareConfig, biases: dict[int, int]
-    ) -> None:
+    def __init__(self, operations: list[Operation], biases: dict[int, int]) -> None:
         self.operations = list(operations)
-        self.acc_depth = config.acc.depth
         self.biases = biases
         self.parts: dict[int, list[Operation]] = {}
         self.dropped: set[int] = set()
-        self.touched = [[access.indices for access in o.of(Memory.ACC)] for o in operations]
+        accesses = [o.of(Memory.ACC) for o in operations]
+        self.touched = [[access.indices for access in own] for own in accesses]
+        self.depth = max((access.end for own in accesses for access in own), default=0)
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns, by its arguments: equal tiles share work."""
         self.places = [place for place, touched in enumerate(self.touched) if touched]
@@ -221,7 +219,7 @@ class _Fold:
                 yield k
 
     def _mask(self, elements: Elements) -> npt.NDArray[np.bool_]:
-        mask = np.zeros(self.acc_depth, np.bool_)
+        mask = np.zeros(self.depth, np.bool_)
         mask[elements] = True
         return mask
 

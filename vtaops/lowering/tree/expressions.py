@@ -6,12 +6,16 @@ exact for every shape, whatever divisions and bounds they contain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 _GLOBALS = {"minimum": np.minimum, "maximum": np.maximum}
+
+_compiled = lru_cache(maxsize=1 << 12)(compile)  # alike operators have equal indices
 
 Values = dict[str, int]
 """Values of the outer loops, by name."""
@@ -31,9 +35,15 @@ class Expression:
     __slots__ = ("_code", "affine", "names")
 
     def __init__(self, source: str, names: Iterable[str], affine: bool) -> None:
-        self._code = compile(source, "<index>", "eval")
+        self._code = _compiled(source, "<index>", "eval")
         self.names, self.affine = frozenset(names), affine
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Evaluate with integers or broadcastable integer arrays for the loop variables."""
         return eval(self._code, _GLOBALS, values)
+
+
+def open_grid(extents: Sequence[int]) -> list[npt.NDArray[np.int64]]:
+    """Return the coordinates of a grid, each along its own axis; `numpy.ogrid` takes long."""
+    inner = range(len(extents))[::-1]
+    return [np.arange(n).reshape(-1, *[1] * k) for n, k in zip(extents, inner, strict=True)]
