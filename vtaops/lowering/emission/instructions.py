@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
@@ -67,7 +65,7 @@ def moved(operation: Operation, tiles: Strides) -> Operation:
     rows = operation.micro_ops + np.array(tiles, np.int64)
     if operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
         raise ScheduleError("a bias and its scale lie in different rows; load them in one loop")
-    return replace(operation, micro_ops=rows)
+    return Operation(operation.instruction, rows, operation.post)
 
 
 def loop_fields(kernel: MicroKernel, operands: int) -> dict[str, int]:

@@ -16,6 +16,7 @@ from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
 from vtaops.lowering.emission.voids import Mask
 from vtaops.lowering.operation import Operation
+from vtaops.lowering.options import Extents, Strides
 from vtaops.lowering.tree.expressions import Expression, Values, open_grid
 from vtaops.lowering.tree.nodes import CopyNest, Loop, Tree, leaves
 from vtaops.machine.config import Memory
@@ -45,6 +46,7 @@ class Transfers:
         strides = dict(context.options.strides)
         parts = [buffer for buffer in buffers if buffer.name in strides]
         self._parts = {b.name: (extents_of(b), strides[b.name]) for b in parts}
+        self._periods = {name: _period(*part) for name, part in self._parts.items()}
         self._narrow = [*(buffer.layout.nibbles for buffer in buffers), False]  # of NO_BUFFER, last
         self.left_out = False
         """Whether padding was not loaded, so that its products are skipped."""
@@ -102,11 +104,11 @@ class Transfers:
         origin = {**values, **{loop.name: 0 for loop in leaf.loops}}
         first, rest = divmod(int(dram.offset(origin)), lanes)
         outer = self._known.once(id(leaf), lambda: _deciding_names(leaf, values))
-        key = (id(leaf), rest, *(values[name] for name in outer))
-        if dram.buffer.name in self._parts:  # its strides do not shift with it
-            key = (*key, first)
-        copy, at = self._known.once(key, lambda: (self._evaluated(leaf, values), first))
-        return copy, 0 if copy.lowest is None else copy.lowest + first - at
+        period, step = self._periods.get(dram.buffer.name, (1, 1))
+        turn, phase = divmod(first, period)
+        key = (id(leaf), rest, phase, *(values[name] for name in outer))
+        copy, at = self._known.once(key, lambda: (self._evaluated(leaf, values), turn))
+        return copy, 0 if copy.lowest is None else copy.lowest + (turn - at) * step
 
     def _evaluated(self, leaf: CopyNest, values: Values) -> _Copy:
         """Evaluate a copy for the current values of the outer loops."""
@@ -198,6 +200,17 @@ class _Copy:
     lowest: int | None
     accesses: list[BlockTransfer]
     padding: Mask | None
+
+
+def _period(extents: Extents, strides: Strides) -> tuple[int, int]:
+    """Return after how many tiles of an image others lie alike, and how far behind.
+
+    Those are the tiles of a block of channels, if there is one image, else all.
+    """
+    images, blocks, height, width = extents
+    if images == 1:
+        return height * width, strides.block
+    return images * blocks * height * width, images * strides.image
 
 
 def _deciding_names(leaf: CopyNest, values: Values) -> list[str]:
