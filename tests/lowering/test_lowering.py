@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from trials.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 from trials.random_streams import with_tokens
 from vtaops import HardwareConfig, Program
+from vtaops.lowering import LoweringOptions, link, whole
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
-from vtaops.lowering.linking.micro_ops import place_micro_ops
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
-from vtaops.lowering.operation import Operation
+from vtaops.lowering.operation import Fragment, Operation
 from vtaops.lowering.tree.tir import parse
 from vtaops.machine.accesses import DRAM, distinct, listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
 from vtaops.machine.layout import Layout
-from vtaops.program import Buffer, Role
+from vtaops.program import Buffer, OperatorRecord, Role
 from vtaops.program.verifier import TOKEN_CAPACITY
 from vtaops.schedule import blocked_shape
 
@@ -159,12 +159,14 @@ def test_equal_micro_ops_are_stored_once_and_memory_is_reused():
     operations = [
         Operation(Gemm(uop_end=len(k), iter_out=1, iter_in=1), micro_ops=k) for k in kernels_
     ]
-    placed, firsts, table = place_micro_ops(operations, config)
-    loads = [o.instruction for o in placed if isinstance(o.instruction, Load)]
+    fragment = Fragment(config, tuple(operations), (), LoweringOptions(), OperatorRecord())
+    program = link([whole(fragment)], ())
+    loads = [i for i in program.decode() if isinstance(i, Load)]
+    firsts = [i.uop_begin for i in program.decode() if isinstance(i, Gemm)]
     # Stretches: {0, 1}, {2, 0}: two sequences of 30 fit 64 together, three do not.
     assert [load.x_size for load in loads] == [60, 60]
-    assert firsts == [0, 0, 0, 30, 0, 0, 30]
-    assert len(table) == 120
+    assert firsts == [0, 0, 30, 0, 30]
+    assert len(program.micro_ops) == 120
     assert all(load.x_size <= config.uop.depth for load in loads)
 
 
@@ -173,9 +175,7 @@ def test_equal_micro_ops_are_stored_once_and_memory_is_reused():
 
 def stub(instruction, *accesses):
     """An operation that accesses what a test says."""
-    dram = tuple(access for access in accesses if access.memory >= DRAM)
-    own = tuple(access for access in accesses if access.memory < DRAM)
-    return Operation(instruction).elsewhere(scratchpads=own, dram=dram)
+    return Operation(instruction).elsewhere(scratchpads=accesses)
 
 
 def random_operations(rng, length):
@@ -235,8 +235,8 @@ def conflict(a, b):
         x.memory == y.memory
         and (x.writes or y.writes)
         and np.intersect1d(x.elements, y.elements).size
-        for x in a.accesses
-        for y in b.accesses
+        for x in a.scratchpads
+        for y in b.scratchpads
     )
 
 

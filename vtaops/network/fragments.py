@@ -91,7 +91,7 @@ class Interleaving:
         Fragment of each step, side by side in the scratchpads.
     lag : int
         Number of groups of operations between a tile and its reader
-        (`vtaops.lowering.passes.interleave.interleaved`).
+        (`vtaops.lowering.linking.ordering`).
     """
 
     fragments: list[Fragment]

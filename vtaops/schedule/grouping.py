@@ -1,6 +1,6 @@
 """Tilings for groups of operators: side by side in the scratchpads, in one order.
 
-Consecutive operators can be interleaved (`vtaops.lowering.passes.interleave`) if all traverse their
+Consecutive operators can be interleaved (`vtaops.lowering.linking.ordering`) if all traverse their
 tensors in one order: row by row, or channel by channel. The consumer starts when
 its first rows are ready, so low row bands shorten the fill and the drain, in which only one
 operator runs.

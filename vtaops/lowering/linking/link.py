@@ -87,7 +87,7 @@ def link(
         Metadata to store in the program.
     interleave : mapping of range to int
         Ranges of consecutive parts to interleave, and the lag of each
-        (`vtaops.lowering.passes.interleave.interleaved`).
+        (`vtaops.lowering.linking.ordering`).
     pinned : mapping of int to Operation
         For parts whose weights stay, the LOAD of these (`vtaops.lowering.pinned`).
 
