@@ -101,12 +101,7 @@ def link(
     ProgramError
         If a fragment's buffer has no place, or an unsuitable one.
     """
-    if not parts:
-        raise ProgramError("a program has at least one operator; no part is given")
-    config = parts[0].fragment.config
-    others = {p.fragment.config.fingerprint: p.fragment.config.name for p in parts}
-    if len(others) > 1:
-        raise ProgramError(f"parts are for different configurations: {', '.join(others.values())}")
+    config = _config_of(parts)
     placed = [_placed(part, number, buffers) for number, part in enumerate(parts)]
     once = [_placed(_only(o, parts[k]), k, buffers) for k, o in (pinned or {}).items()]
     turns = [(span.start, span.stop, lag) for span, lag in (interleave or {}).items()]
@@ -129,6 +124,15 @@ def link(
         operators=_records(numbers, parts),
         pinned=len(once),
     )
+
+
+def _config_of(parts: Sequence[Part]) -> HardwareConfig:
+    if not parts:
+        raise ProgramError("a program has at least one operator; no part is given")
+    found = {p.fragment.config.fingerprint: p.fragment.config.name for p in parts}
+    if len(found) > 1:
+        raise ProgramError(f"parts are for different configurations: {', '.join(found.values())}")
+    return parts[0].fragment.config
 
 
 def _only(operation: Operation, part: Part) -> Part:
