@@ -102,7 +102,7 @@ BUGS = (
     Bug(
         "copies of a part recur like those of a whole",
         "lowering/emission/transfers.py",
-        "period, step = self._periods.get(dram.buffer.name, (1, 1))",
+        "period, step = _period(*part) if part else (1, 1)",
         "period, step = 1, 1",
     ),
     Bug(

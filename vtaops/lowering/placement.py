@@ -57,8 +57,7 @@ def ping_pong(
         Elements of these at the end of the weight memory.
     """
     config = fragments[0].config
-    first = {number: numbers[0] for numbers in groups for number in numbers}
-    runs = [[*run] for _, run in groupby(range(len(fragments)), lambda k: first.get(k, k))]
+    runs = _runs(len(fragments), groups)
     sizes = [dict(fragment.extents) for fragment in fragments]
     for number in staying:
         sizes[number][Memory.WGT] = 0
@@ -73,6 +72,12 @@ def ping_pong(
         for number, run in enumerate(runs)
         for k in run
     ]
+
+
+def _runs(count: int, groups: Collection[range]) -> list[list[int]]:
+    """Return the numbers below `count`: those of a group together, others alone."""
+    first = {number: numbers[0] for numbers in groups for number in numbers}
+    return [[*run] for _, run in groupby(range(count), lambda k: first.get(k, k))]
 
 
 def _alternating(sizes: Sequence[int], memory: Memory, depth: int) -> list[int]:

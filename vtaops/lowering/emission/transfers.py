@@ -46,7 +46,6 @@ class Transfers:
         strides = dict(context.options.strides)
         parts = [buffer for buffer in buffers if buffer.name in strides]
         self._parts = {b.name: (extents_of(b), strides[b.name]) for b in parts}
-        self._periods = {name: _period(*part) for name, part in self._parts.items()}
         self._narrow = [*(buffer.layout.nibbles for buffer in buffers), False]  # of NO_BUFFER, last
         self.left_out = False
         """Whether padding was not loaded, so that its products are skipped."""
@@ -104,7 +103,8 @@ class Transfers:
         origin = {**values, **{loop.name: 0 for loop in leaf.loops}}
         first, rest = divmod(int(dram.offset(origin)), lanes)
         outer = self._known.once(id(leaf), lambda: _deciding_names(leaf, values))
-        period, step = self._periods.get(dram.buffer.name, (1, 1))
+        part = self._parts.get(dram.buffer.name)
+        period, step = _period(*part) if part else (1, 1)
         turn, phase = divmod(first, period)
         key = (id(leaf), rest, phase, *(values[name] for name in outer))
         copy, at = self._known.once(key, lambda: (self._evaluated(leaf, values), turn))
