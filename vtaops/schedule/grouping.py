@@ -28,6 +28,7 @@ from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import BlockedShape, Count, blocked_shape
 from vtaops.schedule.candidates import (
     Candidates,
+    Grid,
     at,
     computed_cycles,
     cycle_bound,
@@ -155,7 +156,8 @@ def _fit_together(
 @lru_cache(maxsize=1024)
 def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple[_Choice, ...]:
     """Return an operator's best tiling for each fraction of the scratchpads."""
-    sizes = sizes_that_fit(shape, depths_of(config))
+    most = {memory: int(_SHARES[-1] * depth) for memory, depth in depths_of(config).items()}
+    sizes = sizes_that_fit(shape, most)
     found, (inp, wgt, acc) = each_with(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
     steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
     found = replace(
@@ -168,19 +170,18 @@ def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple
     used = occupied(shape, found)
     parts = reduce(np.maximum, [used[m] / getattr(config, m).depth for m in _MEMORIES])
     inp_bytes, wgt_bytes, out_bytes = dram_traffic(shape, config, found)
-    traffic = np.broadcast_to(inp_bytes + wgt_bytes + out_bytes, parts.shape)
-    roomy = [fits for share in _SHARES if (fits := parts <= share).any()]
-    if not roomy:
+    fits = np.nonzero(parts <= _SHARES[-1])
+    if not fits[0].size:
         return ()
-    lean = [fits & (traffic <= _SLACK * traffic[fits].min()) for fits in roomy]
     port = _MACHINE.port_width(config)
     computed = computed_cycles(shape, config, found.ic)
     loaded, stored = loads_together(config)(inp_bytes, wgt_bytes) / port, out_bytes / port
     bands = oc_tiles if order == "channels" else -(-shape.rows.extent // found.h)
     cost = cycle_bound(shape, config, found) * (1 + _ALONE / bands)
     cost += _PER_TILE * steps * oc_tiles * pixel_tiles
-    best = [np.where(among, cost, np.inf).argmin() for among in lean]
-    places = np.unravel_index(best, cost.shape)
+    traffic = at(inp_bytes + wgt_bytes + out_bytes, fits, parts.shape)
+    best = _best_of_shares(parts[fits], traffic, cost[fits])
+    places = tuple(axis[best] for axis in fits)
     columns = cost, computed, loaded, *(used[memory] for memory in _MEMORIES)
     rows = zip(*(at(column, places, cost.shape).tolist() for column in columns), strict=True)
     kept = found.at(places, cost.shape)
@@ -194,6 +195,17 @@ def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple
         for row, (total, computing, loading, *use) in enumerate(rows)
     )
     return tuple(_each_cheaper(choices))
+
+
+def _best_of_shares(parts: Grid, traffic: Grid, cost: Grid) -> list[int]:
+    """Return the place of the cheapest tiling for each fraction, of those with little traffic."""
+    best = []
+    for share in _SHARES:
+        fits = np.flatnonzero(parts <= share)
+        if fits.size:
+            lean = fits[traffic[fits] <= _SLACK * traffic[fits].min()]
+            best.append(int(lean[cost[lean].argmin()]))
+    return best
 
 
 def _each_cheaper(choices: Iterable[_Choice]) -> Iterator[_Choice]:
