@@ -285,10 +285,12 @@ def _weights(value: Value | None, axis: int) -> tuple[Array, Array]:
     data, scale = found
     if data.min() < -255 or data.max() > 255:
         raise NotTranslated("weights of more than 8 bits")
-    scales = np.moveaxis(np.broadcast_to(scale, data.shape), axis, 0).reshape(data.shape[axis], -1)
+    scales = np.broadcast_to(scale, data.shape)
+    varying = scales[tuple(slice(None if stride else 1) for stride in scales.strides)]
+    scales = np.moveaxis(varying, axis, 0).reshape(varying.shape[axis], -1)
     if (scales != scales[:, :1]).any():
         raise NotTranslated("weights with scales along another axis than output channels")
-    each = scales[:, 0].astype(np.float64)
+    each = np.broadcast_to(scales[:, 0].astype(np.float64), data.shape[axis])
     return data, each[0] if (each == each[0]).all() else each
 
 
