@@ -358,6 +358,7 @@ uint64_t permuted(uint64_t word, uint64_t tag) {
 constexpr std::size_t kAtOnce = 64;
 using Row = std::array<double, kAtOnce>;
 using Words = std::array<uint64_t, kAtOnce>;
+using Shifts = std::array<int64_t, kAtOnce>;
 
 // An integer below 2**51 in magnitude as a number of the other kind; unlike a cast, with vectors of all
 // kinds.
@@ -429,6 +430,32 @@ void make_keys(const Table<const double>& value, const Column<double>& primes,
   }
 }
 
+// What `judge_row` finds: whether a sum may not fit int32 or a product never reaches half a step, and
+// whether some term stays a polynomial.
+struct Judged {
+  bool wraps, polynomial;
+};
+
+// Judges the requantizations of terms in `middle` + `plus` and `reach`, and marks those that change.
+VECTORS Judged judge_row(const Row& middle, const Row& reach, const Row& plus, const Row& times,
+                         const Row& half, const Row& added, const Shifts& bits, std::size_t size,
+                         double least, double most, Words& changes) {
+  constexpr double kInt32 = 2147483648.0;
+  uint64_t wraps = 0, polynomial = 0;
+  for (std::size_t k = 0; k < kAtOnce; ++k) {
+    const double centre = middle[k] + plus[k], number = centre * times[k] + added[k];
+    const double spread = reach[k] * std::abs(times[k]);
+    const uint64_t counts = k < size;
+    const uint64_t over = (centre - reach[k] < -kInt32) | (centre + reach[k] >= kInt32);
+    wraps |= counts & (over | (times[k] * kInt32 <= half[k]));
+    // Bounds are integers, and the ends round down.
+    const uint64_t within = (number - spread >= least) & (number + spread < most + 1);
+    changes[k] = (bits[k] > 0) | (within ^ 1);
+    polynomial |= counts & (changes[k] ^ 1) & (reach[k] > 0);
+  }
+  return {wraps != 0, polynomial != 0};
+}
+
 // Replaces words by a random permutation of them for each tag and other word.
 VECTORS void permute_row(Words& word, const Words& tag, const Words& other) {
   for (std::size_t k = 0; k < kAtOnce; ++k) word[k] = permuted(word[k], tag[k] + other[k]);
@@ -445,7 +472,7 @@ VECTORS void residues_row(const Words& word, double first, double second, Row& l
 
 // Marks residues that could be those of a small number, or of one of halves: all that are small, or
 // whose product with `factor` is.
-VECTORS void mark_row(const Row& value, const std::array<int64_t, kAtOnce>& factor, double prime,
+VECTORS void mark_row(const Row& value, const Shifts& factor, double prime,
                       double small, Words& marks) {
   const double inverse = 1.0 / prime;
   const auto whole = static_cast<int64_t>(prime);
@@ -517,9 +544,8 @@ class Hashes {
   }
 
   // The same as `settled` for `size` terms at once, where `changes` says so.
-  void settle(Rows& own, std::size_t size, const std::array<int64_t, kAtOnce>& bits,
-              const std::array<bool, kAtOnce>& changes, double least, double most,
-              const Words& tags) const {
+  void settle(Rows& own, std::size_t size, const Shifts& bits, const Words& changes, double least,
+              double most, const Words& tags) const {
     constexpr std::size_t kWords = kPlanes / 2;
     const Rows before = own;
     const Words nothing{};
@@ -533,7 +559,7 @@ class Hashes {
     for (std::size_t w = 0; w < kWords; ++w) {
       residues_row(words[w], primes_[2 * w], primes_[2 * w + 1], own[2 * w], own[2 * w + 1]);
     }
-    std::array<int64_t, kAtOnce> factors{};
+    Shifts factors{};
     for (std::size_t k = 0; k < size; ++k) factors[k] = halves_[bits[k] > 1 ? bits[k] - 1 : 0];
     Words marks;
     mark_row(before[0], factors, primes_[0], small_, marks);
@@ -663,15 +689,15 @@ int requantized(const Fields& fields, const Array<double>& middle, const Array<d
                 const Array<double>& bias, const Array<double>& factor,
                 const Array<int64_t>& shift, const Scales& scales, std::size_t count,
                 const double* value, double* made) {
-  constexpr double kInt32 = 2147483648.0;
   Walk<5> walk(middle, radius, bias, factor, shift);
   typename Fields::Rows own;
   const std::size_t shifts = scales.added.size();
-  Row centre{}, reach{}, plus{}, times{}, added{}, last{};
-  Words tags{};
-  std::array<int64_t, kAtOnce> bits;
-  std::array<bool, kAtOnce> changes;
+  Row centre{}, reach{}, plus{}, times{}, half{}, sum{}, last{};
+  Words tags{}, changes{};
+  Shifts bits{};
+  std::array<Row, std::tuple_size_v<decltype(own)>> added{};
   bool polynomial = false;
+  int64_t known = -1;  // the shift of all terms before, if it is one
   for (std::size_t first = 0; first < count; first += kAtOnce) {
     const std::size_t size = std::min(kAtOnce, count - first);
     walk.pieces(size, [&](std::size_t piece, std::size_t length) {
@@ -681,30 +707,29 @@ int requantized(const Fields& fields, const Array<double>& middle, const Array<d
       walk.copy(3, factor.data(), length, times.data() + piece);
       walk.copy(4, shift.data(), length, bits.data() + piece);
     });
-    bool wraps = false, settles = true;
-    for (std::size_t k = 0; k < size; ++k) {
-      if (bits[k] < 0 || static_cast<std::size_t>(bits[k]) >= shifts) {
-        throw nb::index_error("a shift lies outside its table");
+    // What is left of a row before is as good as any other, but must not count.
+    for (std::size_t k = size; k < kAtOnce; ++k) centre[k] = reach[k] = plus[k] = 0, times[k] = 1, bits[k] = bits[0];
+    const auto [least, most] = std::minmax_element(bits.begin(), bits.end());
+    if (*least < 0 || static_cast<std::size_t>(*most) >= shifts) {
+      throw nb::index_error("a shift lies outside its table");
+    }
+    if (*least != *most || *least != known) {
+      known = *least == *most ? *least : -1;
+      for (std::size_t k = 0; k < kAtOnce; ++k) {
+        const auto own_bits = static_cast<std::size_t>(bits[k]);
+        half[k] = scales.half(own_bits);
+        sum[k] = scales.added(own_bits);
+        tags[k] = scales.tags(own_bits);
+        for (std::size_t p = 0; p < own.size(); ++p) added[p][k] = scales.offsets(p, own_bits);
       }
-      centre[k] += plus[k];
-      wraps |= (centre[k] - reach[k] < -kInt32) | (centre[k] + reach[k] >= kInt32);
-      wraps |= times[k] * kInt32 <= scales.half(static_cast<std::size_t>(bits[k]));
-      changes[k] = bits[k] > 0;
-      settles &= changes[k];
-      tags[k] = scales.tags(static_cast<std::size_t>(bits[k]));
     }
-    if (wraps) return 0;
-    for (std::size_t k = 0; !settles && k < size; ++k) {
-      const Ends ends(centre[k] * times[k] + scales.added(static_cast<std::size_t>(bits[k])),
-                      reach[k] * std::abs(times[k]), 1);
-      changes[k] = bits[k] > 0 || !ends.within(scales.least, scales.most);
-      polynomial |= !changes[k] && reach[k] > 0;
-    }
+    const Judged judged = judge_row(centre, reach, plus, times, half, sum, bits, size, scales.least, scales.most, changes);
+    if (judged.wraps) return 0;
+    polynomial |= judged.polynomial;
     for (std::size_t p = 0; p < own.size(); ++p) {
-      for (std::size_t k = 0; k < size; ++k) added[k] = scales.offsets(p, static_cast<std::size_t>(bits[k]));
       const double* from = value + p * count + first;
       if (size < kAtOnce) from = std::copy_n(from, size, last.begin()) - size;
-      fields.scale(from, plus, times, added, p, own[p]);
+      fields.scale(from, plus, times, added[p], p, own[p]);
     }
     fields.settle(own, size, bits, changes, scales.least, scales.most, tags);
     for (std::size_t p = 0; p < own.size(); ++p) {
@@ -794,34 +819,23 @@ void settle_ranges(const Array<bool>& where, const Array<double>& middle,
 void sort_sets(const Block<uint64_t>& members, uint64_t nothing) {
   const std::size_t words = members.shape(0), most = members.shape(1), sets = members.shape(2);
   std::vector<uint64_t> own(words * most);
-  const auto at = [&](std::size_t word, std::size_t member, std::size_t set) -> uint64_t& {
-    return members.data()[(word * most + member) * sets + set];
+  std::vector<const uint64_t*> order;
+  const auto less = [words](const uint64_t* x, const uint64_t* y) {
+    return std::lexicographical_compare(x, x + words, y, y + words);
   };
+  const auto same = [words](const uint64_t* x, const uint64_t* y) { return std::equal(x, x + words, y); };
   for (std::size_t set = 0; set < sets; ++set) {
-    std::size_t found = 0;
+    order.clear();
     for (std::size_t m = 0; m < most; ++m) {
-      if (at(0, m, set) == nothing) continue;
-      // The place of this member among those found: the first that is not less.
-      std::size_t place = 0;
-      int order = 1;
-      for (; place < found; ++place) {
-        order = 0;
-        for (std::size_t w = 0; w < words && order == 0; ++w) {
-          const uint64_t x = at(w, m, set), y = own[place * words + w];
-          order = x < y ? -1 : x > y;
-        }
-        if (order <= 0) break;
-      }
-      if (place < found && order == 0) continue;
-      const auto begin = own.begin() + static_cast<std::ptrdiff_t>(place * words);
-      const auto end = own.begin() + static_cast<std::ptrdiff_t>(found * words);
-      std::copy_backward(begin, end, end + static_cast<std::ptrdiff_t>(words));
-      for (std::size_t w = 0; w < words; ++w) own[place * words + w] = at(w, m, set);
-      ++found;
+      uint64_t* const member = own.data() + m * words;
+      for (std::size_t w = 0; w < words; ++w) member[w] = members.data()[(w * most + m) * sets + set];
+      if (member[0] != nothing) order.push_back(member);
     }
+    std::sort(order.begin(), order.end(), less);
+    order.erase(std::unique(order.begin(), order.end(), same), order.end());
     for (std::size_t m = 0; m < most; ++m) {
       for (std::size_t w = 0; w < words; ++w) {
-        at(w, m, set) = m < found ? own[m * words + w] : nothing;
+        members.data()[(w * most + m) * sets + set] = m < order.size() ? order[m][w] : nothing;
       }
     }
   }

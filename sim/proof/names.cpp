@@ -302,7 +302,7 @@ class Walk {
     for (std::size_t m = 0; m < kMemories; ++m) sram_[m].assign(static_cast<std::size_t>(depths(m)), 0);
     uop_.resize(static_cast<std::size_t>(depths(kUop)));
     for (Numbers& column : settings_) column.assign(sram_[kAcc].size(), 0);
-    kinds_.push_back({});
+    kinds_[{}] = 0;
     kind_rows_.push_back(-1);
     make({kZeros}, 1, {});
     add_buffers(static_cast<std::size_t>(arena));
@@ -645,12 +645,9 @@ class Walk {
     std::vector<int64_t> key;
     for (const auto& column : settings_fields_) key.push_back(column(static_cast<std::size_t>(rows_(n))));
     if (std::all_of(key.begin(), key.end(), [](int64_t value) { return value == 0; })) key.clear();
-    const auto found = std::find(kinds_.begin(), kinds_.end(), key);
-    setting_ = static_cast<int32_t>(found - kinds_.begin());
-    if (found == kinds_.end()) {
-      kinds_.push_back(std::move(key));
-      kind_rows_.push_back(static_cast<int64_t>(n));
-    }
+    const auto [found, is_new] = kinds_.try_emplace(std::move(key), static_cast<int32_t>(kinds_.size()));
+    setting_ = found->second;
+    if (is_new) kind_rows_.push_back(static_cast<int64_t>(n));
   }
 
   void note_post(Plan& plan) {
@@ -822,7 +819,7 @@ class Walk {
   std::array<Numbers, 4> settings_;  // of each element: its kind, and names of bias, scale and table
   std::unique_ptr<Instruction> post_;
   int32_t setting_ = 0, index_ = -1;
-  std::vector<std::vector<int64_t>> kinds_;
+  std::map<std::vector<int64_t>, int32_t> kinds_;
   std::vector<int64_t> kind_rows_;
   Numbers arena_, arena_writers_;
   std::vector<std::unique_ptr<Written>> written_;
