@@ -2,12 +2,23 @@
 // folds are.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 #include <vector>
+
+#include "names.hpp"
+
+// Compiles a loop for wider vectors as well; which one runs is decided when the module is loaded.
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && __GNUC__ >= 12
+#define VECTORS __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
+#else
+#define VECTORS
+#endif
 
 namespace nb = nanobind;
 
@@ -38,6 +49,34 @@ uint32_t rest_of(int64_t sum, double prime) {
   return static_cast<uint32_t>(rest < 0 ? rest + whole : rest);
 }
 
+// The loop of `sum_tiles`: sums over the scalars are below 2**54.
+VECTORS void sum_every_tile(const int8_t* own, std::size_t count, std::size_t outputs, std::size_t lanes,
+                            const int32_t* factors, std::size_t planes, const double* primes,
+                            uint32_t* value, int32_t* ranges, bool* used) {
+  const std::size_t scalars = outputs * lanes;
+  for (std::size_t tile = 0; tile < count; ++tile) {
+    std::fill(used, used + lanes, false);
+    for (std::size_t o = 0; o < outputs; ++o) {
+      int32_t total = 0, reach = 0;
+      for (std::size_t l = 0; l < lanes; ++l) {
+        const int32_t number = own[o * lanes + l];
+        total += number;
+        reach += std::abs(number);
+        used[l] |= number != 0;
+      }
+      ranges[o] = total;
+      ranges[outputs + o] = reach;
+    }
+    for (std::size_t p = 0; p < planes; ++p) {
+      const int32_t* const factor = factors + p * scalars;
+      int64_t sum = 0;
+      for (std::size_t k = 0; k < scalars; ++k) sum += int64_t{own[k]} * int64_t{factor[k]};
+      value[p] = rest_of(sum, primes[p]);
+    }
+    own += scalars, value += planes, ranges += 2 * outputs, used += lanes;
+  }
+}
+
 // Sums over the scalars of each tile, (tiles, outputs, lanes): with the residues of `weights`, (planes,
 // scalars), modulo the prime of each plane; of each row, then of the magnitudes of each row, to
 // `ranges`; and which columns are not zero.
@@ -51,37 +90,44 @@ void sum_tiles(const Block<const int8_t>& tiles, const Table<const double>& weig
                     ranges.shape(0) == count && ranges.shape(1) == 2 * outputs &&
                     columns.shape(0) == count && columns.shape(1) == lanes;
   if (!fits) throw nb::value_error("tables differ in shape");
-  std::vector<int64_t> factors(planes * scalars);
-  for (std::size_t p = 0; p < planes; ++p) {
-    for (std::size_t k = 0; k < scalars; ++k) {
-      factors[k * planes + p] = static_cast<int64_t>(weights(p, k));
+  std::vector<int32_t> factors(planes * scalars);  // residues are centred
+  std::transform(weights.data(), weights.data() + factors.size(), factors.begin(),
+                 [](double weight) { return static_cast<int32_t>(weight); });
+  sum_every_tile(tiles.data(), count, outputs, lanes, factors.data(), planes, primes.data(), value.data(),
+                 ranges.data(), columns.data());
+}
+
+// A product that has a fold: the numbers of its sum, its row and its tile.
+struct Fold {
+  uint32_t sum, row, tile;
+};
+
+// Adds rows times tiles to sums that stay below `bounds`; of so many planes, or (0) of `several`.
+template <std::size_t kPlanes>
+void add_every_fold(const std::vector<Fold>& folds, const uint32_t* rows, const uint32_t* tiles,
+                    const uint64_t* bounds, std::size_t batch, uint64_t* value,
+                    std::size_t several = kPlanes) {
+  const std::size_t planes = kPlanes ? kPlanes : several;
+  for (const Fold& fold : folds) {
+    const uint32_t* const x = rows + fold.row * batch * planes;
+    const uint32_t* const y = tiles + fold.tile * planes;
+    uint64_t* const z = value + fold.sum * batch * planes;
+    for (std::size_t b = 0; b < batch; ++b) {
+      for (std::size_t p = 0; p < planes; ++p) {
+        const uint64_t next = z[b * planes + p] + uint64_t{x[b * planes + p]} * y[p];
+        z[b * planes + p] = std::min(next, next - bounds[p]);  // which wraps if next is below
+      }
     }
   }
-  for (std::size_t tile = 0; tile < count; ++tile) {
-    const int8_t* const own = tiles.data() + tile * scalars;
-    bool* const used = columns.data() + tile * lanes;
-    std::fill(used, used + lanes, false);
-    for (std::size_t o = 0; o < outputs; ++o) {
-      int32_t total = 0, reach = 0;
-      for (std::size_t l = 0; l < lanes; ++l) {
-        const int32_t number = own[o * lanes + l];
-        total += number;
-        reach += std::abs(number);
-        used[l] |= number != 0;
-      }
-      ranges(tile, o) = total;
-      ranges(tile, outputs + o) = reach;
-    }
-    // Sums are below 2**54; of two planes at a time, so that they stay in registers.
-    for (std::size_t p = 0; p < planes; p += 2) {
-      int64_t first = 0, second = 0;
-      for (std::size_t k = 0; k < scalars; ++k) {
-        first += own[k] * factors[k * planes + p];
-        second += own[k] * factors[k * planes + p + 1];
-      }
-      value(tile, p) = rest_of(first, primes(p));
-      value(tile, p + 1) = rest_of(second, primes(p + 1));
-    }
+}
+
+// Adds the ranges of tiles to those of sums.
+VECTORS void add_every_range(const Fold* folds, std::size_t count, const int32_t* ranges,
+                             std::size_t width, int32_t* range) {
+  for (std::size_t number = 0; number < count; ++number) {
+    const int32_t* const reach = ranges + folds[number].tile * width;
+    int32_t* const whole = range + folds[number].sum * width;
+    for (std::size_t k = 0; k < width; ++k) whole[k] += reach[k];
   }
 }
 
@@ -113,61 +159,33 @@ bool add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
   for (std::size_t number = 0; number < count; ++number) {
     if (++counts[static_cast<std::size_t>(sum(number))] > most) return false;
   }
-  // Sums stay below prime * 2**32, which is a multiple of the prime and above any product.
-  std::vector<uint64_t> bounds(planes);
-  for (std::size_t p = 0; p < planes; ++p) bounds[p] = uint64_t{primes(p)} << 32;
+  // Where the rows and the tile of each product that has a fold lie.
+  std::vector<Fold> folds;
+  folds.reserve(count);
   for (std::size_t number = 0; number < count; ++number) {
     const int32_t code = weight(number), named = held(static_cast<std::size_t>(code >> 2));
     const int32_t row = place(static_cast<std::size_t>(source(number)));
     rest(number) = code & 3 || named < 0 || row < 0;
     if (rest(number)) continue;
-    const auto to = static_cast<std::size_t>(sum(number)), from = static_cast<std::size_t>(named);
+    const auto from = static_cast<std::size_t>(named);
     if (from >= tiles.shape(0)) throw nb::index_error("an index lies outside its table");
     const std::size_t own = static_cast<std::size_t>(row) * sets + static_cast<std::size_t>(set(from));
     if (own >= rows.shape(0)) throw nb::index_error("an index lies outside its table");
-    const uint32_t* const x = rows.data() + own * batch * planes;
-    const uint32_t* const y = tiles.data() + from * planes;
-    uint64_t* const z = value.data() + to * batch * planes;
-    for (std::size_t b = 0; b < batch; ++b) {
-      for (std::size_t p = 0; p < planes; ++p) {
-        const uint64_t next = z[b * planes + p] + uint64_t{x[b * planes + p]} * y[p];
-        z[b * planes + p] = std::min(next, next - bounds[p]);  // which wraps if next is below
-      }
-    }
-    const int32_t* const reach = ranges.data() + from * width;
-    int32_t* const whole = range.data() + to * width;
-    for (std::size_t k = 0; k < width; ++k) whole[k] += reach[k];
+    folds.push_back({static_cast<uint32_t>(sum(number)), static_cast<uint32_t>(own), static_cast<uint32_t>(from)});
   }
+  // Sums stay below prime * 2**32, which is a multiple of the prime and above any product.
+  std::vector<uint64_t> bounds(batch * planes);
+  for (std::size_t k = 0; k < bounds.size(); ++k) bounds[k] = uint64_t{primes(k % planes)} << 32;
+  if (batch == 1 && planes == 4) {
+    add_every_fold<4>(folds, rows.data(), tiles.data(), bounds.data(), 1, value.data());
+  } else if (batch == 1 && planes == 2) {
+    add_every_fold<2>(folds, rows.data(), tiles.data(), bounds.data(), 1, value.data());
+  } else {
+    add_every_fold<0>(folds, rows.data(), tiles.data(), bounds.data(), batch, value.data(), planes);
+  }
+  add_every_range(folds.data(), folds.size(), ranges.data(), width, range.data());
   for (std::size_t k = 0; k < value.size(); ++k) value.data()[k] %= primes(k % planes);
   return true;
-}
-
-// The products of a GEMM, in the order of its steps: what the accumulators, the inputs and the weights
-// hold that its micro-ops (dst, src, wgt) name in each iteration. `factors` are the steps of the outer
-// and of the inner loop for each of the three. Weights are times four.
-void products(const Table<const int64_t>& micro_ops, int64_t outer, int64_t inner,
-              const Column<int64_t>& factors, const Column<int32_t>& acc,
-              const Column<int32_t>& inp, const Column<int32_t>& wgt, const Table<int32_t>& made) {
-  const std::size_t count = micro_ops.shape(0), whole = made.shape(1);
-  const bool fits = outer >= 0 && inner >= 0 && micro_ops.shape(1) == 3 && factors.size() == 6 &&
-                    made.shape(0) == 3 && static_cast<std::size_t>(outer * inner) * count == whole;
-  if (!fits) throw nb::value_error("tables differ in shape");
-  const Column<int32_t>* const memories[] = {&acc, &inp, &wgt};
-  for (std::size_t k = 0; k < 3; ++k) {
-    const int32_t* const memory = memories[k]->data();
-    const std::size_t depth = memories[k]->size();
-    int32_t* to = made.data() + k * whole;
-    for (int64_t o = 0; o < outer; ++o) {
-      for (int64_t i = 0; i < inner; ++i) {
-        const int64_t base = o * factors(2 * k) + i * factors(2 * k + 1);
-        for (std::size_t u = 0; u < count; ++u) {
-          const auto place = static_cast<std::size_t>(base + micro_ops(u, k));
-          if (place >= depth) throw nb::index_error("an index lies outside its table");
-          *to++ = k == 2 ? 4 * memory[place] : memory[place];
-        }
-      }
-    }
-  }
 }
 
 // Adds weights[tile, o] * inputs[plane, place, b, lanes[tile, o]] to value[plane, sum, b, o] for each
@@ -218,14 +236,18 @@ double centred(double value, double prime, double inverse) {
   return value - ((value * inverse + kWhole) - kWhole) * prime;
 }
 
+// Reduces the integers of one plane.
+VECTORS void centre_plane(double* own, std::size_t count, double prime) {
+  const double inverse = 1.0 / prime;
+  for (std::size_t k = 0; k < count; ++k) own[k] = centred(own[k], prime, inverse);
+}
+
 // Reduces integers below 2**53 in magnitude, (planes, count), to half a prime in magnitude.
 void centre(const Table<double>& value, const nb::ndarray<const double, nb::ndim<1>, nb::c_contig,
                                                           nb::device::cpu>& primes) {
   if (primes.size() != value.shape(0)) throw nb::value_error("not one prime a plane");
   for (std::size_t plane = 0; plane < value.shape(0); ++plane) {
-    const double prime = primes(plane), inverse = 1.0 / prime;
-    double* const own = value.data() + plane * value.shape(1);
-    for (std::size_t k = 0; k < value.shape(1); ++k) own[k] = centred(own[k], prime, inverse);
+    centre_plane(value.data() + plane * value.shape(1), value.shape(1), primes(plane));
   }
 }
 
@@ -258,6 +280,34 @@ class Walk {
   void next() {
     for (std::size_t k = 0; k < kArrays; ++k) place_[k] += step_[k];
     if (--left_ == 0) next_row();
+  }
+
+  // Calls a function for the next `count` elements, in pieces of rows: with the first element of a
+  // piece and its length; `at` of it are the places of its elements.
+  template <class Function>
+  void pieces(std::size_t count, Function function) {
+    for (std::size_t first = 0; first < count;) {
+      const std::size_t length = std::min(count - first, left_);
+      function(first, length);
+      for (std::size_t k = 0; k < kArrays; ++k) place_[k] += step_[k] * static_cast<int64_t>(length);
+      left_ -= length;
+      if (left_ == 0) next_row();
+      first += length;
+    }
+  }
+
+  // Copies a piece of an array.
+  template <class Number>
+  void copy(std::size_t array, const Number* from, std::size_t length, Number* to) const {
+    from += place_[array];
+    const int64_t step = step_[array];
+    if (step == 0) {
+      std::fill_n(to, length, *from);
+    } else if (step == 1) {
+      std::copy_n(from, length, to);
+    } else {
+      for (std::size_t k = 0; k < length; ++k) to[k] = from[static_cast<int64_t>(k) * step];
+    }
   }
 
  private:
@@ -304,6 +354,136 @@ uint64_t permuted(uint64_t word, uint64_t tag) {
   return h ^ h >> 32;
 }
 
+// Numbers that lie side by side, so that a loop over them is one of vectors.
+constexpr std::size_t kAtOnce = 64;
+using Row = std::array<double, kAtOnce>;
+using Words = std::array<uint64_t, kAtOnce>;
+using Shifts = std::array<int64_t, kAtOnce>;
+
+// An integer below 2**51 in magnitude as a number of the other kind; unlike a cast, with vectors of all
+// kinds.
+inline int64_t integer_of(double value) {
+  const double moved = value + kWhole;
+  int64_t bits, whole;
+  std::memcpy(&bits, &moved, sizeof bits);
+  std::memcpy(&whole, &kWhole, sizeof whole);
+  return bits - whole;
+}
+inline double double_of(int64_t value) {
+  int64_t bits;
+  std::memcpy(&bits, &kWhole, sizeof bits);
+  bits += value;
+  double moved;
+  std::memcpy(&moved, &bits, sizeof moved);
+  return moved - kWhole;
+}
+
+// Adds numbers to residues, multiplies the sums, adds others, and reduces: one plane of a requantization.
+VECTORS void scale_row(const double* from, const Row& plus, const Row& times, const Row& added,
+                       double prime, Row& to) {
+  const double inverse = 1.0 / prime;
+  for (std::size_t k = 0; k < kAtOnce; ++k) {
+    to[k] = centred((from[k] + plus[k]) * times[k] + added[k], prime, inverse);
+  }
+}
+
+// The words of two planes of residues.
+VECTORS void make_words(const double* low, const double* high, std::size_t count, double first,
+                        double second, uint64_t* made) {
+  const auto a = static_cast<int64_t>(first), b = static_cast<int64_t>(second);
+  for (std::size_t k = 0; k < count; ++k) {  // no branch: signs cannot be predicted
+    const int64_t x = integer_of(low[k]), y = integer_of(high[k]);
+    made[k] = static_cast<uint64_t>(x + (x >> 63 & a)) | static_cast<uint64_t>(y + (y >> 63 & b)) << 32;
+  }
+}
+
+// Copies rows of several sources, (planes, rows, scalars), to `made`, (planes, count, scalars): for each
+// row, its source, and its place there.
+void gather(const std::vector<Block<const double>>& sources, const Column<int32_t>& which,
+            const Column<int32_t>& rows, const Block<double>& made) {
+  const std::size_t planes = made.shape(0), count = made.shape(1), scalars = made.shape(2);
+  check(which, count, sources.size());
+  check(rows, count, SIZE_MAX);
+  for (const auto& source : sources) {
+    if (source.shape(0) != planes || source.shape(2) != scalars) throw nb::value_error("tables differ in shape");
+  }
+  for (std::size_t k = 0; k < count; ++k) {
+    const Block<const double>& source = sources[static_cast<std::size_t>(which(k))];
+    const auto row = static_cast<std::size_t>(rows(k));
+    if (row >= source.shape(1)) throw nb::index_error("an index lies outside its table");
+    for (std::size_t p = 0; p < planes; ++p) {
+      std::copy_n(source.data() + (p * source.shape(1) + row) * scalars, scalars,
+                  made.data() + (p * count + k) * scalars);
+    }
+  }
+}
+
+// Makes words of the residues of two planes each, (planes, count): `terms.Fields.keys`.
+void make_keys(const Table<const double>& value, const Column<double>& primes,
+               const Table<uint64_t>& made) {
+  const std::size_t planes = value.shape(0), count = value.shape(1);
+  const bool fits = primes.size() == planes && planes == 2 * made.shape(0) && made.shape(1) == count;
+  if (!fits) throw nb::value_error("tables differ in shape");
+  for (std::size_t p = 0; p < planes; p += 2) {
+    make_words(value.data() + p * count, value.data() + (p + 1) * count, count, primes(p), primes(p + 1),
+               made.data() + p / 2 * count);
+  }
+}
+
+// What `judge_row` finds: whether a sum may not fit int32 or a product never reaches half a step, and
+// whether some term stays a polynomial.
+struct Judged {
+  bool wraps, polynomial;
+};
+
+// Judges the requantizations of terms in `middle` + `plus` and `reach`, and marks those that change.
+VECTORS Judged judge_row(const Row& middle, const Row& reach, const Row& plus, const Row& times,
+                         const Row& half, const Row& added, const Shifts& bits, std::size_t size,
+                         double least, double most, Words& changes) {
+  constexpr double kInt32 = 2147483648.0;
+  uint64_t wraps = 0, polynomial = 0;
+  for (std::size_t k = 0; k < kAtOnce; ++k) {
+    const double centre = middle[k] + plus[k], number = centre * times[k] + added[k];
+    const double spread = reach[k] * std::abs(times[k]);
+    const uint64_t counts = k < size;
+    const uint64_t over = (centre - reach[k] < -kInt32) | (centre + reach[k] >= kInt32);
+    wraps |= counts & (over | (times[k] * kInt32 <= half[k]));
+    // Bounds are integers, and the ends round down.
+    const uint64_t within = (number - spread >= least) & (number + spread < most + 1);
+    changes[k] = (bits[k] > 0) | (within ^ 1);
+    polynomial |= counts & (changes[k] ^ 1) & (reach[k] > 0);
+  }
+  return {wraps != 0, polynomial != 0};
+}
+
+// Replaces words by a random permutation of them for each tag and other word.
+VECTORS void permute_row(Words& word, const Words& tag, const Words& other) {
+  for (std::size_t k = 0; k < kAtOnce; ++k) word[k] = permuted(word[k], tag[k] + other[k]);
+}
+
+// The residues of the halves of a hash.
+VECTORS void residues_row(const Words& word, double first, double second, Row& low, Row& high) {
+  const double inverse = 1.0 / first, other = 1.0 / second;
+  for (std::size_t k = 0; k < kAtOnce; ++k) {
+    low[k] = centred(double_of(static_cast<int64_t>(word[k] & 0x7FFFFFFF)), first, inverse);
+    high[k] = centred(double_of(static_cast<int64_t>(word[k] >> 33)), second, other);
+  }
+}
+
+// Marks residues that could be those of a small number, or of one of halves: all that are small, or
+// whose product with `factor` is.
+VECTORS void mark_row(const Row& value, const Shifts& factor, double prime,
+                      double small, Words& marks) {
+  const double inverse = 1.0 / prime;
+  const auto whole = static_cast<int64_t>(prime);
+  for (std::size_t k = 0; k < kAtOnce; ++k) {
+    const double quotient = (value[k] * double_of(factor[k]) * inverse + kWhole) - kWhole;
+    const int64_t rest = integer_of(value[k]) * factor[k] - integer_of(quotient) * whole;
+    const double half = centred(double_of(rest), prime, inverse);
+    marks[k] = std::abs(value[k]) < small || std::abs(half) < small;
+  }
+}
+
 // Replaces keys, (words, count), by a random permutation of them: `terms.Fields.scramble`.
 void scramble(const Table<uint64_t>& keys, uint64_t tag) {
   const std::size_t words = keys.shape(0);
@@ -315,22 +495,6 @@ void scramble(const Table<uint64_t>& keys, uint64_t tag) {
   for (std::size_t w = words; w-- > 1;) {
     for (std::size_t k = 0; k < keys.shape(1); ++k) {
       keys(w - 1, k) = permuted(keys(w - 1, k), tag + keys(w, k));
-    }
-  }
-}
-
-// Makes words of the residues of two planes each, (planes, count): `terms.Fields.keys`.
-void make_keys(const Table<const double>& value, const Column<double>& primes,
-               const Table<uint64_t>& made) {
-  const std::size_t planes = value.shape(0), count = value.shape(1);
-  const bool fits = primes.size() == planes && planes == 2 * made.shape(0) && made.shape(1) == count;
-  if (!fits) throw nb::value_error("tables differ in shape");
-  for (std::size_t p = 0; p < planes; ++p) {
-    const double prime = primes(p);
-    for (std::size_t k = 0; k < count; ++k) {
-      const double own = value(p, k);
-      const auto half = static_cast<uint64_t>(static_cast<int64_t>(own < 0 ? own + prime : own));
-      made(p / 2, k) = p % 2 ? made(p / 2, k) | half << 32 : half;
     }
   }
 }
@@ -370,6 +534,42 @@ class Hashes {
       apply(own, tag);
     }
     return own;
+  }
+
+  using Rows = std::array<Row, kPlanes>;
+
+  void scale(const double* from, const Row& plus, const Row& times, const Row& added, std::size_t p,
+             Row& to) const {
+    scale_row(from, plus, times, added, primes_[p], to);
+  }
+
+  // The same as `settled` for `size` terms at once, where `changes` says so.
+  void settle(Rows& own, std::size_t size, const Shifts& bits, const Words& changes, double least,
+              double most, const Words& tags) const {
+    constexpr std::size_t kWords = kPlanes / 2;
+    const Rows before = own;
+    const Words nothing{};
+    std::array<Words, kWords> words;
+    for (std::size_t w = 0; w < kWords; ++w) {
+      make_words(own[2 * w].data(), own[2 * w + 1].data(), kAtOnce, primes_[2 * w], primes_[2 * w + 1],
+                 words[w].data());
+    }
+    for (std::size_t w = 0; w < kWords; ++w) permute_row(words[w], tags, w ? words[w - 1] : nothing);
+    for (std::size_t w = kWords - 1; w-- > 0;) permute_row(words[w], tags, words[w + 1]);
+    for (std::size_t w = 0; w < kWords; ++w) {
+      residues_row(words[w], primes_[2 * w], primes_[2 * w + 1], own[2 * w], own[2 * w + 1]);
+    }
+    Shifts factors{};
+    for (std::size_t k = 0; k < size; ++k) factors[k] = halves_[bits[k] > 1 ? bits[k] - 1 : 0];
+    Words marks;
+    mark_row(before[0], factors, primes_[0], small_, marks);
+    for (std::size_t k = 0; k < size; ++k) {
+      if (changes[k] && !marks[k] && least != most) continue;
+      Residues alone;
+      for (std::size_t p = 0; p < kPlanes; ++p) alone[p] = before[p][k];
+      if (changes[k]) alone = settled(alone, static_cast<std::size_t>(bits[k]), least, most, tags[k]);
+      for (std::size_t p = 0; p < kPlanes; ++p) own[p][k] = alone[p];
+    }
   }
 
  private:
@@ -480,10 +680,6 @@ struct Scales {
   double least, most;
 };
 
-// Terms whose residues lie side by side, plane by plane, so that a loop over them is one of vectors.
-constexpr std::size_t kAtOnce = 64;
-using Row = std::array<double, kAtOnce>;
-
 // Requantizes terms as `terms.Fields.requantized` does: `made` are the residues of the results for
 // residues `value`, (planes, ...); the other arrays have their shape without planes. Returns 0, with
 // `made` unfinished, if a sum may not fit int32 or a product never reaches half a step; else 1, or 2
@@ -493,45 +689,51 @@ int requantized(const Fields& fields, const Array<double>& middle, const Array<d
                 const Array<double>& bias, const Array<double>& factor,
                 const Array<int64_t>& shift, const Scales& scales, std::size_t count,
                 const double* value, double* made) {
-  constexpr double kInt32 = 2147483648.0;
   Walk<5> walk(middle, radius, bias, factor, shift);
-  typename Fields::Residues own;
+  typename Fields::Rows own;
   const std::size_t shifts = scales.added.size();
-  Row plus, times;
-  std::array<std::size_t, kAtOnce> bits;
-  std::array<bool, kAtOnce> changes;
+  Row centre{}, reach{}, plus{}, times{}, half{}, sum{}, last{};
+  Words tags{}, changes{};
+  Shifts bits{};
+  std::array<Row, std::tuple_size_v<decltype(own)>> added{};
   bool polynomial = false;
+  int64_t known = -1;  // the shift of all terms before, if it is one
   for (std::size_t first = 0; first < count; first += kAtOnce) {
     const std::size_t size = std::min(kAtOnce, count - first);
-    for (std::size_t k = 0; k < size; ++k, walk.next()) {
-      plus[k] = bias.data()[walk.place(2)];
-      times[k] = factor.data()[walk.place(3)];
-      const double centre = middle.data()[walk.place(0)] + plus[k];
-      const double reach = radius.data()[walk.place(1)];
-      bits[k] = static_cast<std::size_t>(shift.data()[walk.place(4)]);
-      if (bits[k] >= shifts) throw nb::index_error("a shift lies outside its table");
-      if (centre - reach < -kInt32 || centre + reach >= kInt32) return 0;
-      if (times[k] * kInt32 <= scales.half(bits[k])) return 0;
-      changes[k] = bits[k] > 0 || !Ends(centre * times[k] + scales.added(bits[k]),
-                                        reach * std::abs(times[k]), 1)
-                                       .within(scales.least, scales.most);
-      polynomial |= !changes[k] && reach > 0;
+    walk.pieces(size, [&](std::size_t piece, std::size_t length) {
+      walk.copy(0, middle.data(), length, centre.data() + piece);
+      walk.copy(1, radius.data(), length, reach.data() + piece);
+      walk.copy(2, bias.data(), length, plus.data() + piece);
+      walk.copy(3, factor.data(), length, times.data() + piece);
+      walk.copy(4, shift.data(), length, bits.data() + piece);
+    });
+    // What is left of a row before is as good as any other, but must not count.
+    for (std::size_t k = size; k < kAtOnce; ++k) centre[k] = reach[k] = plus[k] = 0, times[k] = 1, bits[k] = bits[0];
+    const auto [least, most] = std::minmax_element(bits.begin(), bits.end());
+    if (*least < 0 || static_cast<std::size_t>(*most) >= shifts) {
+      throw nb::index_error("a shift lies outside its table");
     }
-    for (std::size_t p = 0; p < own.size(); ++p) {
-      Row added;
-      for (std::size_t k = 0; k < size; ++k) added[k] = scales.offsets(p, bits[k]);
-      const double* const from = value + p * count + first;
-      double* const to = made + p * count + first;
-      for (std::size_t k = 0; k < size; ++k) {
-        to[k] = fields.reduced((from[k] + plus[k]) * times[k] + added[k], p);
+    if (*least != *most || *least != known) {
+      known = *least == *most ? *least : -1;
+      for (std::size_t k = 0; k < kAtOnce; ++k) {
+        const auto own_bits = static_cast<std::size_t>(bits[k]);
+        half[k] = scales.half(own_bits);
+        sum[k] = scales.added(own_bits);
+        tags[k] = scales.tags(own_bits);
+        for (std::size_t p = 0; p < own.size(); ++p) added[p][k] = scales.offsets(p, own_bits);
       }
     }
-    for (std::size_t k = 0; k < size; ++k) {
-      if (!changes[k]) continue;
-      double* const to = made + first + k;
-      for (std::size_t p = 0; p < own.size(); ++p) own[p] = to[p * count];
-      own = fields.settled(own, bits[k], scales.least, scales.most, scales.tags(bits[k]));
-      for (std::size_t p = 0; p < own.size(); ++p) to[p * count] = own[p];
+    const Judged judged = judge_row(centre, reach, plus, times, half, sum, bits, size, scales.least, scales.most, changes);
+    if (judged.wraps) return 0;
+    polynomial |= judged.polynomial;
+    for (std::size_t p = 0; p < own.size(); ++p) {
+      const double* from = value + p * count + first;
+      if (size < kAtOnce) from = std::copy_n(from, size, last.begin()) - size;
+      fields.scale(from, plus, times, added[p], p, own[p]);
+    }
+    fields.settle(own, size, bits, changes, scales.least, scales.most, tags);
+    for (std::size_t p = 0; p < own.size(); ++p) {
+      std::copy_n(own[p].begin(), size, made + p * count + first);
     }
   }
   return polynomial ? 2 : 1;
@@ -617,34 +819,23 @@ void settle_ranges(const Array<bool>& where, const Array<double>& middle,
 void sort_sets(const Block<uint64_t>& members, uint64_t nothing) {
   const std::size_t words = members.shape(0), most = members.shape(1), sets = members.shape(2);
   std::vector<uint64_t> own(words * most);
-  const auto at = [&](std::size_t word, std::size_t member, std::size_t set) -> uint64_t& {
-    return members.data()[(word * most + member) * sets + set];
+  std::vector<const uint64_t*> order;
+  const auto less = [words](const uint64_t* x, const uint64_t* y) {
+    return std::lexicographical_compare(x, x + words, y, y + words);
   };
+  const auto same = [words](const uint64_t* x, const uint64_t* y) { return std::equal(x, x + words, y); };
   for (std::size_t set = 0; set < sets; ++set) {
-    std::size_t found = 0;
+    order.clear();
     for (std::size_t m = 0; m < most; ++m) {
-      if (at(0, m, set) == nothing) continue;
-      // The place of this member among those found: the first that is not less.
-      std::size_t place = 0;
-      int order = 1;
-      for (; place < found; ++place) {
-        order = 0;
-        for (std::size_t w = 0; w < words && order == 0; ++w) {
-          const uint64_t x = at(w, m, set), y = own[place * words + w];
-          order = x < y ? -1 : x > y;
-        }
-        if (order <= 0) break;
-      }
-      if (place < found && order == 0) continue;
-      const auto begin = own.begin() + static_cast<std::ptrdiff_t>(place * words);
-      const auto end = own.begin() + static_cast<std::ptrdiff_t>(found * words);
-      std::copy_backward(begin, end, end + static_cast<std::ptrdiff_t>(words));
-      for (std::size_t w = 0; w < words; ++w) own[place * words + w] = at(w, m, set);
-      ++found;
+      uint64_t* const member = own.data() + m * words;
+      for (std::size_t w = 0; w < words; ++w) member[w] = members.data()[(w * most + m) * sets + set];
+      if (member[0] != nothing) order.push_back(member);
     }
+    std::sort(order.begin(), order.end(), less);
+    order.erase(std::unique(order.begin(), order.end(), same), order.end());
     for (std::size_t m = 0; m < most; ++m) {
       for (std::size_t w = 0; w < words; ++w) {
-        at(w, m, set) = m < found ? own[m * words + w] : nothing;
+        members.data()[(w * most + m) * sets + set] = m < order.size() ? order[m][w] : nothing;
       }
     }
   }
@@ -653,17 +844,17 @@ void sort_sets(const Block<uint64_t>& members, uint64_t nothing) {
 }  // namespace
 
 NB_MODULE(_proof, m) {
+  bind_names(m);
   m.def("add_scaled", &add_scaled, nb::arg("sum"), nb::arg("place"), nb::arg("tile"),
         nb::arg("batch"), nb::arg("inputs"), nb::arg("lanes"), nb::arg("weights"),
         nb::arg("ranges"), nb::arg("value").noconvert(), nb::arg("range").noconvert());
   m.def("centre", &centre, nb::arg("value").noconvert(), nb::arg("primes"));
+  m.def("gather", &gather, nb::arg("sources"), nb::arg("which"), nb::arg("rows"),
+        nb::arg("made").noconvert());
   m.def("make_keys", &make_keys, nb::arg("value"), nb::arg("primes"),
         nb::arg("made").noconvert());
   m.def("multiply", &multiply, nb::arg("x"), nb::arg("y"), nb::arg("made").noconvert(),
         nb::arg("primes"));
-  m.def("products", &products, nb::arg("micro_ops"), nb::arg("outer"), nb::arg("inner"),
-        nb::arg("factors"), nb::arg("acc"), nb::arg("inp"), nb::arg("wgt"),
-        nb::arg("made").noconvert());
   m.def("requantize", &requantize, nb::arg("value"), nb::arg("made").noconvert(),
         nb::arg("middle"), nb::arg("radius"), nb::arg("bias"), nb::arg("factor"),
         nb::arg("shift"), nb::arg("added"), nb::arg("half"), nb::arg("offsets"), nb::arg("tags"),

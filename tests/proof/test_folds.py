@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from functools import partial
 
@@ -21,10 +23,10 @@ from vtaops.graph import (
     Reshape,
     TransposedConvolution,
 )
-from vtaops.machine.isa import Gemm
+from vtaops.program.random_programs import random_program
 from vtaops.proof import prover, terms
 from vtaops.proof.folds import Folds, folded_sums
-from vtaops.proof.names import Iterations, elements
+from vtaops.proof.names import NameMachine, Steps
 from vtaops.proof.prover import _differences, _executed
 from vtaops.proof.sums import convolve
 from vtaops.proof.tasks import launch_task
@@ -347,26 +349,39 @@ def test_terms_that_do_not_fit_their_loop_are_refused():
         _proof.settle(value, value[:, :2].copy(), flags, tags, bits, -ones, ones, *about)
 
 
-def test_products_of_a_gemm_equal_those_of_numpy():
-    rng = np.random.default_rng(0)
-    sides = {"dst": 90, "src": 70, "wgt": 50}
-    for _ in range(30):
-        micro_ops = np.stack([rng.integers(10, size=5) for _ in sides], axis=1)
-        loops = {
-            f"{name}_factor_{loop}": int(rng.integers(9))
-            for name in sides
-            for loop in ("out", "in")
-        }
-        i = Gemm(uop_begin=0, uop_end=5, iter_out=3, iter_in=4, **loops)
-        plan = Iterations(i, micro_ops, np.zeros(5, np.bool_))
-        memories = [rng.integers(1 << 20, size=size).astype(np.int32) for size in sides.values()]
-        fast, plain = plan.products(*memories), plan.plain_products(*memories)
-        assert all(np.array_equal(a, b) for a, b in zip(fast, plain, strict=True))
-        for place, name in ((plan.written, "dst"), (plan.inputs, "src"), (plan.tiles, "wgt")):
-            column = micro_ops[:, [*sides].index(name)]
-            assert np.array_equal(place, np.unique(elements(i, name, column)))
-        with pytest.raises(IndexError):
-            plan.products(*(memory[:1] for memory in memories))
+def names_of(program, plain):
+    """Return everything that the walk of a program on names finds."""
+    machine = NameMachine(program, plain=plain)
+    machine.run()
+    steps = machine.steps
+    what = [steps.operations[number] for number in steps.what]
+    arrays = [getattr(steps, f.name) for f in fields_of(Steps)[2:]]
+    arrays += [machine.levels, machine.step_of, machine.last_levels()]
+    for written in (machine.held, machine.writers):
+        arrays += [written[number] for number in sorted(written)]
+    sums = np.flatnonzero([one == ("sum",) for one in what])
+    for numbers in np.array_split(sums, 5):
+        arrays += machine.products_of(numbers)
+    return what, arrays
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_names_equal_those_of_numpy(seed):
+    """Of networks, programs of random instructions, and mutants of them."""
+    rng = np.random.default_rng(seed)
+    config = vtaops.HardwareConfig.of(("tiny", "pynq", "pynq_ext")[seed % 3])
+    model = vtaops.compile_model(random_graph(seed, free=seed % 2 == 1), config, prove=False)
+    programs = [*model.programs, random_program(config, rng)]
+    for kind in rng.choice(KINDS, 8):
+        mutant = mutate(programs[int(rng.integers(len(programs)))], str(kind), rng)
+        with contextlib.suppress(AttributeError, VTAError):  # no such mutant, or none that is safe
+            mutant.program.verify()
+            programs.append(mutant.program)
+    for program in programs:
+        what, arrays = names_of(program, plain=False)
+        wanted, plain = names_of(program, plain=True)
+        assert what == wanted
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, plain, strict=True))
 
 
 @pytest.mark.parametrize("flat", [(24, 3, 2), (5, 2, 2), (40, 1, 1)])

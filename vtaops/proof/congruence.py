@@ -31,7 +31,6 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ import numpy.typing as npt
 from vtaops.machine.accesses import Ints
 from vtaops.machine.alu import AluOp
 from vtaops.program import Program
-from vtaops.proof.names import NameMachine, TileStep
+from vtaops.proof.names import NameMachine, Names
 
 Words = npt.NDArray[np.uint64]
 """Values of tiles, (planes, tiles)."""
@@ -70,23 +69,22 @@ class Forms:
         digest = hashlib.sha256(self._key)
         for number, buffer in enumerate(program.buffers):
             if buffer in program.outputs:
-                digest.update(values[:, names.dram.names[number]].tobytes())
+                digest.update(values[:, names.held[number]].tobytes())
         return digest.digest()
 
     def _values(self, names: NameMachine) -> Words:
-        values = np.zeros((PLANES, names.count), np.uint64)
-        groups: dict[int, dict[Any, list[TileStep]]] = defaultdict(lambda: defaultdict(list))
-        for step, level in zip(names.steps, names.levels.tolist(), strict=False):
-            groups[level][step.what, len(step.operands)].append(step)
-        for level in sorted(groups):
-            for (what, _), steps in groups[level].items():
-                made = np.concatenate([np.arange(s.first, s.first + s.count) for s in steps])
-                if what == ("sum",):
-                    self._add_sums(values, names, steps, made)
-                elif what[0] == "given":
-                    values[:, made] = self._variables(what, len(made))
-                elif what[0] != "zeros":
-                    values[:, made] = self._result(what, values, steps, len(made))
+        values, steps = np.zeros((PLANES, len(names.step_of)), np.uint64), names.steps
+        order = np.lexsort((steps.arity, steps.what, names.levels))
+        keys = np.stack([names.levels, steps.what, steps.arity])[:, order]
+        cuts = np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1
+        for numbers in np.split(order, cuts):
+            what, made = steps.operations[steps.what[numbers[0]]], steps.names_of(numbers)
+            if what == ("sum",):
+                self._add_sums(values, names, numbers, made)
+            elif what[0] == "given":
+                values[:, made] = self._variables(what, len(made))
+            elif what[0] != "zeros":
+                values[:, made] = self._result(what, values, steps.operands_of(numbers), len(made))
         return values
 
     def _variables(self, what: tuple[Any, ...], count: int) -> Words:
@@ -96,11 +94,8 @@ class Forms:
             known = self._given[what, count] = self._hash(what, np.stack([index] * PLANES))
         return known
 
-    def _result(
-        self, what: tuple[Any, ...], values: Words, steps: list[TileStep], count: int
-    ) -> Words:
-        parts = zip(*(step.operands for step in steps), strict=True)
-        operands = [values[:, np.concatenate(part).reshape(count, -1).T] for part in parts]
+    def _result(self, what: tuple[Any, ...], values: Words, read: list[Names], count: int) -> Words:
+        operands = [values[:, part.reshape(count, -1).T] for part in read]
         if what == ("alu", AluOp.ADD, None):
             total: Words = operands[0][:, 0] + operands[1][:, 0]
             return total
@@ -110,20 +105,16 @@ class Forms:
                 found = self._hash((what, number, row), operand[:, row] + found * _ODD)
         return found if operands else self._variables(what, count)
 
-    def _add_sums(
-        self, values: Words, names: NameMachine, steps: list[TileStep], made: Ints
-    ) -> None:
-        base = np.concatenate([step.operands[0] for step in steps])
-        values[:, made] = values[:, base]
-        parts = [p for s in steps for p in names.products_of(int(names.step_of[s.first]))]
-        if not parts:
+    def _add_sums(self, values: Words, names: NameMachine, numbers: Ints, made: Ints) -> None:
+        values[:, made] = values[:, names.steps.operands_of(numbers)[0]]
+        sums, sources, weights = names.products_of(numbers)
+        if not len(sums):
             return
-        sums, sources, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
         inputs, input_of = self._factors(values, sources << 2, "input")
         tiles, tile_of = self._factors(values, weights, "weight")
         for plane in range(PLANES):
             products = inputs[plane].take(input_of) * tiles[plane].take(tile_of)
-            np.add.at(values[plane], sums, products)
+            np.add.at(values[plane], made[sums], products)
 
     def _factors(self, values: Words, codes: Ints, tag: str) -> tuple[Words, Ints]:
         """Return different operands of products, and which of them each code is.

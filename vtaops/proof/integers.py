@@ -59,10 +59,11 @@ class Integers(Fields):
         zero_point: int,
         clip: tuple[float, float],
         rounds: bool = True,
-        bias: Terms | None = None,
+        bias: Terms | npt.NDArray[Any] | None = None,
         check: Callable[[Terms], None] = lambda sums: None,
     ) -> Terms:
-        x = x if bias is None else self.sum(x, bias)
+        if bias is not None:
+            x = self.sum(x, bias if isinstance(bias, Terms) else self.numbers(bias))
         kind, nudge = 0, np.int64(0)
         if isinstance(multiplier, Terms):
             scale = multiplier.value[0].astype(np.int64)

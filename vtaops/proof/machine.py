@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -23,14 +22,14 @@ except ImportError:  # the wheel for boards has no native module
     _proof = None
 
 from vtaops.base.progress import tracked
-from vtaops.machine.accesses import Ints
+from vtaops.machine.accesses import Ints, distinct
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
 from vtaops.machine.layout import expanded
 from vtaops.program import Buffer
 from vtaops.proof.folds import DEGREE
-from vtaops.proof.names import NIBBLE, NameMachine, TileStep
+from vtaops.proof.names import MOST, NIBBLE, NameMachine
 from vtaops.proof.records import Unknown
 from vtaops.proof.terms import (
     BYTE,
@@ -112,54 +111,39 @@ class TermMachine:
         self._contents: list[Terms | Numbers | Extrema | None] = []
         self._fixed = np.zeros(1024, np.bool_)
         """Which of them are numbers."""
-        size = names.steps[-1].first + names.steps[-1].count
-        self._group, self._row, self._place = np.zeros((3, size), np.int32)
+        self._group, self._row, self._place = np.zeros((3, len(names.step_of)), np.int32)
         """For each name: its group, its place there, and its place among those that are read."""
 
     def run(self) -> None:
-        levels: dict[int, list[TileStep]] = defaultdict(list)
-        for step, level in zip(self.names.steps, self.names.levels.tolist(), strict=False):
-            levels[level].append(step)
-        last = self._last_levels()
+        steps, levels = self.names.steps, self.names.levels
+        order, last = np.argsort(levels, kind="stable"), self.names.last_levels()
         forgotten: dict[int, list[int]] = defaultdict(list)
-        for level in tracked("prove level", sorted(levels)):
-            alike: dict[Any, list[TileStep]] = defaultdict(list)
-            for step in levels[level]:
-                of = self._group[step.operands[0].flat[0]] if step.operands else step.first
-                alike[step.what, len(step.operands), int(of)].append(step)
-            for (what, *_), every in alike.items():
-                for steps in _in_parts(every):
-                    made = self._made(what, steps)
-                    until = max(int(last[self.names.step_of[step.first]]) for step in steps)
-                    forgotten[until].append(len(self._contents))
-                    self._keep(steps, made)
+        every = np.split(order, np.cumsum(np.bincount(levels))[:-1])
+        for level, found in enumerate(tracked("prove level", every)):
+            for numbers in self._alike(found):
+                made = self._made(steps.operations[steps.what[numbers[0]]], numbers)
+                forgotten[int(last[numbers].max())].append(len(self._contents))
+                self._keep(numbers, made)
             for group in forgotten.pop(level, ()):
                 self._contents[group] = None
 
-    def _last_levels(self) -> Ints:
-        """Return the last level that reads each step; steps of results are never freed."""
-        names, levels = self.names, self.names.levels
-        last: Ints = levels[: len(names.steps)].copy()
-        reads: dict[int, list[Any]] = defaultdict(list)
-        for step, level in zip(names.steps, levels.tolist(), strict=False):
-            reads[level] += step.operands
-        for number, parts in names.multiplied.items():
-            for made in parts:
-                reads[int(levels[number])] += [made.inputs, made.tiles]
-        for level in sorted(reads):
-            if reads[level]:
-                last[names.step_of[np.concatenate(reads[level], axis=None)]] = level
-        for held in names.dram.names.values():
-            last[names.step_of[held]] = len(last)
-        last[0] = len(last)
-        return last
+    def _alike(self, numbers: Ints) -> Iterator[Ints]:
+        """Yield steps of a level that are computed together: the same operation on one group."""
+        steps = self.names.steps
+        what, arity = steps.what[numbers], steps.arity[numbers]
+        first = steps.operands.take(steps.begin[numbers], mode="clip")
+        of = np.where(arity > 0, self._group[first], -1 - numbers)
+        order = np.lexsort((of, arity, what))
+        numbers, keys = numbers[order], np.stack([what, arity, of])[:, order]
+        cuts = np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1
+        for part in np.split(numbers, cuts):
+            yield from _in_parts(part, steps.count[part])
 
-    def _keep(self, steps: list[TileStep], made: Terms | Numbers | Extrema) -> None:
-        firsts, counts = np.array([(step.first, step.count) for step in steps]).T
-        rows = np.arange(counts.sum())
-        names = rows + (firsts - np.cumsum(counts) + counts).repeat(counts)
-        self._group[names], self._row[names] = len(self._contents), rows
-        if steps[0].what[0] == "given" and isinstance(made, Terms):  # what packing left empty
+    def _keep(self, numbers: Ints, made: Terms | Numbers | Extrema) -> None:
+        names = self.names.steps.names_of(numbers)
+        self._group[names], self._row[names] = len(self._contents), np.arange(len(names))
+        given = self.names.steps.arity[numbers[0]] == 0
+        if given and isinstance(made, Terms):  # what packing left empty
             empty = names[~made.value.any(axis=(0, 2))]
             self._group[empty] = self._row[empty] = 0
         if len(self._contents) == len(self._fixed):
@@ -170,12 +154,12 @@ class TermMachine:
     def terms_of(self, buffer: int) -> Floats:
         """Return the content of a buffer that the program wrote."""
         lanes = self.config.out.lanes
-        value = self._terms(self.names.dram.names[buffer], (lanes,)).value
+        value = self._terms(self.names.held[buffer], (lanes,)).value
         return value.reshape(len(value), -1)
 
     def written_by(self, buffer: int) -> Ints:
         """Return the instruction that stored each scalar of a buffer."""
-        return self.names.dram.writers[buffer].repeat(math.prod(self.config.out.shape))
+        return self.names.writers[buffer].repeat(math.prod(self.config.out.shape))
 
     # ------------------------------------------------------------------------ tiles by name
 
@@ -183,22 +167,35 @@ class TermMachine:
         groups, rows = self._group[names], self._row[names]
         if (groups == groups[0]).all():
             return self._of_group(int(groups[0]), rows, shape)
-        tiles, single = len(names), (len(names), *[1] * len(shape))
-        value = np.zeros((len(self.fields.primes), tiles, *shape))
-        middle, radius = np.zeros((2, tiles, *shape))
-        shift, low, high = (
-            np.zeros(single, np.int64),
-            np.full(single, -np.inf),
-            np.full(single, np.inf),
+        found, terms = np.flatnonzero(np.bincount(groups)), []
+        number = np.zeros(found[-1] + 1, np.int32)
+        number[found] = np.arange(len(found))
+        which = number[groups]
+        for own, group in enumerate(found.tolist()):
+            content = self._contents[group]
+            if isinstance(content, np.ndarray):
+                chosen = np.flatnonzero(which == own)
+                content = self._of_group(group, rows[chosen], shape)
+                rows[chosen] = np.arange(len(chosen))
+            terms.append(content.plain if isinstance(content, Extrema) else content)
+        value = self._gathered([part.value for part in terms], which, rows, math.prod(shape))
+        ranges = (
+            _merged([getattr(part, name) for part in terms], which, rows, shape)
+            for name in ("middle", "radius", "shift", "low", "high")
         )
-        degree = 1
-        for group in np.unique(groups).tolist():
-            chosen = np.flatnonzero(groups == group)
-            part = self._of_group(group, rows[chosen], shape)
-            value[:, chosen], middle[chosen], radius[chosen] = part.value, part.middle, part.radius
-            shift[chosen], low[chosen], high[chosen] = part.shift, part.low, part.high
-            degree = max(degree, part.degree)
-        return Terms(value, middle, radius, shift, low, high, degree)
+        value = value.reshape(len(value), len(names), *shape)
+        return Terms(value, *ranges, max(part.degree for part in terms))
+
+    def _gathered(self, sources: list[Floats], which: Ints, rows: Ints, size: int) -> Floats:
+        """Return the rows, of so many scalars, of the sources that `which` says."""
+        value = np.empty((len(self.fields.primes), len(rows), size))
+        flat = [source.reshape(len(value), -1, size) for source in sources]
+        if _proof is not None:
+            _proof.gather(flat, which, rows, value)
+            return value
+        for own, source in enumerate(flat):
+            value[:, which == own] = source[:, rows[which == own]]
+        return value
 
     def _of_group(self, group: int, rows: Any, shape: tuple[int, ...]) -> Terms:
         content = self._contents[group]
@@ -223,19 +220,26 @@ class TermMachine:
 
     def _numbers(self, names: Ints, shape: tuple[int, ...]) -> Numbers | None:
         """Return tiles as (*names.shape, *shape) if all of them are numbers, else None."""
-        groups, rows = self._group[names], self._row[names]
-        found = np.zeros((*names.shape, *shape), np.int32)
+        least, most = int(names.min(initial=MOST)), int(names.max(initial=0))
+        near = most - least < 4 * names.size  # then each is looked up once
+        used = distinct(names.reshape(-1)) if near else names
+        groups, rows = self._group[used], self._row[used]
+        found = np.zeros((*used.shape, *shape), np.int32)
         for group in np.flatnonzero(np.bincount(groups.reshape(-1))).tolist():
             content, chosen = self._contents[group], groups == group
             if not isinstance(content, np.ndarray):
                 return None
             if group:
                 found[chosen] = content[rows[chosen]].reshape(-1, *shape)
-        return found
+        if not near:
+            return found
+        places = np.zeros(most + 1 - least, np.int64)
+        places[used - least] = np.arange(len(used))
+        return found.take(places[names - least], axis=0)
 
     # ---------------------------------------------------------------------------- operations
 
-    def _made(self, what: Operation, steps: list[TileStep]) -> Any:
+    def _made(self, what: Operation, numbers: Ints) -> Any:
         match what:
             case ("zeros",):
                 return np.zeros((1, 1), np.int8)
@@ -244,12 +248,10 @@ class TermMachine:
             case "fill", value, unit:
                 return np.full((1, unit), value, np.int8)
             case ("sum",):
-                made = self._sums(steps)
+                made = self._sums(numbers)
             case _:
-                operands = [
-                    np.concatenate(part) for part in zip(*(s.operands for s in steps), strict=True)
-                ]
-                made = self._operation(what, steps, operands)
+                operands = self.names.steps.operands_of(numbers)
+                made = self._operation(what, numbers, operands)
         if isinstance(made, Extrema):
             return made
         tiles = made.value.shape[1]
@@ -264,33 +266,29 @@ class TermMachine:
         )
         return Terms(made.value, middle, radius, shift, low, high, made.degree)
 
-    def _operation(self, what: Operation, steps: list[TileStep], operands: list[Ints]) -> Any:
+    def _operation(self, what: Operation, numbers: Ints, operands: list[Ints]) -> Any:
         match what:
             case "cast", part, nbytes, scalar:
                 return self._cast(operands[0], part, nbytes, scalar)
             case "extremum", sign:
                 return self._extremum(sign, operands)
             case "post", post:
-                return self._post(post, steps, *operands)
+                return self._post(post, numbers, *operands)
         made = self._alu(
             what[1], what[2], *(self._terms(o, self.config.acc.shape) for o in operands)
         )
         if what[1].wraps:
-            self._note_overflow(made, steps)
+            self._note_overflow(made, numbers)
         return made
 
-    def _note_overflow(self, terms: Terms, steps: list[TileStep]) -> None:
+    def _note_overflow(self, terms: Terms, numbers: Ints) -> None:
         wraps = ~terms.fits & (terms.shift == 0)
         if not wraps.any():
             return
         tiles: Any = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)
-        ends = accumulate(step.count for step in steps)
-        found = [
-            s.instruction
-            for s, end in zip(steps, ends, strict=True)
-            if tiles[end - s.count : end].any()
-        ]
-        self.overflow = min(found if self.overflow is None else [*found, self.overflow])
+        steps = self.names.steps
+        found = steps.instruction[numbers].repeat(steps.count[numbers])[tiles].min()
+        self.overflow = int(found if self.overflow is None else min(found, self.overflow))
 
     def _given(self, buffer: Any, nbytes: int, scalar: float) -> Terms | Numbers:
         """Return a host-written buffer's elements, each split into scalars of `scalar` bytes."""
@@ -372,7 +370,7 @@ class TermMachine:
         return members, Terms(np.zeros((1, *middle.shape)), middle, radius)
 
     def _post(
-        self, post: Post, steps: list[TileStep], acc: Ints, bias: Ints, scale: Ints, table: Ints
+        self, post: Post, numbers: Ints, acc: Ints, bias: Ints, scale: Ints, table: Ints
     ) -> Terms:
         x, row = self._terms(acc, self.config.acc.shape), self.config.post.shape
         if not post.enable:
@@ -380,11 +378,11 @@ class TermMachine:
         multiplier: Any = post.multiplier
         shift: Any = post.shift
         if post.use_scale:
-            numbers = self._numbers(scale, row)
-            if numbers is None:
+            scales = self._numbers(scale, row)
+            if scales is None:
                 multiplier, shift = self._terms(scale, row), 0
             else:
-                multiplier, shift = numbers & 0xFFFF, numbers >> 16 & 0x3F
+                multiplier, shift = scales & 0xFFFF, scales >> 16 & 0x3F
             if post.fine:
                 multiplier, shift = self._terms(scale, row), -post.fine
         x = self.fields.requantized(
@@ -394,10 +392,14 @@ class TermMachine:
             post.zero_point,
             (post.low, post.high),
             bool(post.round_half),
-            self._terms(bias, row) if post.use_bias else None,
-            lambda sums: self._note_overflow(sums, steps),
+            self._bias(bias, row) if post.use_bias else None,
+            lambda sums: self._note_overflow(sums, numbers),
         )
         return self._mapped(x, table) if post.use_table else x
+
+    def _bias(self, names: Ints, shape: tuple[int, ...]) -> Terms | Numbers:
+        numbers = self._numbers(names, shape)
+        return self._terms(names, shape) if numbers is None else numbers
 
     def _mapped(self, x: Terms, tables: Ints) -> Terms:
         value = np.empty(x.value.shape)
@@ -415,12 +417,12 @@ class TermMachine:
 
     # --------------------------------------------------------------------- sums of products
 
-    def _sums(self, steps: list[TileStep]) -> Terms:
+    def _sums(self, numbers: Ints) -> Terms:
         """Return sums of products; those of the same inputs and weights are matrix products."""
-        products = self._products_of(steps)
+        products = self.names.products_of(numbers)
         self.products += len(products[0])
         used = self._placed(products[1])
-        count, shape = sum(step.count for step in steps), self.config.inp.shape
+        count, shape = int(self.names.steps.count[numbers].sum()), self.config.inp.shape
         given = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
         inputs = given.value
         terms, rest = self._folded(products, given, used, count)
@@ -435,10 +437,10 @@ class TermMachine:
             ):
                 whole[tiles] += part
         self.fields.centred(value)
-        base = np.concatenate([step.operands[0] for step in steps])
+        (base,) = self.names.steps.operands_of(numbers)
         if base.any():
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
-        self._note_overflow(terms, steps)
+        self._note_overflow(terms, numbers)
         return terms
 
     def _placed(self, sources: Ints) -> Ints:
@@ -517,15 +519,6 @@ class TermMachine:
         rest = ~chosen & (group > 0)
         return [part[rest] for part in products]
 
-    def _products_of(self, steps: list[TileStep]) -> list[Ints]:
-        """Return the products of steps, with sums numbered among all tiles of the steps."""
-        numbers = np.cumsum([0] + [step.count for step in steps])
-        found: list[Any] = [_NONE]
-        for step, begin in zip(steps, numbers.tolist(), strict=False):
-            parts = self.names.products_of(int(self.names.step_of[step.first]))
-            found += [(sums - step.first + begin, *read) for sums, *read in parts]
-        return [*map(np.concatenate, zip(*found, strict=True))]
-
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in); terms follow the axis of planes."""
         shape, names, tiles = self.config.wgt.shape, codes >> 2, codes & 3
@@ -598,18 +591,28 @@ class TermMachine:
         return middle.take(place, axis=0), radius.take(place, axis=0)
 
 
-_NONE = (np.zeros(0, np.int32),) * 3
+def _merged(parts: list[Any], which: Ints, rows: Ints, shape: tuple[int, ...]) -> Any:
+    """Return the rows of the parts that `which` says; one number if all have the same."""
+    if not any(map(np.ndim, parts)) and (np.array(parts) == parts[0]).all():
+        return parts[0]
+    whole = np.empty((len(rows), *shape), np.result_type(*parts))
+    for own, part in enumerate(parts):
+        chosen = which == own
+        if np.ndim(part):
+            part = part.take(rows[chosen], axis=0)
+            part = part.reshape(len(part), *(shape if part[0].size > 1 else [1] * len(shape)))
+        whole[chosen] = part
+    return whole
 
 
-def _in_parts(steps: list[TileStep]) -> Iterator[list[TileStep]]:
+def _in_parts(numbers: Ints, counts: Ints) -> Iterator[Ints]:
     """Yield steps, together as many as have `TOGETHER` tiles or few more."""
-    begin = tiles = 0
-    for number, step in enumerate(steps):
-        if tiles >= TOGETHER:
-            yield steps[begin:number]
-            begin, tiles = number, 0
-        tiles += step.count
-    yield steps[begin:]
+    ends, begin = np.cumsum(counts), 0
+    while begin < len(numbers):
+        before = ends[begin] - counts[begin]
+        end = 1 + int(np.searchsorted(ends, before + TOGETHER))
+        yield numbers[begin:end]
+        begin = end
 
 
 def _elements_of(buffer: Buffer, image: Any, nbytes: int, scalar: float) -> Numbers:
@@ -629,18 +632,19 @@ def held_tiles(
 
     `variable` are the buffers that are none; the places are a number for each name, or -1.
     """
-    size = names.config.wgt.element_bytes
-    index = np.full(names.count, -1, np.int64)
+    size, steps = names.config.wgt.element_bytes, names.steps
+    index = np.full(len(names.step_of), -1, np.int64)
     found: list[Numbers] = [np.zeros((0, size), np.int8)]
-    for step in names.steps:
-        if step.what[0] != "given" or step.what[2:] not in ((size, 1), (size // 2, NIBBLE)):
+    for number in np.flatnonzero(steps.arity == 0):
+        what = steps.operations[steps.what[number]]
+        if what[0] != "given" or what[2:] not in ((size, 1), (size // 2, NIBBLE)):
             continue
-        buffer = names.program.buffers[step.what[1]]
+        buffer = names.program.buffers[what[1]]
         if buffer.name in variable:
             continue
-        begin = sum(map(len, found))
-        index[step.first : step.first + step.count] = np.arange(begin, begin + step.count)
-        found.append(_elements_of(buffer, images.get(buffer.name), *step.what[2:]))
+        begin, first, count = sum(map(len, found)), steps.first[number], steps.count[number]
+        index[first : first + count] = np.arange(begin, begin + count)
+        found.append(_elements_of(buffer, images.get(buffer.name), *what[2:]))
     return np.concatenate(found).reshape(-1, *names.config.wgt.shape), index
 
 

@@ -4,6 +4,9 @@ A tile of any memory has a name, which is an integer; 0 is the zero tile that pa
 write. LOAD, STORE and FORWARD copy names; GEMM, ALU, POOL and POST create new ones. The computation
 becomes a list of steps, each of which computes tiles from others, regardless of their places in
 scratchpads or DRAM. `vtaops.proof.machine` computes the terms of the names.
+
+`NameMachine` executes a program in C++ (`sim/proof/names.cpp`), `PlainMachine` does the same with
+NumPy: it is the specification that tests compare, and what runs without the module.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from vtaops.machine.isa import (
     Post,
     Store,
 )
-from vtaops.program import Program, Role
+from vtaops.program import Buffer, Program, Role
 from vtaops.proof.records import Unknown
 
 Names = npt.NDArray[np.integer[Any]]
@@ -94,6 +97,179 @@ class Multiplied:
     shared: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The steps of a program in its order; step 0 is the zeros.
+
+    Attributes
+    ----------
+    operations : list of tuple
+        The different operations, with their parameters. Steps of one can be computed together.
+    what, arity, first, count, instruction : ndarray
+        For each step: the number of its operation and of its operands, the name of its first tile
+        (the others are consecutive), the number of its tiles, and the instruction that created them
+        (for sums, the first that added to them).
+    begin : ndarray
+        For each step, where its operands begin, and where the last ones end.
+    operands : ndarray of int32
+        The names of all operands: of each operand one or several names a tile.
+    """
+
+    operations: list[tuple[Any, ...]]
+    what: Ints
+    arity: Ints
+    first: Ints
+    count: Ints
+    instruction: Ints
+    begin: Ints
+    operands: Names
+
+    def operands_of(self, numbers: Ints) -> list[Names]:
+        """Return the operands, (tiles, ...), of steps with the same operation and arity."""
+        begin, arity, tiles = self.begin[numbers], int(self.arity[numbers[0]]), self.count[numbers]
+        sizes = (self.begin[numbers + 1] - begin) // max(arity, 1)
+        places = np.arange(sizes.sum()) + (begin - np.cumsum(sizes) + sizes).repeat(sizes)
+        lengths, total, own = sizes.repeat(sizes), int(tiles.sum()), []
+        for number in range(arity):
+            names = self.operands[places + number * lengths]
+            own.append(names if len(names) == total else names.reshape(total, -1))
+        return own
+
+    def names_of(self, numbers: Ints) -> Ints:
+        """Return the names of the tiles of steps."""
+        counts = self.count[numbers]
+        before: Ints = (self.first[numbers] - np.cumsum(counts) + counts).repeat(counts)
+        return before + np.arange(len(before))
+
+
+class NameMachine:
+    """A VTA that computes on names.
+
+    Parameters
+    ----------
+    program : Program
+        A verified program; properties proven by the verifier are not checked again.
+    plain : bool
+        Whether to execute it with NumPy alone.
+
+    Attributes
+    ----------
+    steps : Steps
+        The steps.
+    levels : ndarray
+        For each step, one above the levels of its operands.
+    step_of : ndarray of int32
+        The step of each name.
+    held, writers : dict of int to ndarray
+        For buffers that the program writes: the name of each element of the output memory, and
+        the instruction that stored it.
+    """
+
+    steps: Steps
+    levels: Ints
+    step_of: Names
+    held: dict[int, Names]
+    writers: dict[int, Names]
+
+    def __init__(self, program: Program, *, plain: bool = _proof is None) -> None:
+        self.program, self.config = program, program.config
+        self._loops: Any = PlainMachine(program) if plain else _proof.Names(**_tables(program))
+
+    def run(self) -> None:
+        """Execute the program; raises Unknown."""
+        walk = self._loops
+        try:
+            walk.run()
+        except ValueError as reason:
+            raise Unknown(str(reason)) from None
+        columns = walk.steps().T
+        operands = walk.operands()
+        begin = np.append(columns[-1], len(operands))
+        operations = walk.operations()
+        if isinstance(operations, np.ndarray):
+            kinds = self._settings(walk.kinds())
+            operations = [_operation(*row, kinds) for row in operations.tolist()]
+        self.steps = Steps(operations, *columns[:-1].copy(), begin, operands)
+        self.levels, self.step_of = walk.levels(), walk.step_of()
+        written = walk.written()
+        self.held, self.writers = ({n: w[k] for n, w in written.items()} for k in (0, 1))
+
+    def _settings(self, instructions: Ints) -> list[Post]:
+        """Return the settings that these instructions, or none (-1), set."""
+        words = self.program.instructions[instructions[1:]]
+        settings = Encoding.of(self.config).decode_all(words)
+        return [Post(), *(replace(post, **_PLACES) for post in settings)]  # type: ignore[arg-type]
+
+    def last_levels(self) -> Ints:
+        """Return the last level that reads each step; steps of results are never freed."""
+        last: Ints = np.maximum(self.levels, self._loops.last_levels())
+        for names in self.held.values():
+            last[self.step_of[names]] = len(last)
+        last[0] = len(last)
+        return last
+
+    def products_of(self, numbers: Ints) -> list[Names]:
+        """Return the products that steps add: their sums, names of inputs and of weights.
+
+        Sums are counted among all tiles of these steps. Weights are four times their names, plus 1
+        to 3 for a tile of a window.
+        """
+        return [*self._loops.products(numbers)]
+
+
+def _tables(program: Program) -> dict[str, Any]:
+    """Return what `vtaops._proof.Names` executes."""
+    config, words = program.config, program.instructions
+    encoding, opcodes = Encoding.of(config), (words[:, 0] & np.uint64(7)).astype(np.int64)
+    rows, classes = np.zeros(len(words), np.int64), {}
+    for cls in encoding.instructions:
+        chosen = np.flatnonzero(opcodes == cls.opcode)
+        rows[chosen] = np.arange(len(chosen))
+        columns: dict[str, Any] = encoding.columns(words[chosen], cls)
+        if cls is Post:
+            columns["settings"] = {k: v for k, v in columns.items() if k not in _PLACES}
+        classes[int(cls.opcode)] = columns
+    unit = config.dram_element_bytes(Memory.OUT)
+    return {
+        "classes": classes,
+        "opcodes": opcodes,
+        "rows": rows,
+        "words": words & _WITHOUT_TOKENS,
+        "micro_ops": encoding.decode_micro_ops(program.micro_ops),
+        "relocations": np.asarray(program.relocations, np.int64),
+        "buffers": np.array([_buffer_row(buffer) for buffer in program.buffers], np.int64),
+        "depths": np.array([config.scratchpad(memory).depth for memory in Memory]),
+        "element_bytes": np.array([config.dram_element_bytes(memory) for memory in Memory]),
+        "arena": -(-program.arena_nbytes // unit),
+        "parameter_rows": POST_ROWS,
+        "most": MOST,
+        "pairs": config.has(Extension.PAIRS),
+    }
+
+
+def _buffer_row(buffer: Buffer) -> tuple[int, ...]:
+    """Return a buffer's bytes, whether it is written, whether filled, its fill and its offset."""
+    written = buffer.role in (Role.OUTPUT, Role.SCRATCH)
+    offset = -1 if buffer.offset is None else buffer.offset
+    return buffer.nbytes, written, buffer.fill is not None, buffer.fill or 0, offset
+
+
+def _operation(code: int, a: int, b: int, c: int, kinds: list[Post]) -> tuple[Any, ...]:
+    """Return an operation of a step from its numbers; scalars are counted in halves of bytes."""
+    scalar = c // 2 if c > 1 else NIBBLE
+    every: list[tuple[Any, ...]] = [
+        ("zeros",),
+        ("fill", a, b),
+        ("given", a, b, scalar),
+        ("cast", a, b, scalar),
+        ("post", kinds[a] if code == 4 else None),
+        ("sum",),
+        ("alu", AluOp(a) if code == 6 else None, c if b else None),
+        ("extremum", a),
+    ]
+    return every[code]
+
+
 class Dram:
     """The names in buffers: of any elements of host-written buffers, and of OUT elements in others.
 
@@ -104,7 +280,7 @@ class Dram:
         the instruction that stored it.
     """
 
-    def __init__(self, machine: NameMachine) -> None:
+    def __init__(self, machine: PlainMachine) -> None:
         program, self._machine = machine.program, weakref.proxy(machine)
         self._unit = unit = program.config.dram_element_bytes(Memory.OUT)
         arena = np.zeros((2, -(-program.arena_nbytes // unit)), np.int64)
@@ -150,43 +326,26 @@ class Dram:
         return self._given[key]
 
 
-class NameMachine:
-    """A VTA that computes on names.
-
-    Parameters
-    ----------
-    program : Program
-        A verified program; properties proven by the verifier are not checked again.
-
-    Attributes
-    ----------
-    steps : list of TileStep
-        Steps in program order; step 0 is the zeros.
-    step_of : ndarray of int32
-        The step of each name.
-    dram : Dram
-        The buffers.
-    multiplied : dict of int to list of Multiplied
-        For steps that are sums: the GEMMs that add to them.
-    """
+class PlainMachine:
+    """The same as `_proof.Names`, with NumPy."""
 
     def __init__(self, program: Program) -> None:
         config = program.config
         self.program, self.config = program, config
-        self.steps: list[TileStep] = []
-        self.levels = np.zeros(1024, np.int64)
+        self._made: list[TileStep] = []
+        self._levels = np.zeros(1024, np.int64)
         """Level of each step: one above the levels of its operands."""
         self._open = np.zeros(1024, np.bool_)
         """Which steps are unused sums, to which products may still be added."""
-        self.step_of = np.zeros(1 << 16, np.int32)
-        self.count = 0
+        self._step_of = np.zeros(1 << 16, np.int32)
+        self._count = 0
         """Number of names."""
-        self.multiplied: dict[int, list[Multiplied]] = defaultdict(list)
+        self._multiplied: dict[int, list[Multiplied]] = defaultdict(list)
         self._adds_to: dict[bytes, list[int]] = {}
         """The sums in accumulators that GEMMs add to, as long as nothing else changes these."""
         self._index = -1
         self.make(("zeros",), 1)
-        self.dram = Dram(self)
+        self._dram = Dram(self)
         self.sram = {
             memory: np.zeros(config.scratchpad(memory).depth, np.int32)
             for memory in (Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE)
@@ -200,8 +359,6 @@ class NameMachine:
         """The same by number."""
         self._settings = np.zeros((4, config.acc.depth), np.int64)
         """For each element of the output memory: its POST, and names of bias, scale and table."""
-        self._flat = True
-        """Whether inputs and weights so far are what the host wrote, at level 0."""
         self._plans: dict[tuple[bytes, bytes], Iterations] = {}
         self._current: dict[bytes, Iterations] = {}
         """The same by word, as long as `uop` stays."""
@@ -223,7 +380,7 @@ class NameMachine:
                 case Store() if not instruction.is_nop:
                     tiles = instruction.sram_base + np.arange(instruction.sram_size)
                     names, places = self._outputs(tiles), _rows(instruction)
-                    for what, stored in ((self.dram.names, names), (self.dram.writers, index)):
+                    for what, stored in ((self._dram.names, names), (self._dram.writers, index)):
                         what[relocations[index]][places] = stored
                 case Post():
                     self._post, key = instruction, replace(instruction, **_PLACES)
@@ -237,22 +394,22 @@ class NameMachine:
 
     def make(self, what: tuple[Any, ...], count: int, *operands: Names) -> Ints:
         self._adds_to.clear()
-        number, first = len(self.steps), self.count
-        if number == len(self.levels):
-            self.levels = np.concatenate([self.levels, np.zeros_like(self.levels)])
+        number, first = len(self._made), self._count
+        if number == len(self._levels):
+            self._levels = np.concatenate([self._levels, np.zeros_like(self._levels)])
             self._open = np.concatenate([self._open, np.zeros_like(self._open)])
         if first + count > MOST:
             raise Unknown(f"it has more than {MOST} tiles")
-        while first + count > len(self.step_of):
-            self.step_of = np.concatenate([self.step_of, np.zeros_like(self.step_of)])
-        self.count += count
-        self.step_of[first : self.count] = number
-        self.steps.append(TileStep(what, [*operands], first, count, self._index))
+        while first + count > len(self._step_of):
+            self._step_of = np.concatenate([self._step_of, np.zeros_like(self._step_of)])
+        self._count += count
+        self._step_of[first : self._count] = number
+        self._made.append(TileStep(what, [*operands], first, count, self._index))
         if operands:
-            used = self.step_of[np.concatenate(operands, axis=None)]
+            used = self._step_of[np.concatenate(operands, axis=None)]
             self._open[used] = False
-            self.levels[number] = 1 + self.levels[used].max()
-        return np.arange(first, self.count)
+            self._levels[number] = 1 + self._levels[used].max()
+        return np.arange(first, self._count)
 
     def _outputs(self, index: Ints) -> Ints:
         """Return the names of elements of the output memory."""
@@ -280,16 +437,14 @@ class NameMachine:
         sram[first + _grid(i.y_size, i.x_size << i.nibbles, i.sram_row)] = names
         if sram is self.sram[Memory.ACC]:
             self._adds_to.clear()
-        if self._flat and memory in (Memory.INP, Memory.WGT):
-            self._flat = not self.levels[self.step_of[names]].any()
 
     def _from_dram(self, i: Load, buffer: int) -> Ints:
         nbytes = self.config.dram_element_bytes(Memory(i.memory))
         if i.nibbles:
             rows = 2 * i.dram_base + _grid(i.y_size, 2 * i.x_size, 2 * i.x_stride)
-            return self.dram.read(buffer, rows, nbytes // 2, NIBBLE)
+            return self._dram.read(buffer, rows, nbytes // 2, NIBBLE)
         scalar = 4 if i.memory in (Memory.ACC, Memory.POST) else 1
-        return self.dram.read(buffer, _rows(i), nbytes, scalar)
+        return self._dram.read(buffer, _rows(i), nbytes, scalar)
 
     # ----------------------------------------------------------------------- GEMM, ALU, POOL
 
@@ -336,7 +491,7 @@ class NameMachine:
     def _sums(self, base: Names) -> Ints:
         """Return the names of new sums, to which products may be added."""
         names = self.make(("sum",), len(base), base)
-        self._open[len(self.steps) - 1] = True
+        self._open[len(self._made) - 1] = True
         return names
 
     def _gemm(self, i: Gemm, plan: Iterations) -> None:
@@ -347,19 +502,14 @@ class NameMachine:
             self._adds_to[plan.place] = sums
         names = acc[plan.written], inputs[plan.inputs], tiles[plan.tiles]
         made = Multiplied(plan, *names, len(sums) > 1)
-        level = 1
-        if not self._flat:
-            level += self.levels[self.step_of[np.concatenate(names[1:])]].max()
+        level = 1 + self._levels[self._step_of[np.concatenate(names[1:])]].max()
         for number in sums:
-            self.levels[number] = max(self.levels[number], level)
-            self.multiplied[number].append(made)
+            self._levels[number] = max(self._levels[number], level)
+            self._multiplied[number].append(made)
 
-    def products_of(self, number: int) -> Iterator[Sequence[Names]]:
-        """Yield the products that a step adds: names of its sums, of inputs and of weights.
-
-        Weights are four times their names, plus 1 to 3 for a tile of a window.
-        """
-        for made in self.multiplied.get(number, ()):
+    def _products_of(self, number: int) -> Iterator[Sequence[Names]]:
+        """Yield the products that a step adds: names of its sums, of inputs and of weights."""
+        for made in self._multiplied.get(number, ()):
             plan, memories = made.plan, self._recalled
             places = plan.written, plan.inputs, plan.tiles
             names = made.sums, made.inputs, made.tiles
@@ -367,9 +517,64 @@ class NameMachine:
                 memory[at] = own
             products = plan.products(*memories)
             if made.shared:
-                chosen = self.step_of[products[0]] == number
+                chosen = self._step_of[products[0]] == number
                 products = [part[chosen] for part in products]
             yield products
+
+    def products(self, numbers: Ints) -> Sequence[Names]:
+        """Return the products that steps add, as `NameMachine.products_of`."""
+        found, begin = [(np.zeros(0, np.int32),) * 3], 0
+        for number in numbers.tolist():
+            step = self._made[number]
+            parts = self._products_of(number)
+            found += [(sums - step.first + begin, *read) for sums, *read in parts]
+            begin += step.count
+        return [np.concatenate(part) for part in zip(*found, strict=True)]
+
+    def last_levels(self) -> Ints:
+        """Return the last level that reads each step, or -1."""
+        last = np.full(len(self._made), -1)
+        for number, step in enumerate(self._made):
+            read = [*step.operands]
+            for made in self._multiplied.get(number, ()):
+                read += [made.inputs, made.tiles]
+            if read:
+                steps = self._step_of[np.concatenate(read, axis=None)]
+                last[steps] = np.maximum(last[steps], self._levels[number])
+        return last
+
+    def steps(self) -> Ints:
+        """Return a row for each step, with the columns of `Steps`, as they follow each other."""
+        sizes = [sum(map(np.size, step.operands)) for step in self._made]
+        begins = np.cumsum([0, *sizes])[:-1]
+        known = {what: number for number, what in enumerate(self.operations())}
+        return np.array(
+            [
+                (known[s.what], len(s.operands), s.first, s.count, s.instruction, begin)
+                for s, begin in zip(self._made, begins.tolist(), strict=True)
+            ]
+        )
+
+    def operations(self) -> list[tuple[Any, ...]]:
+        """Return the different operations of steps."""
+        return [*dict.fromkeys(step.what for step in self._made)]
+
+    def operands(self) -> Names:
+        """Return the operands of all steps."""
+        every = (names.reshape(-1) for step in self._made for names in step.operands)
+        return np.concatenate([np.zeros(0, np.int32), *every])
+
+    def levels(self) -> Ints:
+        """Return the level of each step."""
+        return self._levels[: len(self._made)]
+
+    def step_of(self) -> Names:
+        """Return the step of each name."""
+        return self._step_of[: self._count]
+
+    def written(self) -> dict[int, tuple[Names, Names]]:
+        """Return the names in buffers, and the instructions that stored them."""
+        return {k: (names, self._dram.writers[k]) for k, names in self._dram.names.items()}
 
     @cached_property
     def _recalled(self) -> list[Names]:
@@ -380,12 +585,12 @@ class NameMachine:
         """Return the steps of the sums in accumulators; where none is open, begin new ones."""
         if overwrite:
             acc[places] = self._sums(np.zeros_like(places))
-            return [len(self.steps) - 1]
+            return [len(self._made) - 1]
         names = acc[places]
-        closed = ~self._open[self.step_of[names]]
+        closed = ~self._open[self._step_of[names]]
         if closed.any():
             acc[places[closed]] = self._sums(names[closed])
-        return [*distinct(self.step_of[acc[places]]).tolist()]
+        return [*distinct(self._step_of[acc[places]]).tolist()]
 
     def _alu(self, i: Alu, plan: Iterations) -> None:
         acc, op = self.sram[Memory.ACC], AluOp(i.alu_op)
@@ -421,7 +626,6 @@ _PLACES = dict.fromkeys(
 )
 """Fields of a POST that determine when and where it acts, not its result."""
 
-_OPERANDS = "dst", "src", "wgt"
 _TOKENS = sum(1 << bit for bit in range(3, 7))
 _WITHOUT_TOKENS = np.array([(1 << 64) - 1 - _TOKENS, (1 << 64) - 1], np.uint64)
 
@@ -480,23 +684,6 @@ class Iterations:
 
     def products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
         """Return the names that a GEMM reads in each step: sums, inputs and weights, times four."""
-        i, micro_ops = self._instruction, self._micro_ops
-        assert isinstance(i, Gemm)
-        if _proof is None or i.overwrite or isinstance(i, Depthwise):
-            return self.plain_products(acc, inputs, tiles)
-        made = np.empty((3, i.iterations), np.int32)
-        _proof.products(micro_ops, i.iter_out, i.iter_in, self._factors, acc, inputs, tiles, made)
-        return [*made]
-
-    @cached_property
-    def _factors(self) -> Ints:
-        """The steps of the outer and of the inner loop, for each operand."""
-        i = self._instruction
-        loops = [getattr(i, f"{o}_factor_{side}") for o in _OPERANDS for side in ("out", "in")]
-        return np.array(loops, np.int64)
-
-    def plain_products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
-        """Return the same as `products`, with NumPy alone."""
         dst, src, wgt = self._places
         weights = 4 * tiles[wgt]
         if isinstance(self._instruction, Depthwise):

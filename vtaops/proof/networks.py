@@ -53,15 +53,19 @@ class Inputs:
 
     def real(self, index: int) -> Terms:
         """Return ``value - zero_point`` for an input."""
-        zero = self.fields.numbers(-self.tensors[index].zero_point)
-        return self.fields.sum(self.terms[index], zero)
+        zero = self.tensors[index].zero_point
+        return (
+            self.fields.sum(self.terms[index], self.fields.numbers(-zero))
+            if zero
+            else self.terms[index]
+        )
 
     def requantized(
         self, scaling: Requantization, sums: Terms, axis: int = 1, bias: Any = None
     ) -> Terms:
         """Return sums requantised to int8, with a bias per channel."""
         fields, rank = self.fields, len(sums.shape)
-        plus = None if bias is None else fields.numbers(along(axis, rank, bias))
+        plus = None if bias is None else along(axis, rank, bias)
         if isinstance(scaling, TfliteRequantization):
             raise Unknown(f"a scale that rounds {scaling.rounds} has no meaning on terms")
         factor, shift = (along(axis, rank, part) for part in (scaling.multiplier, scaling.shift))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import NotEquivalent, ProgramError
-from vtaops.base.heap import keep_freed_memory, return_memory
+from vtaops.base.heap import collection_paused, keep_freed_memory, return_memory
 from vtaops.base.names import checked_call
 from vtaops.base.proof import Proof
 from vtaops.machine.capabilities import Capabilities
@@ -91,6 +91,7 @@ def prove(
     return _of_network(subject, rounds, seed, begin)
 
 
+@collection_paused()
 def _of_network(
     network: CompiledNetwork, rounds: int | None, seed: int | None, begin: float
 ) -> Proof:
@@ -222,6 +223,9 @@ def _feed(update: Callable[[bytes], None], value: Any) -> None:
         update(f"{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
     elif isinstance(value, list | tuple):
         update(f"({len(value)}".encode())
+        if {*map(type, value)} == {int}:  # the same as below, at once
+            update("".join(f"{item!r};" for item in value).encode())
+            return
         for item in value:
             _feed(update, item)
     elif hasattr(value, "__dict__") and not isinstance(value, type):

@@ -38,7 +38,7 @@ def convolve(
     program reads ``x + zero`` instead of `x`.
     """
     size = window.out_size(*x.shape[2:])
-    image = np.pad(x.value, ((0, 0), *_sides(window)))
+    image = np.pad(x.value, ((0, 0), *_sides(window))) if any(window.padding) else x.value
     inside = np.pad(np.ones(x.shape[2:]), _sides(window)[2:], constant_values=float(border))
     taps = [seen for *_, seen in window.taps(*size)]
     return _products(fields, x, image, inside, weights, groups, taps, zero)
@@ -150,8 +150,12 @@ def _expanded(
             continue
         summed = np.multiply if part.shape[-2:] == (1, 1) else np.matmul
         for plane, whole in zip(image, value, strict=True):
-            seen = np.stack([plane[tap] for tap in taps[chosen]], axis=2)
-            whole += summed(part, seen.reshape(shape))
+            few = [plane[tap] for tap in taps[chosen]]
+            seen = (np.stack(few, axis=2) if len(few) > 1 else few[0]).reshape(shape)
+            if first:
+                whole += summed(part, seen)
+            else:
+                summed(part, seen, out=whole)
         if inputs * len(taps) > LONGEST:
             fields.centred(value)
     return fields.centred(value).reshape(planes, n, outputs, *size)

@@ -494,12 +494,13 @@ class Fields:
         zero_point: int,
         clip: tuple[float, float],
         rounds: bool = True,
-        bias: Terms | None = None,
+        bias: Terms | npt.NDArray[Any] | None = None,
         check: Callable[[Terms], None] = lambda sums: None,
     ) -> Terms:
         """Return the int8 ``clip(((sum * multiplier + half) >> shift) + zero_point)``, exactly.
 
-        The sum is int32: `x`, plus a bias that broadcasts to it; `check` sees it if it may wrap.
+        The sum is int32: `x`, plus a bias that broadcasts to it, terms or numbers; `check` sees it
+        if it may wrap.
         Multipliers of 16 bits and shifts 0..47 are numbers that broadcast; half is half a step of
         the result if it rounds. Alternatively, the multiplier is terms that contain both, and there
         is no shift; for fine scales it contains the kind, -1..-3. If no int32 gives a product of
@@ -512,7 +513,7 @@ class Fields:
             if made is not None:
                 return made
         if bias is not None:
-            x = self.sum(x, bias)
+            x = self.sum(x, bias if isinstance(bias, Terms) else self.numbers(bias))
             check(x)
         if scale is None:
             x = self.fitting(x)
@@ -525,13 +526,15 @@ class Fields:
         return self.byte(replace(scaled, low=low, high=high))
 
     def _requantized_at_once(
-        self, x: Terms, scale: Scale, clip: tuple[float, float], bias: Terms | None
+        self, x: Terms, scale: Scale, clip: tuple[float, float], bias: Any
     ) -> Terms | None:
         """Return `requantized` by one loop; None where it is not for these terms."""
-        bias = Terms(ZERO) if bias is None else bias
-        parts = x.middle, x.radius, bias.middle, scale.factor, scale.shift
+        if isinstance(bias, Terms):
+            return None
+        numbers = ZERO if bias is None else np.asarray(bias, np.float64)
+        parts = x.middle, x.radius, numbers, scale.factor, scale.shift
         spread = np.broadcast_shapes(x.shape, *map(np.shape, parts)) != x.shape
-        if spread or x.delayed or np.any(bias.radius) or not self._in_loops(x):
+        if spread or x.delayed or not self._in_loops(x):
             return None
         low, high = map(np.float64, clip)
         tags = self._clamps(Terms(ZERO[None], ZERO, ZERO, scale.shifts, low, high))
