@@ -297,11 +297,12 @@ def _reads(config: HardwareConfig, uop_slots: int, inp_slots: int) -> dict[str, 
 
     A port word holds `uop_slots` micro-ops and `inp_slots` input tiles.
     """
-    micro_ops = 2 if config.has(Extension.PAIRS) else 1
+    # A pair is compared with the micro-op behind it.
+    micro_ops, micro_op_banks = (3, 4) if config.has(Extension.PAIRS) else (1, 1)
     tiles, banks = (WINDOW_TILES, WINDOW_BANKS) if reads_windows(config) else (1, 1)
     return {
         "UOP_READS": micro_ops,
-        "UOP_BANKS": max(uop_slots, micro_ops),
+        "UOP_BANKS": max(uop_slots, micro_op_banks),
         "WINDOW_PARTS": WINDOW_PARTS,
         "INP_READS": tiles,
         "INP_BANKS": max(inp_slots, banks),
