@@ -41,7 +41,7 @@ module gemm_core
     localparam int WGT_ROW = BLOCK_IN * WGT_WIDTH;
     localparam int PRODUCT = INP_WIDTH + WGT_WIDTH;
     localparam int LEVELS = $clog2(BLOCK_IN);
-    localparam int SUM_WIDTH = PRODUCT + LEVELS + (HAS_PAIRS != 0 ? 2 : 0);
+    localparam int SUM_WIDTH = PRODUCT + LEVELS + (HAS_PAIRS != 0 ? 1 : 0);
     localparam int FACTOR = PRODUCT + WGT_WIDTH + 1;
     localparam logic [PRODUCT-1:0] BIAS = PRODUCT'(1) << (PRODUCT - 1);
     // A DSP block has one adder, between the registers M and P: what M holds has no bias yet.
