@@ -598,6 +598,39 @@ class HazardousProgram(RandomProgram):
         return Alu(alu_op=op, use_imm=self.integer(0, 1), imm=self.integer(-40, 40), **loops)
 
 
+class SummingProgram(RandomProgram):
+    """Products in runs of one accumulator; the next run's differs in a single bit of the index."""
+
+    def __init__(self, config: HardwareConfig, seed: int) -> None:
+        super().__init__(config, seed)
+        self.fill_scratchpads()
+        for number in range(150):
+            self.emit(self._products())
+            if self.has(Extension.POST) and number % 5 == 0:
+                self.random_post()
+                self.random_store()
+
+    def _micro_ops(self) -> npt.NDArray[np.int64]:
+        table = super()._micro_ops()
+        dst, bits = 0, self.config.acc.depth.bit_length() - 1
+        for row in range(1, self.uops):
+            if self.rng.random() < 0.45:
+                dst ^= 1 << int(self.rng.integers(bits))
+            table[row, 0] = dst
+        return table
+
+    def _products(self) -> Instruction:
+        first = self.integer(0, self.uops - 10)
+        loops = {"uop_begin": first, "uop_end": first + self.integer(1, 9)}
+        loops |= {"iter_out": self.integer(1, 2), "iter_in": self.integer(1, 2)}
+        kind, fields = self.rng.random(), {**loops, "wgt_factor_in": self.integer(0, 1)}
+        if kind < 0.1:
+            return Gemm(reset=1, **loops)
+        if self.has(Extension.DEPTHWISE) and kind < 0.4:
+            return Depthwise(overwrite=self._overwrites(), **fields)
+        return Gemm(overwrite=self._overwrites(), **fields)
+
+
 class ReloadingProgram(ConcurrentProgram):
     """Products that read few tiles, each several times, and LOADs that replace these in between.
 

@@ -31,14 +31,22 @@ _READS = (
     ("next_wgt + WGT_INDEX_BITS'(WGT_SLOTS)", "next_wgt", "wgt_index"),
 )
 _OPERANDS = (
-    ("differ      = uop.dst != next_uop.dst", "uop.dst != next_uop.dst",
+    ("differ      = slot1.pair && uop.dst != next_uop.dst", "uop.dst != next_uop.dst",
      "uop.dst[ACC_INDEX_BITS-2:0] != next_uop.dst[ACC_INDEX_BITS-2:0]"),
     ("differ      = uop.dst != next_uop.dst;", "uop.dst != next_uop.dst",
      "uop.dst[ACC_INDEX_BITS-1:1] != next_uop.dst[ACC_INDEX_BITS-1:1]"),
     ("second_dst = next_uop.dst + offsets1.dst", "offsets1.dst", "ACC_INDEX_BITS'(offsets1.src)"),
     ("wgt: next_uop.wgt + offsets1.wgt", "next_uop.wgt + offsets1.wgt", "next_uop.wgt"),
     ("INP_INDEX_BITS'(next_uop.src + offsets1.src)", "next_uop.src + offsets1.src", "next_uop.src"),
-    ("out_slot.pair = slot2.pair && !unlike", "!unlike", "!(unlike && slot2.last)"),
+    ("next_uop.dst == uops[2].dst", "next_uop.dst == uops[2].dst",
+     "next_uop.dst[ACC_INDEX_BITS-2:0] == uops[2].dst[ACC_INDEX_BITS-2:0]"),
+    ("alike && uop.dst == latest", "uop.dst == latest",
+     "uop.dst[ACC_INDEX_BITS-1:1] == latest[ACC_INDEX_BITS-1:1]"),
+    ("differ && slot1.followed && next_uop", "slot1.followed", "1'b1"),
+    ("slot1.gemm && slot1.continues && alike", "slot1.continues", "1'b1"),
+    ("slot1.continues && alike && uop", "alike", "1'b1"),
+    ("else if (splits) adds_on <= 1'b0", "1'b0", "adds_on"),
+    ("out_slot.pair      = slot2.pair && !unlike", "!unlike", "!(unlike && slot2.last)"),
     ("out_slot.multiplies && named == written", "named == written",
      "named[ACC_INDEX_BITS-2:0] == written[ACC_INDEX_BITS-2:0]"),
     ("out_slot.multiplies && named == written;", "out_slot.multiplies",
@@ -47,7 +55,9 @@ _OPERANDS = (
     ("operands2.wgt <= uop.wgt + offsets1.wgt", "uop.wgt + offsets1.wgt", "uop.wgt | offsets1.wgt"),
 )  # fmt: skip
 _CORE = (
-    ("both <= add_pair(first, g_tree[TREE-1].groups)", "g_tree[TREE-1].groups", "first"),
+    ("carries ? '0 : g_tree[TREE-1].groups);", "g_tree[TREE-1].groups", "first"),
+    ("carried <= carries ? g_tree[TREE-1].groups : '0", "'0", "carried"),
+    ("carried <= carries ? g_tree[TREE-1].groups", "g_tree[TREE-1].groups", "first"),
     (
         "SUM_WIDTH'(second[c*ACC_WIDTH +: ACC_WIDTH])",
         "SUM_WIDTH'(second[c*ACC_WIDTH +: ACC_WIDTH])",

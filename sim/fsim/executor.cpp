@@ -581,7 +581,8 @@ void Executor::overwrite(const Instruction& in, GemmNest nest, Deadline& deadlin
       nest.first_wgt = o * outer.wgt + i * inner.wgt;
       for (std::size_t u = 0; u < count; u += nest.uop_count) {
         nest.uops = uops + u;
-        nest.uop_count = u + 1 < count && all.joins(u + 1) ? 2 : 1;
+        for (nest.uop_count = 1; u + nest.uop_count < count && all.joins(u + nest.uop_count);)
+          ++nest.uop_count;
         kernels_.reset(nest);
         group_by_weight(nest.uops, nest.uop_count, nest);
         kernels_.gemm(nest);

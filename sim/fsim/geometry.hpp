@@ -18,7 +18,7 @@ struct Geometry {
   std::size_t window_tiles = 0;  // input elements of a window; 0: the device has no windows
   std::size_t window_channels = 0;  // channels that a window mixes
   std::size_t pools = 0;            // 1: the device has POOL
-  std::size_t pairs = 0;            // 1: two adjacent products of one accumulator are one step
+  std::size_t pairs = 0;            // 1: adjacent products of one accumulator are one sum
 
   std::size_t lanes() const { return batch * block; }          // of input, accumulator and output
   std::size_t weight_lanes() const { return block * block; }

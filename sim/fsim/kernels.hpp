@@ -43,11 +43,11 @@ struct GemmNest {
   // For a product of windows and POOL, whose inp and wgt point to lanes in DRAM format:
   std::size_t window_tiles = 0, window_channels = 0;
   bool overwrite = false;  // the accumulator's previous value is ignored
-  bool pairs = false;      // two adjacent products of one accumulator are one step
+  bool pairs = false;      // adjacent products of one accumulator are one sum
 
-  // Whether a micro-op shares the step of the preceding one.
+  // Whether a micro-op adds to the sum of the preceding one.
   bool joins(std::size_t u) const {
-    return pairs && u % 2 == 1 && uops[u].dst == uops[u - 1].dst;
+    return pairs && u > 0 && uops[u].dst == uops[u - 1].dst;
   }
 };
 

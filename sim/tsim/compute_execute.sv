@@ -104,7 +104,8 @@ module compute_execute
     logic [INP_GROUPS*INP_BITS-1:0] inputs;
     window_inputs operand (.tiles, .windows, .inputs);
     gemm_core core (
-        .clk, .array_clk, .second_half, .enable(gemm_enable), .pair(s[3].pair), .inp(inputs), .wgt(wgt_tile), .sums);
+        .clk, .array_clk, .second_half, .enable(gemm_enable), .pair(s[3].pair),
+        .carries(acts[ALIGN].gemm && s[ALIGN].carries), .inp(inputs), .wgt(wgt_tile), .sums);
 
     // The counterpart for POOL: the maximum of some input tiles, known in ALIGN.
     logic [INP_BITS-1:0] greatest;

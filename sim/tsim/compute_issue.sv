@@ -38,7 +38,7 @@ module compute_issue
     assign next_alu = next.insn;
     assign pool = current.insn;
 
-    logic last_iteration, two_micro_ops;
+    logic last_iteration, two_micro_ops, continues, followed;
     logic is_loop;  // current.kind == KIND_LOOP
     wire loops         = current_valid && is_loop;
     wire is_alu        = gemm.opcode == OP_ALU;
@@ -66,8 +66,8 @@ module compute_issue
 
     micro_op_sequencer sequencer (
         .clk, .load(next_moves && next.kind == KIND_LOOP), .insn(next.insn),
-        .step(loops && ends_micro_op && issue_ready), .uop_index, .pair(two_micro_ops), .offsets,
-        .row_factor_out, .row_factor_in, .last(last_iteration), .then_last, .enters_last);
+        .step(loops && ends_micro_op && issue_ready), .uop_index, .pair(two_micro_ops), .continues, .followed,
+        .offsets, .row_factor_out, .row_factor_in, .last(last_iteration), .then_last, .enters_last);
 
     always_ff @(posedge clk) begin
         if (next_moves) begin
@@ -83,6 +83,9 @@ module compute_issue
         slot.writes     = loops && !slot.reads_src;
         slot.gemm       = loops && !is_alu && !pools && !gemm.reset;
         slot.pair       = loops && two_micro_ops;
+        slot.continues  = HAS_PAIRS != 0 && continues;
+        slot.followed   = HAS_PAIRS != 0 && followed;
+        slot.carries    = 1'b0;
         slot.windows    = HAS_DEPTHWISE != 0 && gemm.opcode == OP_DEPTHWISE;
         slot.pools      = loops && pools;
         slot.tiles      = pool.tiles;

@@ -9,8 +9,11 @@
 //          moves: the slot in S1 moves to S2.
 //          splits: the slot in S2 stays for its second micro-op.
 // Timing:  one slot per cycle, two cycles. A slot that reads the result of a MUL directly before it
-//          stays in S2 for one cycle, and S0 and S1 wait with it. So does a slot of two micro-ops (the
-//          extension PAIRS) that write different accumulators: it leaves as two slots.
+//          stays in S2 for one cycle, and S0 and S1 wait with it.
+// Pairs:   with the extension PAIRS, two micro-ops of a slot may write different accumulators. If the
+//          next slot begins with the second one, that product is carried to it. Otherwise the slot
+//          stays in S2 for a cycle and leaves as two slots. A slot that goes on with the accumulator of
+//          the one before it does not overwrite.
 module compute_operands
     import vta_pkg::*, stream_pkg::*;
 (
@@ -41,11 +44,11 @@ module compute_operands
     operands_t operands2;
     /* verilator lint_off UNUSEDSIGNAL */
     offsets_t  offsets1;
-    micro_op_t [UOP_READS-1:0] uops;  // the second one only if a slot has two
+    micro_op_t [UOP_READS-1:0] uops;  // the second and third only if a slot has two
     micro_op_t uop, next_uop;
     /* verilator lint_on UNUSEDSIGNAL */
     assign uop      = uops[0];
-    assign next_uop = uops[UOP_READS-1];
+    assign next_uop = uops[UOP_READS > 1 ? 1 : 0];
     wire enters = issue_valid && issue_ready;
     logic held;  // the slot in S2 reads the result of a MUL directly before it
     operands_t second;  // of the second micro-op of the slot in S2
@@ -89,10 +92,15 @@ module compute_operands
     end
 
     if (HAS_PAIRS != 0) begin : g_pairs
-        logic unlike;     // the two micro-ops of the slot in S2 write different accumulators
+        logic unlike;     // the two micro-ops of the slot in S2 leave as two slots
         logic may_split;  // they do, and neither has left
-        wire differ      = uop.dst != next_uop.dst;
-        wire then_splits = !rst && (moves ? slot1.pair && differ : may_split && held);
+        logic carried;    // the second one's product is the next slot's
+        logic adds_on;    // it goes on with the last accumulator of the slot before it
+        logic alike;      // the last slot from S1 had one accumulator
+        logic [ACC_INDEX_BITS-1:0] latest;  // and the last one of its accumulators, without offsets
+        wire differ      = slot1.pair && uop.dst != next_uop.dst;
+        wire carries     = differ && slot1.followed && next_uop.dst == uops[2].dst;
+        wire then_splits = !rst && (moves ? differ && !carries : may_split && held);
         wire [ACC_INDEX_BITS-1:0] second_dst = next_uop.dst + offsets1.dst;
         assign splits = may_split && !held;
         always_ff @(posedge clk) begin
@@ -101,15 +109,21 @@ module compute_operands
             issue_ready <= !holds && !then_splits;
             out_valid   <= !rst && !holds && (issue_ready ? occupied[1] : occupied[2]);
             if (moves) begin
-                unlike <= differ;
+                unlike  <= differ && !carries;
+                carried <= carries;
+                adds_on <= slot1.gemm && slot1.continues && alike && uop.dst == latest;
+                alike   <= !differ;
+                latest  <= next_uop.dst;
                 second <= '{dst: second_dst, acc: second_dst, wgt: next_uop.wgt + offsets1.wgt,
                             inp: INP_INDEX_BITS'(next_uop.src + offsets1.src)};
-            end
+            end else if (splits) adds_on <= 1'b0;
         end
         always_comb begin
             out_slot      = slot2;
-            out_slot.pair = slot2.pair && !unlike;
-            out_slot.last = slot2.last && !splits;
+            out_slot.pair      = slot2.pair && !unlike;
+            out_slot.carries   = slot2.gemm && carried;
+            out_slot.overwrite = slot2.overwrite && !adds_on;
+            out_slot.last      = slot2.last && !splits;
         end
     end else begin : g_single
         assign issue_ready = !held;

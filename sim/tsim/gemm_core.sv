@@ -16,9 +16,11 @@
 //          has a single level if the number of levels is odd).
 // Pairs:   with the extension PAIRS, all of this is clocked by array_clk, at twice the frequency, and
 //          each stage becomes two: tiles and factors, the registers M and P of the DSP blocks, single
-//          levels of the tree. Two products follow each other; a last stage, in clk, adds them.
-//          second_half: the second half of a cycle of clk. pair: there is a second product. Of enable
-//          only the first bit is used. inp then comes from the first register (compute_execute).
+//          levels of the tree. Two products follow each other; a last stage, in clk, adds them, or
+//          carries the second one to the next slot's sum. second_half: the second half of a cycle of
+//          clk. pair: there is a second product. carries: that of the slot whose sum is registered
+//          next is the next slot's. Of enable only the first bit is used. inp then comes from the
+//          first register (compute_execute).
 // Sizes:   DSP_MULTIPLIERS DSP blocks are left to the tool, evenly distributed over the outputs; the
 //          other products are built from adders. PACKED_MULTIPLIERS = 0 gives every product its own
 //          multiplier.
@@ -30,6 +32,7 @@ module gemm_core
     input  logic                   second_half,
     input  logic [GEMM_STAGES-1:0] enable,
     input  logic                   pair,
+    input  logic                   carries,
     input  logic [INP_GROUPS*INP_BITS-1:0] inp,
     input  logic [WGT_BITS-1:0]    wgt,
     output logic [ACC_BITS-1:0]    sums
@@ -191,7 +194,7 @@ module gemm_core
     end else begin : g_wholes
         assign stage_clk = clk;
         assign takes     = enable;
-        wire unused_pairs = ^{array_clk, second_half, pair};
+        wire unused_pairs = ^{array_clk, second_half, pair, carries};
     end
     localparam int FACTORS = HAS_PAIRS != 0 ? 1 : 0;  // the stage that registers the factors
     localparam int PRODUCTS = HAS_PAIRS != 0 ? 3 : 1;
@@ -289,9 +292,12 @@ module gemm_core
 
         logic [2*ACC_WIDTH-1:0] both;  // the sums of both outputs
         if (HAS_PAIRS != 0) begin : g_pairs
-            logic [2*ACC_WIDTH-1:0] first;  // of the half before
-            always_ff @(posedge array_clk) first <= g_tree[TREE-1].groups;
-            always_ff @(posedge clk) both <= add_pair(first, g_tree[TREE-1].groups);
+            logic [2*ACC_WIDTH-1:0] first, carried;  // of the half before; of the slot before
+            always_ff @(posedge array_clk) first <= add_pair(g_tree[TREE-1].groups, carried);
+            always_ff @(posedge clk) begin
+                carried <= carries ? g_tree[TREE-1].groups : '0;
+                both    <= add_pair(first, carries ? '0 : g_tree[TREE-1].groups);
+            end
         end else begin : g_one
             assign both = g_tree[TREE-1].groups;
         end

@@ -4,9 +4,10 @@
 // Ports:   load takes an instruction (with at least one iteration); step advances to the next
 //          iteration. uop_index: the micro-op to read; offsets: what to add to its indices (modulo the
 //          depth); pair: the next micro-op belongs to the same iteration (with the extension PAIRS, the
-//          micro-ops of a product form pairs); last: this is the last iteration; then_last: the next
-//          one is; enters_last: `insn` has only one. row_factor_*: those of the row of the extension
-//          POST, taken with the instruction.
+//          micro-ops of a product form pairs); continues, followed: others of the iteration came
+//          before, and follow; last: this is the last iteration; then_last: the next one is;
+//          enters_last: `insn` has only one. row_factor_*: those of the row of the extension POST,
+//          taken with the instruction.
 // Timing:  one iteration per cycle; load may coincide with the last step of the previous instruction.
 module micro_op_sequencer
     import vta_pkg::*, stream_pkg::*;
@@ -19,6 +20,8 @@ module micro_op_sequencer
     input  logic                      step,
     output logic [UOP_INDEX_BITS-1:0] uop_index,
     output logic                      pair,
+    output logic                      continues,
+    output logic                      followed,
     output offsets_t                  offsets,
     input  logic [POST_ROW_BITS-1:0]  row_factor_out,
     input  logic [POST_ROW_BITS-1:0]  row_factor_in,
@@ -64,6 +67,7 @@ module micro_op_sequencer
     logic single;         // except this one, which is the last
     logic begins_single;  // uop_begin == uop_last
     assign pair = by_two && !single;
+    assign followed = !last_uop;
     wire [UOP_INDEX_BITS-1:0] following = uop_index + UOP_INDEX_BITS'(by_two ? 2 : 1);
     wire ends_single = following == uop_last;
     // The same components for the next iteration.
@@ -80,6 +84,7 @@ module micro_op_sequencer
     always_ff @(posedge clk) begin
         if (load) begin
             by_two        <= enters_by_two;
+            continues     <= 1'b0;
             single        <= enters_single;
             begins_single <= enters_single;
             uop_begin    <= gemm.uop_begin;
@@ -102,6 +107,7 @@ module micro_op_sequencer
             last_in   <= then_last_in;
             last_out  <= then_last_out;
             last      <= then_last;
+            continues <= !last_uop;
             single    <= last_uop ? begins_single : ends_single;
             uop_index <= last_uop ? uop_begin : following;
             if (turns) begin

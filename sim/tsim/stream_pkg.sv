@@ -147,6 +147,9 @@ package stream_pkg;
         logic        writes;     // writes an accumulator
         logic        gemm;       // is a tile product
         logic        pair;       // or two, of two micro-ops (the extension PAIRS)
+        logic        continues;  // micro-ops of the same iteration come before, and
+        logic        followed;   // after it
+        logic        carries;    // the second product is the next slot's
         logic        windows;    // of windows of input tiles
         logic        pools;      // is the maximum of `tiles` input tiles, an operand of the ALU
         logic [1:0]  tiles;

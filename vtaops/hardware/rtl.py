@@ -250,6 +250,11 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
                 f"a port word of {port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
+    if config.has(Extension.PAIRS) and config.uop.depth <= MICRO_OP_BANKS:
+        raise ConfigError(
+            f"the micro-op scratchpad has {config.uop.depth} elements; with the extension 'pairs' "
+            f"it has {MICRO_OP_BANKS} banks and needs more (increase LOG_UOP_BUFF_SIZE)"
+        )
     if config.has(Extension.NIBBLES) and config.wgt.element_bytes < 2 * port_bytes:
         raise ConfigError(
             f"with the extension 'nibbles' a port word of {port_bytes} bytes fills two words of a "
@@ -264,6 +269,9 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
 
 WINDOW_BANKS = 4
 """Number of banks of the input scratchpad, a power of two, if windows of three tiles are read."""
+
+MICRO_OP_BANKS = 4
+"""The same of the micro-op scratchpad with the extension ``pairs``, which reads three at once."""
 
 
 def reads_windows(config: HardwareConfig) -> bool:
@@ -297,11 +305,12 @@ def _reads(config: HardwareConfig, uop_slots: int, inp_slots: int) -> dict[str, 
 
     A port word holds `uop_slots` micro-ops and `inp_slots` input tiles.
     """
-    micro_ops = 2 if config.has(Extension.PAIRS) else 1
+    # A pair is compared with the micro-op behind it.
+    micro_ops, micro_op_banks = (3, MICRO_OP_BANKS) if config.has(Extension.PAIRS) else (1, 1)
     tiles, banks = (WINDOW_TILES, WINDOW_BANKS) if reads_windows(config) else (1, 1)
     return {
         "UOP_READS": micro_ops,
-        "UOP_BANKS": max(uop_slots, micro_ops),
+        "UOP_BANKS": max(uop_slots, micro_op_banks),
         "WINDOW_PARTS": WINDOW_PARTS,
         "INP_READS": tiles,
         "INP_BANKS": max(inp_slots, banks),

@@ -243,15 +243,25 @@ def steps(i: LoopInstruction, operand: str, micro_ops: Ints) -> Ints:
 
 
 def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
-    """Return which micro-ops of an instruction share a step with their predecessor.
+    """Return which micro-ops of an instruction take no step of their own, but their predecessor's.
 
     With the extension ``pairs``, the first and the second, the third and the fourth, ... of a GEMM
-    share a step if they name one accumulator.
+    share a step if they name one accumulator. If they do not, and the second and the third do, the
+    product of the second is carried to the step of the third.
+    """
+    found = in_runs(config, i, micro_ops)
+    found[2::2] &= ~found[1:-1:2]
+    return found
+
+
+def in_runs(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
+    """Return which micro-ops of an instruction add to the sum of their predecessor.
+
+    With the extension ``pairs``, neighbours of a GEMM that name one accumulator do.
     """
     found = np.zeros(len(micro_ops), np.bool_)
     if config.has(Extension.PAIRS) and isinstance(i, Gemm):
-        dst = micro_ops[:, 0]
-        found[1::2] = dst[1::2] == dst[: len(dst) // 2 * 2 : 2]
+        found[1:] = micro_ops[1:, 0] == micro_ops[:-1, 0]
     return found
 
 

@@ -190,10 +190,10 @@ class Interpreter:
 
     def _gemm(self, insn: isa.Gemm) -> None:
         count, before = insn.uop_end - insn.uop_begin, -1
+        sums = self.config.has(Extension.PAIRS)
         steps = enumerate(zip(self.steps(insn), self.rows(insn), strict=True))
         for number, ((dst, src, wgt), row) in steps:
-            second = self.config.has(Extension.PAIRS) and number % count % 2 == 1
-            joins, before = second and dst == before, dst
+            joins, before = sums and number % count > 0 and dst == before, dst
             if insn.reset:
                 self.acc[dst] = 0
             else:

@@ -503,7 +503,8 @@ class _Writer:
                 fields[f"{name}_factor_{loop}"] = factor
             columns[name] = window.base + self.rng.integers(0, room + 1, count)
         if self.config.has(Extension.PAIRS) and self.rng.random() < 0.5:
-            columns["dst"][1::2] = columns["dst"][: count // 2 * 2 : 2]
+            lengths = self.rng.integers(1, 5, count)  # of runs of one accumulator
+            columns["dst"] = np.repeat(columns["dst"], lengths)[:count]
         return fields, columns
 
     def _repeats(

@@ -703,9 +703,10 @@ class Iterations:
 
     @property
     def _last_steps(self) -> Ints:
-        """The last step of each accumulator, after one product or two."""
+        """The steps of the last sum of each accumulator."""
         joined = np.tile(self._shares, self._instruction.iter_out * self._instruction.iter_in)
-        return np.concatenate([self.last, self.last[joined[self.last]] - 1])
+        sums = np.cumsum(~joined)
+        return np.flatnonzero(np.isin(sums, sums[self.last]))
 
     @cached_property
     def batches(self) -> list[tuple[Ints, Ints]]:
@@ -738,11 +739,10 @@ def elements(i: LoopInstruction, operand: str, column: Ints) -> Ints:
 
 
 def sharing(config: HardwareConfig, i: LoopInstruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
-    """Return which micro-ops share a step with their predecessor: the second of each equal pair."""
+    """Return which micro-ops add to their predecessor's sum: those of the same accumulator."""
     shares = np.zeros(len(micro_ops), np.bool_)
     if config.has(Extension.PAIRS) and isinstance(i, Gemm):
-        dst = micro_ops[:, 0]
-        shares[1::2] = dst[1::2] == dst[: len(dst) // 2 * 2 : 2]
+        shares[1:] = np.diff(micro_ops[:, 0]) == 0
     return shares
 
 

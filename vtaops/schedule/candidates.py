@@ -317,8 +317,9 @@ def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: b
     """Return the number of products that share another one's step (the extension ``pairs``)."""
     if not config.has(Extension.PAIRS):
         return 0
-    summed = np.maximum(ic * shape.taps, 1)
-    return shape.outputs * shape.products * (0.5 if least else summed // 2 / summed)
+    # Of an odd number of products the last one shares its step with the next sum's first.
+    shared = 0.5 if least else np.where(ic * shape.taps > 1, 0.5, 0.0)
+    return shape.outputs * shape.products * shared
 
 
 class TilingList:

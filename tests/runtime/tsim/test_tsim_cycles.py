@@ -14,6 +14,7 @@ from trials.random_streams import (
     CONFIGS,
     HazardousProgram,
     ReloadingProgram,
+    SummingProgram,
     run_random,
 )
 from trials.reference_isa import launch, place, serialise
@@ -120,9 +121,10 @@ def test_accumulations_into_one_element_are_all_counted(tiny):
     ("kind", "stream", "count"),
     [
         (HazardousProgram, HazardousProgram.stream, 6),
+        (SummingProgram, SummingProgram.stream, 4),
         (ReloadingProgram, ReloadingProgram.concurrent_stream, 3),
     ],
-    ids=["accumulators", "tiles"],
+    ids=["accumulators", "sums", "tiles"],
 )
 def test_what_is_read_is_what_was_written_last(kind, stream, count, name, port_bytes):
     """Accumulators by the micro-ops before, and tiles by LOADs: none that is still held."""

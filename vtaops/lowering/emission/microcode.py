@@ -50,6 +50,9 @@ class MicroKernel:
 
 _ONCE = AffineLoop(1, (0, 0, 0))
 
+_MICRO_OPS_A_BEAT = 4
+"""Micro-ops that a beat of 16 bytes loads: what one more costs, against a step."""
+
 
 def kernels(
     base: Strides,
@@ -70,7 +73,7 @@ def kernels(
         Maximum micro-ops of one instruction: the depth of the micro-op memory.
     pairs : bool
         Whether neighbouring micro-ops of one accumulator share a step (the extension ``pairs``):
-        if so, take the fewest micro-ops among the choices with the fewest steps.
+        if so, take the choice with the fewest steps and loads of micro-ops.
 
     Notes
     -----
@@ -80,8 +83,8 @@ def kernels(
     """
     loops = fuse([loop for loop in loops if loop.extent > 1])
     if pairs and (paired := _choose_pairs(loops, max_micro_ops)) is not None:
-        (outer, inner, *rest), summed = paired
-        yield MicroKernel(outer, inner, _in_pairs(_unroll(base, rest), _unroll((0, 0, 0), summed)))
+        outer, inner, *rest = paired
+        yield MicroKernel(outer, inner, _unroll(base, rest))
         return
     nest = _choose(loops, max_micro_ops)
     if nest is not None:
@@ -115,22 +118,34 @@ def _choose(loops: list[AffineLoop], max_micro_ops: int) -> list[AffineLoop] | N
     return max(_nests(loops, max_micro_ops), key=worth, default=None)
 
 
-def _choose_pairs(
-    loops: list[AffineLoop], max_micro_ops: int
-) -> tuple[list[AffineLoop], list[AffineLoop]] | None:
-    """Return a nest as `_choose` and the reduction loops whose iterations pair, or None."""
+def _choose_pairs(loops: list[AffineLoop], max_micro_ops: int) -> list[AffineLoop] | None:
+    """Return a nest as `_choose` whose last loops are sums, whose products pair; or None."""
+    found: list[tuple[int, int, list[AffineLoop]]] = []
+    for plain, summed in _sums(loops):
+        for others, pixels in _neighbours(plain, _count(summed)):
+            sums = [*pixels, *summed]
+            length = _count(sums)
+            for nest in _nests(others, max_micro_ops // length):
+                steps, micro_ops = _count(nest) * ceil_div(length, 2), _count(nest[2:]) * length
+                found.append((_MICRO_OPS_A_BEAT * steps + micro_ops, micro_ops, [*nest, *sums]))
+    return min(found, key=lambda choice: choice[:2], default=(0, 0, None))[2]
 
-    def cost(choice: tuple[list[AffineLoop], list[AffineLoop]]) -> tuple[float, int]:
-        nest, summed = choice
-        length = _count(summed)
-        return ceil_div(length, 2) / length, _count(nest[2:]) * length
 
-    found = (
-        (nest, summed)
-        for others, summed in _sums(loops)
-        for nest in _nests(others, max_micro_ops // _count(summed))
-    )
-    return min(found, key=cost, default=None)
+def _neighbours(
+    loops: list[AffineLoop], length: int
+) -> Iterator[tuple[list[AffineLoop], list[AffineLoop]]]:
+    """Yield loops plus one over pixels whose sums of `length` products follow each other.
+
+    Of an odd number the last product shares its step with the first one of the next sum. Only
+    pixels: post-processing splits micro-ops of different channels.
+    """
+    yield loops, []
+    for loop in loops if length > 1 and length % 2 else ():
+        if _moves(loop) and not loop.strides[2]:
+            if loop.extent % 2 == 0:
+                yield _without_two_of(loop, loops), [AffineLoop(2, loop.strides)]
+            else:
+                yield [other for other in loops if other is not loop], [loop]
 
 
 def _sums(loops: list[AffineLoop]) -> Iterator[tuple[list[AffineLoop], list[AffineLoop]]]:
@@ -149,12 +164,6 @@ def _without_two_of(loop: AffineLoop, loops: list[AffineLoop]) -> list[AffineLoo
     spans = AffineLoop(loop.extent // 2, tuple(2 * s for s in loop.strides))  # type: ignore[arg-type]
     others = [spans if other is loop else other for other in loops]
     return [other for other in others if other.extent > 1]
-
-
-def _in_pairs(rows: npt.NDArray[np.int64], sums: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the micro-ops of sums starting at each of `rows`: all first pairs, all second, ..."""
-    parts = [sums[first : first + 2] for first in range(0, len(sums), 2)]
-    return np.concatenate([(rows[:, None] + part).reshape(-1, 3) for part in parts])
 
 
 def _nests(loops: list[AffineLoop], max_micro_ops: int) -> Iterator[list[AffineLoop]]:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.machine.accesses import distinct, loop_steps, paired
+from vtaops.machine.accesses import distinct, in_runs, loop_steps
 from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
 
@@ -179,7 +179,7 @@ def _end_of_fresh(i: Product, rows: Elements, pending: Mask, config: HardwareCon
     steps, fresh = loop_steps(i, "dst").ravel(), pending.copy()
     if len(distinct(steps)) < len(steps):  # reaches an accumulator twice
         return i.uop_begin
-    shares = paired(config, i, rows[i.uop_begin : i.uop_end])
+    shares = in_runs(config, i, rows[i.uop_begin : i.uop_end])
     for stop in range(i.uop_begin, i.uop_end):
         elements = rows[stop, 0] + steps
         if not shares[stop - i.uop_begin] and not fresh[elements].all():

@@ -88,7 +88,8 @@ def paired_micro_ops(program: Program) -> tuple[Ints, Ints]:
             shared = paired(program.config, i, micro_ops)
             times = i.iterations // len(shared)
             joins[number] = times * np.count_nonzero(shared)
-            split = np.append(~shared[1::2], np.zeros(len(shared) % 2, np.bool_))
+            carried = np.append(shared[2::2], np.False_)[: len(shared) // 2]
+            split = np.append(~shared[1::2] & ~carried, np.zeros(len(shared) % 2, np.bool_))
             last[number] = _last(np.tile(split, min(times, 2)))
     return joins, last
 
