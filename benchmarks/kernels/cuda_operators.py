@@ -23,6 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.options import Json, Markdown, write_json
+from examples.kernels import cuda_run
 
 
 def operators() -> Iterator[tuple[str, str, Any]]:
@@ -177,7 +178,7 @@ def write(folder: Path, only: set[str], limit: int, archs: tuple[str, ...]) -> N
         cases.append(Case(f"stages_{lesson}", "A3", op, stages(lesson, op)))
     chosen = [case for case in cases if not only or case.operator in only]
     export(track(chosen, "compiling", transient=True), folder, archs)
-    shutil.copy(Path(__file__).with_name("cuda_run.py"), folder)
+    shutil.copy(cuda_run.__file__, folder)
 
 
 COLUMNS = (
@@ -289,7 +290,6 @@ def main(
 
     Example: python -m benchmarks cuda_operators --json gpu.json --plot gpu.png
     """
-    from benchmarks.kernels import cuda_run
     from vtaops import cuda
 
     only = {name for name in operators.split(",") if name}

@@ -173,8 +173,9 @@ def test_the_scripts_of_the_documents_have_their_options(document, words):
         command.callback = None
         command.main(words[4:], standalone_mode=False)
         return
-    if words[1:3] == ["-m", "trials"]:
-        command = get_command(trials_main.application(words[3]))
+    if words[1:3] in (["-m", "trials"], ["-m", "docs"]):
+        runner = trials_main if words[2] == "trials" else docs_main
+        command = get_command(runner.application(words[3]))
         command.callback = None
         command.main(words[4:], standalone_mode=False)
         return

@@ -56,7 +56,7 @@ def main(
 ) -> None:
     """Run all lessons for a target.
 
-    Example: python -m benchmarks lessons --out docs/kernels --target cuda
+    Example: python -m docs lessons --out docs/kernels --target cuda
     """
     os.environ["TVM_NUM_THREADS"] = str(threads)
     from rich.console import Console
@@ -89,7 +89,7 @@ def main(
     text = [
         TITLES[target],
         "",
-        f"Made by `python -m benchmarks lessons --out docs/kernels --target {target}"
+        f"Made by `python -m docs lessons --out docs/kernels --target {target}"
         f"{f' --threads {threads}' if threads > 1 else ''}` on {date.today()}: "
         f"{made}. `vtaops course lesson NAME --target {target}` runs one of them.",
         "",
