@@ -28,7 +28,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +49,7 @@ from benchmarks.options import (
 from examples import networks as examples
 from trials.networks import CLASSIC, CURVES
 from trials.random_float import by_runtime
+from trials.torch_networks import ARCHITECTURES, built
 from vtaops import HardwareConfig, Session, VTAError
 from vtaops.cli.models import COLLECTIONS
 from vtaops.frontends import import_model
@@ -64,18 +64,6 @@ from vtaops.runtime.arguments import as_tuple
 WAYS = {"pow2": "pynq", "free": "pynq_ext", "ort": "pynq_ext"}
 """Ways to quantise, and the configuration that each is compiled for."""
 
-TORCHVISION = (
-    *("alexnet", "squeezenet1_1", "vgg11", "resnet18", "googlenet", "inception_v3"),
-    *("regnet_y_400mf", "regnet_x_400mf", "shufflenet_v2_x1_0", "mobilenet_v2"),
-    *("mobilenet_v3_small", "mnasnet1_0", "efficientnet_b0", "convnext_tiny", "densenet121"),
-)
-TIMM = (
-    *("lcnet_050", "tinynet_e", "repvgg_a0", "gernet_s", "dla34", "selecsls42b", "resnet14t"),
-    *("cs3darknet_s", "resmlp_12_224", "deit_tiny_patch16_224", "levit_128s", "poolformer_s12"),
-    *("mobilenetv4_conv_small", "ghostnet_100", "hardcorenas_a", "starnet_s1", "mobileone_s0"),
-    *("edgenext_xx_small", "mobilevit_xxs", "ese_vovnet19b_dw"),
-)
-ARCHITECTURES = (*(f"torchvision/{n}" for n in TORCHVISION), *(f"timm/{n}" for n in TIMM))
 CASES = (
     *(f"classic/{n}/{way}" for way in ("pynq", "pynq_ext", "pynq_ext-forward") for n in CLASSIC),
     *(f"classic/{n}/zcu104_2048" for n in ("resnet18", "mobilenet_v1", "mobilenet_v2")),
@@ -210,56 +198,6 @@ def of_torch(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subje
     clock("import")
     macs = flops.get_total_flops() // 2
     return Subject(graph, config, [[images[4:]]], exact.reshape(1, -1), None, macs)
-
-
-@cache
-def declare_operators() -> None:
-    """Declare what torchvision cannot be imported without where its binary is for another torch."""
-    import torch
-
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:  # an operator of its binary is missing; nothing here calls one
-        for missing in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
-
-
-def built(name: str) -> tuple[Any, Any]:
-    """Return a network with random weights, and five images of the size that it was made for."""
-    import torch
-    from torch import nn
-
-    torch.manual_seed(0)
-    source, _, model = name.partition("/")
-    declare_operators()
-    if source == "torchvision":
-        from torchvision.models import get_model
-
-        shape, module = (3, 224, 224), get_model(model, weights=None)
-    else:
-        import timm
-
-        module = timm.create_model(model)
-        shape = module.default_cfg["input_size"]
-    images = np.random.default_rng(0).normal(0, 1, (5, *shape)).astype(np.float32)
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
-    return with_statistics(module, images), images
-
-
-def with_statistics(module: Any, inputs: np.ndarray[Any, Any]) -> Any:
-    """Return a module whose batch norms have the statistics of some inputs."""
-    import torch
-
-    module.eval()
-    for part in module.modules():
-        if isinstance(part, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):
-            part.momentum = None  # replaces what is there, instead of mixing with it
-            part.train()
-    with torch.no_grad():
-        module(torch.from_numpy(inputs))
-    return module.eval()
 
 
 def rounded(model: Any, data: Any, scales: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import energy, extensions
+from benchmarks.kernels import cpu_operators, cuda_operators
 from benchmarks.language_models import PARTS
 from benchmarks.networks import BANDWIDTHS, CASES
 from benchmarks.options import RESULTS, ROOT
@@ -377,12 +378,22 @@ def language_models() -> str:
 def models_as_c() -> str:
     """Return what models exported as C take."""
     rows = []
-    for row in results("model_as_c"):
+    for name, row in results("model_as_c").items():
         sizes = [f"{row[k] / 1e3:,.1f}" for k in ("blob_nbytes", "arena_nbytes", "device_nbytes")]
         times = [f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.3f}"]
-        rows.append([row["model"], *sizes, row["launches"], *times])
+        rows.append([name, *sizes, row["launches"], *times])
     heads = ("model, configuration", "blob kB", "arena kB", "device kB", "launches")
     return table((*heads, "host in NumPy, ms", "in C"), rows)
+
+
+def cpu_kernels() -> str:
+    """Return the table of docs/kernels/speed.md: operators on two processors."""
+    return cpu_operators.operator_table([results(f"kernels_speed{n}") for n in ("_zen4", "")])
+
+
+def gpu_kernels() -> str:
+    """Return docs/kernels/cuda_speed.md: operators on an H100."""
+    return cuda_operators.markdown(results("kernels_speed_h100"))
 
 
 def joined_extensions() -> str:

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from benchmarks.__main__ import application, titles
+from docs import __main__ as docs_main
 from trials import __main__ as trials_main
 from trials.documents import DOCUMENTS, ROOT, difference, parts, shown, understood
 from trials.documents import commands as lines_of
