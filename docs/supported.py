@@ -140,17 +140,46 @@ def page(rows: Sequence[Supported]) -> str:
     parts = [INTRODUCTION.format(forms=len(rows), legend=legend), *_overview(rows), *_ways(rows)]
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
-        titles = columns(inside)
         parts += [f"\n## {group}\n", TFLITE_NOTE if group == TFLITE_GROUP else ""]
-        heads = ["operator", *titles.values(), "on the host because"]
-        operators: dict[str, list[Supported]] = {}
-        for row in inside:
-            operators.setdefault(row.operator, []).append(row)
-        parts += _markdown(
-            heads,
-            ([name, *_shares(forms, titles), _why(forms)] for name, forms in operators.items()),
-        )
+        parts += _classes(inside)
     return re.sub("\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
+
+
+def _classes(rows: Sequence[Supported]) -> list[str]:
+    """Return a line for each class of operators: on which hardware VTA executes them."""
+    operators: dict[str, list[Supported]] = {}
+    for row in rows:
+        operators.setdefault(row.operator, []).append(row)
+    classes: dict[str, list[str]] = {}
+    for name, forms in operators.items():
+        label, more = _class(forms, columns(rows))
+        classes.setdefault(label, []).append(name + more)
+    order = sorted(classes, key=lambda label: (label == "On the host", label == "In part", label))
+    return [f"- **{label}:** {'; '.join(classes[label])}" for label in order if label]
+
+
+def _class(forms: Sequence[Supported], titles: dict[str, str]) -> tuple[str, str]:
+    """Return the class of an operator, and what a line says beside its name."""
+    places = {
+        title: {row.outcomes[key].place for row in forms if key in row.outcomes}
+        for key, title in titles.items()
+    }
+    measured = {title: found for title, found in places.items() if found}
+    whole = [title for title, found in measured.items() if found == {"vta"}]
+    if len(whole) == len(measured):
+        return "On VTA" if measured else "", ""
+    if whole:
+        return f"On VTA for {', '.join(whole)}", ""
+    if {"vta", "moves"}.isdisjoint(set().union(*measured.values())):
+        return "On the host", _because(forms)
+    shares = dict.fromkeys(filter(None, _shares(forms, titles)))
+    return "In part", f" {', '.join(shares)}{_because(forms)}"
+
+
+def _because(forms: Sequence[Supported]) -> str:
+    """Return one reason why forms are on the host, unless VTA just has no such operator."""
+    said = [row.reason.partition(": (")[0] for row in forms if row.reason]
+    return f" ({said[0]})" if said and not said[0].startswith("VTA has no operator") else ""
 
 
 def _ways(rows: Sequence[Supported]) -> list[str]:
@@ -178,13 +207,6 @@ WAYS = {
     "VTA has no operator": "the host computes it; `vtaops report profile` shows what that costs",
 }
 """Parts of reasons, and what a user can do."""
-
-
-def _why(forms: Sequence[Supported]) -> str:
-    """Return why forms are on the host, without repetition: at most two reasons."""
-    said = dict.fromkeys(text for row in forms if (text := row.reason))
-    more = f"; {len(said) - 2} more" if len(said) > 2 else ""
-    return "; ".join([*said][:2]) + more
 
 
 def _overview(rows: Sequence[Supported]) -> list[str]:
@@ -223,19 +245,19 @@ INTRODUCTION = """# Supported operators
 Each of these {forms} forms of an operator was quantised, compiled, run and compared with the
 runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
 kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 23 and
-batches of 1 to 4. `pynq` and `tiny` are plain VTA, for which `vtaops.quantize` makes scales powers
-of two (`--scales pow2`); products with free scales, the default, have weights of two digits
-there. `pynq_ext` and `pynq_512` have extensions and free scales. A network without any
-operator that VTA computes stays float. Other quantisers' files are for `pynq_ext`: of ONNX
-Runtime (`ort`: int8; `ort_uint8`; `qoperator`: operators on integers; `uint8_ends`: inputs and
-outputs of uint8), or with pairs as PyTorch, TensorRT and Brevitas (`qcdq`) place them.
-[Quantization](quantization.md) says which differences of a step there may be.
+batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two (`--scales pow2`);
+`pynq_ext` and `pynq_512` have extensions and free scales. Other quantisers' files were compiled for
+`pynq_ext`: of ONNX Runtime (`ort`: int8; `ort_uint8`; `qoperator`: operators on integers;
+`uint8_ends`: inputs and outputs of uint8), or with pairs as PyTorch, TensorRT and Brevitas (`qcdq`)
+place them. [Quantization](quantization.md) says which differences of a step there may be.
+
+`vtaops plan --supported NAME` prints each form of an operator with its marks, `vtaops plan MODEL`
+the reasons for a model of your own. `python -m docs supported` measures the list again.
 
 {legend}
 
-The tables count forms by operator. `vtaops plan --supported NAME` prints each form of an operator
-with its marks, `vtaops plan MODEL` the reasons for a model of your own. `python -m docs supported`
-measures the list again; the tests repeat a part of it and fail if a form gets worse.
+"In part" counts the forms on VTA of all, for `pynq`, `tiny`, `pynq_ext` and `pynq_512` where these
+differ (TFLite: `pynq_ext`, `pynq_exact`, and `pynq_exact` for uint8).
 """
 
 MOVED = """
