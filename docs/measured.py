@@ -143,18 +143,8 @@ def light() -> str:
 def architectures() -> str:
     """Return the networks of torchvision and timm."""
     found = networks("architecture", "free")
-    rows = [
-        [
-            name,
-            f"{row['on_vta']}/{row['operators']}",
-            row["launches"],
-            f"{row['macs'] / 1e6:,.0f}",
-            row["cycles"],
-            decibels(row),
-        ]
-        for name, row in found.items()
-    ]
-    heads = ("network", "on VTA", "launches", "M MACs", "cycles", "SQNR dB")
+    rows = [[name, row["launches"], row["cycles"], decibels(row)] for name, row in found.items()]
+    heads = ("network", "launches", "cycles", "SQNR dB")
     return table(heads, rows) + measured_on(found.values())
 
 
@@ -343,12 +333,11 @@ def packaged_models() -> str:
         theirs = [row["onnxruntime"] for row in members]
         texts = [spans(str(row["task"]) for row in members)]
         texts.append(spans(row.get("task", "an error") for row in theirs))
-        figures = [spans(f"{row['on_vta']} of {row['operators']}" for row in members)]
-        figures += [spans(f"{row[key]:,}" for row in members) for key in ("launches", "cycles")]
+        figures = [spans(f"{row[key]:,}" for row in members) for key in ("launches", "cycles")]
         figures.append(spans(str(row["db"]) for row in members))
         figures.append(spans(str(row["db"]) for row in theirs if "db" in row))
         rows.append([name, len(members), *texts, *figures])
-    heads = ("networks", "files", "task", "task, ONNX Runtime's int8", "on VTA", "launches")
+    heads = ("networks", "files", "task", "task, ONNX Runtime's int8", "launches")
     return table((*heads, "cycles", "dB", "dB, ONNX Runtime"), rows, 4)
 
 
