@@ -12,8 +12,8 @@ import typer
 
 from trials.commands import command_line, run_named
 
-NOT_RUN = {"__init__", "__main__", "options", "cuda_run"}
-"""Files beside the benchmarks; `cuda_run` runs by itself, on machines that have no vtaops."""
+NOT_RUN = {"__init__", "__main__", "options"}
+"""Files beside the benchmarks."""
 
 
 def files() -> dict[str, Path]:

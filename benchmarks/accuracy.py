@@ -14,17 +14,16 @@ characters that neither training nor calibration has seen.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from benchmarks.networks import by_onnxruntime
-from benchmarks.options import Json, figure_table, read_json, write_json
-from trials.glyphs import CHARACTERS, SIZE, glyphs, to_input
+from benchmarks.options import Json, Only, chosen, read_json, show, write_json
+from trials.glyphs import SIZE, glyphs, to_input
+from trials.labelled_networks import NETWORKS, PASSES, RATES
 from vtaops import compile_model
 from vtaops.graph.onnx_files import ModelProto
 from vtaops.graph.probe import runtime_session
@@ -33,103 +32,6 @@ from vtaops.quantization.sources import from_torch
 
 CALIBRATION = 64
 DEVICES = {"powers of two, pynq": "pynq", "free scales, pynq_ext": "pynq_ext"}
-
-
-def resnet20() -> Any:
-    """Return ResNet-20 (arXiv 1512.03385); a first stride of 2 lets it learn in minutes."""
-    from torch import nn
-
-    class Block(nn.Module):  # type: ignore[misc]
-        def __init__(self, before: int, channels: int, stride: int) -> None:
-            super().__init__()
-            first = _convolution(before, channels, 3, stride)
-            self.main = nn.Sequential(*first, *_convolution(channels, channels)[:-1])
-            apart = stride > 1 or before != channels
-            short = _convolution(before, channels, 1, stride)[:-1]
-            self.short = nn.Sequential(*(short if apart else []))
-
-        def forward(self, x: Any) -> Any:
-            return nn.functional.relu(self.main(x) + self.short(x))
-
-    layers, before = _convolution(1, 16, 3, 2), 16
-    for channels in (16, 32, 64):
-        for number in range(3):
-            layers.append(Block(before, channels, 2 if number == 0 and channels > 16 else 1))
-            before = channels
-    return nn.Sequential(*layers, *_classifier(before))
-
-
-def mobilenet() -> Any:
-    """Return a small MobileNet-v1 (arXiv 1704.04861): six depthwise and pointwise layers each."""
-    from torch import nn
-
-    layers, before = _convolution(1, 16, 3, 2), 16
-    for channels, stride in ((32, 1), (64, 2), (64, 1), (128, 2), (128, 1), (128, 1)):
-        layers += _convolution(before, before, 3, stride, before) + _convolution(
-            before, channels, 1
-        )
-        before = channels
-    return nn.Sequential(*layers, *_classifier(before))
-
-
-def _convolution(
-    before: int, channels: int, kernel: int = 3, stride: int = 1, groups: int = 1
-) -> list[Any]:
-    from torch import nn
-
-    window = {"stride": stride, "padding": kernel // 2, "groups": groups}
-    convolution = nn.Conv2d(before, channels, kernel, bias=False, **window)
-    return [convolution, nn.BatchNorm2d(channels), nn.ReLU()]
-
-
-def _classifier(channels: int) -> list[Any]:
-    from torch import nn
-
-    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, len(CHARACTERS))]
-
-
-def resnet18() -> Any:
-    """Return torchvision's ResNet-18 for pictures of one channel."""
-    from torch import nn
-    from torchvision.models import resnet18 as whole
-
-    model = whole(num_classes=len(CHARACTERS))
-    model.conv1 = nn.Conv2d(1, 64, 7, 2, 3, bias=False)
-    return model
-
-
-def mobilenet_v2() -> Any:
-    """Return torchvision's MobileNet-v2 of a quarter of the channels; its first stride is 1."""
-    from torch import nn
-    from torchvision.models import mobilenet_v2 as whole
-
-    model = whole(num_classes=len(CHARACTERS), width_mult=0.25, dropout=0)
-    model.features[0][0] = nn.Conv2d(1, 8, 3, 1, 1, bias=False)
-    return model
-
-
-def vit() -> Any:
-    """Return torchvision's vision transformer of four layers and 96 channels, patches of 4x4."""
-    from torch import nn
-    from torchvision.models import VisionTransformer
-
-    model = VisionTransformer(SIZE, 4, 4, 4, 96, 192, num_classes=len(CHARACTERS))
-    model.conv_proj = nn.Conv2d(1, 96, 4, 4)
-    return model
-
-
-NETWORKS: dict[str, Callable[[], Any]] = {
-    "resnet20": resnet20,
-    "mobilenet": mobilenet,
-    "resnet18": resnet18,
-    "mobilenet_v2": mobilenet_v2,
-    "vit": vit,
-}
-RATES = {"vit": 2e-3}
-"""Highest learning rates, where 0.01 is too much."""
-
-PASSES = {"vit": 12, "mobilenet_v2": 4}
-"""How often a network sees each character, where that is not twice."""
 
 
 def trained(name: str, count: int, seed: int = 0) -> ModelProto:
@@ -202,7 +104,7 @@ def main(
     folder: Annotated[Path, typer.Option(help="Where the networks lie.")] = Path("accuracy_models"),
     characters: Annotated[int, typer.Option(help="That a network learns from.")] = 12_000,
     images: Annotated[int, typer.Option(help="That are classified.")] = 3_000,
-    only: Annotated[list[str] | None, typer.Option(help="Names of networks.")] = None,
+    only: Only = [],  # noqa: B006
     json_file: Json = None,
 ) -> None:
     """Train what is not trained, measure, and print the table."""
@@ -210,17 +112,12 @@ def main(
 
     folder.mkdir(parents=True, exist_ok=True)
     results = read_json(json_file, {})
-    columns = ("accuracy", "agreement", "SQNR dB", "launches", "cycles")
-    table = figure_table(f"{images} characters", ["network", "computed", "way"], columns)
-    for name in only or NETWORKS:
+    for name in chosen(NETWORKS, only):
         file = folder / f"{name}.onnx"
         if not file.exists():
             onnx.save(trained(name, characters), file)
         results[name] = {"images": images, "rows": measure(onnx.load(file), images)}
-        for row in results[name]["rows"]:
-            cells = [f"{100 * row['accuracy']:.2f} %", f"{100 * row['agreement']:.2f} %"]
-            if "way" in row:
-                cells += [f"{row['sqnr_db']:.1f}", f"{row['launches']}", f"{row['cycles']:,}"]
-            table.add_row(name, row["computed"], row.get("way", ""), *cells)
         write_json(json_file, results)
-    Console(width=140).print(table)
+    rows = {f"{n}, {row['computed']}": row for n, r in results.items() for row in r["rows"]}
+    columns = ("accuracy", "agreement", "way", "sqnr_db", "launches", "cycles", "quantize_s")
+    show(f"{images} characters", rows, columns, "network, computed")

@@ -14,336 +14,69 @@ the model allows it. Figures lie in ``--json``, a network at a time.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
-import warnings
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
 
 import vtaops
-from benchmarks.networks import declare_operators
-from benchmarks.options import RESULTS, Again, Json, Minutes, figure_table, read_json, write_json
-from trials.campaign import code
-from vtaops.base.errors import VTAError
-from vtaops.graph import Convolution, Dense, Graph, Matmul, Node, TransposedConvolution
-from vtaops.graph.onnx_files import ModelProto
+from benchmarks.networks import least_decibels, macs, refused_or
+from benchmarks.options import (
+    RESULTS,
+    Again,
+    Case,
+    Kept,
+    Minutes,
+    Only,
+    Row,
+    chosen,
+    measured_apart,
+    show,
+)
+from trials.torch_networks import TINY_CASES, tiny
 from vtaops.graph.probe import Probe
-from vtaops.quantization.quality import decibels, powers
 from vtaops.quantization.sources import from_torch
+from vtaops.runtime.arguments import as_tuple
 
 CALIBRATION, JUDGED, SECONDS = 4, 2, 900
-TOKENS, WIDTH = 16, 64
-TINY = {
-    "hidden_size": WIDTH,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 128,
-    "vocab_size": 100,
-    "max_position_embeddings": 64,
-    "pad_token_id": 0,
-}
-SMALL = {"image_size": 64, "patch_size": 16}
-STAGES = {"hidden_sizes": [16, 32, 64, 64], "depths": [1] * 4, "num_hidden_layers": 4}
-D_MODEL = {
-    "d_model": WIDTH,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 128,
-    "decoder_ffn_dim": 128,
-}
-"""Sizes of configurations, under the names that most have."""
 
 
-@dataclass(frozen=True)
-class Text:
-    """A configuration of transformers, by its type; its network takes embeddings."""
-
-    kind: str
-    sizes: dict[str, Any] = field(default_factory=dict)
-
-    def inputs(self) -> tuple[int, ...]:
-        """Return the shape of an input."""
-        return TOKENS, WIDTH
-
-    def given(self, x: Any) -> dict[str, Any]:
-        """Return what the network takes."""
-        return {"inputs_embeds": x}
-
-
-class Decoder(Text):
-    """Tokens that see those before; a mask of all spares the network the search for sequences."""
-
-    def given(self, x: Any) -> dict[str, Any]:
-        import torch
-
-        seen = torch.ones([*map(int, x.shape[:2])], dtype=torch.int64)
-        return {"inputs_embeds": x, "attention_mask": seen}
-
-
-class Pair(Text):
-    """An encoder and a decoder."""
-
-    def given(self, x: Any) -> dict[str, Any]:
-        return {"inputs_embeds": x, "decoder_inputs_embeds": x[:, :8]}
-
-
-class Picture(Text):
-    """A network of transformers that takes a picture."""
-
-    def inputs(self) -> tuple[int, ...]:
-        size = self.sizes.get("image_size", 64)
-        return 3, size, size
-
-    def given(self, x: Any) -> dict[str, Any]:
-        return {"pixel_values": x}
-
-
-class Sound(Text):
-    """A network of transformers that takes a wave."""
-
-    def inputs(self) -> tuple[int, ...]:
-        return (1600,)
-
-    def given(self, x: Any) -> dict[str, Any]:
-        return {"input_values": x}
-
-
-GPT = {"n_embd": WIDTH, "n_layer": 2, "n_head": 4, "n_positions": 64, "rotary_dim": 8}
-GROUPED = {"num_key_value_heads": 2, "head_dim": 16}
-WAVE = {"conv_dim": (32, 32), "conv_stride": (5, 4), "conv_kernel": (10, 8)}
-WAVE |= {"num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}
-TRANSFORMERS: tuple[Text, ...] = (
-    *map(Text, ("bert", "roberta", "camembert", "ernie", "megatron-bert", "mpnet")),
-    Text("electra", {"embedding_size": WIDTH}),
-    Text("distilbert", {"dim": WIDTH, "n_layers": 2, "n_heads": 4, "hidden_dim": 128}),
-    Text("albert", {"embedding_size": WIDTH}),
-    Text("modernbert", {"local_attention": 8}),
-    *map(Text, ("deberta-v2", "roformer")),
-    Text("convbert", {"embedding_size": WIDTH}),
-    Text("rembert", {"input_embedding_size": WIDTH}),
-    *(Decoder(kind, GPT) for kind in ("gpt2", "gptj", "codegen")),
-    Decoder(
-        "gpt_neo", {"num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
-    ),
-    Decoder("gpt_neox"),
-    Decoder("opt", {"ffn_dim": 128, "word_embed_proj_dim": WIDTH}),
-    Decoder("bloom", {"n_layer": 2, "n_head": 4}),
-    *(Decoder(kind, GROUPED) for kind in ("llama", "mistral", "qwen2", "qwen3", "gemma")),
-    *(Decoder(kind, GROUPED) for kind in ("phi", "stablelm", "olmo2", "granite")),
-    Pair("t5", {"d_model": WIDTH, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}),
-    *(Pair(kind, D_MODEL) for kind in ("bart", "pegasus")),
-    *(Picture(kind, SMALL) for kind in ("vit", "deit", "beit", "dinov2")),
-    Picture("segformer", {**STAGES, "num_attention_heads": [1, 2, 4, 4]}),
-    Picture("convnext", {**STAGES, "num_stages": 4}),
-    Sound("wav2vec2", WAVE),
-)
-TIMM = (
-    "test_vit", "test_vit2", "test_vit3", "test_resnet", "test_convnext", "test_efficientnet",
-    "test_efficientnet_ln", "test_nfnet", "test_byobnet", "test_mambaout", "vit_tiny_patch16_224",
-    "deit_tiny_distilled_patch16_224", "cait_xxs24_224", "xcit_nano_12_p16_224", "mixer_s32_224",
-    "gmixer_12_224", "resmlp_12_224", "pit_ti_224", "levit_128s", "mobilevit_xxs",
-    "mobilevitv2_050", "edgenext_xx_small", "efficientvit_b0", "poolformer_s12",
-    "convnextv2_atto", "coat_lite_tiny", "fastvit_t8", "repvit_m0_9", "starnet_s1",
-    "mobilenetv3_small_050", "lcnet_035", "ghostnet_050", "mobileone_s0", "repvgg_a0",
-    "resnet10t", "regnety_002", "res2net50_14w_8s", "dla46_c", "rexnetr_100", "sequencer2d_s",
-)  # fmt: skip
-CASES: dict[str, Text | str] = {
-    **{f"transformers/{text.kind}": text for text in TRANSFORMERS},
-    **{f"timm/{name}": name for name in TIMM},
-}
-
-
-def of_transformers(text: Text) -> tuple[Any, tuple[int, ...]]:
-    """Return a network of transformers that takes one tensor, and the shape of that."""
-    from transformers import AutoConfig, AutoModel
-
-    config = AutoConfig.for_model(text.kind, **{**TINY, **text.sizes})
-    config.use_cache = False
-    module = AutoModel.from_config(config, attn_implementation="eager")
-    return _of_one(module, lambda x: module(**text.given(x))), text.inputs()
-
-
-def of_timm(name: str) -> tuple[Any, tuple[int, ...]]:
-    """Return a network of timm, and the shape of an image: a small one where it takes that."""
-    import timm
-
-    for size in (64, 96, 128, 0):
-        try:
-            module = timm.create_model(name, **({"img_size": size} if size else {}))
-        except (AssertionError, TypeError, RuntimeError, ValueError):
-            continue
-        shape = (3, size, size) if size else _smallest(module)
-        return _of_one(module, module), shape
-    raise SystemExit(f"timm builds no {name}")
-
-
-def _of_one(module: Any, call: Callable[[Any], Any]) -> Any:
-    """Return a network as a module from one tensor, x, to one: its first result."""
+def multiply_adds(module: Any, x: np.ndarray[Any, Any]) -> int:
+    """Return the multiply-adds of a network, as PyTorch counts them."""
     import torch
+    from torch.utils.flop_counter import FlopCounterMode
 
-    class Network(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, x: Any) -> Any:
-            found = call(x)
-            return found if isinstance(found, torch.Tensor) else found[0]
-
-    return Network()
+    with torch.no_grad(), FlopCounterMode(display=False) as flops:
+        module(torch.from_numpy(x))
+    return int(flops.get_total_flops()) // 2
 
 
-def _smallest(module: Any) -> tuple[int, ...]:
-    """Return the smallest shape of an image that a network takes."""
-    import torch
-
-    for size in (64, 96, 128):
-        try:
-            with torch.no_grad():
-                module.eval()(torch.zeros(1, 3, size, size))
-        except (AssertionError, RuntimeError, ValueError):
-            continue
-        return 3, size, size
-    return tuple(module.default_cfg["input_size"])
-
-
-def built(name: str) -> tuple[Any, np.ndarray[Any, Any]]:
-    """Return a network with random weights, whose norms fit its images, and its inputs."""
-    import torch
-
-    torch.manual_seed(0)
-    declare_operators()
-    case = CASES[name]
-    module, shape = of_timm(case) if isinstance(case, str) else of_transformers(case)
-    count = CALIBRATION + JUDGED
-    inputs = np.random.default_rng(0).normal(0, 1, (count, *shape)).astype(np.float32)
-    module.eval()
-    for part in module.modules():
-        if isinstance(part, torch.nn.BatchNorm1d | torch.nn.BatchNorm2d):
-            part.momentum = None  # replaces what is there, instead of mixing with it
-            part.train()
-    with torch.no_grad():
-        module(torch.from_numpy(inputs))
-    return module.eval(), inputs
-
-
-# ------------------------------------------------------------------------- multiply-adds
-
-
-def _cells(gates: int) -> Callable[[Any, Any], int]:
-    """Return what counts a recurrent layer: products with inputs and states, at each step."""
-
-    def count(node: Any, shapes: Any) -> int:
-        (steps, batch, _), (ways, _, inputs) = shapes[node.input[0]], shapes[node.input[1]]
-        hidden = shapes[node.input[2]][2]
-        return int(steps * batch * ways * gates * hidden * (inputs + hidden))
-
-    return count
-
-
-def _by_weights(node: Any, shapes: Any) -> int:
-    """Count a convolution: each result has a product with each weight of its channel."""
-    moved = node.input[0] if node.op_type == "ConvTranspose" else node.output[0]
-    return int(np.prod(shapes[moved]) * np.prod(shapes[node.input[1]][1:]))
-
-
-def _matrix(node: Any, shapes: Any) -> int:
-    turned = node.op_type == "Gemm" and any(a.name == "transA" and a.i for a in node.attribute)
-    return int(np.prod(shapes[node.output[0]]) * shapes[node.input[0]][0 if turned else -1])
-
-
-COUNTS: dict[str, Callable[[Any, Any], int]] = {
-    "Conv": _by_weights,
-    "ConvTranspose": _by_weights,
-    "MatMul": _matrix,
-    "Gemm": _matrix,
-    "LSTM": _cells(4),
-    "GRU": _cells(3),
-    "RNN": _cells(1),
-}
-
-
-def multiply_adds(model: ModelProto, sample: dict[str, Any]) -> int:
-    """Return those of a float file; a run on a sample tells its shapes."""
-    nodes = [node for node in model.graph.node if node.op_type in COUNTS]
-    shapes = {tensor.name: (*tensor.dims,) for tensor in model.graph.initializer}
-    shapes |= {name: array.shape for name, array in sample.items()}
-    names = {n for node in nodes for n in (*node.input, *node.output) if n} - shapes.keys()
-    shapes |= {name: array.shape for name, array in Probe(model, [*names]).run(sample).items()}
-    return sum(COUNTS[node.op_type](node, shapes) for node in nodes)
-
-
-def _of_node(node: Node) -> int:
-    """Return the multiply-adds of a node on integers."""
-    op, results = node.op, node.outputs[0].elements
-    if isinstance(op, TransposedConvolution):
-        return node.inputs[0].elements * int(np.prod(op.weight.shape[1:]))
-    if isinstance(op, Convolution | Dense):
-        return results * int(np.prod(op.weight.shape[1:]))
-    return results * node.inputs[0].shape[-1] if isinstance(op, Matmul) else 0
-
-
-def on_vta(graph: Graph, plan: Any) -> int:
-    """Return the multiply-adds on VTA."""
-    pairs = zip(graph.nodes, plan, strict=True)
-    return sum(_of_node(node) for node, row in pairs if row.where == "vta")
-
-
-# -------------------------------------------------------------------------------- measurement
-
-
-def measure(name: str) -> dict[str, Any]:
+def measure(name: str) -> Row:
     """Quantise, compile and run a network; return its figures."""
-    warnings.simplefilter("ignore")
     try:
-        module, inputs = built(name)
+        module, inputs = tiny(name, CALIBRATION + JUDGED)
     except Exception as error:  # anything that torch, transformers or timm raises
         return {"refused": f"not built: {type(error).__name__}: {str(error).splitlines()[0]}"}
-    data, start = {"x": inputs[:CALIBRATION]}, time.process_time()
+    data = {"x": inputs[:CALIBRATION]}
     judged = [{"x": each[None]} for each in inputs[CALIBRATION:]]
-    try:
-        source = from_torch(module, data, None)
-        found = {"shape": [*inputs.shape[1:]], "multiply_adds": multiply_adds(source, judged[0])}
-        done = vtaops.quantize(source, data)
-        model = vtaops.compile_model(done, prove=False)
-    except VTAError as error:
-        return {"refused": f"{type(error).__name__}: {error}"}
+    source = from_torch(module, data, None)
+    done = vtaops.quantize(source, data)
+    model = vtaops.compile_model(done, prove=False)
     exact = [*map(Probe(source).run, judged)]
     theirs = [*map(Probe(done).run, judged)]
-    made = [model.run(*each.values()) for each in judged]
-    ours = [dict(zip(exact[0], r if isinstance(r, tuple) else (r,), strict=True)) for r in made]
-    rows = [row for row in model.plan if row.where == "host"]
-    reasons = Counter(
-        f"{row.operator}: {row.reason}" for row in rows if "boundary" not in row.reason
-    )
+    made = [as_tuple(model.run(*each.values())) for each in judged]
+    ours = [dict(zip(exact[0], results, strict=True)) for results in made]
     return {
-        **found,
+        "multiply_adds": multiply_adds(module, inputs[CALIBRATION : CALIBRATION + 1]),
         "launches": len(model.programs),
-        "on_vta": on_vta(model.graph, model.plan),
+        "on_vta": sum(
+            macs(node)
+            for node, row in zip(model.graph.nodes, model.plan, strict=True)
+            if row.where == "vta"
+        ),
         "cycles": model.cycles(),
-        "db": least(exact, ours),
-        "onnxruntime_db": least(exact, theirs),
-        "host": dict(reasons.most_common(8)),
-        "cpu_s": round(time.process_time() - start, 1),
+        "db": least_decibels(exact, ours),
+        "onnxruntime_db": least_decibels(exact, theirs),
     }
-
-
-def least(exact: list[Any], found: list[Any]) -> float:
-    """Return the least dB of the outputs."""
-    sums = {name: np.zeros(2) for name in exact[0]}
-    for one, other in zip(exact, found, strict=True):
-        for name in sums:
-            sums[name] += powers(one[name].astype(np.float64), other[name].reshape(one[name].shape))
-    return round(min(99.0, *(decibels(*both) for both in sums.values()), 99.0), 1)
 
 
 def summary(results: dict[str, Any]) -> list[str]:
@@ -360,54 +93,23 @@ def summary(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def table(results: dict[str, Any]) -> Any:
-    """Return the table of all networks."""
-    figures = ("launches", "multiply-adds on VTA", "cycles", "dB", "ONNX Runtime")
-    shown = figure_table("Tiny architectures on pynq_ext", ["network"], figures)
-    for name, row in results.items():
-        if "refused" in row:
-            shown.add_row(name, *5 * "-")
-            continue
-        cells = (
-            f"{row['launches']}",
-            f"{row['on_vta'] / max(1, row['multiply_adds']):.1%}",
-            f"{row['cycles']:,}",
-        )
-        shown.add_row(name, *cells, f"{row['db']}", f"{row['onnxruntime_db']}")
-    return shown
-
-
 def main(
-    only: Annotated[list[str] | None, typer.Option(help="Beginnings of names.")] = None,
+    only: Only = [],  # noqa: B006
     minutes: Minutes = 60,
     again: Again = False,
-    alone: Annotated[str | None, typer.Option("--case", hidden=True)] = None,
-    json_file: Json = RESULTS / "architectures.json",
+    case: Case = None,
+    json_file: Kept = RESULTS / "architectures.json",
 ) -> int:
     """Measure what is not measured, and print the table; exit code 1 if a network ends raw."""
-    if alone is not None:
-        print(json.dumps(measure(alone)))
+    if case is not None:
+        print(json.dumps(refused_or(lambda: measure(case))))
         return 0
-    results, end, raw = read_json(json_file, {}), time.monotonic() + 60 * minutes, 0
-    for name in CASES:
-        chosen = only is None or name.startswith(tuple(only))
-        row = results.get(name)
-        if not chosen or (row and not (again and row["code"] != code())) or time.monotonic() > end:
-            continue
-        command = [sys.executable, "-m", "benchmarks", "architectures", "--case", name]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-        except subprocess.TimeoutExpired:  # without a row: it is measured again
-            print(name, f"takes more than {SECONDS} s", flush=True)
-            continue
-        if done.returncode:
-            raw += 1
-            print(name, "raw error:", done.stderr.strip().splitlines()[-1:], flush=True)
-            continue
-        results[name] = json.loads(done.stdout.splitlines()[-1]) | {"code": code()}
-        write_json(json_file, {name: results[name] for name in CASES if name in results})
-        print(name, results[name], flush=True)
-    console = Console(width=160)
-    console.print(table(results))
-    console.print(*summary(results), sep="\n")
-    return int(raw > 0)
+    names = chosen(TINY_CASES, only)
+    rows, errors = measured_apart(
+        "architectures", names, json_file, minutes, again=again, seconds=SECONDS
+    )
+    columns = {"launches": "launches", "multiply_adds": "multiply-adds", "on_vta": "on VTA"}
+    columns |= {"cycles": "cycles", "db": "dB", "onnxruntime_db": "ONNX Runtime"}
+    show("Tiny architectures on pynq_ext", rows | errors, {**columns, "error": "error"}, "network")
+    print(*summary(rows), sep="\n")
+    return int(bool(errors))

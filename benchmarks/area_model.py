@@ -28,7 +28,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.options import RESULTS, Json, Picture, Seed
+from benchmarks.options import RESULTS, Kept, Picture, Rows, Seed, show
 from vtaops import HardwareConfig
 from vtaops.base.errors import ConfigError
 from vtaops.explore import Design, area
@@ -45,12 +45,8 @@ from vtaops.hardware.synthesis import (
 )
 
 SHIPPED = ("tiny", "pynq", "pynq_ext", "pynq_512")
-GEOMETRIES = (
-    (0, 3),
-    (0, 3),
-    (1, 3),
-    (0, 4),
-)  # LOG_BATCH, LOG_BLOCK: those a Zynq 7020 has room for
+GEOMETRIES = (0, 3), (0, 3), (1, 3), (0, 4)
+"""LOG_BATCH, LOG_BLOCK: those a Zynq 7020 has room for."""
 AXES = {
     "LOG_UOP_BUFF_SIZE": (12, 15),
     "LOG_INP_BUFF_SIZE": (12, 15),
@@ -232,10 +228,12 @@ FITTED = len(SHIPPED)
 def report(runs: dict[Design, Run]) -> None:
     """Print what was counted and the model's error on it, on each design and over all."""
     found = errors(runs)
+    rows: Rows = {}
     for i, (design, run) in enumerate(runs.items()):
         total = sum(run.values(), FpgaResources())
-        cells = (f"{n} {getattr(total, n):g} {100 * found[n][i]:+.1f} %" for n in RESOURCES)
-        print(f"{design.name}: {', '.join(cells)}")
+        rows[design.name] = {name: getattr(total, name) for name in RESOURCES}
+        rows[design.name] |= {f"{name} error %": 100 * found[name][i] for name in RESOURCES}
+    show("Counted by Yosys, and the error of the model", rows, of="design")
     for title, part in (("fitted", slice(FITTED)), ("kept apart", slice(FITTED, None))):
         for name, values in found.items():
             if sizes := [100 * abs(value) for value in values[part]]:
@@ -268,7 +266,7 @@ def main(
     seed: Seed = 0,
     seconds: Annotated[float, typer.Option()] = float("inf"),
     modules: Annotated[Path, typer.Option()] = Path("area_modules.json"),
-    json_file: Json = RESULTS / "area_runs.json",
+    json_file: Kept = RESULTS / "area_runs.json",
     fitted: Annotated[
         bool, typer.Option("--fit", help="Print coefficients fitted to the runs.")
     ] = False,
@@ -304,6 +302,12 @@ def synthesise(drawn: list[Design], modules: Modules, seconds: float) -> dict[De
                 run[title] = run.get(title, FpgaResources()) + counted
             runs[design] = run
     return runs
+
+
+def synthesised(design: Design, modules: Path) -> FpgaResources:
+    """Return the resources that Yosys counts; a file of modules keeps what each takes."""
+    (run,) = synthesise([design], Modules(modules), float("inf")).values()
+    return sum(run.values(), FpgaResources())
 
 
 def picture(runs: dict[Design, Run], path: Path) -> None:

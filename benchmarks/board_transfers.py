@@ -14,10 +14,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.options import Json, median_seconds, write_json
+from benchmarks.options import Json, median_seconds, show, write_json
 from vtaops import HardwareConfig, Session
 from vtaops.board import BitFile
 from vtaops.board.server import BoardServer
@@ -56,7 +54,6 @@ def measure_layer(device: RemoteDevice, name: str, repeats: int) -> dict[str, An
         repeated = milliseconds(lambda: loaded.run(*arrays), repeats)
         launch = milliseconds(loaded.launch, repeats)
     return {
-        "layer": name,
         "first_call_bytes": first_bytes,
         "repeated_call_bytes": repeated_bytes,
         "first_call_ms": first,
@@ -91,14 +88,8 @@ def main(
     bitstream = BitFile("vta", "7z020clg484", "", "", bytes.fromhex("aa995566") * 64).to_bytes()
     with BoardServer(accelerator, port=0) as server, RemoteDevice(server.address) as device:
         device.program(bitstream, "hls")
-        layers = [measure_layer(device, name, repeats) for name in LAYERS]
+        layers = {name: measure_layer(device, name, repeats) for name in LAYERS}
         transfers = measure_transfers(device, repeats)
-    table = Table(title="Calls on a virtual board over loopback")
-    for column in layers[0]:
-        table.add_column(column)
-    for layer in layers:
-        table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in layer.values()))
-    Console().print(table)
-    for name, value in transfers.items():
-        print(f"{name}: {value:.3f}")
+    show("Calls on a virtual board over loopback", layers, of="layer")
+    show("Transfers", {"all": transfers})
     write_json(json_file, {"layers": layers, "transfers": transfers})

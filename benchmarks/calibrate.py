@@ -1,6 +1,6 @@
 """The timing model fitted to virtual boards whose DRAM the fitter does not know: its errors.
 
-    python -m benchmarks calibrate --json benchmarks/results/calibrate.json
+    python -m benchmarks calibrate --json calibrate.json
 
 Each board is our RTL, cycle by cycle, behind the server of a Pynq. Its DRAM has a random latency
 and bandwidth, every fourth one no limit. Errors are also those of layers that the fit did not have.
@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 
-from benchmarks.options import Json, figure_table, write_json
+from benchmarks.options import Json, show, write_json
 from trials.boards import CONFIG, serving
 from vtaops import compile as compile_program
 from vtaops.hardware.registers import RegisterMap
@@ -67,17 +66,16 @@ def main(
         latency = int(rng.integers(10, 300))
         bandwidth = round(float(np.exp(rng.uniform(0, np.log(16)))), 2) if number % 4 else None
         rows.append(measured(latency, bandwidth))
-        Console().print(rows[-1])
+        print(rows[-1], flush=True)
         write_json(json_file, rows)
-    table = figure_table(
-        "Calibrated boards",
-        ["latency, bandwidth"],
-        ["found", "launches before %", "after", "other layers before %", "after"],
-    )
-    for row in rows:
-        names = (
-            f"{row[f'{k}latency']}, {row[f'{k}bandwidth'] or 'no limit'}" for k in ("", "found_")
-        )
-        errors = row["launches"][0][0], row["launches"][1][0], *row["other_layers"]
-        table.add_row(*names, *(f"{100 * error:.2f}" for error in errors))
-    Console().print(table)
+    columns = {
+        f"{row['latency']}, {row['bandwidth'] or 'no limit'}": {
+            "found": f"{row['found_latency']}, {row['found_bandwidth'] or 'no limit'}",
+            "launches before %": 100 * row["launches"][0][0],
+            "after": 100 * row["launches"][1][0],
+            "other layers before %": 100 * row["other_layers"][0],
+            "after that": 100 * row["other_layers"][1],
+        }
+        for row in rows
+    }
+    show("Calibrated boards", columns, of="latency, bandwidth")

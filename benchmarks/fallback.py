@@ -12,24 +12,27 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
-from benchmarks.options import Json, figure_table, write_json
-from vtaops import (
-    AvgPool2d,
-    BatchMatmul,
-    Conv2d,
-    Conv2dTranspose,
-    Elementwise,
-    Gemm,
-)
+from benchmarks.options import Json, Row, alternating, show, write_json
+from vtaops import AvgPool2d, BatchMatmul, Conv2d, Conv2dTranspose, Elementwise, Gemm
 from vtaops.fallback import host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate, random_arguments
+
+
+def convolution(ins: int, outs: int, size: int, kernel: int = 3, **more: Any) -> Conv2d:
+    """Return a convolution that keeps the size of its image."""
+    window = {"kernel": kernel, "padding": kernel // 2}
+    sizes = {"in_channels": ins, "out_channels": outs, "height": size, "width": size}
+    return Conv2d(**sizes, **window, clip=(0, 127), **more)
+
+
+SCALED: dict[str, Any] = {"multiplier": True, "shift": 20}
+"""Each channel has a scale of its own."""
 
 CASES: dict[str, Operator] = {
     "means without padding": AvgPool2d(
@@ -38,53 +41,10 @@ CASES: dict[str, Operator] = {
     "global mean beyond the scratchpad": AvgPool2d(
         channels=64, height=112, width=112, kernel=112, strides=2
     ),
-    "scales of channels": Conv2d(
-        in_channels=64,
-        out_channels=64,
-        height=56,
-        width=56,
-        kernel=3,
-        padding=1,
-        bias=True,
-        shift=20,
-        clip=(0, 127),
-        multiplier=True,
-    ),
-    "scales and residual": Conv2d(
-        in_channels=256,
-        out_channels=256,
-        height=14,
-        width=14,
-        kernel=3,
-        padding=1,
-        bias=True,
-        shift=20,
-        clip=(0, 127),
-        multiplier=True,
-        residual=True,
-    ),
-    "depthwise with scales": Conv2d(
-        in_channels=64,
-        out_channels=128,
-        height=28,
-        width=28,
-        kernel=3,
-        padding=1,
-        groups=64,
-        shift=20,
-        clip=(0, 127),
-        multiplier=True,
-    ),
-    "kernel beyond the scratchpad": Conv2d(
-        in_channels=16,
-        out_channels=16,
-        height=64,
-        width=64,
-        kernel=31,
-        padding=15,
-        shift=15,
-        clip=(0, 127),
-    ),
+    "scales of channels": convolution(64, 64, 56, bias=True, **SCALED),
+    "scales and residual": convolution(256, 256, 14, bias=True, residual=True, **SCALED),
+    "depthwise with scales": convolution(64, 128, 28, groups=64, **SCALED),
+    "kernel beyond the scratchpad": convolution(16, 16, 64, 31, shift=15),
     "transposed, tiles of several rows": Conv2dTranspose(
         in_channels=64,
         out_channels=64,
@@ -102,57 +62,26 @@ CASES: dict[str, Operator] = {
 }
 
 
-def median(call: Callable[[], Any]) -> float:
-    """Return the median of the milliseconds of warm calls."""
-    samples: list[float] = []
-    end = time.perf_counter() + 0.5
-    while len(samples) < 5 or time.perf_counter() < end:
-        start = time.thread_time()
-        call()
-        samples.append(time.thread_time() - start)
-    return sorted(samples)[len(samples) // 2] * 1e3
-
-
-def measure(op: Operator) -> dict[str, Any]:
+def measure(op: Operator) -> Row:
     """Time one operator and compare the results."""
     arrays = random_arguments(op, np.random.default_rng(0))
     start = time.process_time()
     result = host.run(op, arrays)
     first = (time.process_time() - start) * 1e3
-    kernel = median(lambda: host.run(op, arrays))
-    numpy = median(lambda: evaluate(op, arrays))
-    return {
-        "operator": op.summary,
-        "first_ms": first,
-        "kernel_ms": kernel,
-        "numpy_ms": numpy,
-        "gain": numpy / kernel,
-        "equal": bool(np.array_equal(result, evaluate(op, arrays))),
-    }
+    times = alternating(
+        {"VTA": lambda: host.run(op, arrays), "NumPy": lambda: evaluate(op, arrays)}, 7, 0.5
+    )
+    kernel, numpy = (1e3 * median(found) for found in times.values())
+    equal = bool(np.array_equal(result, evaluate(op, arrays)))
+    figures = {"first_ms": first, "kernel_ms": kernel, "numpy_ms": numpy, "gain": numpy / kernel}
+    return {"operator": op.summary, **figures, "equal": equal}
 
 
-def main(
-    json_file: Json = None,
-) -> None:
-    """Measure, print the table, write the file."""
+def main(json_file: Json = None) -> int:
+    """Measure, print the table, write the file; exit code 1 if a result differs."""
     with tempfile.TemporaryDirectory() as empty:
         os.environ["VTAOPS_KERNEL_CACHE"] = empty
         rows = {name: measure(op) for name, op in CASES.items()}
-    table = figure_table(
-        "Operators on the fallback, ms",
-        ("why", "operator"),
-        ("first", "kernel", "NumPy", "gain", "equal"),
-    )
-    for name, row in rows.items():
-        table.add_row(
-            name,
-            row["operator"],
-            f"{row['first_ms']:.0f}",
-            f"{row['kernel_ms']:.3f}",
-            f"{row['numpy_ms']:.3f}",
-            f"{row['gain']:.0f}x" if row["gain"] >= 10 else f"{row['gain']:.1f}x",
-            "yes" if row["equal"] else "NO",
-        )
-    Console().print(table)
+    show("Operators on the fallback, ms", rows, of="why")
     write_json(json_file, rows)
-    assert all(row["equal"] for row in rows.values())
+    return int(not all(row["equal"] for row in rows.values()))

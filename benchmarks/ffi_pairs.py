@@ -10,7 +10,6 @@ document; exit code 3 if the newest ffi works, so that the pin can be moved.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.options import Json, markdown_table, write_json
 from trials.ffi_pairs import CASES, try_pair
 
 
@@ -32,17 +32,10 @@ def download(requirement: str, folder: Path) -> tuple[str, str]:
     return str(target), info.name.removeprefix(f"{name}-").removesuffix(".dist-info")
 
 
-def table(rows: list[dict[str, str]]) -> str:
-    """Return rows as a Markdown table."""
-    heads = list(rows[0])
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join([*lines, *("| " + " | ".join(row.values()) + " |" for row in rows)])
-
-
 def main(
     tvm: Annotated[list[str] | None, typer.Option(help="Default: the installed one.")] = None,
     ffi: Annotated[list[str] | None, typer.Option(help="Default: the newest of PyPI.")] = None,
-    output: Annotated[Path | None, typer.Option(help="The rows as JSON.")] = None,
+    json_file: Json = None,
 ) -> int:
     """Try the pairs and print them."""
     from importlib.metadata import version
@@ -60,9 +53,8 @@ def main(
                 found = try_pair([path for path in (tvm_path, ffi_path) if path])
                 rows.append({"apache-tvm": tvm_version, "apache-tvm-ffi": ffi_version, **found})
                 print(*rows[-1].values(), file=sys.stderr, flush=True)
-    print(table(rows))
-    if output:
-        output.write_text(json.dumps(rows, indent=2) + "\n")
+    print(markdown_table([*rows[0]], [[*row.values()] for row in rows], len(rows[0])))
+    write_json(json_file, rows)
     newest = not (ffi or []) and rows[-1]["apache-tvm-ffi"] != version("apache-tvm-ffi")
     if newest and all(rows[-1][case] == "works" for case in CASES):
         print("the newest apache-tvm-ffi works: move the pin of pyproject.toml (docs/ffi.md)")

@@ -15,11 +15,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from benchmarks.options import Json, Repeat, choice, median_seconds, write_json
+from benchmarks.options import Json, Repeat, Rows, choice, median_seconds, show, write_json
 from vtaops import Conv2d, Program, _fsim, compile
 from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.runtime.fsim import available_kernels
@@ -97,20 +95,12 @@ def main(
     }
     peaks = {k: register_rate(k, 5) for k in kernels if k != "generic"}
 
-    table = Table(title="Millions of tile products per second")
-    columns = [*kernels, "numpy", "C++"]
-    for column in ("layer", "ms", *columns, "of peak"):
-        table.add_column(column, justify="left" if column == "layer" else "right")
+    rows: Rows = {}
     best = kernels[0]
     for name, row in layers.items():
-        rates = {who: row["tiles"] / ms / 1e3 for who, ms in row["ms"].items()}
-        share = f"{1e6 * rates[best] / peaks[best]:.0%}" if best in peaks else ""
-        cells = [f"{rates[column]:.0f}" for column in columns]
-        table.add_row(name, f"{row['ms'][best]:.3f}", *cells, share)
-    table.add_section()
-    table.add_row(
-        "registers", "", *(f"{peaks[k] / 1e6:.0f}" if k in peaks else "" for k in columns)
-    )
-    Console(width=max(Console().width, 120)).print(table)
-    figures = {"layers": layers, "tiles_per_second_in_registers": peaks}
-    write_json(json_file, figures)
+        rows[name] = {"ms": row["ms"][best]}
+        rows[name] |= {who: row["tiles"] / ms / 1e3 for who, ms in row["ms"].items()}
+        rows[name] |= {"% of peak": 1e8 * rows[name][best] / peaks[best]} if best in peaks else {}
+    rows["registers"] = {kernel: peak / 1e6 for kernel, peak in peaks.items()}
+    show("Millions of tile products per second", rows, of="layer")
+    write_json(json_file, {"layers": layers, "tiles_per_second_in_registers": peaks})

@@ -14,9 +14,8 @@ from types import ModuleType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from benchmarks.options import figure_table
+from benchmarks.options import Json, show, write_json
 from trials import networks
 from vtaops import compile_model
 from vtaops.lowering.passes import forward, interleave, prefetch
@@ -85,10 +84,10 @@ def set_all(modules: Sequence[ModuleType], name: str, value: float) -> None:
 
 def main(
     only: Annotated[str, typer.Option(help="Constants whose name contains this.")] = "",
+    json_file: Json = None,
 ) -> None:
     """Compile with each constant changed alone."""
-    base = cycles()
-    table = figure_table("Cycles with another value", ["constant", "value"], list(NETWORKS))
+    base, rows = cycles(), {}
     for module, constants in OTHERS.items():
         for name, values in constants.items():
             if only not in name:
@@ -98,7 +97,10 @@ def main(
             for value in values:
                 set_all(readers, name, value)
                 found = [f"{new / old - 1:+.2%}" for new, old in zip(cycles(), base, strict=True)]
-                table.add_row(name, f"{value:g} for {kept:g}", *found)
-                print(name, value, *found, flush=True)
+                row = rows[f"{name} {value:g} for {kept:g}"] = dict(
+                    zip(NETWORKS, found, strict=True)
+                )
+                print(name, value, row, flush=True)
             set_all(readers, name, kept)
-    Console().print(table)
+    show("Cycles with another value", rows, of="constant")
+    write_json(json_file, rows)

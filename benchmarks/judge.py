@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from benchmarks.options import Json, write_json
+from benchmarks.options import Json, Only, Row, chosen, show, write_json
 from trials.judged_answers import right_stream
 from vtaops.explore.judge import Judge, task_names
 from vtaops.program import assemble
 
 
-def measured(name: str, count: int) -> dict[str, Any]:
+def measured(name: str, count: int) -> Row:
     """Return the verdicts a minute for one task."""
     begin = time.process_time()
     judge = Judge(name)
@@ -32,7 +32,7 @@ def measured(name: str, count: int) -> dict[str, Any]:
         text = right_stream(judge, rng)
         if isinstance(text, str) and len(texts) < count:
             texts.add(text)
-    row: dict[str, Any] = {"task": name, "cold": round(60 / cold, 1)}
+    row: Row = {"cold": round(60 / cold, 1)}
     programs = [assemble(text, judge.task.config, judge.task.buffers) for text in texts]
     for kind, answers in (("programs", programs), ("texts", [*texts])):
         judge._verdicts.clear()
@@ -45,14 +45,10 @@ def measured(name: str, count: int) -> dict[str, Any]:
 
 def main(
     count: Annotated[int, typer.Option(help="Streams of each task.")] = 20,
-    only: Annotated[str, typer.Option(help="Tasks whose names contain this.")] = "",
+    only: Only = [],  # noqa: B006
     json_file: Json = None,
 ) -> None:
-    """Measure all tasks, print a table in Markdown, write the file."""
-    rows = []
-    print("| task | cold | warm, programs | warm, texts |\n|---|--:|--:|--:|")
-    for name in task_names():
-        if only in name:
-            rows.append(measured(name, count))
-            print("| " + " | ".join(map(str, rows[-1].values())) + " |", flush=True)
+    """Measure all tasks, print a table, write the file."""
+    rows = {name: measured(name, count) for name in chosen(task_names(), only)}
+    show("Verdicts a minute", rows, of="task")
     write_json(json_file, rows)

@@ -11,17 +11,15 @@ the draw of the next token) is not. Cycles do not depend on the numbers, so that
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import typer
-from rich.console import Console
 
 import vtaops
-from benchmarks.options import Json, figure_table, read_json, write_json
+from benchmarks.options import Kept, Only, chosen, read_json, show, write_rows
 from vtaops.language import DecoderWeights
 from vtaops.language.floats import FloatModel
 from vtaops.language.step import token_step
@@ -75,6 +73,7 @@ SHAPES = {
     "stories15M": Shape(6, 288, 768, 6, 6, 32000, 256),
     "SmolLM2-135M": Shape(30, 576, 1536, 9, 3, 49152, 256),
 }
+CASES = [f"{name}/{config}" for name in SHAPES for config in CONFIGS]
 PARTS = {
     "scores": "scores",
     "layers": "flat|[vo]\\d|gate|up|down",
@@ -100,7 +99,7 @@ def parts(program: Program) -> dict[str, int]:
 
 def measured(shape: Shape, config: str) -> dict[str, Any]:
     """Return the figures of a token."""
-    weights, begin = shape.weights(), time.process_time()
+    weights = shape.weights()
     floats = FloatModel(weights)
     for token in range(CALIBRATED):
         floats.step(token)
@@ -109,44 +108,29 @@ def measured(shape: Shape, config: str) -> dict[str, Any]:
     model = vtaops.compile_model(
         token_step(weights, floats.reach, bits=bits), hardware, prove=False
     )
-    seconds = time.process_time() - begin
     cycles, (program,) = model.cycles(), model.programs
-    sizes = (table for layer in weights.layers for table in layer.values() if table.ndim > 1)
     port = program.config.port_width * MHZ / 1e3
     return {
-        "weights": sum(table.size for table in sizes) + weights.scores.size,
         "cycles": cycles,
         "tokens_s": MHZ * 1e6 / cycles,
         "tokens_s_gb": MHZ * 1e6 / cycles / port,
         "parts": parts(program),
-        "launches": len(model.programs),
-        "on_vta": sum(row.where == "vta" for row in model.plan) / len(model.plan),
-        "compiled_s": seconds,
     }
 
 
 def main(
-    only: Annotated[str, typer.Option(help="Cases whose name contains this.")] = "",
-    json: Json = None,
+    only: Only = [],  # noqa: B006
+    json_file: Kept = Path("build/language_models.json"),
 ) -> None:
-    """Where the cycles of a token go, in the shapes of known language models."""
-    results = read_json(json, {})
-    console = Console()
-    table = figure_table(
-        f"A token at {MHZ} MHz, by the timing model",
-        ["model", "configuration"],
-        ["cycles", "tokens/s", "for each GB/s", *PARTS, "rest"],
-    )
-    for name, shape in SHAPES.items():
-        for config in CONFIGS:
-            if only in (case := f"{name}/{config}"):
-                row = results[case] = measured(shape, config)
-                write_json(json, results)
-                shares = [f"{row['parts'].get(part, 0):,}" for part in (*PARTS, "rest")]
-                speeds = f"{row['tokens_s']:.1f}", f"{row['tokens_s_gb']:.1f}"
-                table.add_row(name, config, f"{row['cycles']:,}", *speeds, *shares)
-    console.print(table)
-
-
-if __name__ == "__main__":
-    typer.run(main)
+    """Compile what is not in the file, print the table, write the file."""
+    rows = read_json(json_file, {})
+    for case in chosen(CASES, only):
+        if case not in rows:
+            name, config = case.split("/")
+            rows[case] = measured(SHAPES[name], config)
+            write_rows(json_file, rows)
+    for row in rows.values():
+        row |= row["parts"]
+    columns = {"cycles": "cycles", "tokens_s": "tokens/s", "tokens_s_gb": "for each GB/s"}
+    columns |= {part: part for part in (*PARTS, "rest")}
+    show(f"A token at {MHZ} MHz, by the timing model", rows, columns, "model/configuration")

@@ -1,4 +1,4 @@
-"""MLPerf Tiny's five int8 reference models: equal to LiteRT, cycles, times, energy, area, peers.
+"""MLPerf Tiny's five int8 reference models: equal to LiteRT, cycles, times, energy.
 
     vtaops fetch mlperf-tiny
     python -m benchmarks mlperf_tiny --inputs 1000 --rtl --json benchmarks/results/mlperf_tiny.json
@@ -9,42 +9,34 @@ inputs (`trials.tiny_inputs`) are compared with LiteRT's reference kernels. A wh
 XC7Z020 is the sum of: cycles of the timing model, or of the RTL with `--rtl`, behind a board's DRAM
 (`DRAMS`), at a clock that is assumed; the host's instructions on an emulated ARM at one a cycle;
 and what the driver of a virtual board does to registers and caches, at assumed costs
-(`trials.host_cost`). Energy is an estimate from published numbers (`vtaops.explore.energy`), beside
-what boards of published runs take; the area is that of the model (`vtaops.explore.area`). Peers are
-rows of the results that MLCommons publishes.
+(`trials.host_cost`). Energy is an estimate from published numbers (`vtaops.explore.energy`).
 """
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
 import vtaops
 from benchmarks.energy import figures
 from benchmarks.model_as_c import host_times
-from benchmarks.options import Json, Picture, Rtl, write_json
+from benchmarks.options import Json, Rows, Rtl, show, write_json
 from trials.host_cost import armv7_instructions, board_traffic
 from trials.random_tflite import reference
 from trials.tiny_inputs import photographs, sample
-from vtaops import HardwareConfig
 from vtaops.cli.models import COLLECTIONS
-from vtaops.explore import Design
-from vtaops.explore.area import area
 from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime import Tsim
 
-CONFIGS = ("pynq_512", "pynq_exact", "pynq_ext")
+INEXACT = "pynq_ext"
+CONFIGS = ("pynq_512", "pynq_exact", INEXACT)
 CLOCK_MHZ = 100.0
 DRAMS = {
     "board": TimingParameters(dram_latency=100, bandwidth=14.0),
@@ -60,16 +52,6 @@ REGISTER_US = 0.2
 """Assumed: an access to a register of the logic."""
 CACHE_LINE_BYTES, CACHE_LINE_US = 32, 0.03
 """Assumed: a line of the cache that is written back or dropped."""
-BOARD_WATTS = 1.6, 1.8
-"""What Pynq-Z2 boards took in the published runs of hls4ml and FINN."""
-
-PEERS = (
-    ("fpgaConvNet, v1.1 closed, ZedBoard, a bitstream a task", 2431, 105.4, 3088, None),
-    ("FINN, v0.7 open, 1 to 3 bits, Pynq-Z2", 661.5, None, 57268, None),
-    ("hls4ml, v0.7 and v1.0 open, Pynq-Z2", 130.8, None, None, 53365),
-)
-"""Inferences a second, measured: images, wake words, keywords, anomalies. Source: the repositories
-mlcommons/tiny_results_v0.7, _v1.0 and _v1.1."""
 
 
 def main(
@@ -77,36 +59,23 @@ def main(
     inputs: Annotated[int, typer.Option(help="For each model and configuration.")] = 50,
     rtl: Rtl = False,
     json_file: Json = None,
-    picture: Picture = None,
 ) -> int:
     """Run from the command line; exit code 1 if a value of the exact hardware differs."""
-    rows = []
+    rows: Rows = {}
     for model in COLLECTIONS["mlperf-tiny"][1]:
         path = models / model.name
         if not path.is_file():
             print(f"there is no {path}: vtaops fetch mlperf-tiny, or --models FOLDER")
             return 2
         for config in CONFIGS:
-            rows.append({"task": model.task, **measure(path, config, inputs, rtl=rtl)})
-            print(rows[-1], flush=True)
-    areas = {name: design_area(name) for name in CONFIGS}
-    write_json(
-        json_file,
-        {
-            "processor": platform.processor() or platform.machine(),
-            "photographs": sorted(photographs()),
-            "models": rows,
-            "area": areas,
-            "peers": PEERS,
-        },
-    )
-    console = Console(width=150)
-    console.print(report(rows), times(rows))
-    print(areas)
-    if picture is not None:
-        draw(rows, picture)
-    exact = [row for row in rows if "exact" in HardwareConfig.load(row["config"]).extensions]
-    return int(any(row["differ"] for row in exact))
+            row = {"task": model.task, **measure(path, config, inputs, rtl=rtl)}
+            rows[f"{model.task}, {config}"] = row
+            print(row, flush=True)
+    columns = ("rtl_cycles", "vta_us", "arm_us", "launch_us", "whole_us", "a_second")
+    columns += ("vta_uj", "differ", "values", "most", "same_class", "equal", "operators")
+    show(f"MLPerf Tiny, {CLOCK_MHZ:.0f} MHz assumed, microseconds estimated", rows, columns)
+    write_json(json_file, {"photographs": sorted(photographs()), "models": [*rows.values()]})
+    return int(any(row["differ"] for row in rows.values() if row["config"] != INEXACT))
 
 
 def measure(path: Path, config: str, inputs: int, *, rtl: bool) -> dict[str, Any]:
@@ -178,69 +147,4 @@ def whole_time(model: Model, cycles: int) -> dict[str, Any]:
         "arm_instructions": instructions,
         **traffic,
         "vta_uj": round(sum(figures(p.steady for p in model.programs)["pj"].values()) / 1e6, 1),
-        "board_uj": [round(watts * whole) for watts in BOARD_WATTS],
     }
-
-
-def design_area(name: str) -> dict[str, int]:
-    """Return what the model of area says of a configuration."""
-    return asdict(area(Design(HardwareConfig.load(name))))
-
-
-def report(rows: list[dict[str, Any]]) -> Table:
-    """Return the table of cycles and differences."""
-    columns = ("cycles", "RTL", "alone", "a second")
-    columns += ("differ", "values", "most", "same class", "operators")
-    table = Table(title=f"MLPerf Tiny, {CLOCK_MHZ:.0f} MHz assumed, host not counted")
-    for column in ("task", "configuration", *columns):
-        table.add_column(column)
-    for row in rows:
-        cycles = row["cycles"]["board"]
-        rtl = f"{row['rtl_cycles']:,}" if row["rtl_cycles"] else "-"
-        cells = [f"{cycles:,}", rtl, f"{row['alone']['board']:,}"]
-        cells += [f"{1e6 * CLOCK_MHZ / cycles:,.0f}"]
-        cells += [f"{row['differ']:,}", f"{row['values']:,}", str(row["most"])]
-        cells += [
-            f"{row['same_class']} of {row['inputs']}",
-            f"{row['equal']} of {row['operators']}",
-        ]
-        table.add_row(row["task"], row["config"], *cells)
-    for name, *rates in PEERS:
-        table.add_row(name, "peer, measured", "", "", "", str(rates))
-    return table
-
-
-def times(rows: list[dict[str, Any]]) -> Table:
-    """Return the table of whole inferences on the exact hardware: estimates but for x86-64."""
-    table = Table(title="A whole inference on an XC7Z020, estimated, microseconds")
-    columns = ("VTA", "ARM", "launch", "whole", "a second", "x86-64 host, measured")
-    for column in ("task", *columns, "VTA uJ", "board uJ"):
-        table.add_column(column)
-    for row in rows:
-        if row["config"] == CONFIGS[0]:
-            parts = [f"{row[key]:,.1f}" for key in ("vta_us", "arm_us", "launch_us", "whole_us")]
-            least, most = row["board_uj"]
-            cells = (*parts, f"{row['a_second']:,}", str(row["x86_us"]), str(row["vta_uj"]))
-            table.add_row(row["task"], *cells, f"{least:,} to {most:,}")
-    return table
-
-
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw the parts of a whole inference of each task."""
-    from matplotlib.figure import Figure
-
-    shown = [row for row in rows if row["config"] == CONFIGS[0]][::-1]
-    figure = Figure(figsize=(8, 2.8), layout="constrained")
-    axes = figure.add_subplot()
-    left = np.zeros(len(shown))
-    parts = {"vta_us": "VTA", "arm_us": "ARM, estimated", "launch_us": "launch, estimated"}
-    for (key, label), colour in zip(parts.items(), ("#1f77b4", "#ff7f0e", "#7f7f7f"), strict=True):
-        lengths = np.array([row[key] for row in shown])
-        axes.barh([row["task"] for row in shown], lengths, left=left, label=label, color=colour)
-        left += lengths
-    for number, row in enumerate(shown):
-        axes.annotate(f" {row['a_second']:,} a second", (left[number], number), va="center")
-    axes.set_xlim(0, 1.25 * left.max())
-    axes.set_xlabel(f"microseconds of an inference, {CLOCK_MHZ:.0f} MHz")
-    axes.legend(fontsize="small")
-    figure.savefig(path, dpi=150)

@@ -7,17 +7,16 @@ gcc-arm-linux-gnueabihf, gcc-aarch64-linux-gnu, gcc-riscv64-linux-gnu, qemu-user
 Tiny YOLO and ViT-Tiny; what is not installed is left out. Every bundle is built by gcc and by
 clang, which takes the libraries of those gcc, as strictly as its Makefile says, and once more with
 sanitizers.
---random and --mutations run campaigns instead.
+`trials/random_bundles.py` is the campaign for random networks.
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,13 +24,12 @@ from unittest.mock import patch
 
 import numpy as np
 import typer
-from rich.console import Console
 
-from benchmarks.options import Json, figure_table, write_json
+from benchmarks.options import Json, Row, Rows, show, write_rows
 from examples import networks
 from trials import c_bundles
 from trials.networks import Builder, mobilenet_v2, resnet20
-from trials.random_graphs import random_graph, random_inputs
+from trials.random_graphs import random_inputs
 from vtaops import compile_model, quantize
 from vtaops.graph import Graph, LookupTable, Multiply, Requantization, Upsample
 from vtaops.model import Model
@@ -169,48 +167,40 @@ Objects = dict[tuple[str, str], dict[str, bytes]]
 
 def emulated(
     model: Model, arrays: list[Any], folder: Path, compiler: str, objects: Objects
-) -> dict[str, Any]:
-    """Return for each processor the bytes of code, and whether the results are equal there."""
+) -> Iterator[Row]:
+    """Yield for each processor the bytes of code, and whether the results are equal there."""
     wanted = as_tuple(model.reference(*arrays))
     bundle = model.export_c(folder)
     names = [f"in{number}" for number in range(len(arrays))]
     for name, array in zip(names, arrays, strict=True):
         array.tofile(folder / name)
-    found: dict[str, Any] = {}
     for processor, (target, emulator) in PROCESSORS.items():
         command, tools = commands(compiler, target)
         needed = [command.split()[0], f"{tools}gcc", *filter(None, [emulator])]
         if not all(map(shutil.which, needed)):
             continue
+        plain = "sanitized" not in processor
         flags = {"CC": command, "CFLAGS": "-Os", "LDFLAGS": "-static"}
-        if "sanitized" in processor:
+        if not plain:
             flags |= {"CFLAGS": SANITIZERS[compiler], "LDFLAGS": ""}
         build(folder, flags, objects.setdefault((compiler, processor), {}))
         listed = output(folder, f"{tools}size", *RUNTIME)
-        code = sum(int(line.split()[0]) for line in listed.splitlines()[1:])
         symbols = output(folder, f"{tools}nm", "-u", *(name for name in RUNTIME if name != MAPPED))
         run = [*filter(None, [emulator]), "./network-linux", *names, "--output", "out"]
         nbytes = max(1 << 24, bundle.device_nbytes + (1 << 22) & -4096)
         with c_bundles.FileBoard(model, folder, "hls", nbytes=nbytes) as board:
-            start = time.perf_counter()
-            done = subprocess.run(
-                [*run, *board.options], cwd=folder, capture_output=True, text=True
-            )
-            seconds = time.perf_counter() - start
-        equal = done.returncode == 0 and all(
-            (folder / f"out{n}.bin").read_bytes() == np.ascontiguousarray(a).tobytes()
-            for n, a in enumerate(wanted)
-        )
-        loaded = re.search(r"loaded in ([\d.]+) ms", done.stdout)
-        found[processor] = {
-            "code_nbytes": code,
-            "heap": sorted(HEAP & set(symbols.split())),
-            "equal": equal,
-            "said": done.stderr.strip(),
-            "loaded_ms": float(loaded[1]) if loaded else None,
-            "first_result_s": round(seconds, 3),
+            done = subprocess.run([*run, *board.options], cwd=folder, capture_output=True)
+        yield {
+            "build": f"{compiler} {processor}",
+            "plain": plain,
+            "code_nbytes": sum(int(line.split()[0]) for line in listed.splitlines()[1:]),
+            "heap": HEAP & set(symbols.split()),
+            "equal": done.returncode == 0
+            and all(
+                (folder / f"out{n}.bin").read_bytes() == np.ascontiguousarray(a).tobytes()
+                for n, a in enumerate(wanted)
+            ),
         }
-    return found
 
 
 def build(folder: Path, flags: dict[str, str], common: dict[str, bytes]) -> None:
@@ -230,83 +220,39 @@ def output(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def campaign(count: int, start: int) -> dict[str, int]:
-    """Compare random networks on this processor; return how many are equal."""
-    figures = {"networks": 0, "equal": 0}
-    for seed in range(start, start + count):
-        free = seed % 2 == 1
-        graph = random_graph(seed, free=free)
-        model = compile_model(graph, "pynq_ext" if free else "pynq")
-        arrays = random_inputs(graph, seed)
-        status, found = c_bundles.load(model).run(*arrays)
-        figures["networks"] += 1
-        figures["equal"] += status == 0 and c_bundles.same(found, model.reference(*arrays))
-    return figures
-
-
 def main(
     only: Annotated[str, typer.Option(help="Part of the names of models.")] = "",
-    random: Annotated[int, typer.Option(help="Compare so many random networks instead.")] = 0,
-    mutations: Annotated[int, typer.Option(help="Run so many wrong blobs instead.")] = 0,
-    start: Annotated[int, typer.Option(help="First seed of a campaign.")] = 0,
     json_file: Json = None,
 ) -> None:
     """Export, build and run every model, and print the figures."""
-    console = Console()
-    if random or mutations:
-        figures: Any = campaign(random, start) if random else {}
-        if mutations:
-            model = compile_model(random_graph(5), "pynq")
-            figures["statuses of wrong blobs"] = c_bundles.contradictions(model, mutations, start)
-        console.print(figures)
-        write_json(json_file, figures)
-        return
-    rows: list[dict[str, Any]] = []
+    rows: Rows = {}
     objects: Objects = {}
     for name, make in models().items():
         if only in name:
-            rows.append({"model": name, **measured(make(), objects)})
-            write_json(json_file, rows)
-            console.print(rows[-1])
-    table = figure_table(
-        "Models as C",
-        ["model"],
-        [
-            "blob kB",
-            "arena kB",
-            "device kB",
-            "host ms, NumPy",
-            "C",
-            "ratio",
-            "armv7 code kB",
-            "equal in",
-        ],
-    )
-    for row in rows:
-        ratio = f"{row['host_numpy_ms'] / max(1e-3, row['host_c_ms']):.1f}"
-        kilobytes = (f"{row[f'{key}_nbytes'] / 1e3:,.1f}" for key in ("blob", "arena", "device"))
-        builds = row["gcc"]
-        code = f"{builds['armv7']['code_nbytes'] / 1e3:.1f}" if "armv7" in builds else ""
-        results = [figures["equal"] for name in SANITIZERS for figures in row[name].values()]
-        equal = f"{sum(results)} of {len(results)}"
-        times = f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.2f}"
-        table.add_row(row["model"], *kilobytes, *times, ratio, code, equal)
-    console.print(table)
+            rows[name] = measured(make(), objects)
+            print(name, rows[name], flush=True)
+            if json_file is not None:
+                write_rows(json_file, rows)
+    show("Models as C", rows, of="model")
 
 
-def measured(model: Model, objects: Objects) -> dict[str, Any]:
+def measured(model: Model, objects: Objects) -> Row:
     """Return the figures of a model."""
     arrays = random_inputs(model.graph, 0)
-    builds = {}
+    builds: list[Row] = []
     for compiler in SANITIZERS:
         with tempfile.TemporaryDirectory() as folder:
-            builds[compiler] = emulated(model, arrays, Path(folder), compiler, objects)
+            builds += emulated(model, arrays, Path(folder), compiler, objects)
             bundle = model.export_c(folder)
+    code = {f"code_nbytes, {b['build']}": b["code_nbytes"] for b in builds if b["plain"]}
     return {
         "blob_nbytes": bundle.blob_nbytes,
         "arena_nbytes": bundle.arena_nbytes,
         "device_nbytes": bundle.device_nbytes,
         "launches": bundle.launches,
         **host_times(model, arrays),
-        **builds,
+        "builds": len(builds),
+        "equal": sum(build["equal"] for build in builds),
+        "heap": sorted({symbol for build in builds for symbol in build["heap"]}),
+        **code,
     }

@@ -16,56 +16,54 @@ there is one, with the float network; proven; and timed for DRAMs of several ban
 random with seeds; batch norms of torch have the statistics of random images. With ``--rtl`` it runs
 on the simulated hardware, too. Times are CPU time of one thread, each case in a process of its
 own; read them as ratios. Results are kept in ``--json``, a line a case, of which docs/measured.md
-is made (``python -m docs.measured``). Exit code: 1 if something differs, is not proven or breaks, 2
+is made (``python -m docs measured``). Exit code: 1 if something differs, is not proven or breaks, 2
 if cases are left.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from benchmarks.options import RESULTS, Again, Json, Minutes, Rtl
+from benchmarks.options import (
+    RESULTS,
+    Again,
+    Case,
+    Kept,
+    Minutes,
+    Only,
+    Row,
+    Rtl,
+    chosen,
+    measured_apart,
+)
 from examples import networks as examples
-from trials.campaign import code, resume
 from trials.networks import CLASSIC, CURVES
+from trials.random_float import by_runtime
+from trials.torch_networks import ARCHITECTURES, built
 from vtaops import HardwareConfig, Session, VTAError
 from vtaops.cli.models import COLLECTIONS
 from vtaops.frontends import import_model
-from vtaops.graph import Graph
+from vtaops.graph import Graph, onnx_files
 from vtaops.graph.executor import evaluate_all
 from vtaops.network import compile_model
 from vtaops.program.timing import TimingParameters
+from vtaops.quantization.quality import decibels, powers
 from vtaops.runtime import Tsim
+from vtaops.runtime.arguments import as_tuple
 
 WAYS = {"pow2": "pynq", "free": "pynq_ext", "ort": "pynq_ext"}
 """Ways to quantise, and the configuration that each is compiled for."""
 
-TORCHVISION = (
-    *("alexnet", "squeezenet1_1", "vgg11", "resnet18", "googlenet", "inception_v3"),
-    *("regnet_y_400mf", "regnet_x_400mf", "shufflenet_v2_x1_0", "mobilenet_v2"),
-    *("mobilenet_v3_small", "mnasnet1_0", "efficientnet_b0", "convnext_tiny", "densenet121"),
-)
-TIMM = (
-    *("lcnet_050", "tinynet_e", "repvgg_a0", "gernet_s", "dla34", "selecsls42b", "resnet14t"),
-    *("cs3darknet_s", "resmlp_12_224", "deit_tiny_patch16_224", "levit_128s", "poolformer_s12"),
-    *("mobilenetv4_conv_small", "ghostnet_100", "hardcorenas_a", "starnet_s1", "mobileone_s0"),
-    *("edgenext_xx_small", "mobilevit_xxs", "ese_vovnet19b_dw"),
-)
-ARCHITECTURES = (*(f"torchvision/{n}" for n in TORCHVISION), *(f"timm/{n}" for n in TIMM))
 CASES = (
     *(f"classic/{n}/{way}" for way in ("pynq", "pynq_ext", "pynq_ext-forward") for n in CLASSIC),
     *(f"classic/{n}/zcu104_2048" for n in ("resnet18", "mobilenet_v1", "mobilenet_v2")),
@@ -79,7 +77,6 @@ CASES = (
 )
 BANDWIDTHS: tuple[float | None, ...] = (2.0, 4.0, 8.0, None)
 """Bytes a cycle of the DRAM, reads and writes together; its latency is then 100 cycles."""
-CACHED = RESULTS / "networks.json"
 
 
 @dataclass
@@ -203,48 +200,6 @@ def of_torch(name: str, way: str, config: HardwareConfig, clock: Clock) -> Subje
     return Subject(graph, config, [[images[4:]]], exact.reshape(1, -1), None, macs)
 
 
-@cache
-def declare_operators() -> None:
-    """Declare what torchvision cannot be imported without where its binary is for another torch."""
-    import torch
-
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:  # an operator of its binary is missing; nothing here calls one
-        for missing in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{missing}", "(Tensor x) -> Tensor")
-
-
-def built(name: str) -> tuple[Any, Any]:
-    """Return a network with random weights, and five images of the size that it was made for."""
-    import torch
-    from torch import nn
-
-    torch.manual_seed(0)
-    source, _, model = name.partition("/")
-    declare_operators()
-    if source == "torchvision":
-        from torchvision.models import get_model
-
-        shape, module = (3, 224, 224), get_model(model, weights=None)
-    else:
-        import timm
-
-        module = timm.create_model(model)
-        shape = module.default_cfg["input_size"]
-    images = np.random.default_rng(0).normal(0, 1, (5, *shape)).astype(np.float32)
-    module.eval()
-    for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
-        if isinstance(part, nn.BatchNorm1d | nn.BatchNorm2d):
-            part.momentum = None  # replaces what is there, instead of mixing with it
-            part.train()
-    with torch.no_grad():
-        module(torch.from_numpy(images))
-    return module.eval(), images
-
-
 def rounded(model: Any, data: Any, scales: Any) -> Any:
     """Return a model with all products in integers, whatever its random weights leave of it."""
     from vtaops import quantize
@@ -254,26 +209,10 @@ def rounded(model: Any, data: Any, scales: Any) -> Any:
 
 def by_onnxruntime(model: Any, data: dict[str, Any]) -> Any:
     """Return what `quantize_static` makes of a model with all of its defaults."""
-    import onnx
-    from onnxruntime.quantization import CalibrationDataReader, quantize_static
-
-    from vtaops.graph import onnx_files
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        """The images, one after the other."""
-
-        def __init__(self) -> None:
-            ((name, images),) = data.items()
-            self._data = iter({name: image[None]} for image in images)
-
-        def get_next(self) -> Any:
-            return next(self._data, None)
-
-    with tempfile.TemporaryDirectory() as folder:
-        files = [str(Path(folder) / name) for name in ("float.onnx", "quantized.onnx")]
-        onnx.save(onnx_files.load(model), files[0])
-        quantize_static(files[0], files[1], Reader())
-        return onnx.load(files[1])
+    ((name, images),) = data.items()
+    return by_runtime(
+        onnx_files.load(model), [{name: image[None]} for image in images], per_channel=False
+    )
 
 
 # ---------------------------------------------------------------------------- measurement
@@ -348,11 +287,6 @@ def figures(network: Subject, compiled: Any) -> dict[str, Any]:
     }
 
 
-def as_tuple(value: Any) -> tuple[Any, ...]:
-    """Return results as a tuple, also a single one."""
-    return value if isinstance(value, tuple) else (value,)
-
-
 def macs(node: Any) -> int:
     """Return the multiply-accumulates of a convolution, a dense layer or a product."""
     shape = node.outputs[0].shape
@@ -374,6 +308,15 @@ def sqnr(exact: Any, rounded: Any) -> float | None:
     return float(10 * np.log10(np.square(exact).sum() / noise))
 
 
+def least_decibels(exact: list[Any], found: list[Any]) -> float:
+    """Return the least dB of the outputs of some runs, each by its name; at most 99."""
+    sums = {name: np.zeros(2) for name in exact[0]}
+    for one, other in zip(exact, found, strict=True):
+        for name in sums:
+            sums[name] += powers(one[name].astype(np.float64), other[name].reshape(one[name].shape))
+    return round(min(99.0, *(decibels(*both) for both in sums.values()), 99.0), 1)
+
+
 def scores(graph: Any, values: dict[str, Any]) -> Any:
     """Return what enters the softmax at the end; without one, the output."""
     for node in reversed(graph.nodes):
@@ -383,66 +326,47 @@ def scores(graph: Any, values: dict[str, Any]) -> Any:
     return values[graph.outputs[0].name]
 
 
-def trial(case: str, models: Path, rtl: bool) -> dict[str, Any]:
-    """Measure one case in a process of its own: what vtaops refuses says so, all else is a bug."""
-    command = [sys.executable, "-m", "benchmarks", "networks", "--one", case]
-    command += ["--models", str(models), *(["--rtl"] if rtl else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    made = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if made.returncode:
-        lines = made.stderr.strip().splitlines() or [f"exit code {made.returncode}"]
-        return {"refused": "", "error": lines[-1]}
-    return {"error": "", **json.loads(made.stdout.splitlines()[-1])}
-
-
-def one_case(case: str, models: Path, rtl: bool) -> dict[str, Any]:
-    """Measure one case in this process."""
+def refused_or(measured: Callable[[], Row]) -> Row:
+    """Return what is measured, or why vtaops refuses it; all else that is raised is a bug."""
     warnings.simplefilter("ignore")
     try:
-        return {"refused": "", **measure(case, models, rtl=rtl)}
+        return measured()
     except VTAError as error:
         return {"refused": f"{type(error).__name__}: {error}"}
 
 
 def main(
-    only: Annotated[list[str], typer.Option(help="Beginnings of cases, as classic/.")] = [],  # noqa: B006
+    only: Only = [],  # noqa: B006
     models: Annotated[Path, typer.Option(help="Folder of MLPerf Tiny.")] = Path("mlperf-tiny"),
     minutes: Minutes = 9.0,
     rtl: Rtl = False,
     again: Again = False,
-    json_file: Json = CACHED,
-    one: Annotated[str | None, typer.Option(hidden=True)] = None,
+    json_file: Kept = RESULTS / "networks.json",
+    case: Case = None,
 ) -> int:
-    """Run from the command line."""
-    if one:
-        print(json.dumps(one_case(one, models, rtl)))
+    """Measure what is not measured, print a line for each, write the file."""
+    if case:
+        row = refused_or(lambda: measure(case, models, rtl=rtl))
+        print(json.dumps({"refused": "", "error": "", **row}))
         return 0
-    cases = [case for case in CASES if not only or case.startswith(tuple(only))]
-    if not cases:
-        raise typer.BadParameter(f"no case begins with {' or '.join(only)}; cases: {CASES}")
-    kept = json.loads(json_file.read_text()) if json_file and json_file.exists() else {}
-    with tempfile.TemporaryDirectory() as folder:
-        state = Path(folder) / "state.jsonl"
-        done = {
-            c: r
-            for c, r in kept.items()
-            if not (again and r["code"] != code()) and not (rtl and not r.get("rtl_cycles"))
-        }
-        state.write_text("".join(json.dumps({"case": c, **r}) + "\n" for c, r in done.items()))
-        results = resume(state, cases, lambda case: trial(case, models, rtl), minutes, "networks")
-    kept |= results
-    if json_file:
-        lines = (f"{json.dumps(c)}: {json.dumps(kept[c])}" for c in CASES if c in kept)
-        json_file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-    wrong = {case: row for case, row in results.items() if not right(row)}
-    for case, row in results.items():
-        state_of = row["error"] or row["refused"] or f"{row['cycles']:,} cycles"
-        print(f"{case}: {state_of}{'' if right(row) else '  WRONG'}")
-    return 1 if wrong else 0 if len(results) == len(cases) else 2
+    cases = chosen(CASES, only)
+    options = ["--models", str(models), *(["--rtl"] if rtl else [])]
+    rows, errors = measured_apart(
+        "networks",
+        cases,
+        json_file,
+        minutes,
+        again=again,
+        stale=lambda row: rtl and not row.get("rtl_cycles"),
+        options=options,
+    )
+    for case, row in rows.items():
+        said = row["refused"] or f"{row['cycles']:,} cycles"
+        print(f"{case}: {said}{'' if right(row) else '  WRONG'}")
+    wrong = errors or any(not right(row) for row in rows.values())
+    return 1 if wrong else 2 * any(case not in rows for case in cases)
 
 
-def right(row: dict[str, Any]) -> bool:
+def right(row: Row) -> bool:
     """Whether a result is as it must be: refused with a reason, or equal and proven."""
-    if row["error"] or row["refused"]:
-        return not row["error"]
-    return bool(row["equal"] and not row.get("proof", {}).get("unproven"))
+    return bool(row["refused"] or (row["equal"] and not row.get("proof", {}).get("unproven")))

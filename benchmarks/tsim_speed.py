@@ -21,10 +21,9 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 
 import vtaops
-from benchmarks.options import Config, Json, Repeat, figure_table, write_json
+from benchmarks.options import Config, Json, Repeat, Rows, show, write_json
 from vtaops import HardwareConfig
 from vtaops.hardware.build import build_model
 from vtaops.ops.reference import random_arguments
@@ -53,7 +52,7 @@ def build_times(first: HardwareConfig, second: HardwareConfig) -> dict[str, floa
 
 
 def simulation_speed(config: HardwareConfig, layer: str, repeat: int) -> dict[str, float]:
-    """Return cycles, CPU seconds and cycles per second of one layer."""
+    """Return the cycles per second of CPU of one layer."""
     workload = find(layer)
     program = vtaops.compile(
         workload.op, config, workload.tiling or default_tiling(workload.op, config)
@@ -66,13 +65,7 @@ def simulation_speed(config: HardwareConfig, layer: str, repeat: int) -> dict[st
             start = time.thread_time()
             loaded.run(*arrays)
             best = min(best, time.thread_time() - start)
-        performance = device.performance()
-    return {
-        "cycles": performance.cycles,
-        "utilization": performance.compute_utilization,
-        "seconds": best,
-        "cycles_per_second": performance.cycles / best,
-    }
+        return {"cycles_per_second": device.performance().cycles / best}
 
 
 def in_new_process(config: HardwareConfig, layer: str, repeat: int) -> dict[str, float]:
@@ -94,15 +87,12 @@ def main(
 
     found = [in_new_process(config, layer, repeat) for _ in range(processes)]
     rates = [speed["cycles_per_second"] for speed in found]
-    speed = {
-        **max(found, key=lambda speed: speed["cycles_per_second"]),
-        "median_cycles_per_second": median(rates),
+    rows: Rows = {
+        layer: {"median cycles/s": median(rates), "best": max(rates)},
+        **{
+            f"build, {label}": {"seconds": seconds}
+            for label, seconds in build_times(config, HardwareConfig.load(other)).items()
+        },
     }
-    builds = build_times(config, HardwareConfig.load(other))
-    table = figure_table(f"tsim, {config.bitstream_id}", ["figure"], ["value"])
-    rate = f"{median(rates) / 1e3:,.0f} to {max(rates) / 1e3:,.0f} thousand cycles/s"
-    table.add_row(f"{layer}, GEMM busy {speed['utilization']:.1%}", rate)
-    for label, seconds in builds.items():
-        table.add_row(f"build, {label}", f"{seconds:.3f} s")
-    Console().print(table)
-    write_json(json_file, {"speed": speed, "builds": builds})
+    show(f"tsim, {config.bitstream_id}", rows, ("median cycles/s", "best", "seconds"))
+    write_json(json_file, rows)

@@ -3,7 +3,6 @@
     python -m benchmarks ulx3s --network resnet20 --json build/ulx3s.json
     python -m benchmarks ulx3s --network resnet20 --config tiny --clock-mhz 50
     python -m benchmarks ulx3s --seeds 1 --seeds 2 --work build/ulx3s
-    python -m benchmarks ulx3s --config tiny --faults 200
     python -m benchmarks ulx3s --mapped --network resnet20
 
 Networks are those of the benchmark ``networks``, with random weights, or files. Each result is
@@ -12,8 +11,7 @@ SDRAM chip and its UART, beside those of the timing model. Half a million cycles
 byte of the UART 40 of them; bytes sent do not contain those that ask whether a run has ended. With
 ``--seeds`` bitstreams are built, one for each seed, ten minutes or more each; the clock that each
 reaches is written, also of those that fail; with ``--twice`` each is built again in another folder,
-and must have the same bytes. ``--faults`` disturbs pins at random cycles of a product, whose result
-must be right or an error, and that of the next product right. ``--mapped`` forms a product, and
+and must have the same bytes. ``--mapped`` forms a product, and
 runs the networks, on the cells that Yosys makes of the system, which must take the cycles that its
 Verilog takes. Rows that a JSON file has are kept, unless they are measured again.
 """
@@ -22,20 +20,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.progress import track
 
-from benchmarks.options import Json, figure_table, read_json, write_json
+from benchmarks.options import Json, Row, Rows, read_json, show, write_rows
 from trials import networks
+from trials.pin_faults import product
 from vtaops import HardwareConfig, Session
-from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
+from vtaops.board.virtual_ulx3s import PinLine, VirtualUlx3s
 from vtaops.errors import DeviceError, UnsupportedError
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
 from vtaops.network import compile_model
@@ -59,7 +56,7 @@ class Board(Ulx3s):
 
 def run_network(
     name: str, free: bool, config: HardwareConfig, clock_mhz: float, mapped: bool = False
-) -> dict[str, Any]:
+) -> Row:
     """Run as many frames as a tile has rows, twice, at the pins; return the second figures."""
     batch = config.batch
     source = Path(name) if Path(name).suffix else getattr(networks, name)(free, batch)
@@ -92,9 +89,6 @@ def run_network(
     timing = Ulx3sDesign(config, clock_mhz).timing
     forecast = sum(program.cycles(timing) for program in model.programs)
     return {
-        "network": Path(name).stem,
-        "config": config.bitstream_id,
-        "clock_mhz": clock_mhz,
         "cycles": counted.cycles,
         "model": forecast,
         "error": forecast / counted.cycles - 1,
@@ -108,70 +102,7 @@ def run_network(
     }
 
 
-def product(session: Session, rng: np.random.Generator, rows: int = 2, depth: int = 32) -> None:
-    """Form a product at the pins.
-
-    Raises
-    ------
-    AssertionError
-        If it is wrong.
-    """
-    x = rng.integers(-128, 128, (rows, depth), dtype=np.int8)
-    w = rng.integers(-128, 128, (16, depth), dtype=np.int8)
-    sums = (x.astype(np.int32) @ w.T.astype(np.int32)) >> 6
-    np.testing.assert_array_equal(
-        session.gemm(x, w, shift=6), np.clip(sums, -128, 127).astype(np.int8)
-    )
-
-
-THREE_LANES = (64, 3)
-"""Rows and depth of a product whose input has zeros in five of eight lanes, which are not sent."""
-
-
-def disturb(config: HardwareConfig, clock_mhz: float, count: int) -> Iterator[list[dict[str, Any]]]:
-    """Disturb products at the pins; yield, after each, what happened by kind of fault."""
-    rng = np.random.default_rng(count)
-    results = dict.fromkeys(("count", "right", "error", "noticed"), 0)
-    rows: dict[PinFault, dict[str, Any]] = {f: {"fault": f.name, **results} for f in PinFault}
-    most = {PinFault.RESET: 8, PinFault.STARVE_REFRESH: 60_000}  # cycles; else of 5 bytes
-    board, lines = None, 0
-
-    def connect(board: VirtualUlx3s) -> PinLine:
-        nonlocal lines
-        lines += 1
-        return PinLine(board)
-
-    for number in track(range(count), description="disturbing"):
-        if board is None:
-            board = VirtualUlx3s(config, clock_mhz)
-            device = Ulx3s(config, "pins", connect=partial(connect, board))
-            session = Session(device, timeout=1e6)
-            product(session, rng, *THREE_LANES)
-            begin = board.cycles
-            product(session, rng, *THREE_LANES)
-            length = board.cycles - begin
-        fault = list(PinFault)[number % len(PinFault)]
-        cycles = int(rng.integers(1, most.get(fault, 200)))
-        board.disturb(fault, int(rng.integers(length)), cycles)
-        row = rows[fault]
-        row["count"] += 1
-        before, failed = lines, row["error"]
-        try:
-            product(session, rng, *THREE_LANES)
-            row["right"] += 1
-        except DeviceError:
-            row["error"] += 1
-        if fault is PinFault.STARVE_REFRESH:  # the board may have stopped, as it should
-            session.close()
-            board.close()
-            board = None
-        else:
-            product(session, rng, *THREE_LANES)
-        row["noticed"] += row["error"] > failed or lines > before  # the host opened its line anew
-        yield list(rows.values())
-
-
-def run_product(config: HardwareConfig, clock_mhz: float, mapped: bool) -> dict[str, Any]:
+def run_product(config: HardwareConfig, clock_mhz: float, mapped: bool) -> Row:
     """Form a product at the pins; return its figures."""
     with VirtualUlx3s(config, clock_mhz, mapped=mapped) as board:
         begin = time.process_time()
@@ -180,33 +111,26 @@ def run_product(config: HardwareConfig, clock_mhz: float, mapped: bool) -> dict[
             product(session, np.random.default_rng(0))
             cycles = device.performance().cycles
         return {
-            "network": "product",
-            "config": config.bitstream_id,
-            "clock_mhz": clock_mhz,
             "cycles": cycles,
             "board_cycles": board.cycles,
             "cpu_seconds": time.process_time() - begin,
         }
 
 
-def run_mapped(run: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
+def run_mapped(run: Callable[..., Row]) -> Row:
     """Run something on the Verilog and on the mapped cells; return the figures of the cells."""
-    verilog, cells = run(False), run(True)
+    verilog, cells = run(), run(mapped=True)
     for name in verilog.keys() & {"cycles", "board_cycles", "sdram"}:
         if verilog[name] != cells[name]:
-            raise DeviceError(
-                f"{cells['network']} on the mapped cells: {name} {cells[name]}, not {verilog[name]}"
-            )
+            raise DeviceError(f"on the mapped cells: {name} {cells[name]}, not {verilog[name]}")
     return cells | {"cpu_seconds_verilog": verilog["cpu_seconds"]}
 
 
-def route(
-    config: HardwareConfig, clock_mhz: float, seed: int, work: Path, twice: bool
-) -> dict[str, Any]:
+def route(config: HardwareConfig, clock_mhz: float, seed: int, work: Path, twice: bool) -> Row:
     """Build a bitstream; return the clocks that it reaches, or why it failed."""
     folder = work / f"{config.name}-{seed}"
     begin = time.monotonic()
-    row: dict[str, Any] = {"config": config.bitstream_id, "seed": seed, "clock_mhz": clock_mhz}
+    row: Row = {}
     try:
         made = build_bitstream(Ulx3sDesign(config, clock_mhz), folder, seed=seed)
         row |= {"reached_mhz": made.clocks, "cells": made.used}
@@ -234,50 +158,32 @@ def main(
     seeds: Annotated[list[int] | None, typer.Option(help="Of bitstreams to build.")] = None,
     twice: Annotated[bool, typer.Option("--twice", help="Build again, compare bytes.")] = False,
     work: Annotated[Path, typer.Option(help="For the bitstreams.")] = Path("build/ulx3s"),
-    faults: Annotated[int, typer.Option(help="To inject at the pins.")] = 0,
     mapped: Annotated[bool, typer.Option("--mapped", help="On the mapped cells too.")] = False,
     json_file: Json = None,
 ) -> None:
     """Run and build; print, write."""
-    console = Console()
     config = HardwareConfig.load(config_name)
-    figures: dict[str, list[dict[str, Any]]] = read_json(json_file, {})
-    table = figure_table("At the pins", ["network"], ["cycles", "model", "error", "frames/s"])
-    for name in [] if mapped else network or []:
-        row = run_network(name, free, config, clock_mhz)
-        _keep(figures, "networks", row, "network", "config", "clock_mhz")
-        table.add_row(
-            name,
-            f"{row['cycles']:,}",
-            f"{row['model']:,}",
-            f"{row['error']:+.2%}",
-            f"{row['frames_per_second']:.1f}",
-        )
-        write_json(json_file, figures)
-    if network and not mapped:
-        console.print(table)
+    names = [*(["product"] if mapped else []), *(network or [])]
+    cases: dict[str, Callable[[], Row]] = {}
+    for name in names:
+        run = partial(run_at_pins, name, free, config, clock_mhz)
+        cases[name] = partial(run_mapped, run) if mapped else run
     for seed in seeds or []:
-        row = route(config, clock_mhz, seed, work, twice)
-        _keep(figures, "bitstreams", row, "config", "seed", "clock_mhz")
-        told = ("seed", "reached_mhz", "equal_bytes", "failed")
-        console.print({name: row[name] for name in told if name in row})
-        write_json(json_file, figures)
-    if faults:
-        for rows in disturb(config, clock_mhz, faults):
-            figures["faults"] = rows
-            write_json(json_file, figures)
-        for row in figures["faults"]:
-            console.print(row)
-    if mapped:
-        on_cells = [partial(run_product, config, clock_mhz)]
-        on_cells += [partial(run_network, n, free, config, clock_mhz) for n in network or []]
-        for run in on_cells:
-            _keep(figures, "mapped", run_mapped(run), "network", "config", "clock_mhz")
-            console.print(figures["mapped"][-1])
-            write_json(json_file, figures)
+        cases[f"seed {seed}"] = partial(route, config, clock_mhz, seed, work, twice)
+    rows: Rows = read_json(json_file, {})
+    for name, case in cases.items():
+        rows[f"{name}, {config.name}, {clock_mhz:g} MHz"] = row = case()
+        print(name, row, flush=True)
+        if json_file is not None:
+            write_rows(json_file, rows)
+    columns = ("cycles", "model", "error", "frames_per_second", "reached_mhz", "failed")
+    show("On the ULX3S", rows, columns)
 
 
-def _keep(figures: dict[str, list[dict[str, Any]]], name: str, row: Any, *key: str) -> None:
-    """Add a row to a table, in place of the one that has the same key."""
-    rows = figures.get(name, [])
-    figures[name] = [r for r in rows if any(r[k] != row[k] for k in key)] + [row]
+def run_at_pins(
+    name: str, free: bool, config: HardwareConfig, clock_mhz: float, mapped: bool = False
+) -> Row:
+    """Run a network or the product at the pins, on the mapped cells if asked."""
+    if name == "product":
+        return run_product(config, clock_mhz, mapped)
+    return run_network(name, free, config, clock_mhz, mapped)

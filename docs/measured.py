@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import energy, extensions
+from benchmarks.kernels import cpu_operators, cuda_operators
 from benchmarks.language_models import PARTS
 from benchmarks.networks import BANDWIDTHS, CASES
 from benchmarks.options import RESULTS, ROOT
@@ -185,15 +186,14 @@ def proofs() -> str:
 
 def bandwidth() -> str:
     """Return the cycles of ResNet-18's layers over the bandwidth of the DRAM."""
-    from benchmarks.bandwidth import BOARD, LAYERS, weighted
+    from benchmarks.bandwidth import BOARD
 
     found, rows = results("bandwidth"), []
-    for key, layers in found["model"].items():
-        cycles, rtl = weighted(layers), found["rtl"].get(key, {})
-        if len(rtl) == len(LAYERS) or key == "3.0":
+    for key, cycles in found["model"].items():
+        if key in found["rtl"] or key == "3.0":
             title = "the port's, 8 in each direction" if key == "None" else f"{float(key):.0f}"
-            measured = weighted(rtl) if len(rtl) == len(LAYERS) else ""
-            rows.append([title, cycles, measured, milliseconds(cycles), f"{cycles / BOARD:.3f}"])
+            rtl = found["rtl"].get(key, "")
+            rows.append([title, cycles, rtl, milliseconds(cycles), f"{cycles / BOARD:.3f}"])
     return table(("bytes a cycle", "model", "RTL", "ms", "/ published board"), rows)
 
 
@@ -201,7 +201,7 @@ def chisel() -> str:
     """Return ResNet-18's offloaded part beside upstream's simulated hardware."""
     from benchmarks.bandwidth import CHISEL
 
-    found = {name: sum(layers.values()) for name, layers in results("bandwidth")["layers"].items()}
+    found = results("bandwidth")["layers"]
     rows = [["upstream, pipelined Chisel, simulated", CHISEL, "1.000", ""]]
     titles = {"skip": "ours, products with padding left out", "multiply": "ours, every product"}
     for padding, title in titles.items():
@@ -375,18 +375,28 @@ def language_models() -> str:
 def models_as_c() -> str:
     """Return what models exported as C take, on hardware with extensions."""
     rows = []
-    for row in results("model_as_c"):
-        if not row["model"].endswith(", pynq"):
+    for name, row in results("model_as_c").items():
+        if not name.endswith(", pynq"):
             sizes = [f"{row[k] / 1e3:,.1f}" for k in ("blob_nbytes", "arena_nbytes")]
             times = [f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.3f}"]
-            rows.append([row["model"], *sizes, *times])
+            rows.append([name, *sizes, *times])
     heads = ("model, configuration", "blob kB", "arena kB", "host in NumPy, ms", "in C")
     return table(heads, rows)
 
 
+def cpu_kernels() -> str:
+    """Return the table of docs/kernels/speed.md: operators on two processors."""
+    return cpu_operators.operator_table([results(f"kernels_speed{n}") for n in ("_zen4", "")])
+
+
+def gpu_kernels() -> str:
+    """Return docs/kernels/cuda_speed.md: operators on an H100."""
+    return cuda_operators.markdown(results("kernels_speed_h100"))
+
+
 def joined_extensions() -> str:
     """Return the extensions that join each other."""
-    return extensions.markdown(results("extensions_together"))
+    return extensions.table_together(results("extensions_together"))
 
 
 def extension_savings() -> str:
@@ -394,10 +404,10 @@ def extension_savings() -> str:
     found, rows = results("extensions"), []
     for name in found:
         if name != "plain":
-            saved = [extensions.saved(found, name, group) for group in extensions.NETWORKS]
+            saved = [extensions.saved(found, name, group) for group in extensions.GROUPS]
             label = name if name == "all" else f"`{name}`"
             rows.append([label, round(extensions.added(found, name, "lut")), *saved])
-    heads = ("", "LUT added", *(f"cycles saved, {group}" for group in extensions.NETWORKS))
+    heads = ("", "LUT added", *(f"cycles saved, {group}" for group in extensions.GROUPS))
     return table(heads, rows)
 
 

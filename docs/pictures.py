@@ -24,15 +24,15 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.kernels import seed_pictures
 from benchmarks.options import RESULTS, ROOT, read_json
+from docs import seed_pictures
 
 SEEDS, PAGE, NETWORK = "seeds", "interactive", "network"
 FIGURES = RESULTS / "pictures.json"
 
 
-EXACT, SEED_SCRIPT = "pictures.json", "benchmarks/kernels/seed_pictures.py"
-LESSONS = "benchmarks/kernels/lessons.py"
+EXACT, SEED_SCRIPT = "pictures.json", "docs/seed_pictures.py"
+LESSONS = "docs/lessons.py"
 CLI_REPORTS = "vtaops/cli/reports.py"
 SOURCES = {
     "images/virtual_threads.png": (CLI_REPORTS, EXACT),
@@ -48,7 +48,7 @@ SOURCES = {
     "kernels/images/lesson_[!c]*.svg": (LESSONS, "lessons.json"),
     "kernels/images/lesson_conv2d*.svg": (LESSONS, "lessons.json"),
     "kernels/images/a3_*.png": (
-        "benchmarks/kernels/a3_report.py",
+        "docs/a3_report.py",
         "../../docs/kernels/a3_report.md",
     ),  # accesses, counted: the tables of docs/kernels/a3_report.md
     # Read from kernels and programs as they are compiled:

@@ -176,8 +176,8 @@ def _compiled(
     return errors
 
 
-def by_runtime(model: Any, samples: list[dict[str, Any]]) -> Any:
-    """Return the model quantised by ONNX Runtime: free scales by channel, zero points."""
+def by_runtime(model: Any, samples: list[dict[str, Any]], *, per_channel: bool = True) -> Any:
+    """Return the model quantised by ONNX Runtime: free scales, zero points."""
 
     class Reader(runtime.CalibrationDataReader):  # type: ignore[misc]
         rest = iter(samples)
@@ -189,7 +189,7 @@ def by_runtime(model: Any, samples: list[dict[str, Any]]) -> Any:
 
     with TemporaryFolder() as folder:
         path = folder / "foreign.onnx"
-        runtime.quantize_static(model, path, Reader(), per_channel=True)
+        runtime.quantize_static(model, path, Reader(), per_channel=per_channel)
         return onnx_files.read(path)
 
 

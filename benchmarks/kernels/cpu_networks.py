@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from itertools import pairwise
 from statistics import median
@@ -22,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.options import ROOT, Json, write_json
+from benchmarks.options import ROOT, Json, Only, Row, alternating, chosen, show, write_json
 
 NETWORKS = {"resnet18": 224, "resnet50": 224, "mobilenet_v1": 224, "mobilenet_v2": 224}
 """Names in `examples/networks.py`, and the rows and columns of their images."""
@@ -156,7 +155,7 @@ def seeded(name: str) -> Any:
     return networks.seeded(name)[0]
 
 
-def first_call(name: str) -> float:
+def first_call(name: str, cache: str) -> float:
     """Return the seconds of building and first running a network, in a process of its own."""
     program = (
         "import sys, time, numpy as np\n"
@@ -167,26 +166,13 @@ def first_call(name: str) -> float:
         "c.Chain(model)(image)\n"
         "print(time.perf_counter() - start)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program, name], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    return float(done.stdout.split()[-1])
+    environment = {**os.environ, "VTAOPS_KERNEL_CACHE": cache}
+    command = [sys.executable, "-c", program, name]
+    said = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
+    return float(said.split()[-1])
 
 
-def first_calls(name: str) -> tuple[float, float]:
-    """Return the seconds to the first result: with an empty cache of kernels, and a full one."""
-    with tempfile.TemporaryDirectory() as folder:
-        kept = os.environ.get("VTAOPS_KERNEL_CACHE")
-        os.environ["VTAOPS_KERNEL_CACHE"] = folder
-        try:
-            return first_call(name), first_call(name)
-        finally:
-            os.environ.pop("VTAOPS_KERNEL_CACHE")
-            if kept is not None:
-                os.environ["VTAOPS_KERNEL_CACHE"] = kept
-
-
-def measure(name: str, turns: int, compiled: bool) -> dict[str, Any]:
+def measure(name: str, turns: int, compiled: bool) -> Row:
     """Return the row of a network: seconds and ratios of alternating turns."""
     import torch
 
@@ -209,65 +195,33 @@ def measure(name: str, turns: int, compiled: bool) -> dict[str, Any]:
             inductor.freezing = True
             fast = torch.compile(model)
             calls["compiled"] = lambda: fast(tensor)
-        times = alternate(calls, turns)
-    ours = times["vtaops"]
-    row: dict[str, Any] = {"network": name, "error": float(error)}
-    row |= {what: median(seconds) for what, seconds in times.items()}
+        times = alternating(calls, turns)
+    row: Row = {"error": float(error)}
+    row |= {f"{what} ms": 1e3 * median(seconds) for what, seconds in times.items()}
     for what in list(calls)[1:]:
-        row[f"/ {what}"] = median(a / b for a, b in zip(ours, times[what], strict=True))
+        ratios = (a / b for a, b in zip(times["vtaops"], times[what], strict=True))
+        row[f"/ {what}"] = median(ratios)
     return row
 
 
-def alternate(calls: dict[str, Callable[[], Any]], turns: int) -> dict[str, list[float]]:
-    """Return the CPU seconds of each call in some alternating turns, after two uncounted ones."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(turns + 2):
-        for name, call in calls.items():
-            start = time.thread_time()
-            call()
-            if turn >= 2:
-                times[name].append(time.thread_time() - start)
-    return times
-
-
 def main(
-    only: Annotated[str, typer.Option(help="Networks whose name contains this.")] = "",
+    only: Only = [],  # noqa: B006
     turns: Annotated[int, typer.Option(min=1, help="Alternating turns.")] = 15,
     compiled: Annotated[bool, typer.Option(help="Compare with torch.compile as well.")] = True,
     first: Annotated[bool, typer.Option(help="Time the first call as well.")] = False,
     json_file: Json = None,
 ) -> None:
-    """Time whole networks beside PyTorch: one thread, CPU time, batch 1.
-
-    Example: python -m benchmarks cpu_networks --only mobilenet --json networks.json
-    """
+    """Time whole networks beside PyTorch: one thread, CPU time, batch 1."""
     os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
     import torch
 
     torch.set_num_threads(1)
-    rows = []
-    for name in (n for n in NETWORKS if only in n):
-        row = measure(name, turns, compiled)
+    rows = {}
+    for name in chosen(NETWORKS, only):
+        rows[name] = measure(name, turns, compiled)
         if first:
-            row["first"], row["cached"] = first_calls(name)
-        rows.append(row)
-        shown = (f"{key} {value:.4g}" for key, value in row.items() if key != "network")
-        print(f"{name:14}", *shown, file=sys.stderr, flush=True)
-    about = {"torch": torch.__version__, "threads": 1, "rows": rows}
-    write_json(json_file, about)
-    print(table(rows))
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Return the rows as a table of Markdown: milliseconds, and ratios of vtaops to PyTorch."""
-    columns = [c for c in rows[0] if c not in ("network", "error")]
-    lines = ["| network | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
-    for row in rows:
-        cells = [
-            f"{row[c]:.2f}"
-            if c.startswith("/") or c in ("first", "cached")
-            else f"{row[c] * 1e3:.1f}"
-            for c in columns
-        ]
-        lines.append(f"| {row['network']} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            with tempfile.TemporaryDirectory() as folder:
+                rows[name] |= {key: first_call(name, folder) for key in ("first s", "cached s")}
+        print(name, rows[name], file=sys.stderr, flush=True)
+    write_json(json_file, {"torch": torch.__version__, "threads": 1, "rows": rows})
+    show("CPU time, one thread, batch 1", rows, of="network")

@@ -1,4 +1,8 @@
-"""Speed of the calls of `vtaops.cpu` beside PyTorch's calls, on layers of real networks.
+"""Speed of the calls of `vtaops.cpu` beside PyTorch's calls: layers of networks, or random ones.
+
+    python -m benchmarks cpu_operators --only dense --json dense.json
+    python -m benchmarks cpu_operators --random 300
+    python -m benchmarks cpu_operators --overhead
 
 Three ratios for a layer. Of *calls*: `vtaops.cpu` with NCHW arrays as they lie in a program over
 PyTorch's function with the same tensors, and over it in the better of its layouts (channels_last:
@@ -6,6 +10,10 @@ PyTorch's data are converted before). Of *layers*: `cpu.layers`, weights and dat
 the best that PyTorch has: its oneDNN layers (`to_mkldnn`), quantized layers, or functions.
 One thread, CPU time; turns alternate, and a ratio is the median of those of neighbouring turns.
 PyTorch is needed (``pip install torch``); it is no dependency of vtaops.
+
+``--random`` draws calls of sizes that networks have, and odd ones: what nobody named can be ten
+times too slow and stay unseen. ``--overhead`` times the smallest operators through each way of
+calling.
 """
 
 from __future__ import annotations
@@ -15,10 +23,9 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
+from itertools import islice
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -26,85 +33,8 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.options import Json, Markdown, write_json
-
-Call = Callable[[], Any]
-
-CONVOLUTIONS = {
-    "ResNet-50": [
-        (3, 64, 224, 7, 2, 1),
-        (64, 64, 56, 3, 1, 1),
-        (64, 256, 56, 1, 1, 1),
-        (128, 128, 56, 3, 2, 1),
-        (256, 512, 56, 1, 2, 1),
-        (256, 256, 14, 3, 1, 1),
-        (1024, 256, 14, 1, 1, 1),
-        (512, 512, 7, 3, 1, 1),
-        (512, 512, 14, 3, 2, 1),
-        (256, 64, 56, 1, 1, 1),
-    ],
-    "MobileNet-v2": [
-        (3, 32, 224, 3, 2, 1),
-        (96, 96, 112, 3, 2, 96),
-        (144, 144, 56, 3, 1, 144),
-        (24, 144, 56, 1, 1, 1),
-        (384, 384, 14, 3, 1, 384),
-        (960, 320, 7, 1, 1, 1),
-        (32, 16, 112, 1, 1, 1),
-    ],
-    "YOLOv8n": [
-        (3, 16, 640, 3, 2, 1),
-        (16, 32, 320, 3, 2, 1),
-        (16, 32, 160, 3, 2, 1),
-        (64, 80, 80, 3, 1, 1),
-        (32, 32, 80, 3, 1, 1),
-        (64, 64, 40, 3, 1, 1),
-        (128, 128, 20, 3, 1, 1),
-        (192, 64, 80, 1, 1, 1),
-        (128, 64, 40, 1, 1, 1),
-        (384, 256, 20, 1, 1, 1),
-    ],
-    "DeepLab": [(256, 256, 33, 3, 1, 1, 1, 6)],
-    "awkward": [(37, 41, 29, 3, 1, 1), (131, 67, 7, 1, 1, 1)],
-    "ResNet-50, several": [
-        (256, 256, 14, 3, 1, 1, 4),
-        (1024, 256, 14, 1, 1, 1, 4),
-        (1024, 256, 14, 1, 1, 1, 16),
-        (512, 512, 7, 3, 1, 1, 16),
-    ],
-    "MobileNet-v2, several": [(384, 384, 14, 3, 1, 384, 16)],
-}
-"""Inputs, outputs, size of the image, window, stride, groups, images at once, dilation."""
-
-INT8 = {
-    "ResNet-50": [
-        (64, 64, 56, 3, 1, 1),
-        (256, 256, 14, 3, 1, 1),
-        (1024, 256, 14, 1, 1, 1),
-        (128, 128, 56, 3, 2, 1),
-    ],
-    "MobileNet-v2": [(96, 96, 112, 3, 2, 96), (144, 144, 56, 3, 1, 144), (384, 384, 14, 3, 1, 384)],
-}
-"""Quantized layers: inputs, outputs, size of the image, window, stride, groups."""
-
-PRODUCTS = {
-    "BERT-base": [(128, 768, 768), (128, 768, 3072), (1, 768, 768)],
-    "ResNet-50": [(1, 2048, 1000), (16, 2048, 1000), (32, 2048, 1000)],
-    "awkward": [(31, 127, 61)],
-}
-"""Rows, length of the sum, columns of a dense layer."""
-
-MATRICES = {"BERT-base": [(128, 3072, 768), (384, 768, 768)], "awkward": [(7, 513, 1001)]}
-"""Rows, length of the sum, columns of a product of matrices."""
-
-INT8_PRODUCTS = [(32, 768, 768), (128, 768, 768), (384, 3072, 768)]
-"""The same, of bytes with int32 sums."""
-
-STACKS = {"BERT-base": [(12, 128, 64, 128), (12, 128, 128, 64)], "ViT": [(12, 197, 64, 197)]}
-"""Products of attention: heads, rows, length of the sum, columns."""
-
-STORED = ("float16", "bfloat16")
-"""dtypes of 16 bits in which some layers are measured as well."""
+from benchmarks.options import Json, Markdown, Seed, alternating, read_json, show, write_json
+from trials.kernel_calls import Layers, RandomLayers, smallest
 
 
 @dataclass(frozen=True)
@@ -118,292 +48,6 @@ class Row:
     best_layout: float | None
     packed: float | None
     layers: float | None
-
-
-class Layers:
-    """The calls to compare, layer by layer."""
-
-    def __init__(self) -> None:
-        import numpy as np
-        import torch
-
-        torch.set_num_threads(1)
-        torch.set_grad_enabled(False)
-        self.torch, self.functional = torch, torch.nn.functional
-        self.random = np.random.default_rng(0)
-
-    def array(self, *shape: int, dtype: str = "float32") -> Any:
-        """Return normal values."""
-        import ml_dtypes
-
-        kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-        return self.random.standard_normal(shape).astype(kind)
-
-    def tensor(self, array: Any) -> Any:
-        """Return PyTorch's tensor of an array."""
-        if array.dtype.name == "bfloat16":
-            return self.torch.from_numpy(array.view("uint16")).view(self.torch.bfloat16)
-        return self.torch.from_numpy(array)
-
-    def cases(self) -> Iterator[tuple[str, str, dict[str, Call]]]:
-        """Yield operator, layer, and calls: "vtaops", "packed", "eager ..." and "prepacked"."""
-        for network, layers in CONVOLUTIONS.items():
-            for layer in layers:
-                yield self.convolution(network, *layer)
-        for network, products in PRODUCTS.items():
-            for m, k, n in products:
-                yield self.dense(network, m, k, n)
-        for network, products in MATRICES.items():
-            for m, k, n in products:
-                yield self.matmul(network, m, k, n)
-        for network, stacks in STACKS.items():
-            for count, m, k, n in stacks:
-                yield self.stack(network, count, m, k, n)
-        yield from self.others()
-        for network, layers in INT8.items():
-            for layer in layers:
-                yield self.int8_convolution(network, *layer)
-        for m, k, n in PRODUCTS["BERT-base"]:
-            yield self.int8_dense(m, k, n)
-        for m, k, n in INT8_PRODUCTS:
-            yield self.int8_sums(m, k, n, transposed=True)
-            yield self.int8_sums(m, k, n, transposed=False)
-        for dtype in STORED:
-            yield self.convolution("ResNet-50", 256, 256, 14, 3, 1, 1, dtype=dtype)
-            yield self.convolution("MobileNet-v2", 144, 144, 56, 3, 1, 144, dtype=dtype)
-            yield self.dense("BERT-base", 128, 768, 768, dtype)
-            yield self.dense("ResNet-50", 1, 2048, 1000, dtype)
-            yield self.addition(dtype)
-
-    def convolution(
-        self,
-        network: str,
-        ins: int,
-        outs: int,
-        size: int,
-        window: int,
-        stride: int,
-        groups: int,
-        batch: int = 1,
-        dilation: int = 1,
-        dtype: str = "float32",
-    ) -> tuple[str, str, dict[str, Call]]:
-        """Return a convolution without bias, with the padding that keeps the size."""
-        from torch.utils import mkldnn
-
-        from vtaops import cpu
-        from vtaops.kernels.cpu import layers
-
-        torch, conv, pad = self.torch, self.functional.conv2d, window // 2 * dilation
-        steps = {"strides": stride, "padding": pad, "dilation": dilation, "groups": groups}
-        x = self.array(batch, ins, size, size, dtype=dtype)
-        w = self.array(outs, ins // groups, window, window, dtype=dtype)
-        tx, tw = self.tensor(x), self.tensor(w)
-        xl, wl = (t.to(memory_format=torch.channels_last) for t in (tx, tw))
-        ours = layers.PackedConv2d(w, **steps)
-        xp = x if ins < layers.block() else layers.pack(x)
-        calls = {
-            "packed": lambda: ours(xp),
-            "vtaops": lambda: cpu.conv2d(x, w, **steps),
-            "eager nchw": lambda: conv(tx, tw, None, stride, pad, dilation, groups),
-            "eager channels_last": lambda: conv(xl, wl, None, stride, pad, dilation, groups),
-        }
-        if dtype == "float32":
-            sizes = ins, outs, window, stride, pad, dilation, groups
-            module = torch.nn.Conv2d(*sizes, bias=False)
-            module.weight.data = tw
-            onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
-            calls["prepacked"] = lambda: onednn(xm)
-        kind = "depthwise" if groups > 1 else "conv2d 1x1" if window == 1 else "conv2d"
-        kind += " strided" if stride > 1 else ""
-        kind = kind if dtype == "float32" else f"{dtype} {kind}"
-        several = f"{batch} x " if batch > 1 else ""
-        layer = f"{network}: {several}{ins} to {outs}, {size}x{size}, {window}x{window}"
-        layer += f", dilation {dilation}" if dilation > 1 else ""
-        return kind, layer, calls
-
-    def dense(
-        self, network: str, m: int, k: int, n: int, dtype: str = "float32"
-    ) -> tuple[str, str, dict[str, Call]]:
-        """Return a dense layer without bias."""
-        from torch.utils import mkldnn
-
-        from vtaops import cpu
-        from vtaops.kernels.cpu import layers
-
-        x, w = self.array(m, k, dtype=dtype), self.array(n, k, dtype=dtype)
-        tx, tw = self.tensor(x), self.tensor(w)
-        ours = layers.PackedDense(w)
-        calls = {
-            "packed": lambda: ours(x),
-            "vtaops": lambda: cpu.dense(x, w),
-            "eager": lambda: self.functional.linear(tx, tw),
-        }
-        if dtype == "float32":
-            module = self.torch.nn.Linear(k, n, bias=False)
-            module.weight.data = tw
-            onednn, xm = mkldnn.to_mkldnn(module.eval()), tx.to_mkldnn()
-            calls["prepacked"] = lambda: onednn(xm)
-        kind = "dense" if dtype == "float32" else f"{dtype} dense"
-        return kind, f"{network}: {m} x {k} by {n}", calls
-
-    def matmul(self, network: str, m: int, k: int, n: int) -> tuple[str, str, dict[str, Call]]:
-        """Return a product of two matrices."""
-        from vtaops import cpu
-
-        x, y = self.array(m, k), self.array(k, n)
-        tx, ty = self.tensor(x), self.tensor(y)
-        calls = {"vtaops": lambda: cpu.matmul(x, y), "eager": lambda: tx @ ty}
-        return "matmul", f"{network}: {m} x {k} by {n}", calls
-
-    def stack(
-        self, network: str, count: int, m: int, k: int, n: int
-    ) -> tuple[str, str, dict[str, Call]]:
-        """Return a product of stacks of matrices."""
-        from vtaops import cpu
-
-        x, y = self.array(count, m, k), self.array(count, k, n)
-        tx, ty = self.tensor(x), self.tensor(y)
-        calls = {"vtaops": lambda: cpu.matmul(x, y), "eager": lambda: tx @ ty}
-        return "matmul of stacks", f"{network}: {count} x {m} x {k} by {n}", calls
-
-    def addition(
-        self, dtype: str, *shapes: tuple[int, ...], network: str = "BERT-base"
-    ) -> tuple[str, str, dict[str, Call]]:
-        """Return a sum of two arrays, of two matrices unless `shapes` says otherwise."""
-        from vtaops import cpu
-
-        shapes = shapes or ((128, 3072), (128, 3072))
-        x, y = (self.array(*shape, dtype=dtype) for shape in shapes)
-        t, u = self.tensor(x), self.tensor(y)
-        calls = {"vtaops": lambda: cpu.add(x, y), "eager": lambda: t + u}
-        kind = "add" if dtype == "float32" else f"{dtype} add"
-        named = [" x ".join(map(str, shape)) for shape in dict.fromkeys(shapes)]
-        return kind, f"{network}: {' and '.join(named)}", calls
-
-    def int8_convolution(
-        self, network: str, ins: int, outs: int, size: int, window: int, stride: int, groups: int
-    ) -> tuple[str, str, dict[str, Call]]:
-        """Return a quantized convolution, bytes in and out, with ReLU."""
-        from vtaops import cpu
-        from vtaops.kernels.cpu import layers
-
-        pad = window // 2
-        x = self.random.integers(0, 256, (1, ins, size, size)).astype("uint8")
-        w = self.random.integers(-128, 128, (outs, ins // groups, window, window)).astype("int8")
-        steps = {"strides": stride, "padding": pad, "groups": groups}
-        steps |= {"shift": 10, "clip": (0, 127)}
-        ours, xp = layers.PackedConv2d(w, **steps), layers.pack(x)
-        module = self.torch.ao.nn.intrinsic.quantized.ConvReLU2d(
-            ins, outs, window, stride, pad, groups=groups
-        )
-        module.set_weight_bias(self.quantized(w, "qint8"), None)
-        module.scale, module.zero_point = 1024.0, 0
-        xq = self.quantized(x, "quint8").contiguous(memory_format=self.torch.channels_last)
-        calls = {
-            "vtaops": lambda: cpu.conv2d(x, w, **steps),
-            "packed": lambda: ours(xp),
-            "prepacked": lambda: module(xq),
-        }
-        kind = "int8 depthwise" if groups > 1 else "int8 conv2d"
-        return kind, f"{network}: {ins} to {outs}, {size}x{size}, {window}x{window}", calls
-
-    def int8_dense(self, m: int, k: int, n: int) -> tuple[str, str, dict[str, Call]]:
-        """Return a quantized dense layer, bytes in and out."""
-        from vtaops import cpu
-        from vtaops.kernels.cpu import layers
-
-        x = self.random.integers(0, 256, (m, k)).astype("uint8")
-        w = self.random.integers(-128, 128, (n, k)).astype("int8")
-        ends = {"shift": 10, "clip": (-128, 127)}
-        ours, xq = layers.PackedDense(w, **ends), self.quantized(x, "quint8")
-        module = self.torch.ao.nn.quantized.Linear(k, n)
-        module.set_weight_bias(self.quantized(w, "qint8"), None)
-        module.scale, module.zero_point = 1024.0, 128
-        calls = {
-            "vtaops": lambda: cpu.dense(x, w, **ends),
-            "packed": lambda: ours(x),
-            "prepacked": lambda: module(xq),
-        }
-        return "int8 dense", f"BERT-base: {m} x {k} by {n}", calls
-
-    def int8_sums(
-        self, m: int, k: int, n: int, transposed: bool
-    ) -> tuple[str, str, dict[str, Call]]:
-        """Return a product of int8 matrices with int32 sums; `transposed`: a dense layer."""
-        from vtaops import cpu
-
-        x = self.random.integers(-128, 128, (m, k)).astype("int8")
-        w = self.random.integers(-128, 128, (n, k) if transposed else (k, n)).astype("int8")
-        tx, tw, ours = self.tensor(x), self.tensor(w), cpu.dense if transposed else cpu.matmul
-        right = tw.t() if transposed else tw
-        calls = {"vtaops": lambda: ours(x, w), "eager": lambda: self.torch._int_mm(tx, right)}
-        kind = "dense" if transposed else "matmul"
-        return f"int8 {kind}, int32 sums", f"BERT-base: {m} x {k} by {n}", calls
-
-    def quantized(self, values: Any, dtype: str) -> Any:
-        """Return bytes as PyTorch's quantized tensor of scale 1."""
-        tensor = self.torch.from_numpy(values.astype("float32"))
-        return self.torch.quantize_per_tensor(tensor, 1.0, 0, getattr(self.torch, dtype))
-
-    def others(self) -> Iterator[tuple[str, str, dict[str, Call]]]:
-        """Yield pooling, softmax, activations, additions, 1-D convolution."""
-        from vtaops import cpu
-
-        torch, f = self.torch, self.functional
-        x = self.array(1, 64, 112, 112)
-        t = torch.from_numpy(x)
-        calls = {
-            "vtaops": lambda x=x: cpu.max_pool2d(x, 3, strides=2, padding=1),
-            "eager": lambda t=t: f.max_pool2d(t, 3, 2, 1),
-        }
-        yield "max_pool", "ResNet-50: 64, 112x112, 3x3, stride 2", calls
-        x = self.array(1, 2048, 7, 7)
-        t = torch.from_numpy(x)
-        calls = {
-            "vtaops": lambda x=x: cpu.global_avg_pool2d(x),
-            "eager": lambda t=t: f.adaptive_avg_pool2d(t, 1),
-        }
-        yield "global_avg_pool", "ResNet-50: 2048, 7x7", calls
-        x = self.array(1536, 128)
-        t = torch.from_numpy(x)
-        calls = {"vtaops": lambda x=x: cpu.softmax(x), "eager": lambda t=t: torch.softmax(t, -1)}
-        yield "softmax", "BERT-base: 1536 x 128", calls
-        x = self.array(128, 3072)
-        t = torch.from_numpy(x)
-        calls = {"vtaops": lambda: cpu.activation(x, "gelu"), "eager": lambda: f.gelu(t)}
-        yield "gelu", "BERT-base: 128 x 3072", calls
-        x = self.array(16)
-        t = torch.from_numpy(x)
-        calls = {"vtaops": lambda: cpu.relu(x), "eager": lambda: torch.relu(t)}
-        yield "relu", "awkward: 16", calls
-        yield self.addition("float32")
-        yield self.addition("float32", (64, 1, 33), (1, 127, 33), network="awkward")
-        s, w = self.array(1, 80, 3000), self.array(384, 80, 3)
-        ts, tw = torch.from_numpy(s), torch.from_numpy(w)
-        calls = {
-            "vtaops": lambda: cpu.conv1d(s, w, padding=1),
-            "eager": lambda: f.conv1d(ts, tw, padding=1),
-        }
-        yield "conv1d", "Whisper tiny: 80 to 384, 3000, 3 taps", calls
-
-
-def measure(calls: dict[str, Call], turns: int, budget: float) -> dict[str, list[float]]:
-    """Return the CPU seconds per call of some alternating turns; a turn has several calls."""
-    counts = {}
-    for name, call in calls.items():
-        call()
-        start = time.thread_time()
-        call()
-        counts[name] = max(1, int(budget / turns / max(time.thread_time() - start, 1e-6)))
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(turns):
-        for name, call in calls.items():
-            start = time.thread_time()
-            for _ in range(counts[name]):
-                call()
-            times[name].append((time.thread_time() - start) / counts[name])
-    return times
 
 
 def row_of(operator: str, layer: str, times: dict[str, list[float]]) -> Row:
@@ -526,23 +170,69 @@ def _cells(tables: list[dict[Any, Any]], names: list[Any]) -> str:
     return " | ".join(cells)
 
 
+def worst_rows(rows: list[Row], worst: int) -> str:
+    """Return the distribution of the ratios by operator, and the worst rows."""
+    lines = ["| operator | calls | median | 9 of 10 below | largest |", "|---|--:|--:|--:|--:|"]
+    for operator in sorted({row.operator for row in rows}):
+        found = sorted(row.best_layout or 0 for row in rows if row.operator == operator)
+        high = found[min(len(found) - 1, len(found) * 9 // 10)]
+        cells = f"{median(found):.2f} | {high:.2f} | {found[-1]:.2f}"
+        lines.append(f"| {operator} | {len(found)} | {cells} |")
+    lines += ["", "| operator | call | us | ratio |", "|---|---|--:|--:|"]
+    for row in sorted(rows, key=lambda row: -(row.best_layout or 0))[:worst]:
+        us = (row.vtaops or 0) * 1e6
+        lines.append(f"| {row.operator} | {row.layer} | {us:.0f} | {row.best_layout:.2f} |")
+    return "\n".join(lines)
+
+
+def overhead() -> None:
+    """Time the smallest operators through each way of calling, in microseconds."""
+    for operator, ways in smallest().items():
+        times = alternating(ways, 9, 0.4)
+        show(operator, {way: {"us": 1e6 * min(found)} for way, found in times.items()}, of="way")
+
+
+def listed(only: str, turns: int, budget: float, state: dict[str, Any], file: Path | None) -> None:
+    """Add the layers that a state does not have."""
+    known = {(row["operator"], row["layer"]) for row in state["rows"]}
+    for operator, layer, calls in Layers().cases():
+        if only in operator and (operator, layer) not in known:
+            state["rows"].append(asdict(row_of(operator, layer, alternating(calls, turns, budget))))
+            print(state["rows"][-1], file=sys.stderr, flush=True)
+            write_json(file, state)
+
+
+def drawn(count: int, seed: int, only: str) -> list[Row]:
+    """Return the rows of random layers."""
+    rows = []
+    for operator, layer, calls in islice(RandomLayers(seed).cases(only), count):
+        rows.append(row_of(operator, layer, alternating(calls, 9, 0.04)))
+        print(f"{operator:12} {layer:60} {rows[-1].best_layout:.2f}", file=sys.stderr, flush=True)
+    return rows
+
+
 def main(
     only: Annotated[str, typer.Option(help="Operators whose name contains this.")] = "",
     turns: Annotated[int, typer.Option(min=1, help="Alternating turns of a layer.")] = 15,
     budget: Annotated[float, typer.Option(help="Seconds for each call of a layer.")] = 0.5,
     avx2: Annotated[bool, typer.Option(help="Use AVX2 only, on both sides.")] = False,
+    count: Annotated[int, typer.Option("--random", help="So many random layers instead.")] = 0,
+    seed: Seed = 0,
+    smallest_calls: Annotated[
+        bool, typer.Option("--overhead", help="The smallest operators instead.")
+    ] = False,
     json_file: Json = None,
     name: Annotated[str, typer.Option(help="What the tables call these rows.")] = "",
     beside: Annotated[list[Path] | None, typer.Option(help="Rows to show beside these.")] = None,
     markdown_file: Markdown = None,
 ) -> None:
-    """Time the calls of vtaops.cpu beside PyTorch's.
-
-    Example: python -m benchmarks cpu_operators --only dense --json dense.json
-    """
-    os.environ["TVM_NUM_THREADS"] = "1"
+    """Time the calls of vtaops.cpu beside PyTorch's."""
+    os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
     if avx2:
         limit_to_avx2()
+    if smallest_calls:
+        overhead()
+        return
     state: dict[str, Any] = {
         "isa": name or ("AVX2" if avx2 else "all instructions"),
         "date": str(date.today()),
@@ -550,17 +240,13 @@ def main(
         "instructions": instruction_sets(),
         "rows": [],
     }
-    if json_file and json_file.exists():
-        state["rows"] = json.loads(json_file.read_text())["rows"]
-    for operator, layer, calls in Layers().cases():
-        known = any((row["operator"], row["layer"]) == (operator, layer) for row in state["rows"])
-        if only in operator and not known:
-            found = row_of(operator, layer, measure(calls, turns, budget))
-            state["rows"].append(asdict(found))
-            ratios = (found.same_layout, found.best_layout, found.layers)
-            shown = "  ".join("    " if r is None else f"{r:.2f}" for r in ratios)
-            print(f"{operator:20} {layer:45} {shown}", file=sys.stderr, flush=True)
-            write_json(json_file, state)
+    if count:
+        rows = drawn(count, seed, only)
+        print(f"{state['processor']}; {state['instructions']}\n\n{worst_rows(rows, 20)}")
+        write_json(json_file, state | {"rows": [*map(asdict, rows)]})
+        return
+    state["rows"] = read_json(json_file, state)["rows"]
+    listed(only, turns, budget, state, json_file)
     text = markdown([state, *(json.loads(file.read_text()) for file in beside or [])])
     print(text)
     if markdown_file:

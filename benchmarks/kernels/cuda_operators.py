@@ -2,11 +2,10 @@
 
 Three ways:
 
-    cuda_operators.py                           here: compile, then run on this machine's GPU
-    cuda_operators.py --export kernels          without a GPU: compile for sm_80 and sm_90
-    python kernels/cuda_run.py kernels --json gpu.json
-                                                on the GPU's machine, with NumPy and PyTorch alone
-    cuda_operators.py --report gpu.json         the results as table, plot and Markdown
+    python -m benchmarks cuda_operators --json gpu.json      compile, and run on this machine's GPU
+    python -m benchmarks cuda_operators --export kernels     without a GPU: for sm_80 and sm_90
+    python kernels/cuda_run.py kernels --json gpu.json       there, with NumPy and PyTorch alone
+    python -m benchmarks cuda_operators --report gpu.json    the results as plot and Markdown
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.options import Json, Markdown, write_json
+from examples.kernels import cuda_run
 
 
 def operators() -> Iterator[tuple[str, str, Any]]:
@@ -177,20 +177,10 @@ def write(folder: Path, only: set[str], limit: int, archs: tuple[str, ...]) -> N
         cases.append(Case(f"stages_{lesson}", "A3", op, stages(lesson, op)))
     chosen = [case for case in cases if not only or case.operator in only]
     export(track(chosen, "compiling", transient=True), folder, archs)
-    shutil.copy(Path(__file__).with_name("cuda_run.py"), folder)
+    shutil.copy(cuda_run.__file__, folder)
 
 
-COLUMNS = (
-    "operator",
-    "size",
-    "us",
-    "cold us",
-    "PyTorch us",
-    "ratio",
-    "GFLOPS",
-    "GB/s",
-    "of a copy",
-)
+COLUMNS = "operator", "size", "us", "cold us", "PyTorch us", "ratio", "GFLOPS", "GB/s", "of a copy"
 
 
 def cells(row: dict[str, Any], card: dict[str, Any]) -> list[str]:
@@ -251,22 +241,6 @@ def plot(results: dict[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
-def show(results: dict[str, Any]) -> None:
-    """Print results as a table."""
-    from rich.console import Console
-    from rich.table import Table
-
-    card = results["card"]
-    table = Table(title=f"{card['card']}, {results['date']}")
-    for index, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if index < 2 else "right")
-    for row in results["rows"]:
-        table.add_row(*cells(row, card))
-    Console(width=150).print(table)
-    for note in results["notes"]:
-        print(note)
-
-
 def main(
     operators: Annotated[str, typer.Option(help="Comma-separated names; empty: all.")] = "",
     export_to: Annotated[
@@ -285,11 +259,7 @@ def main(
     page: Markdown = None,
     picture: Annotated[Path | None, typer.Option("--plot", help="Write a plot here.")] = None,
 ) -> None:
-    """Compare the CUDA operators with PyTorch (cuDNN, cuBLAS) and the bandwidth of a copy.
-
-    Example: python -m benchmarks cuda_operators --json gpu.json --plot gpu.png
-    """
-    from benchmarks.kernels import cuda_run
+    """Compare the CUDA operators with PyTorch (cuDNN, cuBLAS) and the bandwidth of a copy."""
     from vtaops import cuda
 
     only = {name for name in operators.split(",") if name}
@@ -313,7 +283,7 @@ def main(
     write_json(json_file, results)
     if "card" not in results:
         raise typer.BadParameter("; ".join(results["notes"]) or "nothing was measured")
-    show(results)
+    print(markdown(results), *results["notes"], sep="\n")
     if page:
         page.write_text(markdown(results))
     if picture:

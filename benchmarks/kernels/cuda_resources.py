@@ -1,5 +1,7 @@
 """What every CUDA kernel occupies on the GPU, as NVIDIA's assembler reports it.
 
+    python -m benchmarks cuda_resources --markdown resources.md
+
 Needs nvcc but no GPU. Ends with an error if a kernel spills. What was assembled once is kept in a
 file: a run that was stopped goes on, and after a change only the kernels that it changed take time.
 """
@@ -7,7 +9,6 @@ file: a run that was stopped goes on, and after a change only the kernels that i
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -15,6 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.options import Markdown, read_json, write_json
 
 COLUMNS = ("kernel", "block", "barriers", "uses", "registers", "shared", "spills", "occupancy")
 
@@ -113,20 +118,13 @@ def page(rows: list[Row], archs: tuple[str, ...]) -> str:
 
 def main(
     archs: Annotated[str, typer.Option(help="Compute capabilities.")] = "sm_80,sm_90",
-    markdown: Annotated[Path | None, typer.Option(help="Write a page here.")] = None,
+    markdown: Markdown = None,
     jobs: Annotated[int, typer.Option(min=1, help="Compilers at a time.")] = 2,
     keep: Annotated[Path | None, typer.Option(help="File of what was assembled before.")] = None,
 ) -> None:
-    """Show what the kernels occupy.
-
-    Example: python -m benchmarks cuda_resources --markdown resources.md
-    """
-    from rich.console import Console
-    from rich.progress import track
-    from rich.table import Table
-
+    """Show what the kernels occupy."""
     wanted = tuple(archs.split(","))
-    kept = json.loads(keep.read_text()) if keep and keep.exists() else {}
+    kept = read_json(keep, {})
     rows = []
     with ThreadPoolExecutor(jobs) as pool:
         tasks = [
@@ -135,15 +133,9 @@ def main(
         ]
         for task in track(tasks, "kernels", console=Console(stderr=True)):
             rows.append(task.result())
-            if keep:
-                keep.write_text(json.dumps(dict(kept)))
-    table = Table(title=" / ".join(wanted))
-    for index, column in enumerate(COLUMNS):
-        table.add_column(column, justify="left" if index in (0, 1, 3) else "right")
-    for row in rows:
-        table.add_row(*row.cells())
-    Console(width=130).print(table)
+            write_json(keep, kept)
+    print(text := page(rows, wanted))
     if markdown:
-        markdown.write_text(page(rows, wanted))
+        markdown.write_text(text)
     if any(row.spills for row in rows):
         raise SystemExit("there are kernels that spill")

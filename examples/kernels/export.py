@@ -3,7 +3,7 @@
 A folder holds one fatbin per candidate and ``kernels.json``: the operators, and for each candidate
 its file, its launches in order (entry point, grid, block, argument order) and the arrays passed
 from one kernel to the next. Needs no GPU;
-``benchmarks/kernels/cuda_run.py`` runs such a folder with NumPy and PyTorch alone.
+``cuda_run.py`` beside this file runs such a folder with NumPy and PyTorch alone.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 import vtaops
 from benchmarks.__main__ import application, titles
+from docs import __main__ as docs_main
 from trials import __main__ as trials_main
 from trials.documents import DOCUMENTS, ROOT, difference, parts, shown, understood
 from trials.documents import commands as lines_of
@@ -173,8 +174,9 @@ def test_the_scripts_of_the_documents_have_their_options(document, words):
         command.callback = None
         command.main(words[4:], standalone_mode=False)
         return
-    if words[1:3] == ["-m", "trials"]:
-        command = get_command(trials_main.application(words[3]))
+    if words[1:3] in (["-m", "trials"], ["-m", "docs"]):
+        runner = trials_main if words[2] == "trials" else docs_main
+        command = get_command(runner.application(words[3]))
         command.callback = None
         command.main(words[4:], standalone_mode=False)
         return

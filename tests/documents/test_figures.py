@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import vtaops
-from benchmarks.options import RESULTS, read_json
 from docs import figures, measured
+from docs.measured import RESULTS
 from vtaops.schedule.workloads import find
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -43,7 +43,7 @@ def test_every_table_stands_on_a_page():
 
 
 def test_every_network_that_was_measured_is_right():
-    results = read_json(RESULTS / "networks.json", {})
+    results = measured.results("networks")
     assert len(results) >= 80
     assert all(row["equal"] for row in results.values() if "equal" in row)
     assert not any(row["error"] for row in results.values())

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 import vtaops
-from benchmarks import extensions
-from benchmarks.options import RESULTS
-from docs.pictures import SOURCES
+from docs.pictures import RESULTS, SOURCES
 from vtaops import HardwareConfig
 from vtaops.explore import Design, Engine, Network, sweep
 from vtaops.kernels.lessons import lessons
@@ -68,22 +66,6 @@ def test_a_design_of_the_sweep():
     with Engine() as engine:
         (point,) = sweep([design], network, engine)
     assert {**point.as_dict(), "front": True} == row
-
-
-@pytest.mark.parametrize("name", ["plain", "overwrite", "pool", "table", "all"])
-def test_the_pool_on_each_extension(name):
-    variant = extensions.variants(HardwareConfig.load("pynq_ext"))[name]
-    rows = json.loads((RESULTS / "extensions.json").read_text())
-    model, rtl = rows[name]["cycles"]["resnet18.pool"]
-    assert extensions.cycles("resnet18.pool", variant, None) == [model]
-    assert abs(rtl - model) <= 0.001 * rtl
-
-
-def test_the_table_of_extensions_that_join_each_other():
-    rows = json.loads((RESULTS / "extensions_together.json").read_text())
-    assert list(rows) == list(extensions.together(HardwareConfig.load("pynq_ext")))
-    pool = extensions.together(HardwareConfig.load("pynq_ext"))["pool"]
-    assert rows["pool"]["cycles"]["resnet18.pool"] == extensions.cycles("resnet18.pool", pool, None)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

@@ -11,16 +11,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import typer
 from helpers.kernel_cases import inputs_of, matches, reference
-from helpers.pictures import shows_something
 
-from benchmarks.kernels import cuda_operators, cuda_run
+from examples.kernels import cuda_run
 from examples.kernels.export import Candidate, Case, export
 from vtaops.base.errors import UnsupportedError
 from vtaops.kernels import ops
 from vtaops.kernels.cuda.emulate import Emulated, compiler
-from vtaops.kernels.cuda.gpu import device_present
 from vtaops.kernels.cuda.kernel import CudaKernel
 from vtaops.kernels.cuda.resources import find_nvcc
 from vtaops.kernels.cuda.schedule.matmul import MatmulTile, schedule_matmul
@@ -232,28 +229,3 @@ def test_without_a_gpu_one_worker_is_enough(tmp_path):
     results = cuda_run.run(tmp_path, 60, None, [sys.executable, "-c", "raise SystemExit('no GPU')"])
     assert results["rows"] == []
     assert len(results["notes"]) == 1
-
-
-@pytest.mark.skipif(device_present(), reason="for machines without a GPU")
-def test_without_a_gpu_the_benchmark_says_what_it_can_do():
-    with pytest.raises(typer.BadParameter, match="--export"):
-        cuda_operators.main(export_to=None, run_from=None, report=None)
-
-
-def test_results_become_a_page_and_a_plot(tmp_path):
-    card = {
-        "card": "A card",
-        "capability": "9.0",
-        "torch": "2",
-        "cuda": "13",
-        "copy_gigabytes_per_second": 1000,
-    }
-    good = {"operator": "add", "size": "8", "flops": 10**6, "bytes": 10**6, "failed": []}
-    good |= {"warm": 1e-6, "cold": 2e-6, "torch_warm": 2e-6, "torch_cold": 3e-6}
-    bad = {"operator": "mul", "size": "9", "failed": [{"tile": "t", "why": "ended the process"}]}
-    results = {"date": "2026-01-01", "card": card, "rows": [good, bad], "notes": []}
-    page = cuda_operators.markdown(results)
-    assert "| add | 8 | 1.0 | 2.0 | 2.0 | 0.50 | 1000 | 500 | 50% |" in page
-    assert "failed: ended the process" in page
-    cuda_operators.plot(results, tmp_path / "plot.png")
-    assert shows_something(tmp_path / "plot.png")

@@ -36,9 +36,13 @@ def section(rows: list[Any]) -> list[str]:
     return lines
 
 
-def figures(row: Any) -> dict[str, Any]:
-    """Return what the plots show of a stage: its time, or its counts."""
-    return {"seconds": row.seconds, "gflops": row.gflops} if row.seconds else row.counts
+def figures(row: Any, largest: bool) -> dict[str, Any]:
+    """Return what the plots show of a stage: its speed over sizes; at the largest, why."""
+    if row.seconds:
+        return {"gflops": row.gflops} | ({"seconds": row.seconds} if largest else {})
+    shown = {key: value for key, value in row.counts.items() if largest and key.startswith("least")}
+    blocks = {"blocks": row.counts["blocks"]} if largest else {}
+    return {"most GFLOPS": row.counts["most GFLOPS"], **blocks, **shown}
 
 
 TITLES = {
@@ -56,7 +60,7 @@ def main(
 ) -> None:
     """Run all lessons for a target.
 
-    Example: python -m benchmarks lessons --out docs/kernels --target cuda
+    Example: python -m docs lessons --out docs/kernels --target cuda
     """
     os.environ["TVM_NUM_THREADS"] = str(threads)
     from rich.console import Console
@@ -89,7 +93,7 @@ def main(
     text = [
         TITLES[target],
         "",
-        f"Made by `python -m benchmarks lessons --out docs/kernels --target {target}"
+        f"Made by `python -m docs lessons --out docs/kernels --target {target}"
         f"{f' --threads {threads}' if threads > 1 else ''}` on {date.today()}: "
         f"{made}. `vtaops course lesson NAME --target {target}` runs one of them.",
         "",
@@ -115,8 +119,11 @@ def main(
         title = f"{name}, {lesson.size} {lesson.meaning}"
         console.print(lesson_table(rows, title))
         records[name] = {
-            size: {"limits": most[size], "stages": {r.stage: figures(r) for r in curves[size]}}
-            for size in curves
+            size: {
+                "limits": most[size],
+                "stages": {row.stage: figures(row, size == lesson.size) for row in found},
+            }
+            for size, found in curves.items()
         }
         text += [f"## {title}", "", *section(rows)]
         if out:

@@ -404,7 +404,7 @@ def main(
 ) -> None:
     """Draw all of them.
 
-    Example: python -m benchmarks seed_pictures --out docs/kernels/images
+    Example: python -m docs seed_pictures --out docs/kernels/images
     """
     import os
 

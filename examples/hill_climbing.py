@@ -1,6 +1,6 @@
 """Hill climbing over instruction streams, with the proof as judge.
 
-    python -m benchmarks climb --task tiny/gemm --minutes 10 --into records
+    python examples/hill_climbing.py --task tiny/gemm --minutes 10 --into records
 
 Starts from the best program that is known for a task: the compiler's, those of a few tilings, and
 the record in the folder. A step changes the order of instructions (one, or a window of them),
@@ -15,7 +15,6 @@ many candidates were timed and judged.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -27,7 +26,6 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.options import Json, write_json
 from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import settled
 from vtaops.explore.judge import Judge, task_names
@@ -390,10 +388,8 @@ def main(
     minutes: Annotated[float, typer.Option(help="Of each task.")] = 1,
     seed: Annotated[int, typer.Option()] = 0,
     into: Annotated[Path | None, typer.Option(help="Folder of streams, which go on.")] = None,
-    json_file: Json = None,
 ) -> None:
-    """Climb on tasks, print a table in Markdown, write the file."""
-    rows = []
+    """Climb on tasks and print a table in Markdown."""
     print("| task | compiler | tiling | stream | timed | judged | proven |")
     print("|---|" + "--:|" * 6)
     for name in tasks or task_names():
@@ -417,8 +413,9 @@ def main(
 
         counts = climb(judge, start, 60 * minutes, seed, tell)
         row = {"task": name, "compiler": judge.task.cycles, "tiling": tiled, "stream": reached[-1]}
-        rows.append(row | counts)
-        print("| " + " | ".join(f"{v:,}" if isinstance(v, int) else v for v in rows[-1].values()),
-              "|", flush=True)  # fmt: skip
-        assert math.isfinite(reached[-1])
-    write_json(json_file, rows)
+        cells = (f"{v:,}" if isinstance(v, int) else v for v in (row | counts).values())
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

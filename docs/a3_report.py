@@ -266,7 +266,7 @@ def main(
 ) -> None:
     """Write the report.
 
-    Example: python -m benchmarks a3_report --out docs/kernels --gpu gpu.json
+    Example: python -m docs a3_report --out docs/kernels --gpu gpu.json
     """
     os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
     os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
@@ -274,7 +274,7 @@ def main(
     lines = [
         "# Report A3: compiling DNN primitives with TVM",
         "",
-        f"Made by `python -m benchmarks a3_report` on {machine(threads)}, "
+        f"Made by `python -m docs a3_report` on {machine(threads)}, "
         "CPU time on a busy machine: trust the ratios more than the times.",
         "",
     ]

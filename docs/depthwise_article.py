@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.kernels.seed_pictures import fusion
+from docs.seed_pictures import fusion
 
 CARD = "GTX 1080"
 
@@ -106,12 +106,12 @@ def main(
 ) -> None:
     """Count the kernels of all tables.
 
-    Example: python -m benchmarks depthwise_article --out docs/kernels/depthwise_cuda.md
+    Example: python -m docs depthwise_article --out docs/kernels/depthwise_cuda.md
     """
     lines = [
         "# Depthwise convolution on a GPU: the tables of Hu's article, counted",
         "",
-        f"Made by `python -m benchmarks depthwise_article` on {date.today()}, without a GPU. 256 "
+        f"Made by `python -m docs depthwise_article` on {date.today()}, without a GPU. 256 "
         f"channels, float32. The column *article* has Hu's times on a {CARD} (2017); "
         "`vtaops.kernels.cuda.emulate` counts the others, for the same work per thread. The last "
         f"column gives a lower bound of the time for each resource of a {CARD}, not a prediction. "
