@@ -385,13 +385,22 @@ def models_as_c() -> str:
 
 
 def cpu_kernels() -> str:
-    """Return the table of docs/kernels/speed.md: operators on two processors."""
-    return cpu_operators.operator_table([results(f"kernels_speed{n}") for n in ("_zen4", "")])
+    """Return the kernels of CPUs beside PyTorch, on two processors."""
+    found = [results(f"kernels_speed{name}") for name in ("_zen4", "")]
+    return cpu_operators.operator_table(found).rstrip()
 
 
 def gpu_kernels() -> str:
-    """Return docs/kernels/cuda_speed.md: operators on an H100."""
-    return cuda_operators.markdown(results("kernels_speed_h100"))
+    """Return the kernels of a GPU beside PyTorch."""
+    found = results("kernels_speed_h100")
+    shown = ("operator", "size", "us", "PyTorch us", "ratio")
+    places = [cuda_operators.COLUMNS.index(name) for name in shown]
+    cells = (
+        cuda_operators.cells(row, found["card"])
+        for row in found["rows"]
+        if not row["operator"].startswith("stages_")
+    )
+    return table(shown, [[row[at] for at in places] for row in cells], 2)
 
 
 def joined_extensions() -> str:
@@ -432,6 +441,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "packaged models": packaged_models,
     "language models": language_models,
     "models as C": models_as_c,
+    "kernels on CPUs": cpu_kernels,
+    "kernels on a GPU": gpu_kernels,
     "joined extensions": joined_extensions,
     "extension savings": extension_savings,
 }
