@@ -74,17 +74,15 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     from vtaops import cuda
     from vtaops.base.errors import UnsupportedError
     from vtaops.kernels.cuda import emulate
-    from vtaops.kernels.lessons import COUNTS, LessonRow, count_cells
+    from vtaops.kernels.lessons import LessonRow, count_cells
 
     name = f"stages_{lesson}"
     rows = [row for row in (results or {}).get("rows", []) if row["operator"] == name]
     times = {entry["tile"]: entry["seconds"] for row in rows for entry in row.get("times", [])}
     card = emulate.card("T4")
-    headings = [heading for _, heading, _ in COUNTS[1:-1]]
     lines = [
-        f"| step | time | block | registers | shared | occupancy "
-        f"| {' | '.join(headings)} | bound on {card.name} |",
-        "|---|--:|---|" + "--:|" * (4 + len(headings)),
+        f"| step | time | block | registers | shared | occupancy | bound on {card.name} |",
+        "|---|--:|---|--:|--:|--:|--:|",
     ]
     for stage in report_lesson(lesson, "cuda").stages:
         kernel = cuda.CudaKernel(op, schedule=stage.schedule)
@@ -99,16 +97,15 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
             share = cuda.occupancy(used, block.threads)
             occupied = f"{used.registers} | {used.shared} B | {share:.0%}"
         size = " x ".join(map(str, block.block))
-        counted = "- |" * len(headings) + " -"
+        bound = ""
         if emulate.compiler():
             counts = emulate.profile(cuda.CudaKernel(op, card.target, stage.schedule)).summary(card)
             row = LessonRow(stage.name, "", "", "", None, None, None, counts)
-            counted = " | ".join([*count_cells(row)[1:-2], count_cells(row)[-1]])
-        lines.append(f"| {stage.name} | {time} | {size} | {occupied} | {counted} |")
+            bound = count_cells(row)[-1]
+        lines.append(f"| {stage.name} | {time} | {size} | {occupied} | {bound} |")
     for row in rows:
         if "torch_warm" in row:
-            blank = " |" * (5 + len(headings))
-            lines.append(f"| PyTorch | {row['torch_warm'] * 1e6:.1f} us |{blank}")
+            lines.append(f"| PyTorch | {row['torch_warm'] * 1e6:.1f} us | | | | | |")
     if results and rows:
         return [*lines, "", f"Times: {results['card']['card']}, {results['date']}."]
     return lines
@@ -154,7 +151,7 @@ def section(
     chosen = report_lesson(lesson, kind)
     steps = chosen.stages
     if lesson in ("conv1d", "separable"):
-        lines += ["", "Steps:", "", *_steps(chosen, kind, budget)]
+        lines += ["", "Steps:", "", *_steps(chosen)]
     else:
         lines += ["", f"Steps: [lessons]({'lessons' if kind == 'cpu' else 'lessons_cuda'}.md)."]
     shown = (steps[0], steps[-1])
@@ -164,16 +161,10 @@ def section(
     return [*lines, ""]
 
 
-def _steps(lesson: Any, kind: str, budget: float) -> Iterator[str]:
-    """Yield the explanations of the steps; on the CPU with what their times say."""
-    from vtaops.kernels.lessons import run_lesson
-
-    remarks = {}
-    if kind == "cpu":
-        remarks = {row.stage: row.remark for row in run_lesson(lesson, budget=budget)}
+def _steps(lesson: Any) -> Iterator[str]:
+    """Yield the explanations of the steps."""
     for number, step in enumerate(lesson.stages, 1):
-        told = f"{step.explanation} {remarks.get(step.name, '')}".strip()
-        yield f"{number}. **{step.name}**: {told}"
+        yield f"{number}. **{step.name}**: {step.explanation}"
 
 
 def _target(kind: str) -> Any:
@@ -196,7 +187,7 @@ def _scripts(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path
 
 
 def _diagram(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path) -> list[str]:
-    """Draw the accesses of some stages over one time axis; return the link and what they show."""
+    """Draw the accesses of some stages over one time axis; return the link."""
     from examples.kernels.access import plot_accesses, trace, trace_threads
     from vtaops.kernels.cuda import CudaKernel
 
@@ -214,27 +205,7 @@ def _diagram(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path
     path = images / f"a3_{lesson}_{kind}.png"
     who = "the first warp" if kind == "cuda" else "one thread"
     plot_accesses(traces, arrays, path, f"{lesson} on {kind}, {who}")
-    return [
-        f"![accesses of {lesson} on {kind}](images/{path.name})",
-        "",
-        f"{who.capitalize()}: "
-        + "; ".join(_counted(name, accesses, arrays) for name, accesses in traces.items())
-        + ".",
-    ]
-
-
-def _counted(stage: str, accesses: list[Any], arrays: list[str]) -> str:
-    """Return how many steps a trace takes, and how often each array is read and written."""
-    parts = []
-    for array in arrays:
-        mine = [access.write for access in accesses if access.array == array]
-        reads, writes = mine.count(False), mine.count(True)
-        said = [
-            f"{number} {verb}" for number, verb in ((reads, "read"), (writes, "written")) if number
-        ]
-        parts.append(f"{array} {' and '.join(said)}" if said else f"{array} untouched")
-    steps = len({access.step for access in accesses})
-    return f"*{stage}* takes {steps} steps (accesses: {', '.join(parts)})"
+    return [f"![accesses of {lesson} on {kind}, {who}](images/{path.name})"]
 
 
 def main(
