@@ -27,7 +27,7 @@ from trials import foreign_networks
 from trials.campaign import by_code, resume
 from trials.forms import BY_NAME, FORMS
 from trials.marks import TFLITE, judged, targets, tflite_cases, tflite_mark
-from vtaops.cli.supported import LEGEND, TITLES, Supported, columns, read_rows
+from vtaops.cli.supported import TITLES, Supported, columns, read_rows
 
 NONE = "none"
 """The place of a network that the file's runtime or the quantiser does not have."""
@@ -136,8 +136,7 @@ def _without_names(reason: str) -> str:
 
 def page(rows: Sequence[Supported]) -> str:
     """Return the page."""
-    legend = "\n".join(f"- {mark}: {meaning}" for mark, meaning in LEGEND.items())
-    parts = [INTRODUCTION.format(forms=len(rows), legend=legend), *_overview(rows), *_ways(rows)]
+    parts = [INTRODUCTION.format(forms=len(rows)), *_overview(rows), *_ways(rows)]
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
         parts += [f"\n## {group}\n", TFLITE_NOTE if group == TFLITE_GROUP else ""]
@@ -253,8 +252,6 @@ place them. [Quantization](quantization.md) says which differences of a step the
 
 `vtaops plan --supported NAME` prints each form of an operator with its marks, `vtaops plan MODEL`
 the reasons for a model of your own. `python -m docs supported` measures the list again.
-
-{legend}
 
 "In part" counts the forms on VTA of all, for `pynq`, `tiny`, `pynq_ext` and `pynq_512` where these
 differ (TFLite: `pynq_ext`, `pynq_exact`, and `pynq_exact` for uint8).
