@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import energy, extensions
-from benchmarks.kernels import cpu_operators, cuda_operators
+from benchmarks.kernels import cpu_operators
 from benchmarks.language_models import PARTS
 from benchmarks.networks import BANDWIDTHS, CASES
 from benchmarks.options import RESULTS, ROOT
@@ -165,8 +165,8 @@ def tiny_architectures() -> str:
     heads = ("network", "launches", "multiply-adds on VTA", "dB", "dB, ONNX Runtime")
     apart = max(found[name]["onnxruntime_db"] - found[name]["db"] for name in whole)
     said = (
-        f"{len(whole)} of {len(found)} are one launch with more than 99 % of the multiply-adds on VTA, at most "
-        f"{apart:.1f} dB below ONNX Runtime. The others:\n\n"
+        f"{len(whole)} of {len(found)} are one launch with more than 99 % of the multiply-adds on "
+        f"VTA, at most {apart:.1f} dB below ONNX Runtime. The others:\n\n"
     )
     return said + table(heads, rows) + measured_on(found.values())
 

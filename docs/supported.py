@@ -136,7 +136,7 @@ def _without_names(reason: str) -> str:
 
 def page(rows: Sequence[Supported]) -> str:
     """Return the page."""
-    parts = [INTRODUCTION.format(forms=len(rows)), *_overview(rows), *_ways(rows)]
+    parts = [INTRODUCTION.format(forms=len(rows)), *_overview(rows)]
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
         parts += [f"\n## {group}\n", TFLITE_NOTE if group == TFLITE_GROUP else ""]
@@ -179,33 +179,6 @@ def _because(forms: Sequence[Supported]) -> str:
     """Return one reason why forms are on the host, unless VTA just has no such operator."""
     said = [row.reason.partition(": (")[0] for row in forms if row.reason]
     return f" ({said[0]})" if said and not said[0].startswith("VTA has no operator") else ""
-
-
-def _ways(rows: Sequence[Supported]) -> list[str]:
-    """Return what to do about the reasons that rows have."""
-    said = [reason for row in rows for reason in row.reasons]
-    lines = [
-        [text, str(count), way]
-        for text, way in WAYS.items()
-        if (count := sum(text in reason for reason in said))
-    ]
-    return ["\n## Ways out\n", *_markdown(["where the reason says", "rows", "do this"], lines)]
-
-
-WAYS = {
-    "is a table": "compile for hardware with the extension `table`, or train with Relu or Clip",
-    "cannot multiply two tensors": "compile for hardware whose ALU multiplies, as `pynq_ext`",
-    "need the extension": "`vtaops quantize --scales pow2`, which makes all scales powers of two",
-    "is not quantised": "put a pair behind that operator; `vtaops quantize` does",
-    "not between quantised tensors": "put pairs around it; `vtaops quantize` does",
-    "not (N, C, H, W)": "join two of its axes before it: images have four",
-    "moves data": "nothing: the host moves bytes; keep products beside each other",
-    "a table for each channel": "one constant for all channels",
-    "are not quantised constants": "quantise these weights, too",
-    "has the dilation": "a pool of adjacent pixels",
-    "VTA has no operator": "the host computes it; `vtaops report profile` shows what that costs",
-}
-"""Parts of reasons, and what a user can do."""
 
 
 def _overview(rows: Sequence[Supported]) -> list[str]:
@@ -251,7 +224,8 @@ batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two
 place them. [Quantization](quantization.md) says which differences of a step there may be.
 
 `vtaops plan --supported NAME` prints each form of an operator with its marks, `vtaops plan MODEL`
-the reasons for a model of your own. `python -m docs supported` measures the list again.
+the reasons for a model of your own and what helps. `python -m docs supported` measures the list
+again.
 
 "In part" counts the forms on VTA of all, for `pynq`, `tiny`, `pynq_ext` and `pynq_512` where these
 differ (TFLite: `pynq_ext`, `pynq_exact`, and `pynq_exact` for uint8).
