@@ -224,8 +224,8 @@ batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two
 place them. [Quantization](quantization.md) says which differences of a step there may be.
 
 `vtaops plan --supported NAME` prints each form of an operator with its marks, `vtaops plan MODEL`
-the reasons for a model of your own and what helps. `python -m docs supported` measures the list
-again.
+the reasons for a model of your own; `vtaops.base.reasons.HINTS` says what helps, by their codes.
+`python -m docs supported` measures the list again.
 
 "In part" counts the forms on VTA of all, for `pynq`, `tiny`, `pynq_ext` and `pynq_512` where these
 differ (TFLite: `pynq_ext`, `pynq_exact`, and `pynq_exact` for uint8).
