@@ -360,11 +360,11 @@ def main(
         stale=lambda row: rtl and not row.get("rtl_cycles"),
         options=options,
     )
-    for case, row in rows.items():
+    for name, row in rows.items():
         said = row["refused"] or f"{row['cycles']:,} cycles"
-        print(f"{case}: {said}{'' if right(row) else '  WRONG'}")
+        print(f"{name}: {said}{'' if right(row) else '  WRONG'}")
     wrong = errors or any(not right(row) for row in rows.values())
-    return 1 if wrong else 2 * any(case not in rows for case in cases)
+    return 1 if wrong else 2 * any(name not in rows for name in cases)
 
 
 def right(row: Row) -> bool:

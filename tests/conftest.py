@@ -33,6 +33,24 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if config.option.file_or_dir else min(os.cpu_count() or 1, 8)
 
 
+LONG = (
+    "tests/runtime/tsim/test_build.py",
+    "tests/runtime/tsim/test_proofs.py",
+    "tests/documents/test_site.py",
+    "tests/language/test_language.py",
+    "tests/board/test_network.py",
+    "tests/documents/test_c_snippets.py",
+    "tests/board/test_netlist.py",
+    "tests/session/test_calibration.py",
+)
+"""Files with single tests of several seconds."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with long tests: one at the end would leave the other cores idle."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 def pytest_collection_finish() -> None:
     """Take what collection leaves (modules, thousands of tests) out of all later collections.
 

@@ -2,8 +2,9 @@
 
 Ten operators on each configuration. The default tiling is compiled, verified and run on fsim, and
 its result compared with NumPy, also where its images are parts of larger ones; every fourth time a
-random tiling too. Where there is none, every tile is given to the lowering if there are few, else
-the smallest. Exit code: 1 if a case failed, 2 if some are left.
+random tiling too. The first of the ten runs as a kernel of the host as well. Where there is no
+tiling, every tile is given to the lowering if there are few, else the smallest. Exit code: 1 if a
+case failed, 2 if some are left.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from trials.random_cases import random_arguments, random_tiling
 from trials.tilings import any_tiling_fits, lowered, random_config, random_operator
 from vtaops import HardwareConfig
 from vtaops.base.errors import ScheduleError
+from vtaops.fallback import host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.runtime import Fsim
@@ -35,7 +37,11 @@ def trial(case: str) -> Result:
     rng = random.Random(OPERATORS * config_number + operator_number)
     op = random_operator(rng)
     try:
-        return result(outcome_of(rng, op, config), operators=1)
+        outcome = outcome_of(rng, op, config)
+        if operator_number == 0:
+            arrays = random_arguments(op, np.random.default_rng(config_number))
+            assert np.array_equal(host.run(op, arrays), evaluate(op, arrays)), "on the host"
+        return result(outcome, operators=1)
     except Exception as error:
         error.add_note(f"{op} on {config}")
         raise

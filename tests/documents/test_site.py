@@ -98,20 +98,32 @@ def chromium():
         pytest.skip("needs chromium and chromium-driver of the distribution")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage"):
+    quick = "force-prefers-reduced-motion"
+    for argument in ("headless=new", "no-sandbox", "disable-dev-shm-usage", quick):
         options.add_argument(f"--{argument}")
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
     yield driver
     driver.quit()
 
 
+@pytest.fixture
+def without_search(chromium):
+    """Keep pages from reading the index of the search, which takes half of the time of each."""
+    urls = ["*search_index.json*", "*/workers/search*"]
+    chromium.execute_cdp_cmd("Network.enable", {})
+    chromium.execute_cdp_cmd("Network.setBlockedURLs", {"urls": urls})
+    yield
+    chromium.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
+
+
+@pytest.mark.usefixtures("without_search")
 def test_every_page_at_every_width(site, chromium):
     folder, address = site
     paths = [path.parent.relative_to(folder).as_posix() for path in folder.rglob("index.html")]
     pages = {"" if path == "." else f"{path}/": {} for path in paths}
     problems = []
+    chromium.set_window_size(1200, 900)
     for page in pages:
-        chromium.set_window_size(1200, 900)
         opened(chromium, address + page)
         pages[page] = found = chromium.execute_script(PAGE)
         problems += [f"{page}: {picture}" for picture in found["pictures"]]

@@ -240,7 +240,7 @@ def test_convolutions_of_every_window(channels, kernel):
 
 @pytest.mark.parametrize(("seed", "config"), [(1, "pynq_ext"), (4, "pynq"), (9, "pynq")])
 def test_random_networks(seed, config):
-    """`python -m benchmarks model_as_c` runs more of them."""
+    """`python -m trials random_bundles` runs more of them."""
     graph = random_graph(seed, free=seed != 4)
     model = vtaops.compile_model(graph, config)
     loaded = load(model)

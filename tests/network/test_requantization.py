@@ -132,7 +132,7 @@ def arrays_of(graph):
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_extremes_equal_the_executor(kind, data):
     zero_points = data.draw(st.tuples(*2 * [st.just(0) | INT8]), "zero points")

@@ -38,13 +38,14 @@ def limits(half: int) -> np.ndarray:
     return np.array([*top, *bottom, 0, -1, 1 << 30, -(1 << 30), (1 << 30) - 1, half], np.int32)
 
 
-@pytest.mark.parametrize("clip", [None, (-128, 127)])
 @pytest.mark.parametrize("family", operators(8, None))
-def test_all_paths_agree_at_the_limits(family, clip):
+def test_all_paths_agree_at_the_limits(family):
+    """Each shift, every other one with a clip; families begin alternately with and without one."""
     rng = np.random.default_rng(18)
+    first = [*operators(8, None)].index(family)
     with Session() as session:
-        for shift in SHIFTS:
-            op = operators(shift, clip)[family]
+        for number, shift in enumerate(SHIFTS, first):
+            op = operators(shift, (-128, 127) if number % 2 else None)[family]
             half = 1 << (shift - 1) if 0 < shift <= 15 else 0
             arrays = [
                 rng.choice(np.array([0, 127, -128], np.int8), buffer.shape)

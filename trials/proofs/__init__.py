@@ -6,6 +6,7 @@ and proves: they hold after reset, and if they hold for some cycles they hold in
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vtaops import HardwareConfig
@@ -64,23 +65,48 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
     DeviceError
         If they do not hold, or cannot be proven.
     """
-    top = f"{block}_proof"
-    cycles = INDUCTION.get(block, cycles)
+    _write(block, folder)
+    (folder / f"{block}.sv").write_text(text)
+    execute_yosys(_proof(block, block, cycles, "-verify", parameters), folder)
+
+
+def refute(block: str, texts: Sequence[str], folder: Path, cycles: int = 3) -> None:
+    """Find that the properties hold for none of some texts of a block, one after the other.
+
+    Raises
+    ------
+    DeviceError
+        If one is proven.
+    """
+    _write(block, folder)
+    scripts = []
+    for number, text in enumerate(texts):
+        (folder / f"{block}_{number}.sv").write_text(text)
+        scripts.append(_proof(block, f"{block}_{number}", cycles, "-falsify", {}))
+    execute_yosys("; design -reset; ".join(scripts), folder)
+
+
+def _write(block: str, folder: Path) -> None:
+    """Write what the proof of a block reads beside its text."""
     (folder / "vta_pkg.sv").write_text(PACKAGE)
     for name in USES.get(block, ()):
         (folder / f"{name}.sv").write_text(CORE_PORTS if name == "vta" else BLOCKS[name])
-    (folder / f"{block}.sv").write_text(text)
-    for path in (FOLDER / f"{top}.sv", FOLDER / "begins_right.svh"):
+    for path in (FOLDER / f"{block}_proof.sv", FOLDER / "begins_right.svh"):
         (folder / path.name).write_text(path.read_text())
-    names = " ".join(f"{name}.sv" for name in ("vta_pkg", *USES.get(block, ()), block, top))
+
+
+def _proof(block: str, file: str, cycles: int, wanted: str, parameters: Mapping[str, int]) -> str:
+    """Return the commands for Yosys that prove a block whose text is in a file."""
+    top = f"{block}_proof"
+    names = " ".join(f"{name}.sv" for name in ("vta_pkg", *USES.get(block, ()), file, top))
     values = " ".join(f"-G {name}={value}" for name, value in parameters.items())
-    execute_yosys(
+    steps = INDUCTION.get(block, cycles)
+    return (
         f"{READ_SLANG} --blackboxed-module vta --top {top} {values} {names}; "
         # Outputs of a core that is taken out are inputs of the proof: anything.
         f"hierarchy -check -top {top}; proc; flatten; delete t:vta*; setundef -undriven -expose; "
         "opt -full; memory -nomap; memory_map; "
         "opt -full; async2sync; dffunmap; chformal -lower; opt -full; "
         # -seq 1: in the first cycle, the one of the reset, nothing is claimed.
-        f"sat -tempinduct -prove-asserts -set-assumes -seq 1 -maxsteps {cycles} -verify {top}",
-        folder,
+        f"sat -tempinduct -prove-asserts -set-assumes -seq 1 -maxsteps {steps} {wanted} {top}"
     )

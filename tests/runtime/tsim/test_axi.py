@@ -44,8 +44,8 @@ MEMORY_ERROR = 1 << list(FAULTS).index("memory_error")
 
 @pytest.mark.parametrize(("name", "port_bytes"), MODELS)
 def test_random_programs_equal_the_reference_over_axi(name, port_bytes):
-    """With all five channels stalling, IDs overtaking, and every manner of a slave."""
-    for seed in range(200, 211):
+    """With all five channels stalling, IDs overtaking, and every manner of a slave: a sample."""
+    for seed in range(200, 205):
         program = ConcurrentProgram(CONFIGS[name], seed)
         program.random_instructions(60)
         for jitter in (None, 3 * seed, 3 * seed + 1):
@@ -78,13 +78,13 @@ def test_random_serial_programs_take_about_the_cycles_of_the_bare_port():
 
 def tutorial_conv2d() -> tuple[Program, list[np.ndarray], np.ndarray]:
     op = vtaops.Conv2d(
-        in_channels=256, out_channels=256, height=14, width=14, kernel=3, padding=1, shift=8
+        in_channels=128, out_channels=128, height=14, width=14, kernel=3, padding=1, shift=8
     )
     arrays = random_arguments(op, np.random.default_rng(5))
     return vtaops.compile(op, "pynq"), arrays, evaluate(op, arrays)
 
 
-def test_the_conv2d_of_the_tutorial_runs_over_axi_in_the_cycles_of_the_bare_port():
+def test_a_quarter_of_the_conv2d_of_the_tutorial_takes_the_cycles_of_the_bare_port_over_axi():
     program, arrays, expected = tutorial_conv2d()
     cycles = []
     for interface in ("port", "axi"):

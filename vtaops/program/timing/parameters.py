@@ -1,7 +1,7 @@
 """TimingParameters: every number of the timing model, with its source.
 
 The defaults describe this project's RTL (``sim/tsim``) as run by the device ``tsim``; the benchmark
-``benchmarks/timing_model.py`` compares the two.
+``python -m benchmarks layers --rtl`` compares the two.
 """
 
 from __future__ import annotations
