@@ -106,21 +106,6 @@ def forward() -> str:
     return table(("network", "`forward`", *titles, "DRAM kB"), rows, 2)
 
 
-def curves() -> str:
-    """Return networks with activation curves without and with `table`."""
-    rows = []
-    without, with_table = networks("curves", "pynq_ext-table"), networks("curves", "pynq_ext")
-    for name, row in with_table.items():
-        less = without[name]
-        saved = f"{100 * (less['cycles'] - row['cycles']) / less['cycles']:.1f} %"
-        hosts = [r["operators"] - r["on_vta"] for r in (less, row)]
-        rows.append(
-            [name, less["cycles"], row["cycles"], saved, less["launches"], row["launches"], *hosts]
-        )
-    heads = ("network", "cycles without", "with", "saved", "launches without", "with")
-    return table((*heads, "operators on the host without", "with"), rows)
-
-
 LIGHT = {"pow2": "powers of two, `pynq`", "free": "free, `pynq_ext`", "ort": "ORT, `pynq_ext`"}
 """By the name of a way: how the networks of the package onnx are quantised, and for what."""
 
@@ -273,21 +258,6 @@ def tiny() -> str:
     return table(heads, rows)
 
 
-def inexact() -> str:
-    """Return how often MLPerf Tiny's models differ from LiteRT without `exact`."""
-    rows = [
-        [
-            row["task"],
-            f"{row['differ']:,} of {row['values']:,}",
-            row["most"],
-            f"{row['same_class']} of {row['inputs']:,}",
-        ]
-        for row in results("mlperf_tiny")["models"]
-        if row["config"] == "pynq_ext"
-    ]
-    return table(("task", "values that differ", "largest difference", "same class"), rows)
-
-
 def accuracy() -> str:
     """Return the accuracy of trained networks: a row for each, the ways side by side."""
     rows, heads = [], ["network", "float %"]
@@ -414,22 +384,9 @@ def joined_extensions() -> str:
     return extensions.table_together(results("extensions_together"))
 
 
-def extension_savings() -> str:
-    """Return what each extension alone adds and saves."""
-    found, rows = results("extensions"), []
-    for name in found:
-        if name != "plain":
-            saved = [extensions.saved(found, name, group) for group in extensions.GROUPS]
-            label = name if name == "all" else f"`{name}`"
-            rows.append([label, round(extensions.added(found, name, "lut")), *saved])
-    heads = ("", "LUT added", *(f"cycles saved, {group}" for group in extensions.GROUPS))
-    return table(heads, rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "classic networks": classic,
     "forward": forward,
-    "curves": curves,
     "light": light,
     "architectures": architectures,
     "tiny architectures": tiny_architectures,
@@ -442,7 +399,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "rtl mutations": mutations,
     "proven mutants": proven_mutants,
     "mlperf tiny": tiny,
-    "inexact": inexact,
     "accuracy": accuracy,
     "packaged models": packaged_models,
     "language models": language_models,
@@ -450,7 +406,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "kernels on CPUs": cpu_kernels,
     "kernels on a GPU": gpu_kernels,
     "joined extensions": joined_extensions,
-    "extension savings": extension_savings,
 }
 """By the name in the marks of a page."""
 
