@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -150,21 +149,15 @@ def section(
     lines += gpu_table(lesson, op, results) if kind == "cuda" else cpu_table(lesson, op, budget)
     chosen = report_lesson(lesson, kind)
     steps = chosen.stages
-    if lesson in ("conv1d", "separable"):
-        lines += ["", "Steps:", "", *_steps(chosen)]
-    else:
-        lines += ["", f"Steps: [lessons]({'lessons' if kind == 'cpu' else 'lessons_cuda'}.md)."]
+    explained = "`examples/kernels`"
+    if lesson not in ("conv1d", "separable"):
+        explained = f"[lessons]({'lessons' if kind == 'cpu' else 'lessons_cuda'}.md)"
+    lines += ["", f"Steps: {explained}."]
     shown = (steps[0], steps[-1])
     lines += ["", _scripts(small, lesson, kind, shown, out)]
     if kind == "cpu" or compiler():
         lines += ["", *_diagram(small, lesson, kind, shown, out)]
     return [*lines, ""]
-
-
-def _steps(lesson: Any) -> Iterator[str]:
-    """Yield the explanations of the steps."""
-    for number, step in enumerate(lesson.stages, 1):
-        yield f"{number}. **{step.name}**: {step.explanation}"
 
 
 def _target(kind: str) -> Any:
