@@ -357,7 +357,9 @@ def models_as_c() -> str:
 def cpu_kernels() -> str:
     """Return the kernels of CPUs beside PyTorch, on two processors."""
     found = [results(f"kernels_speed{name}") for name in ("_zen4", "")]
-    return cpu_operators.operator_table(found).rstrip()
+    lines = [line.split("|") for line in cpu_operators.operator_table(found).splitlines()]
+    kept = [at for at, head in enumerate(lines[0]) if "best layout" not in head]
+    return "\n".join("|".join(line[at] for at in kept) for line in lines)
 
 
 def gpu_kernels() -> str:
