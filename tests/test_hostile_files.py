@@ -16,7 +16,7 @@ from trials.hostile_files import FORMATS, fuzz
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_wrong_files_end_in_documented_errors(name):
-    fuzz(name, 60)
+    fuzz(name, 40)
 
 
 def test_the_bounds_of_a_file_hold():

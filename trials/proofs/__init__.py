@@ -70,7 +70,7 @@ def prove(block: str, text: str, folder: Path, cycles: int = 4, **parameters: in
     execute_yosys(_proof(block, block, cycles, "-verify", parameters), folder)
 
 
-def refute(block: str, texts: Sequence[str], folder: Path, cycles: int = 3) -> None:
+def refute(block: str, texts: Sequence[str], folder: Path, **parameters: int) -> None:
     """Find that the properties hold for none of some texts of a block, one after the other.
 
     Raises
@@ -82,7 +82,7 @@ def refute(block: str, texts: Sequence[str], folder: Path, cycles: int = 3) -> N
     scripts = []
     for number, text in enumerate(texts):
         (folder / f"{block}_{number}.sv").write_text(text)
-        scripts.append(_proof(block, f"{block}_{number}", cycles, "-falsify", {}))
+        scripts.append(_proof(block, f"{block}_{number}", 3, "-falsify", parameters))
     execute_yosys("; design -reset; ".join(scripts), folder)
 
 
