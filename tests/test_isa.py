@@ -37,7 +37,12 @@ CONFIGS = {name: HardwareConfig.load(name) for name in HardwareConfig.names()}
 CONFIGS["shallow-uop"] = HardwareConfig(log_uop_buff_size=8)
 CONFIGS["shallow-acc"] = HardwareConfig(log_acc_buff_size=15)
 CONFIGS["deep-inp"] = HardwareConfig(log_inp_buff_size=20, log_wgt_buff_size=9, log_acc_buff_size=7)
-every_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+DISTINCT = {
+    (str(Encoding.of(config).slots), len(config.memories)): (name, config)
+    for name, config in CONFIGS.items()
+}
+NAMES, DISTINCT_CONFIGS = zip(*DISTINCT.values(), strict=True)
+every_encoding = pytest.mark.parametrize("config", DISTINCT_CONFIGS, ids=NAMES)
 
 # Reference 8.5: a whole program of standalone-vta (16x16) and two words of lenet5_conv1_relu,
 # most significant digit first, with the meaning that the reference gives in words.
@@ -115,7 +120,7 @@ def test_constants_of_the_isa():
 # ----------------------------------------------------------------------------- bit layouts
 
 
-@every_config
+@every_encoding
 def test_memory_instructions_never_depend_on_the_configuration(config):
     expected = {
         "pop_prev": (3, 3), "pop_next": (4, 4), "push_prev": (5, 5), "push_next": (6, 6),
@@ -174,7 +179,7 @@ def test_layouts_of_other_depths(config, cls, expected):
     assert expected.items() <= spans(cls, config).items()
 
 
-@every_config
+@every_encoding
 def test_general_positions_of_word_0(config):
     """Reference 2.3: uop_bgn @8; uop_end @8+U; iter_out @9+2U; iter_in @23+2U."""
     u = config.uop.log_depth
@@ -186,7 +191,7 @@ def test_general_positions_of_word_0(config):
         assert first["iter_in"] == 23 + 2 * u
 
 
-@every_config
+@every_encoding
 def test_fields_neither_overlap_nor_cross_a_word(config):
     for cls, slots in Encoding.of(config).slots.items():
         unit, size, used = (32, 32, 0) if cls is MicroOp else (64, 128, 0b111)
@@ -202,7 +207,7 @@ def test_fields_neither_overlap_nor_cross_a_word(config):
         ]
 
 
-@every_config
+@every_encoding
 def test_field_widths_are_the_depths(config):
     widths = field_widths(config)
     assert 1 << widths["U"] == config.uop.depth
@@ -371,7 +376,7 @@ def instructions_of(draw, config):
     return cls(**values)
 
 
-@every_config
+@every_encoding
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_decode_is_the_inverse_of_encode(config, data):
@@ -382,7 +387,7 @@ def test_decode_is_the_inverse_of_encode(config, data):
     assert encoding.decode(word) == instruction
 
 
-@every_config
+@every_encoding
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_many_instructions_at_once(config, data):
@@ -407,7 +412,7 @@ def test_many_instructions_are_checked_like_one():
         DEFAULT.decode_all(words_to_array([*words[:1], 7]))
 
 
-@every_config
+@every_encoding
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_columns_equal_decode(config, data):
@@ -433,7 +438,7 @@ def test_words_and_arrays(words):
     assert array.astype("<u8").tobytes() == b"".join(w.to_bytes(16, "little") for w in words)
 
 
-@every_config
+@every_encoding
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_micro_ops_round_trip(config, data):
@@ -527,7 +532,7 @@ def test_text(instruction, text, tokens):
     assert tokens_text(instruction) == tokens
 
 
-@every_config
+@every_encoding
 def test_layout_table_lists_every_field_once(config):
     text = layout_table(config)
     sections = text.split("### ")[1:]

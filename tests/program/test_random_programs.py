@@ -36,9 +36,9 @@ def drawn(config, seed, capabilities=FULL):
 @pytest.mark.parametrize("capabilities", [FULL, HLS_2020, PORTABLE], ids=lambda c: c.name)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_the_simulator_agrees_with_the_interpreter(name, capabilities):
-    """It behaves like the target, and every memory of it holds garbage at first."""
+    """It behaves like the target, and every memory of it holds garbage at first: a sample."""
     config = CONFIGS[name]
-    for seed in range(10):
+    for seed in range(5):
         program, arrays, expected = drawn(config, seed, capabilities)
         check_instructions(config, program.instructions, capabilities)
         with Fsim(config, seed=seed, capabilities=capabilities) as device:
@@ -104,7 +104,7 @@ ERRORS = {
 def test_a_device_that_errs_in_one_instruction_is_noticed(error):
     """Not by each program: what an instruction computes may not be used, or not be in doubt."""
     noticed = 0
-    for seed in range(20):
+    for seed in range(10):
         program, arrays, expected = drawn(PYNQ, seed)
         steps = program.decode()
         places = [*range(len(steps) // 2, len(steps)), *range(len(steps) // 2)]
@@ -114,7 +114,7 @@ def test_a_device_that_errs_in_one_instruction_is_noticed(error):
         words[wrong] = words_to_array([Encoding.of(PYNQ).encode(step)])
         result = interpret(replace(program, instructions=words), *arrays)
         noticed += not np.array_equal(result, expected)
-    assert noticed >= 10
+    assert noticed >= 5
 
 
 def test_every_kind_of_instruction_occurs():

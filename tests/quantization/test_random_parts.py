@@ -15,9 +15,10 @@ SEEDS = (*range(20), 21, 28)
 """Together they have each kind of part."""
 
 
-@pytest.mark.parametrize("scales", ["pow2", "free"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_stops_and_only_rounding_differs(seed, scales):
+def test_nothing_stops_and_only_rounding_differs(seed):
+    """A sample of the campaign, every other two with scales of any value."""
+    scales = "free" if seed // 2 % 2 else "pow2"
     result = check(seed, scales, equalization=bool(seed % 2))
     assert result["refused"] == result["error"] == ""
 

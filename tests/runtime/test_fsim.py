@@ -25,7 +25,7 @@ from vtaops.runtime import Fsim
 from vtaops.runtime.fsim import available_kernels
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", CONFIGS)
 def test_random_programs_equal_the_reference(name: str, seed: int) -> None:
     program = random_program(name, seed)
@@ -50,7 +50,7 @@ def test_a_separate_output_memory_holds_what_the_reference_holds(name: str, seed
         np.testing.assert_array_equal(device.read(region, region.nbytes), program.expected_image())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("name", CONFIGS)
 def test_check_overflow_finds_the_first(name: str, seed: int) -> None:
     """The first overflow of the reference is the one that is reported; or there is none."""

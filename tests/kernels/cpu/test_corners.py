@@ -22,8 +22,9 @@ from vtaops.kernels.ops import MatmulOp, StackedMatmulOp, UnaryOp
 pytestmark = pytest.mark.usefixtures("no_files")
 
 
-@pytest.mark.parametrize("seed", range(2 * len(random_calls.FAMILIES)))
+@pytest.mark.parametrize("seed", range(len(random_calls.FAMILIES)))
 def test_random_calls_equal_numpy(seed):
+    """One of each family; the campaign has more."""
     random_calls.check(seed)
 
 
