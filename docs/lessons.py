@@ -15,24 +15,27 @@ import typer
 
 from benchmarks.options import RESULTS
 
+LEFT_OUT = ("shared loads / FMA", "occupancy")
+"""Counts that `vtaops course lesson` shows, and the page does not."""
+
 
 def section(rows: list[Any]) -> list[str]:
     """Return the table of a lesson, with times or with counts."""
     from vtaops.kernels.lessons import COUNTS, count_cells
 
     counts = rows[0].counts
+    headings = ["us", "speed-up"]
     if counts:
         headings = [*(heading for _, heading, _ in COUNTS), f"bound on {counts['card']}"]
-    else:
-        headings = ["us", "GFLOPS", "speed-up"]
-    lines = [f"| stage | {' | '.join(headings)} | what it does |"]
-    lines.append("|---|" + "--:|" * len(headings) + "---|")
+    kept = [at for at, heading in enumerate(headings) if heading not in LEFT_OUT]
+    lines = [f"| stage | {' | '.join(headings[at] for at in kept)} | what it does |"]
+    lines.append("|---|" + "--:|" * len(kept) + "---|")
     for row in rows:
         cells = count_cells(row)
         if row.seconds is not None:
-            cells = [f"{row.seconds * 1e6:.1f}", f"{row.gflops:.1f}", f"{row.speedup:.3g}"]
-        told = f"{row.explanation} {row.remark}".strip()
-        lines.append(f"| {row.stage} | {' | '.join(cells)} | {told} |")
+            cells = [f"{row.seconds * 1e6:.1f}", f"{row.speedup:.3g}"]
+        chosen = " | ".join(cells[at] for at in kept)
+        lines.append(f"| {row.stage} | {chosen} | {row.explanation} |")
     return lines
 
 

