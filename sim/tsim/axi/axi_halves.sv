@@ -4,7 +4,7 @@
 // Ports:   in_*: a burst; length is its number of words, minus one. out_*: the two ports, each of which
 //          takes its half when it likes. A burst of one word has no second half.
 //          burst, turn, first, single: a burst is offered for the first time; the port of its first
-//          half, the words of that, minus one, and whether it is all. room: there is a place for them.
+//          half, the words of that, minus one, and whether it is all.
 //          The ports take turns at the larger half, so their shares never differ by more than a word.
 // Timing:  combinational: what is offered is what the master offers, and stays as long.
 module axi_halves #(
@@ -21,7 +21,6 @@ module axi_halves #(
     input  logic [1:0]                   out_ready,
     output logic [1:0][ADDRESS_BITS-1:0] out_address,
     output logic [1:0][7:0]              out_length,
-    input  logic                         room,
     output logic                         burst,
     output logic                         turn,
     output logic [7:0]                   first,
@@ -33,13 +32,12 @@ module axi_halves #(
     logic [1:0] taken;  // the ports that have taken their half
     wire [1:0] wanted = single ? {turn, !turn} : 2'b11;
     wire [1:0] done   = taken | out_valid & out_ready | ~wanted;
-    wire       offers = in_valid && (room || known);
 
     assign first     = in_length >> 1;
     assign single    = in_length == '0;
-    assign burst     = offers && !known;
-    assign out_valid = {2{offers}} & wanted & ~taken;
-    assign in_ready  = offers && done == 2'b11;
+    assign burst     = in_valid && !known;
+    assign out_valid = {2{in_valid}} & wanted & ~taken;
+    assign in_ready  = in_valid && done == 2'b11;
 
     // No burst crosses a multiple of 4 KiB, so only these bits of the second half's address differ.
     wire [11:0] second  = in_address[11:0] + 12'({in_length[7:1] + 8'd1, SHIFT'(0)});
@@ -56,8 +54,8 @@ module axi_halves #(
             taken <= 2'b00;
             turn  <= 1'b0;
         end else begin
-            known <= offers && !in_ready;
-            taken <= in_ready || !offers ? 2'b00 : done & wanted;
+            known <= in_valid && !in_ready;
+            taken <= in_ready || !in_valid ? 2'b00 : done & wanted;
             if (in_ready) turn <= turn ^ !in_length[0];
         end
     end

@@ -3,7 +3,8 @@
 //
 // Ports:   s_*: the master. m_*[0], m_*[1]: the ports, which need not keep step. Each burst is halved
 //          (axi_halves). A port sees ID 0 only, so it returns its halves in order; what the other one
-//          is ahead waits here, up to two bursts, then RREADY falls.
+//          is ahead waits here, up to two bursts, then RREADY falls. The master has at most OUTSTANDING
+//          bursts of each kind in flight, and is always ready.
 //          Words reach the master in the order of its requests, whatever their ID. An error response
 //          of either port reaches it with its word, or with the response of its write.
 // Timing:  no cycle for addresses; two for words in either direction, and for write responses.
@@ -66,17 +67,18 @@ module axi_split
     if (HAS_SPLIT_PORT != 0) begin : g_split
         localparam int BURSTS = 1 << $clog2(OUTSTANDING < 2 ? 2 : OUTSTANDING);
         localparam int WORDS  = 2 * BURST_BEATS;
+        logic [2:0] has_room;  // always: more bursts are never in flight
 
         // --------------------------------------------------------------------------- reads
-        logic read_room, read_burst, read_turn, read_single;
+        logic read_burst, read_turn, read_single;
         /* verilator lint_off UNUSEDSIGNAL */
         logic [7:0] read_first;  // RLAST tells where a half ends
         /* verilator lint_on UNUSEDSIGNAL */
         axi_halves #(.ADDRESS_BITS(ADDRESS_BITS), .WORD_BYTES(STROBES)) read_addresses (
             .clk, .rst, .in_valid(s_arvalid), .in_ready(s_arready), .in_address(s_araddr),
             .in_length(s_arlen), .out_valid(m_arvalid), .out_ready(m_arready),
-            .out_address(m_araddr), .out_length(m_arlen), .room(read_room), .burst(read_burst),
-            .turn(read_turn), .first(read_first), .single(read_single));
+            .out_address(m_araddr), .out_length(m_arlen), .burst(read_burst), .turn(read_turn),
+            .first(read_first), .single(read_single));
         assign m_arid = '0;
 
         // The oldest burst, and where its next word comes from.
@@ -84,7 +86,7 @@ module axi_split
         wire from   = of_turn ^ behind;
         wire passes = s_rvalid;
         fifo #(.WIDTH(4), .DEPTH(BURSTS)) read_order (
-            .clk, .rst, .in_valid(read_burst), .in_ready(read_room),
+            .clk, .rst, .in_valid(read_burst), .in_ready(has_room[0]),
             .in_data({s_arid, read_turn, read_single}), .out_valid(known),
             .out_ready(passes && s_rlast), .out_data({s_rid, of_turn, of_single}));
 
@@ -107,13 +109,13 @@ module axi_split
         end
 
         // -------------------------------------------------------------------------- writes
-        logic words_room, answers_room, write_burst, write_turn, write_single;
+        logic write_burst, write_turn, write_single;
         logic [7:0] write_first;
         axi_halves #(.ADDRESS_BITS(ADDRESS_BITS), .WORD_BYTES(STROBES)) write_addresses (
             .clk, .rst, .in_valid(s_awvalid), .in_ready(s_awready), .in_address(s_awaddr),
             .in_length(s_awlen), .out_valid(m_awvalid), .out_ready(m_awready),
-            .out_address(m_awaddr), .out_length(m_awlen), .room(words_room && answers_room),
-            .burst(write_burst), .turn(write_turn), .first(write_first), .single(write_single));
+            .out_address(m_awaddr), .out_length(m_awlen), .burst(write_burst), .turn(write_turn),
+            .first(write_first), .single(write_single));
 
         // The burst whose words come now; `passed` of them have.
         logic sends, to_turn, rests;  // rests: the second half
@@ -123,7 +125,7 @@ module axi_split
         wire half = passed == to_first;
         logic [1:0] free;
         fifo #(.WIDTH(9), .DEPTH(BURSTS)) word_order (
-            .clk, .rst, .in_valid(write_burst), .in_ready(words_room),
+            .clk, .rst, .in_valid(write_burst), .in_ready(has_room[1]),
             .in_data({write_turn, write_first}), .out_valid(sends), .out_ready(goes && s_wlast),
             .out_data({to_turn, to_first}));
         assign s_wready = sends && free[to];
@@ -144,7 +146,7 @@ module axi_split
         logic [1:0][1:0] answer;
         wire [1:0] needed = by_single ? {by_turn, !by_turn} : 2'b11;
         fifo #(.WIDTH(2), .DEPTH(BURSTS)) answer_order (
-            .clk, .rst, .in_valid(write_burst), .in_ready(answers_room),
+            .clk, .rst, .in_valid(write_burst), .in_ready(has_room[2]),
             .in_data({write_turn, write_single}), .out_valid(waits), .out_ready(s_bvalid),
             .out_data({by_turn, by_single}));
         for (genvar p = 0; p < 2; p++) begin : g_answers
@@ -155,7 +157,7 @@ module axi_split
         assign s_bvalid = waits && (said & needed) == needed;
         assign s_bresp  = answer[0] & {2{needed[0]}} | answer[1] & {2{needed[1]}};
 
-        wire unused_ids = &m_rid;
+        wire unused = &{m_rid, has_room};
     end else begin : g_wires
         assign m_arvalid = {1'b0, s_arvalid};
         assign m_arid    = {2'b00, s_arid};
