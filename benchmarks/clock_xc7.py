@@ -14,6 +14,8 @@ paths of designs that Vivado routed for this grade, and whose reports are publis
 of the chip; it says what is missing. `vtaops board build pynq --open` makes a bitstream.
 
 The netlist is kept under ``--work``: a changed RTL needs another folder. Yosys takes minutes.
+``--ultrascale-plus`` judges the same netlist by the delays of an UltraScale+ of grade -2, whose
+look-up tables have as many inputs; a netlist of its own would have carries of eight bits.
 """
 
 from __future__ import annotations
@@ -29,7 +31,16 @@ from rich.table import Table
 
 from benchmarks.clock import HARNESS, harness
 from benchmarks.options import Config, Json, write_json
-from trials.static_timing import PUBLISHED, Timing, clock_net, route
+from trials.static_timing import (
+    FASTER,
+    PUBLISHED,
+    SEVEN_SERIES,
+    ULTRASCALE_PLUS,
+    Delays,
+    Timing,
+    clock_net,
+    route,
+)
 from vtaops import HardwareConfig
 from vtaops.hardware.vivado import zynq_parameters
 from vtaops.hardware.zynq import CHIP, NEXTPNR, locate, map_design
@@ -42,7 +53,7 @@ WHOLE = re.compile(r"_mem\.g_hold\.held\.D$")
 def calibration() -> Table:
     """Return the published paths beside their estimates."""
     table = Table("design", "cells", "routed ns", "estimate ns", "error", title="Published paths")
-    for path in PUBLISHED:
+    for path in (*PUBLISHED, *FASTER):
         error = f"{100 * (path.estimate / path.routed - 1):+.1f} %"
         row = (f"{path.cells}", f"{path.routed:.3f}", f"{path.estimate:.3f}", error)
         table.add_row(path.design, *row)
@@ -60,14 +71,14 @@ def synthesise(config: HardwareConfig, folder: Path, yosys: str | None) -> None:
 
 
 def half_period_paths(
-    module: dict[str, Any], clk: int, array_clk: int, least: float
+    module: dict[str, Any], clk: int, array_clk: int, least: float, delays: Delays = SEVEN_SERIES
 ) -> list[dict[str, Any]]:
     """Return the longest paths from or to registers of the array's clock, but for `WHOLE`."""
     ways = ((array_clk, array_clk), (clk, array_clk), (array_clk, clk))
     rows = [
         row
         for launch, capture in ways
-        for row in Timing(module, launch, capture).longest(least)
+        for row in Timing(module, launch, capture, delays).longest(least)
         if launch != clk or not WHOLE.search(row["to"])
     ]
     return sorted(rows, key=lambda row: row["ns"], reverse=True)
@@ -94,6 +105,9 @@ def main(
     to_route: Annotated[
         bool, typer.Option("--route", help="Also place and route with an installed nextpnr.")
     ] = False,
+    faster: Annotated[
+        bool, typer.Option("--ultrascale-plus", help="Delays of an UltraScale+ -2.")
+    ] = False,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Only the published paths.")
     ] = False,
@@ -111,7 +125,8 @@ def main(
             synthesise(HardwareConfig.load(config_name), work, yosys)
     module = json.loads((work / "netlist.json").read_text())["modules"][HARNESS]
     clk, array_clk = (clock_net(module, name) for name in ("clk", "array_clk"))
-    rows = Timing(module, clk, clk).longest(least)
+    delays = ULTRASCALE_PLUS if faster else SEVEN_SERIES
+    rows = Timing(module, clk, clk, delays).longest(least)
     console.print(show(rows, count, "Longest paths"))
     mhz = round(1000 / rows[0]["ns"], 1)
     console.print(
@@ -119,7 +134,7 @@ def main(
         f"{sum(row['ns'] >= least for row in rows)} pairs of registers need {least} ns or more",
         highlight=False,
     )
-    half = half_period_paths(module, clk, array_clk, least / 2)
+    half = half_period_paths(module, clk, array_clk, least / 2, delays)
     if half:
         console.print(show(half, count, "Longest paths of the clock of twice the frequency"))
         slow = sum(row["ns"] >= least / 2 for row in half)
