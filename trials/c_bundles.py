@@ -244,9 +244,7 @@ class Loaded:
         """Wait for it, do the rest; return the status and the outputs."""
         return self.lib.vta_finish(self._model), self._held[1]
 
-    def _begun(
-        self, function: str, arrays: Sequence[np.ndarray]
-    ) -> tuple[int, list[np.ndarray]]:
+    def _begun(self, function: str, arrays: Sequence[np.ndarray]) -> tuple[int, list[np.ndarray]]:
         inputs = [np.ascontiguousarray(array) for array in arrays]
         outputs = [np.zeros(t.shape, t.dtype) for t in self.outputs]
         pointers = [

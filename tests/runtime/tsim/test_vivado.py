@@ -92,8 +92,8 @@ needs_tcl = pytest.mark.skipif(tkinter is None, reason="tkinter, which has a Tcl
 
 
 PORTS = {
-    "pynq": "", "pynq_512": "", "zcu104_2048": "split_port", "kv260_2048": "", "ultra96": "weight_port",
-    "pynq_ext": "weight_port", "pynq_exact": "split_port",
+    "pynq": "", "pynq_512": "", "kv260_2048": "", "pynq_ext": "weight_port", "ultra96": "weight_port",
+    "pynq_exact": "split_port", "zcu104_2048": "split_port",
 }  # fmt: skip
 """Configuration -> the second port that it is given."""
 MASTERS = {"": set(), "weight_port": {"vta/w_axi"}, "split_port": {"vta/n_axi"}}
@@ -196,7 +196,9 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
 
 def clock_settings(tool, *names):
     """Return the properties of the processing system that are called so."""
-    lists = [tool._tcl.splitlist(line[1]) for line in tool.calls("set_property") if line[-1] == "ps"]
+    lists = [
+        tool._tcl.splitlist(line[1]) for line in tool.calls("set_property") if line[-1] == "ps"
+    ]
     pairs = [pair for values in lists for pair in zip(values[::2], values[1::2], strict=True)]
     return [pair for pair in pairs if pair[0].endswith(names)]
 
