@@ -140,7 +140,7 @@ def test_the_least_resources_are_no_more_than_the_estimate(flow):
     [
         (flows.ULX3S, replace(TINY, extensions=("pairs",)),
          "'pairs', whose array needs a clock of twice .* one clock: leave 'pairs' out"),
-        (flows.ULX3S, replace(TINY, weight_port=1), "WEIGHT_PORT 1.*one port to DRAM: give WEIGHT_PO"),
+        (flows.ULX3S, replace(TINY, weight_port=1), "WEIGHT_PORT 1.*one port to DRAM: give WEIGHT"),
         (flows.ULX3S, replace(TINY, split_port=1), "SPLIT_PORT 1.*one port to DRAM: give SPLIT"),
         (flows.VIVADO, replace(HardwareConfig.load("zcu104"), split_port=1, weight_port=1),
          "has WEIGHT_PORT 1 and SPLIT_PORT 1; .* connects 2 ports to DRAM: give SPLIT_PORT 0"),

@@ -92,7 +92,8 @@ needs_tcl = pytest.mark.skipif(tkinter is None, reason="tkinter, which has a Tcl
 
 
 PORTS = {
-    "pynq": "", "pynq_512": "", "kv260_2048": "", "pynq_ext": "weight_port", "ultra96": "weight_port",
+    "pynq": "", "pynq_512": "", "kv260_2048": "", "pynq_ext": "weight_port",
+    "ultra96": "weight_port",
     "pynq_exact": "split_port", "zcu104_2048": "split_port",
 }  # fmt: skip
 """Configuration -> the second port that it is given."""
