@@ -1,6 +1,6 @@
 """Images a second of a network whose bursts are divided between two ports, on the RTL over AXI.
 
-    python -m benchmarks divided_port --case classic/resnet18/zcu104_2048 --clock-mhz 220 --latency 140
+    python -m benchmarks divided_port --clock-mhz 220 --latency 140
 
 Each port moves its width at its clock, in both directions together: less than AMD's ports, which
 move as much in each. The configuration needs ``SPLIT_PORT``. The result is compared with the
