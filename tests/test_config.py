@@ -348,12 +348,14 @@ def test_tables_need_the_post_processing():
 
 
 def test_programs_do_not_depend_on_the_ports():
-    one, two = HardwareConfig(), HardwareConfig(weight_port=1)
-    assert one.fingerprint == two.fingerprint
-    assert one != two == HardwareConfig.from_dict(two.to_dict())
-    assert "WEIGHT_PORT" not in one.to_dict()
-    with pytest.raises(ConfigError, match="WEIGHT_PORT is 2; it must be 0 or 1"):
-        HardwareConfig(weight_port=2)
+    one = HardwareConfig()
+    for name in ("weight_port", "split_port"):
+        two = HardwareConfig(**{name: 1})
+        assert one.fingerprint == two.fingerprint
+        assert one != two == HardwareConfig.from_dict(two.to_dict())
+        assert name.upper() not in one.to_dict()
+        with pytest.raises(ConfigError, match=f"{name.upper()} is 2; it must be 0 or 1"):
+            HardwareConfig(**{name: 2})
     wide = HardwareConfig(port_bytes=16)
     assert (one.port_width, wide.port_width) == (8, 16)
     assert wide.fingerprint == one.fingerprint

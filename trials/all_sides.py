@@ -82,7 +82,10 @@ def machine(seed: int) -> HardwareConfig:
 
 
 def hardware(seed: int) -> HardwareConfig:
-    """Return the configuration of its RTL: in a third, weights have their own port."""
+    """Return the configuration of its RTL: in a third, weights have their own port.
+
+    In another third, the bursts of the AXI shell are divided (`devices`).
+    """
     return replace(machine(seed), weight_port=int(seed % 3 == 1))
 
 
@@ -90,11 +93,16 @@ def devices(seed: int, *, garbage: bool = True) -> dict[str, Callable[[], Device
     """Return what opens the devices of a case; without `garbage` scratchpads begin as zeros."""
     latency, wide = 2 + 13 * (seed % 8), seed % 8 == 7
     config = hardware(seed)
+    over_axi = replace(config, split_port=int(seed % 3 == 2))
     return {
         "fsim": lambda: Fsim(machine(seed), seed=seed if garbage else None),
         "RTL": lambda: Tsim(config, port_bytes=8, latency=latency),
         "RTL over AXI": lambda: Tsim(
-            config, interface="axi", port_bytes=32 if wide else 8, latency=latency, jitter_seed=seed
+            over_axi,
+            interface="axi",
+            port_bytes=32 if wide else 8,
+            latency=latency,
+            jitter_seed=seed,
         ),
     }
 

@@ -218,6 +218,7 @@ class Loaded:
         self._arena = (ctypes.c_uint64 * max(1, (arena + 7) // 8))()
         ctypes.memset(self._arena, 0x5A, ctypes.sizeof(self._arena))
         self._model = (ctypes.c_uint64 * 16)()
+        self._held: tuple[list[np.ndarray], list[np.ndarray], object] = [], [], None
         self.status = self.lib.vta_init(
             self._model,
             ctypes.byref(device.struct),
@@ -229,6 +230,21 @@ class Loaded:
 
     def run(self, *arrays: np.ndarray) -> tuple[int, list[np.ndarray]]:
         """Run once; return the status and the outputs."""
+        return self._begun("vta_run", arrays)
+
+    def prepare(self, *arrays: np.ndarray) -> int:
+        """Do what comes before the launch; return the status."""
+        return self._begun("vta_prepare", arrays)[0]
+
+    def start(self) -> int:
+        """Begin the launch; return the status."""
+        return self.lib.vta_start(self._model)
+
+    def finish(self) -> tuple[int, list[np.ndarray]]:
+        """Wait for it, do the rest; return the status and the outputs."""
+        return self.lib.vta_finish(self._model), self._held[1]
+
+    def _begun(self, function: str, arrays: Sequence[np.ndarray]) -> tuple[int, list[np.ndarray]]:
         inputs = [np.ascontiguousarray(array) for array in arrays]
         outputs = [np.zeros(t.shape, t.dtype) for t in self.outputs]
         pointers = [
@@ -237,7 +253,10 @@ class Loaded:
         ]
         if not self._fit(inputs, outputs):
             return CONTENT, outputs
-        return self.lib.vta_run(self._model, *pointers), outputs
+        status = getattr(self.lib, function)(self._model, *pointers)
+        if status == OK:
+            self._held = inputs, outputs, pointers  # until the run is finished
+        return status, outputs
 
     def reset(self) -> int:
         """Begin again; return the status."""
@@ -258,8 +277,9 @@ def load(
     *,
     fail: dict[str, Callable[[int], int]] | None = None,
     lib: ctypes.CDLL | None = None,
+    device: PythonDevice | None = None,
 ) -> Loaded:
-    """Export a model and load it on fsim.
+    """Export a model and load it on fsim, or on a device that another one is on.
 
     Raises
     ------
@@ -267,7 +287,7 @@ def load(
         As `Model.export_c`.
     """
     bundle, files = bundle_files(model, Path())
-    device = PythonDevice(Fsim(model.config, capabilities=model.capabilities), fail)
+    device = device or PythonDevice(Fsim(model.config, capabilities=model.capabilities), fail)
     return Loaded(model, files["model.bin"], bundle.arena_nbytes, device, lib)
 
 

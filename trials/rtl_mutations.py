@@ -43,7 +43,9 @@ from trials.rtl_trials import (
     MIXED,
     PARAMETERS,
     PLAIN,
+    SHORT,
     SMALL,
+    SPLIT,
     TWO_ROWS,
     LimitedTsim,
     Opened,
@@ -63,6 +65,7 @@ MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
     "other multipliers": (SMALL, MIXED, False),
     "AXI": (PLAIN, PARAMETERS, True),
     "two rows, AXI": (TWO_ROWS, PARAMETERS, True),
+    "divided port, AXI": (SPLIT, SHORT, True),
     "waveforms": (EXTENDED, PARAMETERS, False),
 }
 """Name -> configuration, parameters, and whether behind the AXI shell."""

@@ -60,6 +60,10 @@ TWO_ROWS = replace(EXTENDED, log_batch=1, weight_port=1)
 """All extensions, two rows to a tile (lanes behind the first row have wires of their own), and a
 port for weights."""
 
+SPLIT = replace(PLAIN, split_port=1)
+SHORT = replace(PARAMETERS, burst_beats=4, outstanding=16)
+"""Each half of a divided port has room for eight words, fewer than are in flight: often none."""
+
 LIMIT = 100_000
 """Cycles; all trials need less."""
 

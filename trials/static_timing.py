@@ -1,7 +1,8 @@
-"""Static timing of a netlist of the 7 series, without placement: the longest paths of grade -1.
+"""Static timing of a netlist of the 7 series, without placement: its longest paths.
 
-Cells have the delays of the data sheets and of Project X-Ray's timings; a net has a delay by its
-loads. `PUBLISHED` holds paths that Vivado routed: how far the rule is from them.
+Cells have the delays of data sheets and public timings, of the 7 series or of UltraScale+; a
+net has a delay by its loads. `PUBLISHED` and `FASTER` hold paths that Vivado routed: how far the
+rules are from them.
 """
 
 from __future__ import annotations
@@ -9,17 +10,162 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from vtaops.hardware.zynq import place_and_route
 
+# --------------------------------------------------------------------------- delays of the parts
 
-def net_delay(loads: int) -> float:
-    """Return how long a routed net takes on a -1 part, in ns."""
-    return 0.45 + 0.12 * math.log2(max(loads, 1))
+
+@dataclass(frozen=True)
+class Delays:
+    """Delays of the cells of a part, in ns, and of its nets.
+
+    Attributes
+    ----------
+    net_least, net_doubling : float
+        Of a routed net of one load, and more for each doubling of its loads.
+    ff_out, ff_setup, lut, wide_mux : float or dict
+        Of a flip-flop, from its clock and by its input; of a look-up table; of a wide multiplexer.
+    carry_in_out, carry_in_sum, carry_init, carry_sum, carry_out : float
+        Through four bits of a carry chain from the ones below; from the fabric below the first bit;
+        from S or DI to the sum of the same bit; to everything above it.
+    lut_ram_out, shift_out, lut_ram_setup : float
+        Of memories in look-up tables.
+    block_out, block_register_out, block_data, block_setup : float
+        Of a block RAM, without and with its output register; setup of its data, of all else.
+    dsp_p, dsp_m, dsp_combinational, dsp_cascade, dsp_c : float
+        Of a DSP block: its output behind P, M or no register; from PCIN, from C.
+    dsp_setup, dsp_a, dsp_a_to_ad, dsp_a_to_m, dsp_enable : float or dict
+        Setup of its inputs; of A with a register, in front of AD and of M; of enables and resets.
+    dsp_inside : dict
+        Periods by MREG of a DSP block whose inputs and product are registered.
+    uncertainty, skew, crossing_uncertainty, crossing_skew : float
+        What a period loses to jitter and to the difference of two clock paths, within a clock, and
+        between two clocks of one PLL.
+    """
+
+    net_least: float
+    net_doubling: float
+    ff_out: float
+    ff_setup: Mapping[str, float]
+    lut: float
+    wide_mux: float
+    carry_in_out: float
+    carry_in_sum: float
+    carry_init: float
+    carry_sum: float
+    carry_out: float
+    lut_ram_out: float
+    shift_out: float
+    lut_ram_setup: float
+    block_out: float
+    block_register_out: float
+    block_data: float
+    block_setup: float
+    dsp_p: float
+    dsp_m: float
+    dsp_combinational: float
+    dsp_cascade: float
+    dsp_c: float
+    dsp_setup: Mapping[str, float]
+    dsp_a: float
+    dsp_a_to_ad: float
+    dsp_a_to_m: float
+    dsp_enable: float
+    dsp_inside: Mapping[int, float]
+    uncertainty: float
+    skew: float
+    crossing_uncertainty: float = 0.189
+    crossing_skew: float = 0.342
+
+    def net(self, loads: int) -> float:
+        """Return how long a routed net takes."""
+        return self.net_least + self.net_doubling * math.log2(max(loads, 1))
+
+
+SEVEN_SERIES = Delays(
+    net_least=0.45,
+    net_doubling=0.12,
+    ff_out=0.518,
+    ff_setup={"D": 0.06, "CE": 0.205, "R": 0.524, "S": 0.524},
+    lut=0.124,
+    wide_mux=0.25,
+    carry_in_out=0.114,
+    carry_in_sum=0.32,
+    carry_init=0.58,
+    carry_sum=0.226,
+    carry_out=0.45,
+    lut_ram_out=1.32,
+    shift_out=1.61,
+    lut_ram_setup=0.4,
+    block_out=2.454,
+    block_register_out=0.882,
+    block_data=0.737,
+    block_setup=0.566,
+    dsp_p=0.434,
+    dsp_m=2.305,
+    dsp_combinational=4.0,
+    dsp_cascade=1.65,
+    dsp_c=1.82,
+    dsp_setup={"B": 0.45, "D": 1.626},
+    dsp_a=0.362,
+    dsp_a_to_ad=1.756,
+    dsp_a_to_m=1.93,
+    dsp_enable=0.5,
+    dsp_inside={1: 1e3 / 464.25, 0: 1e3 / 257.47},
+    uncertainty=0.111,
+    skew=0.148,
+)
+"""Grade -1: data sheets and Project X-Ray. Inside of a DSP block: FMAX and FMAX_MULT_NOMREG of AMD
+DS187, table "DSP48E1 Switching Characteristics". Clocks: the largest figures of the setup paths in
+the reports of `PUBLISHED`."""
+
+ULTRASCALE_PLUS = Delays(
+    net_least=0.2,
+    net_doubling=0.055,
+    ff_out=0.081,
+    ff_setup={"D": 0.025, "CE": 0.061, "R": 0.061, "S": 0.061},
+    lut=0.1,
+    wide_mux=0.109,
+    carry_in_out=0.059,
+    carry_in_sum=0.142,
+    carry_init=0.206,
+    carry_sum=0.241,
+    carry_out=0.217,
+    lut_ram_out=0.312,
+    shift_out=0.312,
+    lut_ram_setup=0.18,
+    block_out=1.003,
+    block_register_out=0.229,
+    block_data=0.313,
+    block_setup=0.445,
+    dsp_p=0.28,
+    dsp_m=0.91,
+    dsp_combinational=1.62,
+    dsp_cascade=0.7,
+    dsp_c=0.7,
+    dsp_setup={"B": 0.3, "D": 1.45},
+    dsp_a=0.3,
+    dsp_a_to_ad=1.45,
+    dsp_a_to_m=1.45,
+    dsp_enable=0.22,
+    dsp_inside={1: 1.15, 0: 1.73},
+    uncertainty=0.061,
+    skew=0.106,
+)
+"""Grade -2 at 0.85 V. Cells: the largest delays of AMD's RapidWright, ``timing/ultrascaleplus`` at
+commit 325baa006242, made for an xcvu3p-2; but 0.1 for a look-up table, whose six inputs have 0.035
+to 0.15: the 20 in published paths have 0.081 on average. Two CARRY4 are a CARRY8. DSP blocks: the
+same repository at 492fa3fd50c5 (``dump_all_dsp_delay``); what leaves register M unregistered, and
+what is between registers, by the parts of a block that Vivado reports for a -1
+(gussmith23/lakeroad-evaluation, pow.futil-ultrascale). Nets: above those of `FASTER`, and 5 % above
+eleven of a dense 512-bit design (ZipCPU/wb2axip issue 74, alexforencich/verilog-axi issue 13: a
+VU9P at 250 MHz, its grade is not told). Clocks: that report; nothing is published for two clocks of
+one PLL, so those of `SEVEN_SERIES` stay."""
 
 
 # ---------------------------------------------------------------------------- published paths
@@ -27,7 +173,7 @@ def net_delay(loads: int) -> float:
 
 @dataclass(frozen=True)
 class RoutedPath:
-    """A critical path that Vivado routed on a part of grade -1, from a published report.
+    """A critical path that Vivado routed, from a published report.
 
     Attributes
     ----------
@@ -39,17 +185,20 @@ class RoutedPath:
         Loads of each net that leaves its slice.
     routed : float
         Delay of the whole path in the report, ns.
+    delays : Delays
+        Those of its part.
     """
 
     design: str
     cells: float
     nets: tuple[int, ...]
     routed: float
+    delays: Delays = SEVEN_SERIES
 
     @property
     def estimate(self) -> float:
-        """Delay of the whole path by `net_delay`, ns."""
-        return self.cells + sum(map(net_delay, self.nets))
+        """Delay of the whole path by the rule for nets, ns."""
+        return self.cells + sum(map(self.delays.net, self.nets))
 
 
 AES = "theCow61/AES-Accelerator, xc7z020, 7 ns met"
@@ -64,28 +213,18 @@ PUBLISHED = (
 """The paths of four cells or more with less than 0.6 ns to spare in timing_summary_routed.rpt, of
 commits d1433339a4bb (AMD's AXI DMA in it) and 7a5fcde409d9."""
 
+RAPIDWRIGHT = "rapidwright.io/docs, RWRoute, xcvu3p-2"
+FASTER = (
+    RoutedPath(f"{RAPIDWRIGHT}, 2 ns met", 0.817, (1, 1, 324, 2), 1.846, ULTRASCALE_PLUS),
+    RoutedPath(f"{RAPIDWRIGHT}, 3 ns met", 0.804, (21, 2, 19, 4, 8, 2, 2), 2.331, ULTRASCALE_PLUS),
+)
+"""Critical paths of the Vivado reports that AMD shows there: a MicroBlaze, and a random design."""
+
 
 # ------------------------------------------------------------------------------- the netlist
 
 CLOCKS = {"C", "CLK", "CLKARDCLK", "CLKBWRCLK", "WCLK"}
-FF_OUT, FF_SETUP = 0.518, {"D": 0.06, "CE": 0.205, "R": 0.524, "S": 0.524}
-LUT, WIDE_MUX = 0.124, 0.25
-CARRY_IN_OUT, CARRY_IN_SUM, CARRY_INIT = 0.114, 0.32, 0.58
-CARRY_SUM, CARRY_OUT = 0.226, 0.45  # from S or DI: the sum of the same bit; everything above it
-LUT_RAM_OUT, SHIFT_OUT, LUT_RAM_SETUP = 1.32, 1.61, 0.4
-BLOCK_OUT, BLOCK_REGISTER_OUT, BLOCK_DATA, BLOCK_SETUP = 2.454, 0.882, 0.737, 0.566
 BLOCK_PORT_A = re.compile("(DOP?|DIP?|ADDR|EN|WE|REGCE|RSTRAM|RSTREG)A")
-DSP_P, DSP_M, DSP_COMBINATIONAL, DSP_CASCADE, DSP_C = 0.434, 2.305, 4.0, 1.65, 1.82
-DSP_SETUP = {"B": 0.45, "D": 1.626}
-DSP_A, DSP_A_TO_AD, DSP_A_TO_M = 0.362, 1.756, 1.93
-DSP_INSIDE = {1: 1e3 / 464.25, 0: 1e3 / 257.47}
-"""Periods by MREG of a DSP block whose inputs and product are registered: FMAX and
-FMAX_MULT_NOMREG of grade -1, AMD DS187, table "DSP48E1 Switching Characteristics"."""
-
-UNCERTAINTY, SKEW = 0.111, 0.148
-CROSSING_UNCERTAINTY, CROSSING_SKEW = 0.189, 0.342
-"""What a period loses to jitter and to the difference of two clock paths: the largest of the setup
-paths in the reports of `PUBLISHED`, within a clock, and between two clocks of one PLL."""
 
 Arc = tuple[int, float, bool]  # from a net, delay of the cell, whether the net is one of the fabric
 
@@ -109,15 +248,22 @@ class Timing:
         A module of Yosys' JSON, flat, of cells of the 7 series.
     launch, capture : int, optional
         Nets of clocks: only paths from registers of the one, to registers of the other.
+    delays : Delays
+        Those of the part.
     """
 
     def __init__(
-        self, module: dict[str, Any], launch: int | None = None, capture: int | None = None
+        self,
+        module: dict[str, Any],
+        launch: int | None = None,
+        capture: int | None = None,
+        delays: Delays | None = None,
     ) -> None:
+        self.delays = delays or SEVEN_SERIES
         self.launch, self.capture = launch, capture
-        self.lost = UNCERTAINTY + SKEW
+        self.lost = self.delays.uncertainty + self.delays.skew
         if launch != capture:
-            self.lost = CROSSING_UNCERTAINTY + CROSSING_SKEW
+            self.lost = self.delays.crossing_uncertainty + self.delays.crossing_skew
         self.inside: dict[str, float] = {}
         self.loads: defaultdict[int, int] = defaultdict(int)
         self.starts: dict[int, float] = {}
@@ -166,9 +312,9 @@ class Timing:
 
     def _flip_flop(self, name: str, cell: dict[str, Any]) -> None:
         for net in cell["pins"]["Q"]:
-            self._start([net], FF_OUT)
+            self._start([net], self.delays.ff_out)
             self.outputs[name] = net
-        for pin, setup in FF_SETUP.items():
+        for pin, setup in self.delays.ff_setup.items():
             self._end(name, cell, pin, setup)
 
     def _logic(self, name: str, cell: dict[str, Any]) -> None:
@@ -176,7 +322,12 @@ class Timing:
         for pin, nets in cell["pins"].items():
             if pin != "O":  # what a wide multiplexer chooses from comes from its own slice
                 fabric = not wide or pin == "S"
-                self._connect(nets, cell["pins"]["O"], WIDE_MUX if wide else LUT, fabric)
+                self._connect(
+                    nets,
+                    cell["pins"]["O"],
+                    self.delays.wide_mux if wide else self.delays.lut,
+                    fabric,
+                )
 
     def _connect(
         self, sources: list[int], targets: list[int], delay: float, fabric: bool = True
@@ -196,22 +347,26 @@ class Timing:
                     own = pin == "O" and below == bit
                     for side in ("S", "DI"):
                         if (net := raw[side][below]) is not None:
-                            self.arcs[out].append((net, CARRY_SUM if own else CARRY_OUT, True))
-                through = CARRY_IN_OUT if pin == "CO" else CARRY_IN_SUM
+                            self.arcs[out].append(
+                                (net, self.delays.carry_sum if own else self.delays.carry_out, True)
+                            )
+                through = self.delays.carry_in_out if pin == "CO" else self.delays.carry_in_sum
                 self.arcs[out] += [(n, through, False) for n in raw["CI"] if n is not None]
-                self.arcs[out] += [(n, CARRY_INIT, True) for n in raw["CYINIT"] if n is not None]
+                self.arcs[out] += [
+                    (n, self.delays.carry_init, True) for n in raw["CYINIT"] if n is not None
+                ]
 
     def _lut_memory(self, name: str, cell: dict[str, Any]) -> None:
-        out = SHIFT_OUT if cell["type"].startswith("SRL") else LUT_RAM_OUT
+        out = self.delays.shift_out if cell["type"].startswith("SRL") else self.delays.lut_ram_out
         outputs = [pin for pin, way in cell["port_directions"].items() if way == "output"]
         for pin, nets in cell["pins"].items():
             if pin in outputs:
                 self._start(nets, out)
             elif pin.startswith(("A", "DPRA")):
                 for output in outputs:
-                    self._connect(nets, cell["pins"][output], LUT)
+                    self._connect(nets, cell["pins"][output], self.delays.lut)
             if pin not in CLOCKS and pin not in outputs:
-                self._end(name, cell, pin, LUT_RAM_SETUP)
+                self._end(name, cell, pin, self.delays.lut_ram_setup)
 
     def _block_memory(self, name: str, cell: dict[str, Any]) -> None:
         registered = any(_number(cell, f"DO{port}_REG") for port in "AB")
@@ -224,34 +379,54 @@ class Timing:
             self.launches = self.launch is None or self.launch in clocks
             self.captures = self.capture is None or self.capture in clocks
             if cell["port_directions"][pin] == "output":
-                out = BLOCK_REGISTER_OUT if registered else BLOCK_OUT
+                out = self.delays.block_register_out if registered else self.delays.block_out
                 self._start(nets, out)
             elif pin not in CLOCKS:
-                self._end(name, cell, pin, BLOCK_DATA if pin.startswith("DI") else BLOCK_SETUP)
+                self._end(
+                    name,
+                    cell,
+                    pin,
+                    self.delays.block_data if pin.startswith("DI") else self.delays.block_setup,
+                )
 
     def _dsp(self, name: str, cell: dict[str, Any]) -> None:
         pins, p, m = cell["pins"], _number(cell, "PREG"), _number(cell, "MREG")
         for net in [*pins.get("P", ()), *pins.get("PCOUT", ())]:
-            self._start([net], DSP_P if p else DSP_M if m else DSP_COMBINATIONAL)
+            self._start(
+                [net],
+                self.delays.dsp_p
+                if p
+                else self.delays.dsp_m
+                if m
+                else self.delays.dsp_combinational,
+            )
             if not p:
-                self.arcs[net] += [(n, DSP_CASCADE, False) for n in pins.get("PCIN", ())]
+                self.arcs[net] += [
+                    (n, self.delays.dsp_cascade, False) for n in pins.get("PCIN", ())
+                ]
                 if not _number(cell, "CREG"):
-                    self.arcs[net] += [(n, DSP_C, True) for n in pins.get("C", ())]
+                    self.arcs[net] += [(n, self.delays.dsp_c, True) for n in pins.get("C", ())]
         if p and self.launches and self.captures and cell["parameters"]["USE_MULT"] != "NONE":
-            self.inside[name] = DSP_INSIDE[m]
+            self.inside[name] = self.delays.dsp_inside[m]
         adder = cell["parameters"].get("USE_DPORT") == "TRUE" and _number(cell, "ADREG")
-        a = DSP_A if _number(cell, "AREG") else DSP_A_TO_AD if adder else DSP_A_TO_M
-        d = DSP_SETUP["B"] if _number(cell, "DREG") else DSP_SETUP["D"]
-        for pin, setup in {**DSP_SETUP, "A": a, "D": d}.items():
+        a = (
+            self.delays.dsp_a
+            if _number(cell, "AREG")
+            else self.delays.dsp_a_to_ad
+            if adder
+            else self.delays.dsp_a_to_m
+        )
+        d = self.delays.dsp_setup["B"] if _number(cell, "DREG") else self.delays.dsp_setup["D"]
+        for pin, setup in {**self.delays.dsp_setup, "A": a, "D": d}.items():
             self._end(name, cell, pin, setup)
         for pin in pins:
             if pin.startswith(("CE", "RST")) or pin in ("INMODE", "OPMODE", "ALUMODE"):
-                self._end(name, cell, pin, 0.5)
+                self._end(name, cell, pin, self.delays.dsp_enable)
 
     # ---------------------------------------------------------------------------- paths
 
     def _wire(self, net: int, fabric: bool) -> float:
-        return net_delay(self.loads[net]) if fabric else 0.0
+        return self.delays.net(self.loads[net]) if fabric else 0.0
 
     def _arrive(self, goal: int) -> None:
         stack = [goal]

@@ -49,6 +49,7 @@ def random_hardware(rng: random.Random) -> HardwareConfig:
                 extensions=tuple(some),
                 port_bytes=rng.choice((0, 0, *PORT_BYTES)),
                 weight_port=int(rng.random() < 0.3),
+                split_port=int(rng.random() < 0.2),
             )
         except ConfigError:
             continue

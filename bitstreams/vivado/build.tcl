@@ -16,15 +16,16 @@ set design vta_system
 
 # --------------------------------------------------------------------------- the processing system
 # `ps` maps the names that differ between the families. DRAM is reached through port HP0, which is not
-# coherent with the caches: the driver flushes and invalidates them; weights with a port of their own
-# come through HP1. The board's own boot loader sets
+# coherent with the caches: the driver flushes and invalidates them. A second master (weights with a
+# port of their own, or the other halves of divided bursts) has HP1. The board's own boot loader sets
 # up DRAM and pins, so no board files are needed; what counts here is the side towards the logic.
 
 proc zynq7000 {} {
-    global ps clock_mhz
+    global ps clock_mhz port_mhz
     array set ps {
         vlnv xilinx.com:ip:processing_system7
         clock ps/FCLK_CLK0
+        port_clock ps/FCLK_CLK1
         reset ps/FCLK_RESET0_N
         control ps/M_AXI_GP0
         memory ps/S_AXI_HP0
@@ -33,11 +34,13 @@ proc zynq7000 {} {
         memory_bytes 8
         memory_segment ps/S_AXI_HP0/HP0_DDR_LOWOCM
         interrupt ps/IRQ_F2P
-        weights ps/S_AXI_HP1
-        weight_clock ps/S_AXI_HP1_ACLK
-        weight_segment ps/S_AXI_HP1/HP1_DDR_LOWOCM
-        weight_properties {CONFIG.PCW_USE_S_AXI_HP1 1 CONFIG.PCW_S_AXI_HP1_DATA_WIDTH 64}
+        second ps/S_AXI_HP1
+        second_clock ps/S_AXI_HP1_ACLK
+        second_segment ps/S_AXI_HP1/HP1_DDR_LOWOCM
+        second_properties {CONFIG.PCW_USE_S_AXI_HP1 1 CONFIG.PCW_S_AXI_HP1_DATA_WIDTH 64}
     }
+    set ps(port_clock_properties) \
+        [list CONFIG.PCW_EN_CLK1_PORT 1 CONFIG.PCW_FPGA1_PERIPHERAL_FREQMHZ $port_mhz]
     create_bd_cell -type ip -vlnv $ps(vlnv) ps
     apply_bd_automation -rule xilinx.com:bd_rule:processing_system7 -config {
         make_external "FIXED_IO, DDR" apply_board_preset "0" Master "Disable" Slave "Disable"
@@ -56,10 +59,11 @@ proc zynq7000 {} {
 }
 
 proc zynqmp {} {
-    global ps clock_mhz
+    global ps clock_mhz port_mhz
     array set ps {
         vlnv xilinx.com:ip:zynq_ultra_ps_e
         clock ps/pl_clk0
+        port_clock ps/pl_clk1
         reset ps/pl_resetn0
         control ps/M_AXI_HPM0_FPD
         memory ps/S_AXI_HP0_FPD
@@ -68,11 +72,13 @@ proc zynqmp {} {
         memory_bytes 16
         memory_segment ps/SAXIGP2/HP0_DDR_LOW
         interrupt ps/pl_ps_irq0
-        weights ps/S_AXI_HP1_FPD
-        weight_clock ps/saxihp1_fpd_aclk
-        weight_segment ps/SAXIGP3/HP1_DDR_LOW
-        weight_properties {CONFIG.PSU__USE__S_AXI_GP3 1 CONFIG.PSU__SAXIGP3__DATA_WIDTH 128}
+        second ps/S_AXI_HP1_FPD
+        second_clock ps/saxihp1_fpd_aclk
+        second_segment ps/SAXIGP3/HP1_DDR_LOW
+        second_properties {CONFIG.PSU__USE__S_AXI_GP3 1 CONFIG.PSU__SAXIGP3__DATA_WIDTH 128}
     }
+    set ps(port_clock_properties) \
+        [list CONFIG.PSU__FPGA_PL1_ENABLE 1 CONFIG.PSU__CRL_APB__PL1_REF_CTRL__FREQMHZ $port_mhz]
     create_bd_cell -type ip -vlnv $ps(vlnv) ps
     set_property -dict [list \
         CONFIG.PSU__FPGA_PL0_ENABLE 1 \
@@ -150,7 +156,8 @@ proc constraints {name text unread} {
 }
 
 proc block_design {} {
-    global ps design family pairs weight_port port_bytes address_bits register_base register_bytes
+    global ps design family pairs second_port port_mhz port_bytes address_bits register_base \
+        register_bytes
     create_bd_design $design
     $family
 
@@ -161,11 +168,11 @@ proc block_design {} {
     interconnect control_bus $ps(control) vta/s_axi
     interconnect memory_bus vta/m_axi $ps(memory)
     set buses {control_bus memory_bus}
-    if {$weight_port} {
-        set_property -dict $ps(weight_properties) [get_bd_cells ps]
-        interconnect weight_bus vta/w_axi $ps(weights)
-        lappend buses weight_bus
-        lappend ps(memory_clocks) $ps(weight_clock)
+    if {$second_port ne ""} {
+        set_property -dict $ps(second_properties) [get_bd_cells ps]
+        interconnect second_bus vta/$second_port $ps(second)
+        lappend buses second_bus
+        lappend ps(memory_clocks) $ps(second_clock)
     }
 
     if {$pairs} array_clock else {
@@ -173,14 +180,22 @@ proc block_design {} {
     }
     set clocked [list vta/aclk reset/slowest_sync_clk $ps(control_clock)]
     foreach bus $buses { lappend clocked $bus/aclk }
-    if {$pairs && $port_bytes > $ps(memory_bytes)} {
+    set port_clock ""
+    if {$port_mhz} {
+        # Divided bursts: the ports have their fastest clock, to which the interconnects cross.
+        set_property -dict $ps(port_clock_properties) [get_bd_cells ps]
+        set port_clock $ps(port_clock)
+    } elseif {$pairs && $port_bytes > $ps(memory_bytes)} {
         # Words of twice the port's width: the port moves their halves at the array's clock.
+        set port_clock clocks/clk_out2
+    }
+    if {$port_clock ne ""} {
         foreach bus [lrange $buses 1 end] {
             set_property CONFIG.NUM_CLKS 2 [get_bd_cells $bus]
             lappend ps(memory_clocks) $bus/aclk1
         }
         foreach pin $ps(memory_clocks) {
-            connect_bd_net [get_bd_pins clocks/clk_out2] [get_bd_pins $pin]
+            connect_bd_net [get_bd_pins $port_clock] [get_bd_pins $pin]
         }
     } else { lappend clocked {*}$ps(memory_clocks) }
     foreach pin $clocked {
@@ -196,9 +211,9 @@ proc block_design {} {
         -target_address_space [get_bd_addr_spaces ps/Data] [get_bd_addr_segs vta/s_axi/reg0]
     assign_bd_address -force \
         -target_address_space [get_bd_addr_spaces vta/m_axi] [get_bd_addr_segs $ps(memory_segment)]
-    if {$weight_port} {
-        assign_bd_address -force -target_address_space [get_bd_addr_spaces vta/w_axi] \
-            [get_bd_addr_segs $ps(weight_segment)]
+    if {$second_port ne ""} {
+        assign_bd_address -force -target_address_space [get_bd_addr_spaces vta/$second_port] \
+            [get_bd_addr_segs $ps(second_segment)]
     }
     validate_bd_design
     save_bd_design

@@ -297,15 +297,22 @@ static int transfer(const vta_model *model, uint32_t kind, const uint32_t *words
   }
 }
 
-static int launch(const vta_model *model, uint32_t number) {
+static int start(const vta_model *model, uint32_t number) {
   const vta_header *const header = header_of(model);
   const vta_program *const programs = (const void *)(model->blob + header->programs_at);
   const vta_device *const device = model->device;
-  int status;
   if (number >= header->programs) return VTA_ERROR_CONTENT;
-  status = device->launch(device->context, model->addresses[programs[number].buffer],
-                          programs[number].instructions);
-  return status ? status : device->wait(device->context, model->timeout);
+  return device->launch(device->context, model->addresses[programs[number].buffer],
+                        programs[number].instructions);
+}
+
+static int wait(const vta_model *model) {
+  return model->device->wait(model->device->context, model->timeout);
+}
+
+static int launch(const vta_model *model, uint32_t number) {
+  const int status = start(model, number);
+  return status ? status : wait(model);
 }
 
 /* A few bytes of a buffer, read to change some: there are devices that move whole words only. */
@@ -390,12 +397,25 @@ static int check_pointers(const void *const *pointers, uint32_t count) {
   return VTA_OK;
 }
 
-int vta_run(vta_model *model, const void *const *inputs, void *const *outputs) {
+/* Does the next steps: all, or those before a launch. */
+static int advance(vta_model *model, int to_launch) {
+  const vta_header *const header = header_of(model);
+  const uint32_t *const words = (const void *)(model->blob + header->steps_at);
+  int status = VTA_OK;
+  while (!status && model->at < header->step_words) {
+    const uint32_t kind = words[model->at] & 255u, count = words[model->at] >> 8;
+    if (to_launch && kind == VTA_STEP_LAUNCH) break;
+    if (count >= header->step_words - model->at) return VTA_ERROR_CONTENT;
+    status = step(model, kind, words + model->at + 1, count);
+    model->at += count + 1;
+  }
+  return status;
+}
+
+int vta_prepare(vta_model *model, const void *const *inputs, void *const *outputs) {
   const vta_header *header;
-  const uint32_t *words;
-  uint32_t at = 0;
   int status;
-  if (!model || !model->ready) return VTA_ERROR_NOT_READY;
+  if (!model || !model->ready || model->stage) return VTA_ERROR_NOT_READY;
   header = header_of(model);
   status = check_pointers(inputs, header->inputs);
   if (!status) status = check_pointers((const void *const *)outputs, header->outputs);
@@ -403,17 +423,43 @@ int vta_run(vta_model *model, const void *const *inputs, void *const *outputs) {
   if (status) return status;
   model->inputs = inputs;
   model->outputs = outputs;
-  words = (const void *)(model->blob + header->steps_at);
-  while (!status && at < header->step_words) {
-    const uint32_t count = words[at] >> 8;
-    if (count >= header->step_words - at) {
-      status = VTA_ERROR_CONTENT;
-    } else {
-      status = step(model, words[at] & 255u, words + at + 1, count);
-      at += count + 1;
-    }
-  }
-  model->place += header->rows;
+  model->at = 0;
+  status = advance(model, 1);
   model->ready = !status;
+  model->stage = 1;
   return status;
+}
+
+int vta_start(vta_model *model) {
+  const vta_header *header;
+  const uint32_t *words;
+  if (!model || !model->ready || model->stage != 1) return VTA_ERROR_NOT_READY;
+  header = header_of(model);
+  words = (const void *)(model->blob + header->steps_at);
+  if (model->at < header->step_words) { /* a network of the host alone has no launch */
+    const int status = words[model->at] >> 8 == 1 && header->step_words - model->at > 1
+                           ? start(model, words[model->at + 1])
+                           : VTA_ERROR_CONTENT;
+    model->ready = !status;
+    if (status) return status;
+    model->at += 2;
+    model->stage = 2;
+  }
+  return VTA_OK;
+}
+
+int vta_finish(vta_model *model) {
+  int status;
+  if (!model || !model->ready || !model->stage) return VTA_ERROR_NOT_READY;
+  status = model->stage == 2 ? wait(model) : VTA_OK;
+  if (!status) status = advance(model, 0);
+  model->place += header_of(model)->rows;
+  model->ready = !status;
+  model->stage = 0;
+  return status;
+}
+
+int vta_run(vta_model *model, const void *const *inputs, void *const *outputs) {
+  const int status = vta_prepare(model, inputs, outputs);
+  return status ? status : vta_finish(model);
 }

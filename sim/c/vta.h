@@ -65,7 +65,8 @@ typedef struct vta_model {
   void *const *outputs;
   uint32_t place;   /* rows that runs have written to the state on the device */
   uint32_t timeout; /* time limit of a launch in milliseconds */
-  int ready;
+  uint32_t at;      /* the next step of a run */
+  int ready, stage; /* of a run: 0 none, 1 prepared, 2 its launch started */
 } vta_model;
 
 /* Checks a blob and places its programs and weights in the memory of a device.
@@ -81,6 +82,14 @@ uint32_t vta_output_nbytes(const vta_model *model, uint32_t number);
 /* Runs once. `inputs` and `outputs` have a pointer for each input and output of the network, to
  * arrays in C order, aligned to their elements. After an error, a model is no longer ready. */
 int vta_run(vta_model *model, const void *const *inputs, void *const *outputs);
+
+/* The same in parts, so that the host prepares one run while the device executes another: vta_prepare
+ * does what comes before the first launch, vta_start begins that launch, vta_finish waits for it and
+ * does the rest. Two models of one blob, each with its arena, take turns on a device: prepare the
+ * next, finish the present one, start the next. The arrays of a run must stay until it is finished. */
+int vta_prepare(vta_model *model, const void *const *inputs, void *const *outputs);
+int vta_start(vta_model *model);
+int vta_finish(vta_model *model);
 
 /* Forgets the rows that runs have written to the state on the device. */
 int vta_reset(vta_model *model);

@@ -53,7 +53,7 @@ struct Port {
       ++queued_reads;
     }
     const int client = answering();
-    model.rd_valid = client >= 0 && dram.bad_client < 0 && dram.spend();
+    model.rd_valid = client >= 0 && dram.bad_client < 0 && dram.spend(kMemoryPort);
     if (!model.rd_valid) return;
     Burst& burst = reads[client].front();
     std::memcpy(&model.rd_data, dram.bytes + burst.address, PORT_BYTES);
@@ -73,7 +73,7 @@ struct Port {
       weights.push_back({model.wgt_req_address, model.wgt_req_beats, dram.cycle + dram.delay()});
     }
     model.wgt_valid = !weights.empty() && weights.front().ready_cycle <= dram.cycle &&
-                      dram.bad_client < 0 && !dram.stalls() && dram.spend(dram.weight_budget);
+                      dram.bad_client < 0 && !dram.stalls() && dram.spend(kWeightPort);
     if (!model.wgt_valid) return;
     Burst& burst = weights.front();
     std::memcpy(&model.wgt_data, dram.bytes + burst.address, PORT_BYTES);
@@ -90,7 +90,7 @@ struct Port {
     }
     const bool room = !writes.empty() && !dram.stalls();
     // Ready even without a word, because a handshake needs both.
-    model.wr_ready = room && dram.bad_client < 0 && (!model.wr_valid || dram.spend());
+    model.wr_ready = room && dram.bad_client < 0 && (!model.wr_valid || dram.spend(kMemoryPort));
     if (model.wr_valid && model.wr_ready) {
       Burst& burst = writes.front();
       uint8_t data[PORT_BYTES];

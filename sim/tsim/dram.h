@@ -1,7 +1,8 @@
 // The DRAM of the simulation and its irregularities, shared by the ports of bare_port.h and
 // axi/axi_port.h. 4 GiB of lazily mapped pages, of which only the allocated ones may be accessed;
 // `latency` cycles; `bandwidth` bytes per cycle in both directions together, which bursts receive in
-// order of arrival (the port of the weights has the same amount for itself). With a jitter seed, all
+// order of arrival (the port of the weights has the same amount for itself; the ports of a divided one
+// have half of it each). With a jitter seed, all
 // times are irregular but reproducible: results must not depend on them.
 #pragma once
 
@@ -16,8 +17,16 @@ constexpr uint64_t kDramBytes = uint64_t{1} << 32;
 constexpr uint64_t kPageBytes = 4096;
 constexpr int kClients = 3;           // reading clients; the next number represents writes
 constexpr int kLoadUnit = 1;          // the client that may have a second port, for weights
+constexpr int kAnyReader = kClients + 1;
 constexpr double kSavedBytes = 4.0 * PORT_BYTES;  // budget that an idle DRAM of limited bandwidth saves
 constexpr size_t kQueuedBursts = 64;  // accepted by the DRAM before a client must wait
+
+#ifdef TSIM_SPLIT_PORT
+constexpr int kHalves = 2;
+#else
+constexpr int kHalves = 1;
+#endif
+enum DramPort { kMemoryPort, kWeightPort, kSecondPort, kDramPorts };
 
 struct Burst {
   uint64_t address;
@@ -50,13 +59,14 @@ struct Dram {
   Random random;
 
   uint64_t cycle = 0;
-  double budget = kSavedBytes;  // bytes currently allowed by the bandwidth
-  double weight_budget = kSavedBytes;
+  double budgets[kDramPorts];  // bytes that each port may transfer now
   uint64_t bad_address = 0;
   int bad_client = -1;  // -1: none; kClients: a write
 
   Dram(uint32_t latency_, double bandwidth_, bool jitter_, uint64_t seed)
-      : latency(latency_), bandwidth(bandwidth_), jitter(jitter_), random(seed) {}
+      : latency(latency_), bandwidth(bandwidth_), jitter(jitter_), random(seed) {
+    std::fill_n(budgets, int{kDramPorts}, kSavedBytes);
+  }
 
   bool map() {
     void* memory = mmap(nullptr, kDramBytes, PROT_READ | PROT_WRITE,
@@ -87,16 +97,16 @@ struct Dram {
 
   void refill() {
     if (bandwidth == 0) return;
-    budget = std::min(budget + bandwidth, kSavedBytes);
-    weight_budget = std::min(weight_budget + bandwidth, kSavedBytes);
+    for (int port = 0; port < kDramPorts; ++port) {
+      const double rate = port == kWeightPort ? bandwidth : bandwidth / kHalves;
+      budgets[port] = std::min(budgets[port] + rate, kSavedBytes);
+    }
   }
 
-  bool spend() { return spend(budget); }
-
-  bool spend(double& left) {  // one port word of bandwidth
+  bool spend(DramPort port) {  // one port word of bandwidth
     if (bandwidth == 0) return true;
-    if (left < PORT_BYTES) return false;
-    left -= PORT_BYTES;
+    if (budgets[port] < PORT_BYTES) return false;
+    budgets[port] -= PORT_BYTES;
     return true;
   }
 

@@ -102,6 +102,7 @@ def is_sound(flow, config):
         assert not config.has(Extension.PAIRS)
     if flow.ports == 1:
         assert not config.weight_port
+        assert not config.split_port
     assert config.port_width in flow.port_bytes
     if flow is flows.SYNTHESIS:
         return
@@ -139,7 +140,10 @@ def test_the_least_resources_are_no_more_than_the_estimate(flow):
     [
         (flows.ULX3S, replace(TINY, extensions=("pairs",)),
          "'pairs', whose array needs a clock of twice .* one clock: leave 'pairs' out"),
-        (flows.ULX3S, replace(TINY, weight_port=1), "WEIGHT_PORT 1.*one port to DRAM: give 0"),
+        (flows.ULX3S, replace(TINY, weight_port=1), "WEIGHT_PORT 1.*one port to DRAM: give WEIGHT"),
+        (flows.ULX3S, replace(TINY, split_port=1), "SPLIT_PORT 1.*one port to DRAM: give SPLIT"),
+        (flows.VIVADO, replace(HardwareConfig.load("zcu104"), split_port=1, weight_port=1),
+         "has WEIGHT_PORT 1 and SPLIT_PORT 1; .* connects 2 ports to DRAM: give SPLIT_PORT 0"),
         (flows.ULX3S, replace(TINY, port_bytes=16), "has a port of 16 bytes; this flow has 8"),
         (flows.ULX3S, HardwareConfig.load("pynq"), "target 'pynq'.*'ulx3s' or 'sim' or 'tsim'"),
         (flows.ULX3S, HardwareConfig.load("fsim"), "needs at least 107 block.*LFE5U-85F has 104"),
@@ -155,6 +159,7 @@ def test_a_refusal_says_what_is_missing_and_what_would_be_right(flow, config, me
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.name)
 def test_a_port_to_dram_has_a_fastest_clock(config):
     """What the data sheets allow passes, a megahertz more does not."""
+    config = replace(config, split_port=0)  # else ports have a clock of their own
     times, most = flows.port_clock(config, config.port_width)
     assert math.isfinite(most) == (config.target in flows.VIVADO.targets)
     if math.isfinite(most):
@@ -170,7 +175,7 @@ def test_a_port_to_dram_has_a_fastest_clock(config):
     [("pynq_ext", 8, 250), ("pynq_512", 16, 125), ("pynq_512", 8, 250), ("zcu104_2048", 64, 166)],
 )
 def test_wide_words_halve_the_clock_that_a_port_allows(name, port_bytes, fastest, tmp_path):
-    config = replace(HardwareConfig.load(name), port_bytes=port_bytes)
+    config = replace(HardwareConfig.load(name), port_bytes=port_bytes, split_port=0)
     vivado.write_design(config, tmp_path, clock_mhz=fastest)
     with pytest.raises(ConfigError, match=f"give --clock-mhz {fastest} or less"):
         vivado.write_design(config, tmp_path, clock_mhz=fastest + 1)

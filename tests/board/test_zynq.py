@@ -230,6 +230,7 @@ def test_every_missing_tool_is_named_with_its_origin(tools, monkeypatch, tmp_pat
         ("pynq_512", {}, "'pynq_512' has the extension 'pairs'.*vtaops hardware write"),
         ("ultra96", {}, "has target 'ultra96'; this flow builds for 'pynq'"),
         ("pynq", {"weight_port": 1}, "has WEIGHT_PORT 1"),
+        ("pynq", {"split_port": 1}, "has SPLIT_PORT 1"),
         ("pynq", {"port_bytes": 16}, "has a port of 16 bytes"),
     ],
 )

@@ -380,6 +380,34 @@ def test_a_device_that_fails_costs_one_run(network, function):
         assert loaded.run(*arrays)[0] == c_bundles.NOT_READY
 
 
+def test_the_host_prepares_a_run_while_the_device_executes_another(network):
+    """Two models of one blob take turns; a launch begins when the other's has ended."""
+    model, arrays = network
+    images = [[array - n for array in arrays] for n in range(4)]
+    turns = [load(model)]
+    turns.append(load(model, device=turns[0].device))
+    calls, found = [], []
+    device = turns[0].device
+    device.fail = {name: partial(lambda name, _: calls.append(name) or 0, name)
+                   for name in ("write", "launch", "wait", "read")}  # fmt: skip
+    assert turns[0].prepare(*images[0]) == turns[0].start() == c_bundles.OK
+    assert turns[0].prepare(*images[0]) == turns[0].start() == c_bundles.NOT_READY
+    for number, image in enumerate(images[1:]):
+        now, ahead = turns[number % 2], turns[1 - number % 2]
+        assert ahead.start() == ahead.finish()[0] == c_bundles.NOT_READY
+        before = len(calls)
+        assert ahead.prepare(*image) == c_bundles.OK
+        assert {*calls[before:]} == {"write"}
+        found.append(now.finish())
+        assert ahead.start() == c_bundles.OK
+    found.append(ahead.finish())
+    for image, (status, outputs) in zip(images, found, strict=True):
+        assert status == c_bundles.OK
+        assert same(outputs, model.run(*image))
+    launches = [name for name in calls if name in ("launch", "wait")]
+    assert launches == ["launch", "wait"] * (len(launches) // 2)
+
+
 def test_a_launch_that_never_ends(network):
     """The device keeps the time; a program without FINISH ends in a code too."""
     model, arrays = network

@@ -164,6 +164,7 @@ def build_model(
         defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
     if axi:
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
+        defines += ["-DTSIM_SPLIT_PORT=1"] * config.split_port
 
     def describe() -> None:
         text = (

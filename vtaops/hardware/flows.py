@@ -86,7 +86,7 @@ class Flow:
             raise ConfigError(f"the clock is {clock_mhz} MHz; it must be {low}..{high}")
         width = port_bytes or config.port_width
         times, most = port_clock(config, width)
-        if times * clock_mhz > most:
+        if not config.split_port and times * clock_mhz > most:
             twice = f"words of {width} bytes pass at twice the clock, "
             raise ConfigError(
                 f"the clock is {clock_mhz} MHz; a port of the processing system of "
@@ -117,8 +117,12 @@ class Flow:
                 "has the extension 'pairs', whose array needs a clock of twice the frequency; this "
                 "flow has one clock: leave 'pairs' out"
             )
-        if config.weight_port and self.ports < 2:
-            return "has WEIGHT_PORT 1; this flow connects one port to DRAM: give 0"
+        both = {"WEIGHT_PORT": config.weight_port, "SPLIT_PORT": config.split_port}
+        more = [key for key, value in both.items() if value]
+        if len(more) >= self.ports:
+            count = "one port" if self.ports == 1 else f"{self.ports} ports"
+            given = " and ".join(f"{key} 1" for key in more)
+            return f"has {given}; this flow connects {count} to DRAM: give {more[-1]} 0"
         if config.port_width not in self.port_bytes:
             widths = " or ".join(map(str, self.port_bytes))
             return f"has a port of {config.port_width} bytes; this flow has {widths}"
@@ -143,7 +147,8 @@ class Flow:
 def port_clock(config: HardwareConfig, port_bytes: int) -> tuple[int, float]:
     """Return how often a port to DRAM is clocked in a cycle, and its fastest clock, MHz.
 
-    Words wider than the port pass it in halves, at the clock of the array (``pairs``).
+    Words wider than the port pass it in halves, at the clock of the array (``pairs``). With
+    ``SPLIT_PORT`` the ports have their fastest clock, whatever that of the logic is.
     """
     wide = config.has(Extension.PAIRS) and 8 * port_bytes > config.board.bus_bits
     return 1 + wide, PORT_MHZ.get(config.target, math.inf)

@@ -360,6 +360,7 @@ def _constants(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
         **_extension_bits(config),
         "HAS_COUNTERS": int(parameters.performance_counters),
         "HAS_WEIGHT_PORT": config.weight_port,
+        "HAS_SPLIT_PORT": config.split_port,
         "COUNTERS": len(COUNTERS),
         "EVENT_BITS": EVENT_BITS,
     }

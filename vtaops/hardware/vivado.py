@@ -12,7 +12,7 @@ from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import reason_of, write_folder
 from vtaops.base.quoting import tcl_word
-from vtaops.hardware.flows import VIVADO, dsp_for_products
+from vtaops.hardware.flows import PORT_MHZ, VIVADO, dsp_for_products
 from vtaops.hardware.registers import REGISTER_PAGE
 from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, ULTRA_RAM, in_ultra_ram, part_of
@@ -100,7 +100,8 @@ def write_design(
         "part": part,
         "clock_mhz": clock_mhz,
         "pairs": int(config.has(Extension.PAIRS)),
-        "weight_port": config.weight_port,
+        "second_port": "n_axi" if config.split_port else "w_axi" if config.weight_port else "",
+        "port_mhz": PORT_MHZ[config.target] if config.split_port else 0,
         "ultra_ram": " ".join(ULTRA_RAM) if in_ultra_ram(config) else "",
         **{name.lower(): value for name, value in design.values.items()},
         "register_base": f"{config.board.register_base:#x}",

@@ -235,6 +235,9 @@ class HardwareConfig:
     weight_port : int
         ``WEIGHT_PORT``: 1 if what the load unit reads beside inputs (weights, parameters of `post`,
         tables) has a DRAM port of its own, as wide as the other; programs do not depend on it.
+    split_port : int
+        ``SPLIT_PORT``: 1 if the AXI shell divides each burst between two masters, each of which
+        reaches the DRAM through a port of its own; programs do not depend on it.
     name : str
         Name of the configuration (file name without suffix); not compared.
 
@@ -259,6 +262,7 @@ class HardwareConfig:
     extensions: tuple[Extension | str, ...] = ()
     port_bytes: int = 0
     weight_port: int = 0
+    split_port: int = 0
     name: str = field(default="custom", compare=False)
 
     def __post_init__(self) -> None:
@@ -351,7 +355,8 @@ class HardwareConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return upstream's keys and values; the inverse of `from_dict`."""
         values = {_key(f.name): getattr(self, f.name) for f in fields(self) if f.name != "name"}
-        added = {key: values.pop(key) for key in ("EXTENSIONS", "PORT_BYTES", "WEIGHT_PORT")}
+        optional = ("EXTENSIONS", "PORT_BYTES", "WEIGHT_PORT", "SPLIT_PORT")
+        added = {key: values.pop(key) for key in optional}
         added["EXTENSIONS"] = list(self.extensions)
         return values | {key: value for key, value in added.items() if value}
 
@@ -566,8 +571,9 @@ class HardwareConfig:
     def _check_ports(self) -> None:
         if self.port_bytes not in (0, *PORT_BYTES) or type(self.port_bytes) is not int:
             raise ConfigError(f"PORT_BYTES is {self.port_bytes!r}; it must be 0, 8, 16, 32 or 64")
-        if self.weight_port > 1:
-            raise ConfigError(f"WEIGHT_PORT is {self.weight_port}; it must be 0 or 1")
+        for key, value in (("WEIGHT_PORT", self.weight_port), ("SPLIT_PORT", self.split_port)):
+            if value > 1:
+                raise ConfigError(f"{key} is {value}; it must be 0 or 1")
         if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * self.port_width:
             raise ConfigError(
                 f"the extension 'nibbles' fills two port words of a weight tile in a cycle; tiles "

@@ -28,6 +28,7 @@ from vtaops.base.errors import (
     UnsupportedError,
     raising,
 )
+from vtaops.hardware.flows import PORT_MHZ
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
@@ -59,7 +60,8 @@ class PynqInterface(Protocol):
     """The part of the ``pynq`` package that vtaops uses."""
 
     Clocks: Any
-    """``Clocks.fclk0_mhz``: frequency of the first clock of the programmable logic."""
+    """``Clocks.fclk0_mhz``: frequency of the first clock of the programmable logic; ``fclk1_mhz``:
+    of the second one, for ports with a clock of their own."""
 
     def allocate(self, shape: Any, dtype: Any, *, cacheable: int) -> Any:
         """Return a NumPy array in contiguous memory, with methods flush, invalidate, freebuffer."""
@@ -205,6 +207,10 @@ class Accelerator:
                     self._clearing.freebuffer()
                     self._clearing = None
                 self.interface.Clocks.fclk0_mhz = self.clock_mhz
+                if self.config.split_port:
+                    self.interface.Clocks.fclk1_mhz = PORT_MHZ.get(
+                        self.config.target, self.clock_mhz
+                    )
                 self.interface.Bitstream(str(bitstream)).download()
             self._bitstream = bitstream
             self.attach()

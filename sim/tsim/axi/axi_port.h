@@ -1,4 +1,6 @@
-// An AXI4 memory behind vta_axi.v, a processor on its AXI4-Lite port, and a protocol checker.
+// An AXI4 memory behind vta_axi.v, a processor on its AXI4-Lite port, and a protocol checker. A
+// divided port (TSIM_SPLIT_PORT) has two such memories with the same content, each with the half of
+// the bandwidth.
 //
 // The memory answers reads of one ID in order and may interleave IDs; an access to unallocated pages
 // is answered with DECERR. With jitter, all five channels stall at random, IDs overtake each other
@@ -14,6 +16,7 @@
 #include <array>
 #include <deque>
 #include <string>
+#include <type_traits>
 
 #include "Vvta_axi.h"
 #include "Vvta_axi___024root.h"
@@ -21,58 +24,44 @@
 
 #define TSIM_LAST_CLOCK __Vtrigprevexpr___TOP__aclk__0
 
-struct Port {
-  static constexpr uint64_t kNever = UINT64_MAX;
-  static constexpr int kResetCycles = 16;  // as AXI recommends
-  static constexpr int kAnswerCycles = 1000;  // within which a register must answer
-  static constexpr uint32_t kOkay = 0, kDecodeError = 3;
-  static constexpr uint32_t kIncrementing = 1, kCache = 3;
-  enum Manner : uint32_t { kAny, kAddressFirst, kWordFirst };
+// The signals of a master that reads and writes.
+#define AXI_PINS(PIN)                                                                     \
+  PIN(arvalid) PIN(arready) PIN(arid) PIN(araddr) PIN(arlen) PIN(arsize) PIN(arburst)     \
+  PIN(arcache) PIN(arprot) PIN(rvalid) PIN(rready) PIN(rid) PIN(rdata) PIN(rresp)         \
+  PIN(rlast) PIN(awvalid) PIN(awready) PIN(awid) PIN(awaddr) PIN(awlen) PIN(awsize)       \
+  PIN(awburst) PIN(awcache) PIN(awprot) PIN(wvalid) PIN(wready) PIN(wdata) PIN(wstrb)     \
+  PIN(wlast) PIN(bvalid) PIN(bready) PIN(bid) PIN(bresp)
+#define AXI_DECLARE(name) std::add_lvalue_reference_t<decltype(Vvta_axi::m_axi_##name)> name;
+#define AXI_FIRST(name) model.m_axi_##name,
+#define AXI_SECOND(name) model.n_axi_##name,
 
-  // A burst with its remaining words.
-  struct ReadBurst {
-    uint64_t address;
-    uint32_t beats;
-    uint64_t ready_cycle;
-    uint32_t response;
-  };
-  struct Word {
-    std::array<uint8_t, PORT_BYTES> data;
-    uint64_t strobe;
-    bool last;
-  };
-  struct Answer {
-    uint64_t ready_cycle;
-    uint32_t response;
-  };
+struct Pins {
+  AXI_PINS(AXI_DECLARE)
+};
+
+constexpr uint32_t kOkay = 0, kDecodeError = 3;
+constexpr uint32_t kIncrementing = 1, kCache = 3;
+enum Manner : uint32_t { kAny, kAddressFirst, kWordFirst };
+
+// A burst with its remaining words.
+struct ReadBurst {
+  uint64_t address;
+  uint32_t beats;
+  uint64_t ready_cycle;
+  uint32_t response;
+};
+
+// The rules of the protocol; the first one that is broken is kept.
+struct Rules {
   // A channel driven by the RTL, as it was one cycle ago.
   struct Offer {
     bool pending = false;
     std::string payload;
   };
 
-  Vvta_axi model;
-  Dram& dram;
-  Manner manner = kAny;
-
-  std::deque<ReadBurst> reads[kClients];
-  std::deque<ReadBurst> weights;  // those of the second master
-  size_t queued_reads = 0;
-  std::deque<Burst> addresses;  // of writes, their words outstanding
-  std::deque<Word> words;       // whose address has not arrived, or which are not yet stored
-  std::deque<Answer> answers;
-  uint64_t offered_writes = 0, complete_writes = 0;  // bursts, by address and by last word
-  uint32_t burst_word = 0;
-  bool current_exists = true;
+  const Dram& dram;
   bool halted = false;  // the fault register was set a cycle ago
-  Offer ar, weights_ar, aw, w, control_b, control_r;
   std::string message;
-
-  Port(VerilatedContext* context, Dram& dram_) : model(context), dram(dram_) {
-    if (dram.jitter) manner = static_cast<Manner>(dram.random.below(3));
-  }
-
-  // ------------------------------------------------------------------------------ protocol
 
   void require(bool holds, const char* rule) {
     if (!holds && message.empty())
@@ -105,53 +94,74 @@ struct Port {
     require(length < BURST_BEATS, "a burst is longer than BURST_BEATS");
     require(address / 4096 == last / 4096, "a burst crosses a multiple of 4 KiB");
   }
+};
 
-  void check_protocol() {
-    if (watch(ar, model.m_axi_arvalid, model.m_axi_arready,
-              payload(model.m_axi_arid, model.m_axi_araddr, model.m_axi_arlen),
-              "AR changed before ARREADY")) {
-      require(!halted, "a read burst began after a fault");
-      require(model.m_axi_arid < kClients, "a read burst has no client");
-      check_burst(model.m_axi_araddr, model.m_axi_arlen, model.m_axi_arsize, model.m_axi_arburst,
-                  model.m_axi_arcache, model.m_axi_arprot);
-    }
-    if (watch(weights_ar, model.w_axi_arvalid, model.w_axi_arready,
-              payload(model.w_axi_araddr, model.w_axi_arlen), "AR of the weights changed")) {
-      require(!halted, "a read burst of weights began after a fault");
-      check_burst(model.w_axi_araddr, model.w_axi_arlen, model.w_axi_arsize, model.w_axi_arburst,
-                  model.w_axi_arcache, model.w_axi_arprot);
-    }
-    if (watch(aw, model.m_axi_awvalid, model.m_axi_awready,
-              payload(model.m_axi_awid, model.m_axi_awaddr, model.m_axi_awlen),
-              "AW changed before AWREADY")) {
-      require(!halted, "a write burst began after a fault");
-      check_burst(model.m_axi_awaddr, model.m_axi_awlen, model.m_axi_awsize, model.m_axi_awburst,
-                  model.m_axi_awcache, model.m_axi_awprot);
-      ++offered_writes;
-    }
-    watch(w, model.m_axi_wvalid, model.m_axi_wready,
-          payload(model.m_axi_wdata, model.m_axi_wstrb, model.m_axi_wlast),
-          "W changed before WREADY");
-    require(!model.m_axi_wvalid || complete_writes < offered_writes,
-            "a word was offered before its address");
-    require(model.m_axi_rready && model.w_axi_rready && model.m_axi_bready,
-            "RREADY or BREADY is low");
-    watch(control_b, model.s_axi_bvalid, model.s_axi_bready, payload(model.s_axi_bresp),
-          "B of the registers changed before BREADY");
-    watch(control_r, model.s_axi_rvalid, model.s_axi_rready,
-          payload(model.s_axi_rdata, model.s_axi_rresp), "R of the registers changed before RREADY");
-    halted = model.fault;
-    require(model.irq == (model.finished || model.fault), "the interrupt is not its causes'");
+// A memory behind one master, with the rules that the master must keep.
+struct Memory {
+  struct Word {
+    std::array<uint8_t, PORT_BYTES> data;
+    uint64_t strobe;
+    bool last;
+  };
+  struct Answer {
+    uint64_t ready_cycle;
+    uint32_t response;
+  };
+
+  Pins pins;
+  Dram& dram;
+  Rules& rules;
+  DramPort port;
+  Manner manner = kAny;
+
+  std::deque<ReadBurst> reads[kClients];
+  size_t queued_reads = 0;
+  int waiting = -1;  // the ID whose word waits for RREADY
+  std::deque<Burst> addresses;  // of writes, their words outstanding
+  std::deque<Word> words;       // whose address has not arrived, or which are not yet stored
+  std::deque<Answer> answers;
+  uint64_t offered_writes = 0, complete_writes = 0;  // bursts, by address and by last word
+  uint32_t burst_word = 0;
+  bool current_exists = true;
+  Rules::Offer ar, aw, w;
+
+  Memory(Pins pins_, Dram& dram_, Rules& rules_, DramPort port_)
+      : pins(pins_), dram(dram_), rules(rules_), port(port_) {
+    if (dram.jitter) manner = static_cast<Manner>(dram.random.below(3));
   }
 
-  // -------------------------------------------------------------------------------- memory
+  void check_protocol() {
+    if (rules.watch(ar, pins.arvalid, pins.arready,
+                    Rules::payload(pins.arid, pins.araddr, pins.arlen),
+              "AR changed before ARREADY")) {
+      rules.require(!rules.halted, "a read burst began after a fault");
+      rules.require(pins.arid < kClients, "a read burst has no client");
+      rules.check_burst(pins.araddr, pins.arlen, pins.arsize, pins.arburst,
+                  pins.arcache, pins.arprot);
+    }
+    if (rules.watch(aw, pins.awvalid, pins.awready,
+                    Rules::payload(pins.awid, pins.awaddr, pins.awlen),
+              "AW changed before AWREADY")) {
+      rules.require(!rules.halted, "a write burst began after a fault");
+      rules.check_burst(pins.awaddr, pins.awlen, pins.awsize, pins.awburst,
+                  pins.awcache, pins.awprot);
+      ++offered_writes;
+    }
+    rules.watch(w, pins.wvalid, pins.wready,
+                Rules::payload(pins.wdata, pins.wstrb, pins.wlast),
+          "W changed before WREADY");
+    rules.require(!pins.wvalid || complete_writes < offered_writes,
+            "a word was offered before its address");
+    rules.require(pins.bready && (pins.rready || kHalves > 1), "RREADY or BREADY is low");
+    if (pins.wvalid && pins.wready && pins.wlast) ++complete_writes;
+  }
 
   void drive_read_addresses() {
-    model.m_axi_arready = queued_reads < kQueuedBursts && !dram.stalls();
-    if (!model.m_axi_arvalid || !model.m_axi_arready || model.m_axi_arid >= kClients) return;
-    const uint32_t beats = model.m_axi_arlen + 1u;
-    const bool exists = dram.check(model.m_axi_araddr, beats, model.m_axi_arid);
-    reads[model.m_axi_arid].push_back({model.m_axi_araddr, beats, dram.cycle + dram.delay(),
+    pins.arready = queued_reads < kQueuedBursts && !dram.stalls();
+    if (!pins.arvalid || !pins.arready || pins.arid >= kClients) return;
+    const uint32_t beats = pins.arlen + 1u;
+    const bool exists = dram.check(pins.araddr, beats, kHalves > 1 ? kAnyReader : pins.arid);
+    reads[pins.arid].push_back({pins.araddr, beats, dram.cycle + dram.delay(),
                                        exists ? kOkay : kDecodeError});
     ++queued_reads;
   }
@@ -171,15 +181,17 @@ struct Port {
   }
 
   void drive_read_data() {
-    const int id = answering();
-    model.m_axi_rvalid = id >= 0 && dram.spend();
-    if (!model.m_axi_rvalid) return;
+    const int id = waiting >= 0 ? waiting : answering();
+    pins.rvalid = waiting >= 0 || (id >= 0 && dram.spend(port));
+    if (!pins.rvalid) return;
     ReadBurst& burst = reads[id].front();
     if (burst.response == kOkay)
-      std::memcpy(&model.m_axi_rdata, dram.bytes + burst.address, PORT_BYTES);
-    model.m_axi_rid = static_cast<CData>(id);
-    model.m_axi_rresp = static_cast<CData>(burst.response);
-    model.m_axi_rlast = burst.beats == 1;
+      std::memcpy(&pins.rdata, dram.bytes + burst.address, PORT_BYTES);
+    pins.rid = static_cast<CData>(id);
+    pins.rresp = static_cast<CData>(burst.response);
+    pins.rlast = burst.beats == 1;
+    waiting = pins.rready ? -1 : id;
+    if (waiting >= 0) return;
     burst.address += PORT_BYTES;
     if (--burst.beats == 0) {
       reads[id].pop_front();
@@ -187,48 +199,28 @@ struct Port {
     }
   }
 
-  void drive_weights() {
-    model.w_axi_arready = weights.size() < kQueuedBursts && !dram.stalls();
-    if (model.w_axi_arvalid && model.w_axi_arready) {
-      const uint32_t beats = model.w_axi_arlen + 1u;
-      const bool exists = dram.check(model.w_axi_araddr, beats, kLoadUnit);
-      weights.push_back({model.w_axi_araddr, beats, dram.cycle + dram.delay(),
-                         exists ? kOkay : kDecodeError});
-    }
-    model.w_axi_rvalid = !weights.empty() && weights.front().ready_cycle <= dram.cycle &&
-                         !dram.stalls() && dram.spend(dram.weight_budget);
-    if (!model.w_axi_rvalid) return;
-    ReadBurst& burst = weights.front();
-    if (burst.response == kOkay)
-      std::memcpy(&model.w_axi_rdata, dram.bytes + burst.address, PORT_BYTES);
-    model.w_axi_rresp = static_cast<CData>(burst.response);
-    model.w_axi_rlast = burst.beats == 1;
-    burst.address += PORT_BYTES;
-    if (--burst.beats == 0) weights.pop_front();
-  }
-
   void drive_writes() {
     const bool may_take = addresses.size() + answers.size() < kQueuedBursts && !dram.stalls();
-    model.m_axi_awready =
-        may_take && (manner != kWordFirst || model.m_axi_wvalid || !words.empty());
-    if (model.m_axi_awvalid && model.m_axi_awready)
-      addresses.push_back({model.m_axi_awaddr, model.m_axi_awlen + 1u, dram.cycle});
+    pins.awready =
+        may_take && (manner != kWordFirst || pins.wvalid || !words.empty());
+    if (pins.awvalid && pins.awready)
+      addresses.push_back({pins.awaddr, pins.awlen + 1u, dram.cycle});
     const bool expected = manner != kAddressFirst || !addresses.empty();
     // Ready even without a word, because a handshake needs both.
-    model.m_axi_wready = words.size() < kQueuedBursts && expected &&
-                         (!model.m_axi_wvalid || (!dram.stalls() && dram.spend()));
-    if (model.m_axi_wvalid && model.m_axi_wready) {
+    pins.wready = words.size() < kQueuedBursts && expected &&
+                         (!pins.wvalid || (!dram.stalls() && dram.spend(port)));
+    if (pins.wvalid && pins.wready) {
       Word word;
-      std::memcpy(word.data.data(), &model.m_axi_wdata, PORT_BYTES);
-      word.strobe = model.m_axi_wstrb;
-      word.last = model.m_axi_wlast;
+      std::memcpy(word.data.data(), &pins.wdata, PORT_BYTES);
+      word.strobe = pins.wstrb;
+      word.last = pins.wlast;
       words.push_back(word);
     }
     store_words();
-    model.m_axi_bvalid =
+    pins.bvalid =
         !answers.empty() && answers.front().ready_cycle <= dram.cycle && !dram.stalls();
-    if (model.m_axi_bvalid) {
-      model.m_axi_bresp = static_cast<CData>(answers.front().response);
+    if (pins.bvalid) {
+      pins.bresp = static_cast<CData>(answers.front().response);
       answers.pop_front();
     }
   }
@@ -246,7 +238,7 @@ struct Port {
       if (burst_word == 0) current_exists = dram.check(burst.address, burst.beats, kClients);
       const Word& word = words.front();
       ++burst_word;
-      require(word.last == (burst_word == burst.beats), "WLAST is not on the last word");
+      rules.require(word.last == (burst_word == burst.beats), "WLAST is not on the last word");
       if (current_exists)
         dram.store(burst.address + uint64_t{burst_word - 1} * PORT_BYTES, word.data.data(),
                    word.strobe);
@@ -262,9 +254,6 @@ struct Port {
 
   void drive() {
     drive_read_addresses();
-#ifdef TSIM_WEIGHT_PORT
-    drive_weights();
-#endif
     if (dram.limited() && write_is_older()) {
       drive_writes();
       drive_read_data();
@@ -273,26 +262,104 @@ struct Port {
       drive_writes();
     }
     check_protocol();
-    if (model.m_axi_wvalid && model.m_axi_wready && model.m_axi_wlast) ++complete_writes;
   }
 
-  template <typename Cycle>
-  void reset(Cycle cycle) {
+  void reset() {
     for (auto& queue : reads) queue.clear();
     queued_reads = 0;
-    weights.clear();
+    waiting = -1;
     addresses.clear();
     words.clear();
     answers.clear();
     offered_writes = complete_writes = burst_word = 0;
-    halted = false;
-    ar = weights_ar = aw = w = control_b = control_r = Offer();
-    message.clear();
+    ar = aw = w = Rules::Offer();
+    pins.rvalid = pins.bvalid = pins.arready = 0;
+    pins.awready = pins.wready = pins.bid = 0;
+  }
+
+  size_t outstanding() const { return queued_reads + addresses.size() + answers.size(); }
+};
+
+struct Port {
+  static constexpr uint64_t kNever = UINT64_MAX;
+  static constexpr int kResetCycles = 16;  // as AXI recommends
+  static constexpr int kAnswerCycles = 1000;  // within which a register must answer
+
+  Vvta_axi model;
+  Dram& dram;
+  Rules rules{dram};
+  Memory memory{{AXI_PINS(AXI_FIRST)}, dram, rules, kMemoryPort};
+#ifdef TSIM_SPLIT_PORT
+  Memory second{{AXI_PINS(AXI_SECOND)}, dram, rules, kSecondPort};
+#endif
+  std::deque<ReadBurst> weights;  // those of the master for weights
+  Rules::Offer weights_ar, control_b, control_r;
+
+  Port(VerilatedContext* context, Dram& dram_) : model(context), dram(dram_) {}
+
+  // Calls `action` for the memory of each master that reads and writes.
+  template <typename Action>
+  void each(Action action) {
+    action(memory);
+#ifdef TSIM_SPLIT_PORT
+    action(second);
+#endif
+  }
+
+  void check_protocol() {
+    if (rules.watch(weights_ar, model.w_axi_arvalid, model.w_axi_arready,
+              Rules::payload(model.w_axi_araddr, model.w_axi_arlen), "AR of the weights changed")) {
+      rules.require(!rules.halted, "a read burst of weights began after a fault");
+      rules.check_burst(model.w_axi_araddr, model.w_axi_arlen, model.w_axi_arsize, model.w_axi_arburst,
+                  model.w_axi_arcache, model.w_axi_arprot);
+    }
+    rules.require(model.w_axi_rready, "RREADY of the weights is low");
+    rules.watch(control_b, model.s_axi_bvalid, model.s_axi_bready, Rules::payload(model.s_axi_bresp),
+          "B of the registers changed before BREADY");
+    rules.watch(control_r, model.s_axi_rvalid, model.s_axi_rready,
+          Rules::payload(model.s_axi_rdata, model.s_axi_rresp), "R of the registers changed before RREADY");
+    rules.halted = model.fault;
+    rules.require(model.irq == (model.finished || model.fault), "the interrupt is not its causes'");
+  }
+
+  void drive_weights() {
+    model.w_axi_arready = weights.size() < kQueuedBursts && !dram.stalls();
+    if (model.w_axi_arvalid && model.w_axi_arready) {
+      const uint32_t beats = model.w_axi_arlen + 1u;
+      const bool exists = dram.check(model.w_axi_araddr, beats, kLoadUnit);
+      weights.push_back({model.w_axi_araddr, beats, dram.cycle + dram.delay(),
+                         exists ? kOkay : kDecodeError});
+    }
+    model.w_axi_rvalid = !weights.empty() && weights.front().ready_cycle <= dram.cycle &&
+                         !dram.stalls() && dram.spend(kWeightPort);
+    if (!model.w_axi_rvalid) return;
+    ReadBurst& burst = weights.front();
+    if (burst.response == kOkay)
+      std::memcpy(&model.w_axi_rdata, dram.bytes + burst.address, PORT_BYTES);
+    model.w_axi_rresp = static_cast<CData>(burst.response);
+    model.w_axi_rlast = burst.beats == 1;
+    burst.address += PORT_BYTES;
+    if (--burst.beats == 0) weights.pop_front();
+  }
+
+  void drive() {
+    each([](Memory& one) { one.drive(); });
+#ifdef TSIM_WEIGHT_PORT
+    drive_weights();
+#endif
+    check_protocol();
+  }
+
+  template <typename Cycle>
+  void reset(Cycle cycle) {
+    each([](Memory& one) { one.reset(); });
+    weights.clear();
+    rules.halted = false;
+    rules.message.clear();
+    weights_ar = control_b = control_r = Rules::Offer();
     model.s_axi_awvalid = model.s_axi_wvalid = model.s_axi_arvalid = 0;
     model.s_axi_bready = model.s_axi_rready = 0;
-    model.m_axi_rvalid = model.m_axi_bvalid = model.m_axi_arready = 0;
     model.w_axi_rvalid = model.w_axi_arready = 0;
-    model.m_axi_awready = model.m_axi_wready = model.m_axi_bid = 0;
     model.aresetn = 0;
     for (int n = 0; n < kResetCycles; ++n) cycle();
     model.aresetn = 1;
@@ -323,7 +390,7 @@ struct Port {
       const bool address_taken = model.s_axi_awvalid && model.s_axi_awready;
       const bool data_taken = model.s_axi_wvalid && model.s_axi_wready;
       const bool answered = model.s_axi_bvalid && model.s_axi_bready;
-      if (answered) require(model.s_axi_bresp == kOkay, "the write of a register failed");
+      if (answered) rules.require(model.s_axi_bresp == kOkay, "the write of a register failed");
       tick();
       if (address_taken) address_from = kNever;
       if (data_taken) data_from = kNever;
@@ -332,7 +399,7 @@ struct Port {
         return;
       }
     }
-    require(false, "the write of a register was not answered");
+    rules.require(false, "the write of a register was not answered");
   }
 
   template <typename Tick>
@@ -345,7 +412,7 @@ struct Port {
       const bool address_taken = model.s_axi_arvalid && model.s_axi_arready;
       const bool answered = model.s_axi_rvalid && model.s_axi_rready;
       const uint32_t value = model.s_axi_rdata;
-      if (answered) require(model.s_axi_rresp == kOkay, "the read of a register failed");
+      if (answered) rules.require(model.s_axi_rresp == kOkay, "the read of a register failed");
       tick();
       if (address_taken) address_from = kNever;
       if (answered) {
@@ -353,11 +420,15 @@ struct Port {
         return value;
       }
     }
-    require(false, "the read of a register was not answered");
+    rules.require(false, "the read of a register was not answered");
     return 0;
   }
 
   bool stops_at_bad_access() const { return false; }  // the RTL sees the error response
-  size_t outstanding() const { return queued_reads + weights.size() + addresses.size() + answers.size(); }
-  const char* violation() const { return message.c_str(); }
+  size_t outstanding() {
+    size_t found = weights.size();
+    each([&found](Memory& one) { found += one.outstanding(); });
+    return found;
+  }
+  const char* violation() const { return rules.message.c_str(); }
 };

@@ -5,29 +5,18 @@ from __future__ import annotations
 import pytest
 
 from trials.static_timing import (
-    BLOCK_OUT,
-    CARRY_IN_OUT,
-    CARRY_IN_SUM,
-    CARRY_OUT,
-    CROSSING_SKEW,
-    CROSSING_UNCERTAINTY,
-    DSP_INSIDE,
-    DSP_M,
-    FF_OUT,
-    FF_SETUP,
-    LUT,
+    FASTER,
     PUBLISHED,
-    SKEW,
-    UNCERTAINTY,
+    SEVEN_SERIES,
+    ULTRASCALE_PLUS,
     Timing,
     clock_net,
-    net_delay,
     route,
 )
 
 IN, OUT = "input", "output"
 ONE = f"{1:032b}"
-LOST = UNCERTAINTY + SKEW
+LOST = SEVEN_SERIES.uncertainty + SEVEN_SERIES.skew
 WAYS = {
     "FDRE": {"C": IN, "CE": IN, "R": IN, "D": IN, "Q": OUT},
     "LUT2": {"I0": IN, "I1": IN, "O": OUT},
@@ -67,11 +56,20 @@ def test_a_path_through_a_look_up_table():
     )  # fmt: skip
     rows = Timing(module).longest(0.0)
     through, enable = rows
-    expected = FF_OUT + net_delay(2) + LUT + net_delay(1) + FF_SETUP["D"] + LOST
+    expected = (
+        SEVEN_SERIES.ff_out
+        + SEVEN_SERIES.net(2)
+        + SEVEN_SERIES.lut
+        + SEVEN_SERIES.net(1)
+        + SEVEN_SERIES.ff_setup["D"]
+        + LOST
+    )
     assert through["ns"] == pytest.approx(expected, abs=0.01)
     assert (through["from"], through["to"], through["levels"]) == ("start", "word.D", 1)
     assert through["loads"] == [2, 1]
-    assert enable["ns"] == pytest.approx(LOST + FF_OUT + net_delay(2) + FF_SETUP["CE"], abs=0.01)
+    assert enable["ns"] == pytest.approx(
+        LOST + SEVEN_SERIES.ff_out + SEVEN_SERIES.net(2) + SEVEN_SERIES.ff_setup["CE"], abs=0.01
+    )
     assert enable["to"] == "word.CE"
 
 
@@ -84,9 +82,15 @@ def test_carries_take_no_fabric():
                           "O": [30, "x", "x", "x"], "CO": ["x", "x", "x", 41]}),
         d=flip_flop(20, 30), e=flip_flop(21, 41),
     )  # fmt: skip
-    sums, carry = Timing(module).longest(0.0)[0], CARRY_IN_OUT
-    expected = FF_OUT + net_delay(1) + CARRY_OUT + max(CARRY_IN_SUM, carry) + net_delay(1)
-    assert sums["ns"] == pytest.approx(expected + FF_SETUP["D"] + LOST, abs=0.01)
+    sums, carry = Timing(module).longest(0.0)[0], SEVEN_SERIES.carry_in_out
+    expected = (
+        SEVEN_SERIES.ff_out
+        + SEVEN_SERIES.net(1)
+        + SEVEN_SERIES.carry_out
+        + max(SEVEN_SERIES.carry_in_sum, carry)
+        + SEVEN_SERIES.net(1)
+    )
+    assert sums["ns"] == pytest.approx(expected + SEVEN_SERIES.ff_setup["D"] + LOST, abs=0.01)
 
 
 def test_memories_and_multipliers_begin_late():
@@ -96,12 +100,12 @@ def test_memories_and_multipliers_begin_late():
         d=flip_flop(21, 31), e=flip_flop(10),
     )  # fmt: skip
     starts = Timing(module).starts
-    assert starts[30] == BLOCK_OUT
-    assert starts[31] == DSP_M
+    assert starts[30] == SEVEN_SERIES.block_out
+    assert starts[31] == SEVEN_SERIES.dsp_m
     longest = Timing(module).longest(100.0)
     assert len(longest) == 1
     assert longest[0]["ns"] == pytest.approx(
-        BLOCK_OUT + net_delay(1) + FF_SETUP["D"] + LOST, abs=0.01
+        SEVEN_SERIES.block_out + SEVEN_SERIES.net(1) + SEVEN_SERIES.ff_setup["D"] + LOST, abs=0.01
     )
 
 
@@ -112,7 +116,7 @@ def test_a_product_takes_a_period_of_its_block(m):
     module = netlist(a=("DSP48E1", registers, {"CLK": [2], "A": [10], "P": [31]}))
     (row,) = Timing(module, 2, 2).longest(0.0)
     assert (row["from"], row["to"]) == ("a", "a.P")
-    assert row["ns"] == pytest.approx(DSP_INSIDE[m] + LOST, abs=0.01)
+    assert row["ns"] == pytest.approx(SEVEN_SERIES.dsp_inside[m] + LOST, abs=0.01)
     assert Timing(module, 3, 3).longest(0.0) == []
 
 
@@ -121,6 +125,22 @@ def test_published_paths_are_met_within_a_seventh():
     errors = [path.estimate / path.routed - 1 for path in PUBLISHED]
     assert max(map(abs, errors)) < 1 / 7
     assert min(errors) < 0 < max(errors)
+    later = [path.estimate / path.routed - 1 for path in FASTER]
+    assert 0 < min(later) < max(later) < 0.35
+
+
+def test_an_ultrascale_plus_is_faster_in_each_respect():
+    for name, slow in vars(SEVEN_SERIES).items():
+        fast = getattr(ULTRASCALE_PLUS, name)
+        if isinstance(slow, dict):
+            assert all(fast[key] < slow[key] for key in slow)
+        else:
+            assert fast < slow or name.startswith(("crossing", "carry_sum"))
+    module = netlist(a=flip_flop(10), b=("LUT2", {}, {"I0": [10], "O": [30]}), c=flip_flop(20, 30))
+    (slow,), (fast,) = (
+        Timing(module, delays=delays).longest(0.0) for delays in (SEVEN_SERIES, ULTRASCALE_PLUS)
+    )
+    assert 2 < slow["ns"] / fast["ns"] < 3.5
 
 
 def test_paths_from_one_clock_to_the_other():
@@ -138,8 +158,8 @@ def test_paths_from_one_clock_to_the_other():
         (3, 3): [("word", "word.D")],
     }  # fmt: skip
     crossing, within = (Timing(module, one, 3).longest(0)[0]["ns"] for one in (2, 3))
-    other_loads = net_delay(2) - net_delay(1)  # of the register that the path leaves
-    lost = CROSSING_UNCERTAINTY + CROSSING_SKEW - LOST
+    other_loads = SEVEN_SERIES.net(2) - SEVEN_SERIES.net(1)  # of the register that the path leaves
+    lost = SEVEN_SERIES.crossing_uncertainty + SEVEN_SERIES.crossing_skew - LOST
     assert crossing - within == pytest.approx(lost - other_loads, abs=0.02)
 
 
@@ -177,7 +197,9 @@ def test_each_port_of_a_block_memory_has_its_clock(mode, pin):
         c=("RAMB36E1", {"RAM_MODE": mode}, {**clocks, "ENBWREN": [20]}),
     )  # fmt: skip
     (row,) = Timing(module, launch=2, capture=2).longest(0.0)
-    assert row["ns"] == pytest.approx(BLOCK_OUT + net_delay(1) + FF_SETUP["D"] + LOST, abs=0.01)
+    assert row["ns"] == pytest.approx(
+        SEVEN_SERIES.block_out + SEVEN_SERIES.net(1) + SEVEN_SERIES.ff_setup["D"] + LOST, abs=0.01
+    )
     assert Timing(module, launch=3, capture=2).longest(0.0) == []
     (row,) = Timing(module, launch=2, capture=3).longest(0.0)
     assert (row["from"], row["to"]) == ("word", "c.ENBWREN")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from vtaops import HardwareConfig, cli
 from vtaops.board.catalogue import Catalogue
 from vtaops.errors import ConfigError
-from vtaops.hardware import vivado
+from vtaops.hardware import flows, vivado
 from vtaops.hardware.rtl import axi_sources, sources
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.runtime.tsim import RtlParameters
@@ -91,14 +91,21 @@ class Vivado:
 needs_tcl = pytest.mark.skipif(tkinter is None, reason="tkinter, which has a Tcl, is missing")
 
 
-PORTS = {"pynq": 0, "pynq_512": 0, "zcu104_2048": 0, "kv260_2048": 0, "ultra96": 1, "pynq_ext": 1}
-"""Configuration -> whether it is given a port for weights."""
+PORTS = {
+    "pynq": "", "pynq_512": "", "kv260_2048": "", "pynq_ext": "weight_port",
+    "ultra96": "weight_port",
+    "pynq_exact": "split_port", "zcu104_2048": "split_port",
+}  # fmt: skip
+"""Configuration -> the second port that it is given."""
+MASTERS = {"": set(), "weight_port": {"vta/w_axi"}, "split_port": {"vta/n_axi"}}
 
 
 @pytest.fixture(params=PORTS)
 def design(request, tmp_path):
     name = request.param
-    config = replace(HardwareConfig.load(name), weight_port=PORTS[name])
+    none = dict.fromkeys(("weight_port", "split_port"), 0)
+    config = replace(HardwareConfig.load(name), **none)
+    config = replace(config, **({PORTS[name]: 1} if PORTS[name] else {}))
     return config, vivado.write_design(config, tmp_path / "design with a space")
 
 
@@ -150,27 +157,33 @@ def test_the_script_builds_the_design_of_each_board(design):
 
 
 @needs_tcl
-def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(design):
+def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(design, request):
     tool = Vivado()
     tool.source(design[1])
     cells = {line[-1] for line in tool.calls("create_bd_cell")}
     pairs = design[0].has(Extension.PAIRS)
     wizard = {"clocks"} if pairs else set()
-    weights = {"weight_bus"} if design[0].weight_port else set()
-    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"} | wizard | weights
+    split = design[0].split_port
+    second = {"second_bus"} if split or design[0].weight_port else set()
+    assert cells == {"ps", "vta", "reset", "control_bus", "memory_bus"} | wizard | second
     sources = {net[1]: net[0] for net in tool.calls("connect_bd_net")}
     both = ("clocks/clk_out1", "clocks/clk_out2") if pairs else (sources["vta/aclk"],) * 2
     assert (sources["vta/aclk"], sources["vta/array_clk"]) == both
-    fast = both[pairs and design[0].port_width > 8]
-    assert sources.get("ps/S_AXI_HP0_ACLK", fast) == fast
+    own = {"pynq": "ps/FCLK_CLK1"}.get(design[0].target, "ps/pl_clk1")
+    fast = own if split else both[pairs and design[0].port_width > 8]
+    ports = [pin for n in range(2) for pin in (f"ps/S_AXI_HP{n}_ACLK", f"ps/saxihp{n}_fpd_aclk")]
+    clocks = [sources[pin] for pin in ports if pin in sources]
+    assert clocks == [fast] * (1 + bool(second))
+    mhz = [v for _, v in clock_settings(tool, "PL1_REF_CTRL__FREQMHZ", "FPGA1_PERIPHERAL_FREQMHZ")]
+    assert mhz == [str(flows.PORT_MHZ[design[0].target])] * split
     nets = [*tool.calls("connect_bd_net"), *tool.calls("connect_bd_intf_net")]
     targets = [net[1] for net in nets]
     assert len({*targets}) == len(targets)
     assert {pin.split("/")[0] for net in nets for pin in net} <= cells
-    for cell in ("vta", "control_bus", "memory_bus", *weights):
+    for cell in ("vta", "control_bus", "memory_bus", *second):
         assert {f"{cell}/aclk", f"{cell}/aresetn"} <= {*targets}
     used = {pin for net in nets for pin in net if pin.startswith("vta/")}
-    buses = {"vta/s_axi", "vta/m_axi"} | ({"vta/w_axi"} if weights else set())
+    buses = {"vta/s_axi", "vta/m_axi"} | MASTERS[PORTS[request.node.callspec.params["design"]]]
     assert used == {"vta/aclk", "vta/array_clk", "vta/aresetn", "vta/irq"} | buses
     assert "vta/irq" in (sources.get("ps/IRQ_F2P"), sources.get("ps/pl_ps_irq0"))
     spaces = {
@@ -178,8 +191,17 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
     }
     assert spaces == {"ps/Data"} | (buses - {"vta/s_axi"})
     (top,) = (path.read_text() for path in axi_sources() if path.suffix == ".v")
-    for port in ("aclk", "aresetn", "irq", "s_axi_awvalid", "m_axi_arvalid", "w_axi_arvalid"):
+    for port in ("aclk", "aresetn", "irq", "s_axi_awvalid", "m_axi_arvalid", "n_axi_bready"):
         assert re.search(rf"\b{port}\b", top)
+
+
+def clock_settings(tool, *names):
+    """Return the properties of the processing system that are called so."""
+    lists = [
+        tool._tcl.splitlist(line[1]) for line in tool.calls("set_property") if line[-1] == "ps"
+    ]
+    pairs = [pair for values in lists for pair in zip(values[::2], values[1::2], strict=True)]
+    return [pair for pair in pairs if pair[0].endswith(names)]
 
 
 @needs_tcl

@@ -34,7 +34,7 @@ INTERFACES = ("port", "axi")
 
 _CHUNK_CYCLES = 100_000  # between two checks of the clock
 _PAUSE_SECONDS = 1e-4  # between two chunks, to let waiting threads run
-_CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit")
+_CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit", "reading side")
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 
 
