@@ -27,9 +27,9 @@ from vtaops import (
     Elementwise,
     Gemm,
 )
-from vtaops.fallback import host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.session import fallback as host
 
 CASES: dict[str, Operator] = {
     "means without padding": AvgPool2d(

@@ -1,6 +1,6 @@
 """VirtualBoard: a Zynq board as drivers see it, backed by a simulator.
 
-It has the part of the ``pynq`` package's interface that `vtaops.runtime.pynq` uses: contiguous
+It has the part of the ``pynq`` package's interface that `vtaops.board.pynq` uses: contiguous
 memory with a cache that is not coherent with DRAM (a missing flush or invalidate gives wrong data),
 pages of control registers, a clock, and an FPGA manager that accepts only ``.bit`` files for its
 part. An access that would hang a real board's processor (registers of missing logic) is an error.

@@ -28,6 +28,7 @@ from vtaops.base.errors import (
     UnsupportedError,
     raising,
 )
+from vtaops.board.interrupt import Interrupt
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
@@ -42,7 +43,6 @@ from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
 from vtaops.runtime.instruction_check import BoardDevice
-from vtaops.runtime.interrupt import Interrupt
 from vtaops.runtime.launches import RelaunchingDevice
 from vtaops.runtime.pages import Block, Blocks, whole_pages
 
