@@ -13,10 +13,10 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.cache import cache_directory, make_private
 from vtaops.base.errors import ProgramError, UnsupportedError, VTAError
+from vtaops.base.shapes import Array
 from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.hardware.performance import launch_seconds
 from vtaops.hardware.registers import DESIGNS, RegisterMap
@@ -294,8 +294,8 @@ def _blamed(program: Program) -> str:
 
 
 def _difference(
-    found: npt.NDArray[np.generic],
-    expected: npt.NDArray[np.generic],
+    found: Array,
+    expected: Array,
     program: Program | None = None,
 ) -> str:
     """Describe how a result differs and the instruction that wrote it; empty if equal."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.shapes import Flags, Ints
 from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import (
     Alu,
@@ -33,8 +34,6 @@ from vtaops.machine.isa import (
     Post,
     Store,
 )
-
-Ints = npt.NDArray[np.int64]
 
 DRAM = len(Memory)
 """The space of the first DRAM buffer; others follow. Spaces below are those of `Memory`."""
@@ -242,7 +241,7 @@ def steps(i: LoopInstruction, operand: str, micro_ops: Ints) -> Ints:
     return found
 
 
-def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
+def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> Flags:
     """Return which micro-ops of an instruction share a step with their predecessor.
 
     With the extension ``pairs``, the first and the second, the third and the fourth, ... of a GEMM

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from vtaops.base.shapes import ceil_div
-from vtaops.machine.accesses import Ints, row_starts
+from vtaops.base.shapes import Flags, Ints, ceil_div
+from vtaops.machine.accesses import row_starts
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Encoding, Instruction, Load, LoopInstruction, Store
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
@@ -90,7 +89,7 @@ def compulsory_nbytes(program: Program) -> int:
     sizes = {MICRO_OPS: program.micro_ops.nbytes}
     sizes |= {index: buffer.nbytes for index, buffer in enumerate(program.buffers)}
     total = 0
-    touched: dict[tuple[int, bool], npt.NDArray[np.bool_]] = {}
+    touched: dict[tuple[int, bool], Flags] = {}
     for transfer in transfers(program):
         if transfer.buffer == NO_BUFFER:  # an absolute address: not comparable
             total += transfer.nbytes

@@ -13,18 +13,15 @@ from operator import and_
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Ints, ceil_div
 from vtaops.machine.config import INSTRUCTION_BYTES, POST_ROWS, Extension, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import Axis, BlockedShape, Count, blocked_shape
 from vtaops.schedule.tiling import Operand, Taps, Tiling
-
-Grid = npt.NDArray[np.int64]
 
 Depths = Mapping[str, int]
 """Capacity of each scratchpad in elements."""
@@ -96,7 +93,7 @@ class Candidates:
         )
 
 
-def at(values: Any, places: Any, shape: tuple[int, ...]) -> Grid:
+def at(values: Any, places: Any, shape: tuple[int, ...]) -> Ints:
     """Return values at some places of a grid to which they broadcast."""
     return np.asarray(np.broadcast_to(values, shape)[places])
 
@@ -106,7 +103,7 @@ def depths_of(config: HardwareConfig) -> dict[str, int]:
     return {memory: getattr(config, memory).depth for memory in _MEMORIES}
 
 
-def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple[Candidates, Grid]:
+def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple[Candidates, Ints]:
     """Return a grid of tilings with the kernel cut as `taps` says, and which of them fit.
 
     Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible. A thread holds one
@@ -149,7 +146,7 @@ def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False)
     return found.each(lambda column: column[rows])
 
 
-def occupied(shape: BlockedShape, c: Candidates) -> dict[str, Grid]:
+def occupied(shape: BlockedShape, c: Candidates) -> dict[str, Ints]:
     """Return the elements of each scratchpad that each candidate occupies."""
     return shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
 
@@ -161,7 +158,7 @@ def _fits(shape: BlockedShape, c: Candidates, depths: Depths) -> Any:
 
 def dram_traffic(
     shape: BlockedShape, config: HardwareConfig, c: Candidates
-) -> tuple[Grid, Grid, int]:
+) -> tuple[Ints, Ints, int]:
     """Return the DRAM bytes of input, of weights, and of output (no micro-ops, bias).
 
     A tile is reloaded for each tile of the other operand that is swept meanwhile, unless as many
@@ -194,7 +191,7 @@ def cycle_bound(
     config: HardwareConfig,
     c: Candidates,
     timing: TimingParameters | None = None,
-) -> Grid:
+) -> Ints:
     """Estimate the cycles of each candidate.
 
     The maximum of computation and transfers if two tiles of both operands alternate; the loads of
@@ -264,7 +261,7 @@ def loads_together(config: HardwareConfig) -> Callable[[Any, Any], Any]:
     return np.maximum if config.weight_port else np.add
 
 
-def _stalls(shape: BlockedShape, c: Candidates, step: Any, loads: Any) -> Grid:
+def _stalls(shape: BlockedShape, c: Candidates, step: Any, loads: Any) -> Ints:
     """Return the cycles that the array waits where the operand that is kept changes.
 
     The steps of one output tile then load both operands instead of one. Except at the beginning,
@@ -414,8 +411,8 @@ class TilingList:
         return int(max(bounds))
 
     def _fitting(
-        self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Grid]]
-    ) -> tuple[_Listed, Grid]:
+        self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Ints]]
+    ) -> tuple[_Listed, Ints]:
         """Return the operator in as few parts as fit, and for each tiling whether it fits."""
         depths = depths_of(config)
         for taps, shape in self._shapes.items():
@@ -435,7 +432,7 @@ class TilingList:
         )
 
 
-def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Grid]:
+def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Ints]:
     """Return tiles of any size, each with the tile counts that avoid reloads."""
     found, (inp_stays, wgt_stays, keep_wgt) = each_with(
         sizes_that_fit(shape, depths, uneven=True), [0, 1], [0, 1], [0, 1]
@@ -451,7 +448,7 @@ def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates,
     return found, _fits(shape, found, depths)
 
 
-def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, tuple[Grid, ...]]:
+def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, tuple[Ints, ...]]:
     """Return the grid of candidates and lists of values: one axis for them, and one for each list.
 
     The values are returned as columns.
@@ -466,9 +463,9 @@ class _Listed:
 
     shape: BlockedShape
     found: Candidates
-    fit: Grid
-    inp: Grid
-    wgt: Grid
+    fit: Ints
+    inp: Ints
+    wgt: Ints
     out: int
 
 
@@ -506,24 +503,24 @@ def _default(what: _Extents, config: HardwareConfig) -> Tiling:
 _ALL = 0  # stands for as many tiles as one output tile reads
 
 
-def tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Grid, Grid, Grid]:
+def tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Ints, Ints, Ints]:
     """Return the reduction steps of one output tile, the channel tiles, and the pixel tiles."""
     pixel_tiles = -(-shape.rows.extent // c.h) * -(-shape.columns.extent // c.w)
     steps = -(-shape.ic // c.ic) * shape.parts
     return steps, -(-shape.oc // c.oc), shape.batch * pixel_tiles
 
 
-def _micro_ops(shape: BlockedShape, c: Candidates) -> Grid:
+def _micro_ops(shape: BlockedShape, c: Candidates) -> Ints:
     """Estimate the micro-ops of one tile: the product of all but the two longest loops."""
     loops = np.sort(np.stack([c.oc, c.ic, c.h, c.w]), axis=0)
     return np.asarray(loops[0] * loops[1] * shape.taps)
 
 
-def _spans(axis: Axis, tiles: Grid) -> Grid:
+def _spans(axis: Axis, tiles: Ints) -> Ints:
     return np.asarray(axis.span(tiles))
 
 
-def _loaded(axis: Axis, tiles: Grid) -> Grid:
+def _loaded(axis: Axis, tiles: Ints) -> Ints:
     """Return `Axis.loaded` of each tile size."""
     sizes, places = np.unique(tiles, return_inverse=True)
     return np.array(_loads_of(axis, tuple(sizes.tolist())))[places].reshape(tiles.shape)
@@ -534,7 +531,7 @@ def _loads_of(axis: Axis, sizes: Sequence[int]) -> list[int]:
     return [axis.loaded(size) for size in sizes]
 
 
-def _last(extent: int, tiles: Grid) -> Grid:
+def _last(extent: int, tiles: Ints) -> Ints:
     """Return the size of the last tile for each tile size."""
     return np.asarray(extent - (-(-extent // tiles) - 1) * tiles)
 

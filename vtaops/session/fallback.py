@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, Int8Array
 from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
@@ -33,8 +33,6 @@ _PACKING_PAYS = 32
 
 _SOURCES = ("session", "ops")
 """Source folders of the operators and their schedules."""
-
-Int8Array = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
 from vtaops.base.forks import ForkLock
 from vtaops.base.names import checked_call, checked_init
+from vtaops.base.shapes import Int8Array
 from vtaops.compiler.driver import check_arguments, compile
 from vtaops.compiler.search import search as searched
 from vtaops.machine.capabilities import Capabilities, find, of_target
@@ -33,7 +34,6 @@ from vtaops.runtime.residents import LOADED_PROGRAMS
 from vtaops.schedule import Tiling
 from vtaops.session.operators import OperatorMethods
 
-Int8Array = npt.NDArray[np.int8]
 Host = Literal["cpu", "cuda"]
 """Where the fallback runs."""
 
