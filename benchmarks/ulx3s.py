@@ -35,9 +35,10 @@ from rich.progress import track
 from benchmarks.options import Json, figure_table, read_json, write_json
 from trials import networks
 from vtaops import HardwareConfig, Session
+from vtaops.board.ulx3s import build_bitstream
 from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
 from vtaops.errors import DeviceError, UnsupportedError
-from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
+from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign
 from vtaops.network import compile_model
 from vtaops.network.compile import as_graph
 from vtaops.runtime.arguments import as_tuple

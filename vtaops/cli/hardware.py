@@ -165,7 +165,7 @@ def write(
 
     Example: vtaops hardware write pynq -o vta && cd vta && vivado -mode batch -source build.tcl
     """
-    from vtaops.hardware import vivado
+    from vtaops.board import vivado
 
     hardware = HardwareConfig.load(config)
     usual = vivado.zynq_parameters(hardware)
