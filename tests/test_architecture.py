@@ -45,7 +45,6 @@ WITH_TVM = {
     *(
         f"vtaops.schedule.{name}"
         for name in (
-            "arguments",
             "checks",
             "explained",
             "flatten",

@@ -252,12 +252,3 @@ def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> Flags:
         dst = micro_ops[:, 0]
         found[1::2] = dst[1::2] == dst[: len(dst) // 2 * 2 : 2]
     return found
-
-
-def row_starts(i: Load | Store, config: HardwareConfig) -> tuple[Ints, int]:
-    """Return the first byte of each row that a LOAD or STORE moves in DRAM, and a row's bytes.
-
-    Bytes count from the buffer that ``dram_base`` is relative to.
-    """
-    size = config.dram_element_bytes(Memory(i.memory))
-    return (i.dram_base + np.arange(i.y_size) * i.x_stride) * size, i.x_size * size

@@ -652,27 +652,3 @@ def words_to_array(words: list[int]) -> Words:
 def array_to_words(array: Words) -> list[int]:
     """Return the 128-bit integers of an array of shape (n, 2); the inverse of `words_to_array`."""
     return [int(low) | int(high) << WORD_BITS for low, high in array.tolist()]
-
-
-# --------------------------------------------------------------------- for people to read
-
-
-def layout_table(config: HardwareConfig) -> str:
-    """Return the bit layout of every instruction and of the micro-op as Markdown tables."""
-    lines: list[str] = []
-    for cls, slots in Encoding.of(config).slots.items():
-        summary = (cls.__doc__ or "").strip().splitlines()[0]
-        lines += [
-            f"### {cls.__name__}",
-            "",
-            summary,
-            "",
-            "| bits | field | meaning |",
-            "|---|---|---|",
-        ]
-        if issubclass(cls, Instruction):
-            lines.append(f"| 0..{OPCODE_BITS - 1} | opcode | {int(cls.opcode)} |")
-        for slot in slots:
-            lines.append(f"| {slot.span} | {slot.name} | {slot.doc} |")
-        lines.append("")
-    return "\n".join(lines)

@@ -1,6 +1,6 @@
 """Learned rounding: round weights up or down so that the layer's outputs change least.
 
-`vtaops.base.learned_rounding` rounds the weights of a layer; here are the layers of a model.
+`vtaops.quantization.learned_rounding` rounds the weights of a layer; here are those of a model.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vtaops.base.learned_rounding import rounded
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
@@ -19,6 +18,7 @@ from vtaops.graph.onnx_files import (
     initializers,
     replace_initializer,
 )
+from vtaops.quantization.learned_rounding import rounded
 from vtaops.quantization.scales import WeightScale
 
 MOST_TAPS = 2048
