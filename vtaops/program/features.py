@@ -80,7 +80,7 @@ def first_unsupported(
     """
     name = capabilities.name
     found = [
-        (int(rows[0]), f"{feature.use}: {name} lacks {feature.value!r}")
+        (int(rows[0]), f"{feature.summary}: {name} lacks {feature.value!r}")
         for feature, rows in needs(config, words)
         if rows.size and not capabilities.has(feature)
     ]
