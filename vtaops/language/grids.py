@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.shapes import Array
+from vtaops.graph.learned_rounding import rounded as learned
 from vtaops.language.files import Floats
 from vtaops.language.floats import rounded
-from vtaops.quantization.learned_rounding import rounded as learned
 
 
 def on_grid(

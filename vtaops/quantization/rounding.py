@@ -1,6 +1,6 @@
 """Learned rounding: round weights up or down so that the layer's outputs change least.
 
-`vtaops.quantization.learned_rounding` rounds the weights of a layer; here are those of a model.
+`vtaops.graph.learned_rounding` rounds the weights of a layer; here are those of a model.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
+from vtaops.graph.learned_rounding import rounded
 from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
@@ -18,7 +19,6 @@ from vtaops.graph.onnx_files import (
     initializers,
     replace_initializer,
 )
-from vtaops.quantization.learned_rounding import rounded
 from vtaops.quantization.scales import WeightScale
 
 MOST_TAPS = 2048
