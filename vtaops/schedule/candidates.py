@@ -126,7 +126,7 @@ def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple
     # pixels (depthwise, pools) only weights are worth keeping.
     shared = -(-oc_tiles // shape.groups) > 1
     differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1) & shared)
-    return found, differ & _fits(shape, found, depths)
+    return found, differ & fits(shape, found, depths)
 
 
 def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False) -> Candidates:
@@ -142,7 +142,7 @@ def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False)
     oc, ic, h, w = (size.ravel() for size in sizes)
     one = np.ones_like(oc)
     found = Candidates(oc, ic, h, w, one, one, one, one)
-    rows = shape.admits(found.oc) & shape.pairs(found.oc, found.ic) & _fits(shape, found, depths)
+    rows = shape.admits(found.oc) & shape.pairs(found.oc, found.ic) & fits(shape, found, depths)
     return found.each(lambda column: column[rows])
 
 
@@ -151,7 +151,7 @@ def occupied(shape: BlockedShape, c: Candidates) -> dict[str, Ints]:
     return shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
 
 
-def _fits(shape: BlockedShape, c: Candidates, depths: Depths) -> Any:
+def fits(shape: BlockedShape, c: Candidates, depths: Depths) -> Any:
     """Return for each candidate whether it fits the scratchpads."""
     return reduce(and_, [n <= depths[memory] for memory, n in occupied(shape, c).items()])
 
@@ -354,7 +354,7 @@ class TilingList:
         ScheduleError
             If even the smallest tile (one block, one pixel) does not fit.
         """
-        listed, fit = self._fitting(config, candidates)
+        listed, fit = self.fitting(config, candidates)
         traffic = listed.inp + listed.wgt
         least = TRAFFIC_SLACK * (at(traffic, fit, fit.shape).min() + listed.out) - listed.out
         lean = fit & (traffic <= least)
@@ -388,29 +388,7 @@ class TilingList:
                 break
         return [*found.values()]
 
-    def least_cycles(self, config: HardwareConfig, timing: TimingParameters | None = None) -> int:
-        """Return a lower bound of the cycles of any tiling.
-
-        The maximum of tile products and passes, reads at the port's width, writes, and both at the
-        DRAM's bandwidth. Valid for tiles that do not divide evenly, too.
-
-        Raises
-        ------
-        ScheduleError
-            If no tile of the operator fits.
-        """
-        machine = timing or TimingParameters()
-        listed, fit = self._fitting(config, _loads)
-        read = int(at(loads_together(config)(listed.inp, listed.wgt), fit, fit.shape).min())
-        port = machine.port_width(config)
-        computed = computed_cycles(listed.shape, config, 1, least=True)
-        bounds = [computed, read / port, listed.out / port]
-        if machine.bandwidth:
-            saved = machine.saved_beats * port
-            bounds.append((read + listed.out - saved) / machine.bandwidth)
-        return int(max(bounds))
-
-    def _fitting(
+    def fitting(
         self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Ints]]
     ) -> tuple[_Listed, Ints]:
         """Return the operator in as few parts as fit, and for each tiling whether it fits."""
@@ -422,7 +400,7 @@ class TilingList:
                 traffic = dram_traffic(shape, self._config, found)
                 self._listed[key] = _Listed(shape, found, fit, *traffic)
             listed = self._listed[key]
-            fit = listed.fit & _fits(shape, listed.found, depths)
+            fit = listed.fit & fits(shape, listed.found, depths)
             if fit.any():
                 return listed, fit
         needs = listed.shape.elements(1, 1, 1, 1, 1, 1, 1)
@@ -430,22 +408,6 @@ class TilingList:
             f"no tile of {self._op} fits: one block and one pixel need {needs} elements, the "
             f"scratchpads have " + ", ".join(f"{name} {depth}" for name, depth in depths.items())
         )
-
-
-def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Ints]:
-    """Return tiles of any size, each with the tile counts that avoid reloads."""
-    found, (inp_stays, wgt_stays, keep_wgt) = each_with(
-        sizes_that_fit(shape, depths, uneven=True), [0, 1], [0, 1], [0, 1]
-    )
-    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
-    found = replace(
-        found,
-        inp_tiles=np.where(inp_stays, np.where(keep_wgt, pixel_tiles, 1) * steps, 1),
-        wgt_tiles=np.where(wgt_stays, np.where(keep_wgt, 1, oc_tiles) * steps, 1),
-        keep_wgt=keep_wgt,
-        taps=taps,
-    )
-    return found, _fits(shape, found, depths)
 
 
 def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, tuple[Ints, ...]]:
