@@ -90,7 +90,7 @@ def link(
         Ranges of consecutive parts to interleave, and the lag of each
         (`vtaops.lowering.passes.interleave.interleaved`).
     pinned : mapping of int to Operation
-        For parts whose weights stay, the LOAD of these (`vtaops.network.pinned`).
+        For parts whose weights stay, the LOAD of these (`vtaops.lowering.pinned`).
 
     Returns
     -------

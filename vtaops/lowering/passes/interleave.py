@@ -6,7 +6,7 @@ of its predecessor's output, its first tiles can run before the predecessor's la
 and store units then move the tiles of one while the other computes.
 
 All operators must fit the scratchpads side by side
-(`vtaops.network.placement.pack_side_by_side`). The order is correct by construction: no operation
+(`vtaops.lowering.placement.pack_side_by_side`). The order is correct by construction: no operation
 passes one that accesses a common element, if one of the two writes it.
 """
 

@@ -2,7 +2,7 @@
 
 An operator's first loads are exposed: the array waits for them, and its inputs wait for the
 previous operator's last stores. Weights need not wait: if their places are free they are loaded
-earlier, early enough to be hidden under computation. `vtaops.network.placement.ping_pong`
+earlier, early enough to be hidden under computation. `vtaops.lowering.placement.ping_pong`
 frees places: an operator uses other parts of the scratchpads than its predecessor.
 """
 
