@@ -18,11 +18,11 @@ import typer
 from benchmarks.options import Json, median_seconds, show, write_json
 from vtaops import HardwareConfig, Session
 from vtaops.board import BitFile
+from vtaops.board.pynq import Accelerator
 from vtaops.board.server import BoardServer
 from vtaops.board.virtual import VirtualBoard
 from vtaops.ops.reference import random_arguments
 from vtaops.runtime import LoadedProgram
-from vtaops.runtime.pynq import Accelerator
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.schedule.workloads import find
 

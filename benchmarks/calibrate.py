@@ -16,13 +16,13 @@ import typer
 from benchmarks.options import Json, show, write_json
 from trials.boards import CONFIG, serving
 from vtaops import compile as compile_program
+from vtaops.board.calibration import calibrate
+from vtaops.board.random_programs import random_inputs
 from vtaops.hardware.registers import RegisterMap
-from vtaops.program.random_programs import random_inputs
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime import LoadedProgram, Tsim
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.schedule.workloads import find
-from vtaops.session.calibration import calibrate
 
 OTHERS = "resnet18.C10", "mobilenet.D3", "lenet5.C3"
 

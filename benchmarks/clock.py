@@ -32,7 +32,7 @@ from rich.console import Console
 
 from benchmarks.options import Config, Json, Row, Rows, choice, show, write_json
 from vtaops import HardwareConfig
-from vtaops.hardware.netlist import Replication, align
+from vtaops.board.netlist import Replication, align
 from vtaops.hardware.rtl import AXI_TOP_MODULE, axi_sources, rtl_design
 from vtaops.hardware.synthesis import run_yosys
 from vtaops.hardware.tools import execute_tool

@@ -41,8 +41,8 @@ from trials.static_timing import (
     route,
 )
 from vtaops import HardwareConfig
-from vtaops.hardware.vivado import zynq_parameters
-from vtaops.hardware.zynq import CHIP, NEXTPNR, locate, map_design
+from vtaops.board.vivado import zynq_parameters
+from vtaops.board.zynq import CHIP, NEXTPNR, locate, map_design
 
 WHOLE = re.compile(r"_mem\.g_hold\.held\.D$")
 """Registers that paths from the slower clock reach in its whole period;

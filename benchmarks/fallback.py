@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.options import Json, Row, alternating, show, write_json
 from vtaops import AvgPool2d, BatchMatmul, Conv2d, Conv2dTranspose, Elementwise, Gemm
-from vtaops.fallback import host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate, random_arguments
+from vtaops.session import fallback as host
 
 
 def convolution(ins: int, outs: int, size: int, kernel: int = 3, **more: Any) -> Conv2d:

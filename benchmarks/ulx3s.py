@@ -32,9 +32,10 @@ from benchmarks.options import Json, Row, Rows, read_json, show, write_rows
 from trials import networks
 from trials.pin_faults import product
 from vtaops import HardwareConfig, Session
+from vtaops.board.ulx3s import build_bitstream
 from vtaops.board.virtual_ulx3s import PinLine, VirtualUlx3s
 from vtaops.errors import DeviceError, UnsupportedError
-from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign, build_bitstream
+from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign
 from vtaops.network import compile_model
 from vtaops.network.compile import as_graph
 from vtaops.runtime.arguments import as_tuple

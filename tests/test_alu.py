@@ -6,12 +6,12 @@ from tvm import tirx
 
 import vtaops
 from vtaops.base.errors import UnsupportedError
-from vtaops.fallback.host import AluEpilogue
 from vtaops.kernels.ops.common import zero
 from vtaops.machine.alu import AluOp, wrapped
 from vtaops.ops.declarations import lane_meaning
 from vtaops.ops.epilogue import AluStage
 from vtaops.schedule.intrinsics import alu
+from vtaops.session.fallback import AluEpilogue
 
 NUMBERS = [0, 1, -1, 5, -37, 127, -128, 1 << 15, -(1 << 31), (1 << 31) - 1]
 

@@ -20,10 +20,8 @@ ALLOWED = {
     "frontends": "base graph",
     "hardware": "base machine program",
     "ops": "base machine program",
-    "fallback": "base machine kernels program ops",
     "runtime": "base machine program hardware",
     "schedule": "base machine program ops",
-    "board": "base machine program hardware runtime",
     "lowering": "base machine program ops schedule",
     "proof": "base graph machine program runtime",
     "model": "base graph machine program hardware runtime proof",
@@ -32,13 +30,14 @@ ALLOWED = {
     "network": "base graph machine program frontends ops schedule lowering model compiler",
     "quantization": "base graph frontends network",
     "language": "base graph machine model network",
-    "session": "base machine program hardware ops fallback runtime schedule compiler",
+    "session": "base machine kernels program ops runtime compiler schedule",
+    "board": "base machine program hardware ops runtime schedule compiler session",
     "explore": "base graph machine program hardware ops runtime schedule lowering proof compiler "
     "network",
 }
 """What a room may import, from the ground up; the command line imports everything."""
 
-TVM_FREE = ALLOWED.keys() - {"kernels", "fallback", "network"}
+TVM_FREE = ALLOWED.keys() - {"kernels", "network"}
 WITH_TVM = {
     "vtaops.frontends.relax",
     "vtaops.ops.base",
@@ -46,7 +45,6 @@ WITH_TVM = {
     *(
         f"vtaops.schedule.{name}"
         for name in (
-            "arguments",
             "checks",
             "explained",
             "flatten",
@@ -57,6 +55,8 @@ WITH_TVM = {
     ),
     "vtaops.lowering.tree.tir",
     "vtaops.compiler.schedules",
+    "vtaops.session.fallback",
+    "vtaops.session.plain",
 }
 """Files of rooms without TVM that need it."""
 

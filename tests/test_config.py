@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vtaops import HardwareConfig, Session
+from vtaops.board.pynq import Accelerator
 from vtaops.errors import ConfigError, DeviceError
 from vtaops.machine.config import TARGETS, Extension, Memory
-from vtaops.runtime.pynq import Accelerator
 
 # What upstream's vta_config.json holds for the Pynq board.
 UPSTREAM_PYNQ = {

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vtaops import HardwareConfig
+from vtaops.cli.hardware import layout_table
 from vtaops.errors import EncodingError
 from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import (
@@ -27,7 +28,6 @@ from vtaops.machine.isa import (
     Unit,
     array_to_words,
     field_widths,
-    layout_table,
     words_to_array,
 )
 from vtaops.machine.text import disassemble, tokens_text

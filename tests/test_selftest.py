@@ -12,6 +12,8 @@ from helpers.upstream import UpstreamSimulator
 
 import vtaops
 from vtaops import Conv2d, HardwareConfig, Program
+from vtaops.board.random_programs import random_inputs, random_program
+from vtaops.board.selftest import _operator, _origin, make, planned_checks
 from vtaops.errors import DeviceError, VerificationError
 from vtaops.machine.capabilities import FULL, HLS_2020
 from vtaops.machine.config import Memory
@@ -19,11 +21,9 @@ from vtaops.machine.isa import Alu, AluOp, Encoding, Load, Store, words_to_array
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import ProgramBuilder, Role
 from vtaops.program.interpreter import interpret
-from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.verifier import Rule
 from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.session import Session
-from vtaops.session.selftest import _operator, _origin, make, planned_checks
 
 ENCODING = Encoding.of(HardwareConfig.load("tiny"))
 

@@ -36,16 +36,16 @@ from trials.random_streams import ConcurrentProgram, RandomProgram
 from trials.reference_isa import launch, place
 from vtaops import Conv2d, HardwareConfig, MaxPool2d, Program
 from vtaops.base.errors import VTAError
+from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.compiler.driver import emit_operator
 from vtaops.graph import evaluate as evaluate_graph
-from vtaops.lowering.tables import with_table
 from vtaops.machine.config import Extension
 from vtaops.machine.isa import Depthwise, Gemm, Instruction, Load, Pool, Post
 from vtaops.network.fragments import chained
+from vtaops.network.tables import with_table
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.program.interpreter import interpret
-from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime import Device, Fsim
 from vtaops.runtime.arguments import as_tuple
@@ -130,7 +130,7 @@ def run_case(case: str) -> dict[str, Any]:
 
 
 def run_program(seed: int) -> dict[str, Any]:
-    """A program of `vtaops.program.random_programs`, which the verifier accepts.
+    """A program of `vtaops.board.random_programs`, which the verifier accepts.
 
     In two of three programs inputs are at the ends of their types, where operations wrap.
     """

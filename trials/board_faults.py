@@ -16,11 +16,11 @@ import numpy as np
 from trials.campaign import Campaign, Result
 from vtaops import Conv2d, Gemm, HardwareConfig, Session, VTAError
 from vtaops.board import BitFile, Fault, Faults
+from vtaops.board.pynq import Accelerator
 from vtaops.board.server import BoardServer
 from vtaops.board.virtual import VirtualBoard
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import evaluate, random_arguments
-from vtaops.runtime.pynq import Accelerator
 from vtaops.runtime.remote import RemoteDevice
 
 LAUNCH_SECONDS = 0.1

@@ -8,11 +8,11 @@ import numpy as np
 
 from vtaops import Conv2d, HardwareConfig
 from vtaops.board import BitFile, Faults
+from vtaops.board.pynq import Accelerator
 from vtaops.board.server import BoardServer
 from vtaops.board.virtual import VirtualBoard
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import evaluate, random_arguments
-from vtaops.runtime.pynq import Accelerator
 
 CONFIG = HardwareConfig.load("pynq")
 OP = Conv2d(in_channels=32, out_channels=32, height=7, width=7, kernel=3, padding=1, shift=6)

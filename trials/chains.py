@@ -7,9 +7,9 @@ import numpy as np
 from vtaops import AvgPool2d, Conv2d, Gemm, HardwareConfig
 from vtaops.compiler.driver import emit_operator
 from vtaops.lowering.linking.ordering import LAG
-from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.config import Extension
 from vtaops.network.fragments import chained, parameter_rows
+from vtaops.network.placement import pack_side_by_side
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
 

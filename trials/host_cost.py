@@ -2,7 +2,7 @@
 
 Instructions are those of the exported C (``Model.export_c``) on an emulated 32-bit ARM, launches
 and the copies into the device's memory included as calls that do only that. Traffic is what the
-driver of a board (`vtaops.runtime.pynq`) does to a virtual one: register accesses and bytes that
+driver of a board (`vtaops.board.pynq`) does to a virtual one: register accesses and bytes that
 go between cache and DRAM.
 """
 
@@ -18,12 +18,12 @@ from unittest.mock import patch
 import numpy as np
 
 from vtaops.board.bitfile import blank_bit_file
+from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.board.virtual import VirtualBoard, VirtualBuffer, VirtualMmio
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RegisterMap, RtlRegisters
 from vtaops.model import Model
 from vtaops.runtime import ResidentPrograms
-from vtaops.runtime.pynq import Accelerator, PynqDevice
 
 COMPILER, EMULATOR = "arm-linux-gnueabihf-gcc", "qemu-arm"
 MAIN = """

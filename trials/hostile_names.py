@@ -53,10 +53,10 @@ from vtaops import HardwareConfig, cli
 from vtaops.base.data import data_directory
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.board.catalogue import Entry
+from vtaops.board.vivado import write_design
 from vtaops.cli.evaluate import worst_page
 from vtaops.cli.start_page import Findings, page
 from vtaops.hardware.registers import RegisterMap
-from vtaops.hardware.vivado import write_design
 from vtaops.machine.config import ISA_VERSION
 from vtaops.model import Model, artefact
 from vtaops.model.export.bundle import bundle_files

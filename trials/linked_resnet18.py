@@ -2,7 +2,7 @@
 
 The network of ``examples/resnet18.py`` runs in NumPy, and every operator is noted with the arrays
 that it took and gave. Each becomes a part of the program; arrays between two operators share the
-arena as those of compiled networks do (`vtaops.program.memory`).
+arena as those of compiled networks do (`vtaops.model.memory`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from vtaops import HardwareConfig, Program, Tiling
 from vtaops.compiler.driver import emit_operator
 from vtaops.lowering import Fragment, Part, link, whole
 from vtaops.machine.capabilities import of_target
+from vtaops.model.memory import Lifetime, place
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role
-from vtaops.program.memory import Lifetime, place
 from vtaops.runtime.fsim import Fsim
 from vtaops.session.operators import OperatorMethods
 

@@ -23,14 +23,14 @@ from trials.linked_resnet18 import linked_resnet18
 from trials.random_cases import with_needs
 from trials.random_graphs import random_graph
 from vtaops.base.errors import VTAError
+from vtaops.board.random_programs import random_program
 from vtaops.compiler.driver import emit_operator
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
 from vtaops.lowering import Part, Place, Strides, link
-from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.config import MICRO_OP_BYTES, Extension
 from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
+from vtaops.network.placement import pack_side_by_side
 from vtaops.program import MICRO_OPS, Buffer, Program, Role
-from vtaops.program.random_programs import random_program
 from vtaops.runtime.executor import relocate
 from vtaops.runtime.fsim import Fsim
 from vtaops.schedule.grouping import fused_tilings

@@ -20,7 +20,7 @@ from trials.random_cases import random_arguments, random_tiling
 from trials.tilings import any_tiling_fits, lowered, random_config, random_operator
 from vtaops import HardwareConfig
 from vtaops.base.errors import ScheduleError
-from vtaops.fallback import host
+from vtaops.session import fallback as host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.runtime import Fsim

@@ -28,6 +28,7 @@ from trials.random_streams import (
 from trials.reference_isa import launch, launch_words, place, serialise
 from trials.waveforms import accesses_of
 from vtaops import HardwareConfig, VTAError
+from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.errors import DeviceTimeout
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import POST_ROWS, TARGETS, Extension, Memory
@@ -46,7 +47,6 @@ from vtaops.machine.isa import (
 )
 from vtaops.program import Program
 from vtaops.program.interpreter import interpret
-from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.runtime import Tsim
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim.model import Result

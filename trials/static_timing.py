@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vtaops.hardware.zynq import place_and_route
+from vtaops.board.zynq import place_and_route
 
 # --------------------------------------------------------------------------- delays of the parts
 

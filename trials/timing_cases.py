@@ -22,9 +22,9 @@ from trials.random_cases import random_tiling
 from trials.tilings import random_operator
 from vtaops import HardwareConfig, Program
 from vtaops.base.errors import VTAError
+from vtaops.board.random_programs import random_program
 from vtaops.hardware.rtl import RtlParameters
 from vtaops.machine.config import Extension
-from vtaops.program.random_programs import random_program
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime.executor import LoadedProgram
 from vtaops.runtime.tsim import Tsim

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from trials.boards import bit_file, serving
 from vtaops.board.bitfile import BitFile, check_part, die, parse_bit_file, read_bit_file
 from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
+from vtaops.board.selftest import PUBLISHED_MS
 from vtaops.cli import app
 from vtaops.errors import ConfigError, DeviceError
 from vtaops.hardware.registers import HlsRegisters, RegisterMap
 from vtaops.machine.config import ISA_VERSION, TARGETS
-from vtaops.session.selftest import PUBLISHED_MS
 
 UPSTREAM = "0b24cdf9001d349512ab5fb34a0639056c87c8438dc3bce45be892ae43faf568"
 
@@ -314,7 +314,7 @@ def test_flash_refuses_another_part_before_it_sends_anything(run, tmp_path):
 
 
 def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
-    monkeypatch.setattr("vtaops.session.selftest._fits", lambda name: name == "resnet18.C10")
+    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: name == "resnet18.C10")
     with serving(design=RegisterMap.RTL) as server:
         command = ("board", "test", server.address, "--no-speed", "--json")
         command += ("--operators", 4, "--programs", 3, "--seed", 5)
@@ -329,7 +329,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
             image[:1] ^= 1
             return image
 
-        from vtaops.runtime.pynq import PynqDevice
+        from vtaops.board.pynq import PynqDevice
 
         original = PynqDevice.read_at
         monkeypatch.setattr(PynqDevice, "read_at", wrong)
@@ -338,7 +338,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
 
 
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
-    monkeypatch.setattr("vtaops.session.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
     with serving() as server:
         command = ("board", "test", server.address, "--no-speed", "--operators", 0)
         output = run(*command, "--programs", 6)
@@ -347,7 +347,7 @@ def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
 
 
 def test_registers_that_do_not_hold_what_was_written_are_named(run, monkeypatch):
-    monkeypatch.setattr("vtaops.session.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
     values = HlsRegisters.values
     monkeypatch.setattr(HlsRegisters, "values", lambda self: {**values(self), "fetch count": 1})
     with serving() as server:
@@ -363,7 +363,7 @@ def test_a_board_that_dies_ends_the_test(run, monkeypatch):
             server.close()
             device.info()
 
-        monkeypatch.setattr("vtaops.session.selftest._memory", die)
+        monkeypatch.setattr("vtaops.board.selftest._memory", die)
         command = ("board", "test", server.address, "--no-speed", "--timeout", 2)
         output = run(*command, code=1)
     assert "FAILED  memory, 1 bytes: " in output
@@ -372,8 +372,8 @@ def test_a_board_that_dies_ends_the_test(run, monkeypatch):
 
 
 def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
-    monkeypatch.setattr("vtaops.session.selftest._fits", lambda name: False)
-    monkeypatch.setattr("vtaops.session.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
+    monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
+    monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
         command = ("board", "test", server.address, "--operators", 0, "--programs", 0)
         report = json.loads(run(*command, "--json"))
@@ -384,7 +384,7 @@ def test_the_report_ends_with_the_speed_of_layers(run, monkeypatch):
 @needs_tools
 def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")  # where the model of the RTL may have been built
-    monkeypatch.setattr("vtaops.session.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
+    monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
         command = ("board", "bench", server.address, "--repeats", 1)
         (layer,) = json.loads(run(*command, "--json"))["layers"]
@@ -398,7 +398,7 @@ def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
 
 
 def test_bench_says_that_it_is_simulated(run, monkeypatch):
-    monkeypatch.setattr("vtaops.session.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
+    monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
         command = ("board", "bench", server.address, "--repeats", 2)
         report = json.loads(run(*command, "--json"))

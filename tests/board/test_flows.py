@@ -11,12 +11,13 @@ from typer.testing import CliRunner
 
 from trials.tilings import random_hardware
 from vtaops import HardwareConfig
-from vtaops.board import virtual_ulx3s
+from vtaops.board import ulx3s as builds
+from vtaops.board import virtual_ulx3s, vivado, zynq
 from vtaops.cli import app
 from vtaops.errors import ConfigError
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
-from vtaops.hardware import flows, synthesis, ulx3s, vivado, zynq
+from vtaops.hardware import flows, synthesis, ulx3s
 from vtaops.machine.config import Extension
 
 RANDOM = [replace(random_hardware(random.Random(n)), name=f"random{n}") for n in range(20)]
@@ -35,14 +36,14 @@ def stopped(monkeypatch):
     def start(*_, **__):
         raise Started
 
-    monkeypatch.setattr(ulx3s.importlib.util, "find_spec", lambda name: True)
-    monkeypatch.setattr(ulx3s, "execute_tool", start)
+    monkeypatch.setattr(builds.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(builds, "execute_tool", start)
     monkeypatch.setattr(zynq, "locate", start)
     monkeypatch.setattr(synthesis, "execute_tool", start)
 
 
 def build_ulx3s(config, folder):
-    ulx3s.build_bitstream(ulx3s.Ulx3sDesign(config), folder)
+    builds.build_bitstream(ulx3s.Ulx3sDesign(config), folder)
 
 
 def virtual_ulx3s_of(config, folder):

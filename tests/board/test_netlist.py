@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from vtaops.base.data import data_directory
+from vtaops.board.netlist import as_text
 from vtaops.hardware.build import build_driver
-from vtaops.hardware.netlist import as_text
 from vtaops.hardware.synthesis import execute_yosys
 
 FOLDER = Path(__file__).parent / "netlist"

@@ -28,6 +28,7 @@ from vtaops import Session
 from vtaops.base.errors import BufferLost, UnsupportedError
 from vtaops.board import Fault
 from vtaops.board.__main__ import main
+from vtaops.board.pynq import Accelerator
 from vtaops.board.server import BlobCache, BoardServer, Limits
 from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.graph import Convolution, Graph, Pad, Requantization
@@ -35,7 +36,6 @@ from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import random_arguments
 from vtaops.runtime import LoadedProgram
 from vtaops.runtime.device import performance_of
-from vtaops.runtime.pynq import Accelerator
 from vtaops.runtime.remote import RemoteBuffer, RemoteDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,

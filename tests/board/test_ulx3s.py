@@ -10,11 +10,10 @@ from typer.testing import CliRunner
 
 from vtaops import HardwareConfig
 from vtaops.base.errors import ConfigError
-from vtaops.board import virtual_ulx3s
+from vtaops.board import ulx3s, virtual_ulx3s
+from vtaops.board.netlist import Replication, align
 from vtaops.cli import app
 from vtaops.errors import DeviceError
-from vtaops.hardware import ulx3s
-from vtaops.hardware.netlist import Replication, align
 from vtaops.hardware.ulx3s import Ulx3sDesign
 
 CONFIG = HardwareConfig.load("ulx3s")

@@ -13,10 +13,10 @@ from trials.boards import bit_file
 from trials.rtl_trials import drawn
 from vtaops import HardwareConfig
 from vtaops.base.data import data_directory
+from vtaops.board import zynq
 from vtaops.board.bitfile import read_bit_file
 from vtaops.cli import app
 from vtaops.errors import ConfigError, DeviceError
-from vtaops.hardware import zynq
 from vtaops.hardware.build import build_library
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import MICRO_OP_BYTES, PAGE_BYTES

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from trials.cheats import ALL, COURSE, FILES, UNSOLVED, VERDICT, exercise_of, verdict_is_no
 from vtaops.cli import app
-from vtaops.program.confined import is_confined
+from vtaops.explore.judge.confined import is_confined
 
 SOLUTIONS = COURSE.parent / "course_solutions"
 

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from trials.wrong_commands import LIKELY, SURE, all_leaves, draw, fault, leaves, right
 from vtaops import HardwareConfig, cli
-from vtaops.machine.isa import layout_table
+from vtaops.cli.hardware import layout_table
 
 
 @pytest.mark.parametrize("seed", range(4))

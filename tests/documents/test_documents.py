@@ -30,7 +30,7 @@ from trials.documents import DOCUMENTS, ROOT, difference, parts, shown, understo
 from trials.documents import commands as lines_of
 from vtaops import HardwareConfig
 from vtaops.cli import app
-from vtaops.machine.isa import layout_table
+from vtaops.cli.hardware import layout_table
 
 SHOWN = re.compile(r"print\(.*\)\s+# -> (.*)$")
 BOARD = "192.168.2.99"

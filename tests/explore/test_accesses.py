@@ -10,10 +10,10 @@ from helpers.tsim_support import needs_tools
 
 from trials.waveforms import accesses_of
 from vtaops import HardwareConfig
+from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.explore.accesses import count_accesses
 from vtaops.machine.config import Extension
 from vtaops.program import Program
-from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.traffic import transfers
 from vtaops.runtime.tsim import Tsim
 

@@ -13,9 +13,9 @@ import vtaops
 from vtaops.base.heap import collection_paused
 from vtaops.cli import app
 from vtaops.explore.judge import Judge, KernelTask, Schedule, find_task, read_answer, task_names
+from vtaops.explore.judge.confined import is_confined
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role
-from vtaops.program.confined import is_confined
 from vtaops.proof.congruence import Forms
 from vtaops.proof.names import NameMachine
 from vtaops.schedule.candidates import TilingList

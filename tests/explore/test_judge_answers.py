@@ -5,7 +5,7 @@ import pytest
 from trials import judged_answers
 from trials.judged_answers import RIGHT, STRATEGIES, cases, judged, trial
 from vtaops.explore.judge import Judge
-from vtaops.program.confined import is_confined
+from vtaops.explore.judge.confined import is_confined
 
 TASKS = (
     "tiny/gemm",

@@ -14,9 +14,9 @@ from trials.random_cases import (
     random_scaled,
 )
 from vtaops import AvgPool2d, Conv2d, Conv2dTranspose, Gemm, cuda
-from vtaops.fallback import host
 from vtaops.kernels.cuda.emulate import Emulated, compiler
 from vtaops.ops.reference import evaluate
+from vtaops.session import fallback as host
 
 ALL = {**FAMILIES, "conv2d": random_conv2d, "gemm": random_gemm, "scaled": random_scaled}
 

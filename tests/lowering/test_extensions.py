@@ -18,12 +18,12 @@ from trials.random_cases import (
 )
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, Tiling
 from vtaops.errors import ShapeError, UnsupportedError
-from vtaops.fallback.host import run as run_on_host
 from vtaops.machine.config import POST_ROWS, Extension, Memory
 from vtaops.machine.isa import Alu, Load, Post
 from vtaops.machine.isa import Gemm as Product
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.runtime import Fsim
+from vtaops.session.fallback import run as run_on_host
 
 PYNQ = HardwareConfig.load("pynq_ext")
 TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))

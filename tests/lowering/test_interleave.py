@@ -9,8 +9,8 @@ from trials.chains import PYNQ, SMALL, TINY, chain, check, classifier, linked
 from trials.random_cases import random_tiling
 from vtaops import MaxPool2d, Tiling
 from vtaops.compiler.driver import emit_operator
-from vtaops.lowering.placement import pack_side_by_side
 from vtaops.machine.isa import Post, Store
+from vtaops.network.placement import pack_side_by_side
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.grouping import classifier_tilings, interleaved_tilings
 

@@ -11,8 +11,8 @@ from trials.random_cases import random_tiling
 from vtaops import Conv2d, HardwareConfig
 from vtaops.compiler.driver import emit_operator
 from vtaops.lowering import Part, link
-from vtaops.lowering.placement import ping_pong
 from vtaops.machine.isa import Load, Memory
+from vtaops.network.placement import ping_pong
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Role
 from vtaops.runtime import Fsim

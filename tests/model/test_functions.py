@@ -13,13 +13,13 @@ from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
 import vtaops
-from vtaops.base.deflated import deflated, inflated
 from vtaops.cli import app
 from vtaops.errors import ProgramError
 from vtaops.graph import Convolution, Dequantize, Host, Quantize, Requantization, Tensor
 from vtaops.graph.host import HostFunction
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.model.artefact import dumps
+from vtaops.model.deflated import deflated, inflated
 
 PREAMBLE = struct.Struct("<8sIIQ")
 SHAPE = (1, 8, 4, 4)

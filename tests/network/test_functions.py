@@ -11,10 +11,10 @@ from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ScheduleError
 from vtaops.graph import Graph, Requantization, evaluate
 from vtaops.graph import operators as ops
-from vtaops.lowering.tables import with_table
 from vtaops.machine.config import Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Load, Post
 from vtaops.network.functions import functions_as_tables
+from vtaops.network.tables import with_table
 from vtaops.runtime import Fsim, Tsim
 
 TINY = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from vtaops.program.memory import Lifetime, place
+from vtaops.model.memory import Lifetime, place
 
 
 def peak(lifetimes, offsets):

@@ -8,10 +8,10 @@ import pytest
 from vtaops import Conv2d, Conv2dTranspose, Gemm, Session
 from vtaops.base.errors import ShapeError
 from vtaops.errors import DeviceError
-from vtaops.fallback.host import run as run_on_host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Role
+from vtaops.session.fallback import run as run_on_host
 
 MAX, MIN = (1 << 31) - 1, -(1 << 31)
 SHIFTS = (0, 1, 8, 15, 16, 24, 30, 31)

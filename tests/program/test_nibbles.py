@@ -9,6 +9,7 @@ from helpers.program_builder import TINY, ProgramBuilder
 import vtaops
 from trials.reference_isa import launch, place, serialise
 from vtaops import Conv2d, Gemm, HardwareConfig, Tiling
+from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.errors import ConfigError, DeviceError, ScheduleError, ShapeError
 from vtaops.graph import Convolution, Dense, Graph, Requantization
 from vtaops.machine.config import Memory
@@ -19,7 +20,6 @@ from vtaops.model.artefact import dumps, loads
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.assembly import assemble
 from vtaops.program.interpreter import interpret
-from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.runtime import Fsim
 
 SMALL = replace(TINY, extensions=("nibbles",), name="small")

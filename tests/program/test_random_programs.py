@@ -9,15 +9,15 @@ from helpers.tsim_support import needs_tools
 
 from trials.boards import programmed
 from vtaops import HardwareConfig
+from vtaops.board.pynq import PynqDevice
+from vtaops.board.random_programs import PIPELINE_STEPS, random_inputs, random_program
 from vtaops.errors import ShapeError, UnsupportedError
 from vtaops.machine.capabilities import CHISEL, FULL, HLS_2020, PORTABLE
 from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Load, Store, words_to_array
 from vtaops.program.interpreter import Interpreter, interpret
-from vtaops.program.random_programs import PIPELINE_STEPS, random_inputs, random_program
 from vtaops.runtime import Fsim, Tsim
 from vtaops.runtime.instruction_check import check_instructions
-from vtaops.runtime.pynq import PynqDevice
 
 NAMES = ("pynq", "pynq_ext", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
 CONFIGS = {name: HardwareConfig.load(name) for name in NAMES}

@@ -23,7 +23,7 @@ from vtaops.graph import (
     Reshape,
     TransposedConvolution,
 )
-from vtaops.program.random_programs import random_program
+from vtaops.board.random_programs import random_program
 from vtaops.proof import prover, terms
 from vtaops.proof.folds import Folds, folded_sums
 from vtaops.proof.names import NameMachine, Steps

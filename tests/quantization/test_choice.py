@@ -7,11 +7,11 @@ import pytest
 
 import vtaops
 from trials.onnx_models import Builder, images, small_network
-from vtaops.base.learned_rounding import rounded
 from vtaops.errors import ModelError
 from vtaops.frontends import import_model
 from vtaops.graph import LookupTable, onnx_files
 from vtaops.graph.grid import Grid
+from vtaops.graph.learned_rounding import rounded
 from vtaops.quantization import choice, compare, equalize, pipeline, run_quantization
 from vtaops.quantization.choice import Recipe, search_recipes, split
 from vtaops.quantization.devices import Figures

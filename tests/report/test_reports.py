@@ -27,7 +27,7 @@ from vtaops.model.tables import network_comparison
 from vtaops.model.tables import text as network_text
 from vtaops.program.timing import KINDS, WAITS
 from vtaops.program.timing.lanes import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
-from vtaops.program.traffic import compulsory_nbytes, transfers
+from vtaops.program.traffic import transfers
 from vtaops.report import (
     RooflinePoint,
     access,
@@ -43,6 +43,7 @@ from vtaops.report import (
     write_text,
 )
 from vtaops.report.network_pictures import memory_map, network_page, network_roofline
+from vtaops.report.statistics import compulsory_nbytes
 
 SVG = "{http://www.w3.org/2000/svg}"
 OP = Conv2d(in_channels=32, out_channels=32, height=6, width=6, kernel=3, padding=1)

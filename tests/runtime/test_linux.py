@@ -5,10 +5,10 @@ import pytest
 
 from vtaops import HardwareConfig
 from vtaops.board.__main__ import main
+from vtaops.board.linux import LinuxBoard
+from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.errors import DeviceError
 from vtaops.hardware.registers import RegisterMap
-from vtaops.runtime.linux import LinuxBoard
-from vtaops.runtime.pynq import Accelerator, PynqDevice
 
 CONFIG = HardwareConfig.load("pynq")
 AT, SIZE = 0x1E00_0000, 1 << 16

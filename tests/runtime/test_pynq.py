@@ -15,6 +15,8 @@ from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, programmed
 from vtaops import HardwareConfig, Session
 from vtaops.base.errors import BufferLost
 from vtaops.board import Fault
+from vtaops.board.interrupt import Interrupt
+from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.board.virtual import VirtualBoard
 from vtaops.errors import DeviceError, DeviceTimeout, UnsupportedError
 from vtaops.hardware.registers import HlsRegisters, RegisterMap, RtlRegisters, control_registers
@@ -26,8 +28,6 @@ from vtaops.runtime import LoadedProgram
 from vtaops.runtime.device import performance_of
 from vtaops.runtime.fsim import Fsim
 from vtaops.runtime.instruction_check import check_instructions
-from vtaops.runtime.interrupt import Interrupt
-from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.tsim import Tsim
 
 DESIGNS = list(RegisterMap)
@@ -122,7 +122,7 @@ def test_the_done_flag_of_the_run_before_is_not_taken_for_this_one(hardware):
 
 def test_a_flag_that_stays_is_a_timeout(tmp_path, monkeypatch):
     _, accelerator = programmed(tmp_path)
-    monkeypatch.setattr("vtaops.runtime.pynq._CLEAR_SECONDS", 0.02)
+    monkeypatch.setattr("vtaops.board.pynq._CLEAR_SECONDS", 0.02)
     with Session(PynqDevice(accelerator)) as session:
         session.run(OP, *ARRAYS)
         with monkeypatch.context() as patch:

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 import vtaops
 from trials.boards import CONFIG, serving
+from vtaops.board.calibration import PROBES, calibrate, fit
 from vtaops.cli import app
 from vtaops.hardware.registers import RegisterMap
 from vtaops.hardware.ulx3s import Ulx3sDesign
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime import Fsim, Tsim
-from vtaops.session.calibration import PROBES, calibrate, fit
 
 
 @pytest.fixture(scope="module")

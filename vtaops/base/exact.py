@@ -10,11 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vtaops.base.shapes import Array
 from vtaops.base.window import Size, Window
-
-Array = npt.NDArray[Any]
 
 SOME = 1 << 18
 """Scalars of the rows that `by_rows` gives at a time: the cache holds what is made of them."""

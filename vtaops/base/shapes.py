@@ -13,6 +13,15 @@ from vtaops.base.errors import ShapeError, VTAError, raising
 Array = npt.NDArray[Any]
 """An array of any type and shape."""
 
+Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.intp]
+Int8Array = npt.NDArray[np.int8]
+Int32Array = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+Words32 = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.bool_]
+
 Pair = int | tuple[int, int]
 """(height, width), or one integer for both."""
 

@@ -1,4 +1,4 @@
-"""Boards: the board server, bitstreams, and a virtual board."""
+"""Boards: drivers, server, bitstreams and their builds, a virtual board, the acceptance test."""
 
 from vtaops.board.bitfile import BitFile, read_bit_file
 from vtaops.board.faults import Fault, Faults

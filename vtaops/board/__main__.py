@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING
 from vtaops.base.errors import VTAError
 from vtaops.board.bitfile import blank_bit_file, read_bit_file
 from vtaops.board.faults import Fault, Faults
+from vtaops.board.interrupt import Interrupt
 from vtaops.board.log import start_log
+from vtaops.board.pynq import DEFAULT_CLOCK_MHZ, Accelerator
 from vtaops.board.server import BoardServer, Limits
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.arguments import as_seconds
-from vtaops.runtime.interrupt import Interrupt
-from vtaops.runtime.pynq import DEFAULT_CLOCK_MHZ, Accelerator
 from vtaops.runtime.wire import DEFAULT_PORT, read_secret
 
 if TYPE_CHECKING:
+    from vtaops.board.linux import LinuxBoard
     from vtaops.board.virtual import VirtualBoard
-    from vtaops.runtime.linux import LinuxBoard
 
 _SIGNALS = {signal.SIGINT, signal.SIGTERM}
 
@@ -167,7 +167,7 @@ def _virtual_board(options: argparse.Namespace, faults: Faults) -> VirtualBoard:
 
 
 def _linux_board(options: argparse.Namespace) -> LinuxBoard | None:
-    from vtaops.runtime.linux import LinuxBoard
+    from vtaops.board.linux import LinuxBoard
 
     return LinuxBoard(options.memory) if options.memory else None
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops.base.errors import DeviceError
+from vtaops.board.random_programs import random_inputs
 from vtaops.hardware.performance import TsimPerformance, launch_seconds
 from vtaops.program import Program
-from vtaops.program.random_programs import random_inputs
 from vtaops.runtime import Device, LoadedProgram
 from vtaops.runtime.arguments import as_tuple
 from vtaops.runtime.device import performance_of

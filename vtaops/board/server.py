@@ -32,8 +32,8 @@ from vtaops.base.errors import ConfigError, DeviceError, NoRoom, VTAError
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
+from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.runtime.device import Closing, DeviceBuffer
-from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     DEFAULT_PORT,

@@ -1,6 +1,6 @@
 """VirtualBoard: a Zynq board as drivers see it, backed by a simulator.
 
-It has the part of the ``pynq`` package's interface that `vtaops.runtime.pynq` uses: contiguous
+It has the part of the ``pynq`` package's interface that `vtaops.board.pynq` uses: contiguous
 memory with a cache that is not coherent with DRAM (a missing flush or invalidate gives wrong data),
 pages of control registers, a clock, and an FPGA manager that accepts only ``.bit`` files for its
 part. An access that would hang a real board's processor (registers of missing logic) is an error.
@@ -20,9 +20,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ConfigError, DeadlockError, DeviceError, DeviceTimeout
+from vtaops.base.shapes import Bytes
 from vtaops.board.bitfile import BitFile, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults
 from vtaops.hardware.registers import REGISTER_PAGE, HlsRegisters, RegisterMap, RtlRegisters
@@ -210,7 +210,7 @@ class VirtualBoard:
             self.dram.free(block)
         return Outcome.IDLE
 
-    def _peek(self, address: int, nbytes: int) -> npt.NDArray[np.uint8]:
+    def _peek(self, address: int, nbytes: int) -> Bytes:
         for start, block in list(self._blocks.items()):
             if start <= address and address + nbytes <= start + block.nbytes and nbytes:
                 return self.dram.read(block, block.nbytes)[address - start :][:nbytes]
@@ -337,7 +337,7 @@ class VirtualBuffer(_Array):
             self._board.release(self.block)
             self.block = None
 
-    def _bytes(self) -> npt.NDArray[np.uint8]:
+    def _bytes(self) -> Bytes:
         return self.view(np.ndarray).reshape(-1).view(np.uint8)
 
     def _attached(self) -> tuple[VirtualBoard, DeviceBuffer]:

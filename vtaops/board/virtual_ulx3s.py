@@ -25,6 +25,7 @@ from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import read_file
 from vtaops.base.optional import install_command
 from vtaops.base.temporary import TemporaryFolder
+from vtaops.board import ulx3s as builds
 from vtaops.hardware import ulx3s
 from vtaops.hardware.build import build_driver, build_library
 from vtaops.hardware.flows import ULX3S
@@ -66,7 +67,7 @@ def build_simulator(design: ulx3s.Ulx3sDesign) -> Path:
     """
     files = design.rtl().files | _sources()
     with TemporaryFolder() as folder:
-        ulx3s.write_system(design, folder)
+        builds.write_system(design, folder)
         files["soc.v"] = (folder / "soc.v").read_bytes()
     options = ("--pins-inout-enables", "-Wno-fatal")  # for LiteX's output
     return build_library("soc", files, _DRIVER, options=options)
@@ -108,7 +109,7 @@ class VirtualUlx3s(Closing):
         mapped: bool = False,
     ) -> None:
         design = ulx3s.Ulx3sDesign(config, clock_mhz, simulated=True)
-        cells = ulx3s.mapped_cells(design) if mapped else b""
+        cells = builds.mapped_cells(design) if mapped else b""
         self._native = _functions(
             build_driver(_sources(), _DRIVER, ["-DMAPPED"]) if mapped else build_simulator(design)
         )
@@ -291,7 +292,7 @@ def flash(bitstream: Path, port: str = "", *, permanent: bool = False) -> None:
     Parameters
     ----------
     bitstream : Path
-        A ``.bit`` file of `vtaops.hardware.ulx3s.build_bitstream`.
+        A ``.bit`` file of `vtaops.board.ulx3s.build_bitstream`.
     port : str
         Path of the board's serial port; programs the first board found by default.
     permanent : bool

@@ -32,9 +32,9 @@ from vtaops.cli.options import (
 from vtaops.report.files import write_bytes
 
 if TYPE_CHECKING:
+    from vtaops.board.selftest import Check, PlannedCheck, Throughput
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.runtime.ulx3s import Ulx3s
-    from vtaops.session.selftest import Check, PlannedCheck, Throughput
 
 bitstream_app = Commands(name="bitstream", help="Manage known bitstreams.", no_args_is_help=True)
 board_app = Commands(name="board", help="Inspect, test and measure a board.", no_args_is_help=True)
@@ -238,8 +238,8 @@ def board_test(
 
     Example: vtaops board test fsim --config tiny
     """
+    from vtaops.board.selftest import planned_checks
     from vtaops.runtime import open_device
-    from vtaops.session.selftest import planned_checks
 
     foreign = _is_no_board(board)
     opened: Any = open_device(board, config) if foreign else _open(board, timeout)
@@ -275,7 +275,7 @@ def _is_no_board(name: str) -> bool:
 
 def _made(device: Any, planned: list[PlannedCheck], title: str, as_json: bool) -> list[Check]:
     """Run checks and report each, until the board no longer answers."""
-    from vtaops.session.selftest import Check, make
+    from vtaops.board.selftest import Check, make
 
     words = {True: "ok", False: "FAILED", None: "skipped"}
     checks = []
@@ -332,7 +332,7 @@ def board_calibrate(
 
     Example: vtaops board calibrate 192.168.2.99
     """
-    from vtaops.session.calibration import calibrate
+    from vtaops.board.calibration import calibrate
 
     with _open(board, timeout) as device, progress_bar("calibrate"):
         design = getattr(device, "design", None)
@@ -397,7 +397,7 @@ class _Figures:
 
 
 def _measure(device: RemoteDevice | Ulx3s, repeats: int) -> _Figures:
-    from vtaops.session.selftest import PUBLISHED_MS, measure
+    from vtaops.board.selftest import PUBLISHED_MS, measure
 
     virtual = "Virtual" in str(device.info()["interface"])
     with progress_bar() as progress:

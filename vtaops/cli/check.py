@@ -26,11 +26,11 @@ from vtaops.base.files import read_file
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.base import Operator
 from vtaops.program import Buffer, Program
-from vtaops.program.confined import Submission, run_exercise
 from vtaops.program.timing import WAITS
 
 if TYPE_CHECKING:
     from vtaops.explore.judge import KernelTask, Verdict
+    from vtaops.explore.judge.confined import Submission
 
 RULES = {
     "race": "the first of the two must push a token that the other one pops, directly or through "
@@ -93,6 +93,8 @@ def judged(
     seconds : float
         The time limit of the exercise, and that of the judgement.
     """
+    from vtaops.explore.judge.confined import run_exercise
+
     try:
         text = _source(exercise)
         asked = _asked(text if against is None else _source(against), against or exercise)

@@ -20,7 +20,6 @@ from vtaops.base.data import data_directory
 from vtaops.base.files import write_file
 from vtaops.cli.check import Finding, judged
 from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
-from vtaops.program.confined import is_confined
 from vtaops.report.files import FIGURE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ def check(
 
     Example: vtaops course check course/1_tokens.py
     """
+    from vtaops.explore.judge.confined import is_confined
+
     if (exercise is None) == (new is None):
         raise errors.ArgumentError("give either an exercise or --new FOLDER")
     if exercise is None:

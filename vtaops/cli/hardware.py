@@ -38,7 +38,7 @@ def isa(
 
     Example: vtaops hardware isa pynq --decode 0x0000900200000862001c00400820022a
     """
-    from vtaops.machine.isa import Encoding, layout_table
+    from vtaops.machine.isa import Encoding
     from vtaops.machine.text import disassemble, tokens_text
 
     hardware = HardwareConfig.load(config)
@@ -59,6 +59,29 @@ def isa(
     fields: dict[str, Any] = {name: value for _, name, value, _ in rows}
     data = {"instruction": title, "fields": fields}
     show(data, as_json, list_table(title, columns, rows))
+
+
+def layout_table(config: HardwareConfig) -> str:
+    """Return the bit layout of every instruction and of the micro-op as Markdown tables."""
+    from vtaops.machine.isa import OPCODE_BITS, Encoding, Instruction
+
+    lines: list[str] = []
+    for cls, slots in Encoding.of(config).slots.items():
+        summary = (cls.__doc__ or "").strip().splitlines()[0]
+        lines += [
+            f"### {cls.__name__}",
+            "",
+            summary,
+            "",
+            "| bits | field | meaning |",
+            "|---|---|---|",
+        ]
+        if issubclass(cls, Instruction):
+            lines.append(f"| 0..{OPCODE_BITS - 1} | opcode | {int(cls.opcode)} |")
+        for slot in slots:
+            lines.append(f"| {slot.span} | {slot.name} | {slot.doc} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def _slot(slot: Slot) -> dict[str, Any]:
@@ -165,7 +188,7 @@ def write(
 
     Example: vtaops hardware write pynq -o vta && cd vta && vivado -mode batch -source build.tcl
     """
-    from vtaops.hardware import vivado
+    from vtaops.board import vivado
 
     hardware = HardwareConfig.load(config)
     usual = vivado.zynq_parameters(hardware)

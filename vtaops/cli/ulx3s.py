@@ -66,7 +66,9 @@ def build_board(
 
     Example: vtaops board build ulx3s --config ulx3s -o board
     """
-    from vtaops.hardware import ulx3s, vivado, zynq
+    from vtaops.board import ulx3s as builds
+    from vtaops.board import vivado, zynq
+    from vtaops.hardware import ulx3s
     from vtaops.machine.config import HardwareConfig
 
     _check_board(board, open_tools)
@@ -87,7 +89,7 @@ def build_board(
         else:
             clock = clock_mhz or DEFAULT_CLOCK_MHZ
             design = ulx3s.Ulx3sDesign(hardware, clock, fpga)
-            made = ulx3s.build_bitstream(design, folder, seed=seed, progress=tell)
+            made = builds.build_bitstream(design, folder, seed=seed, progress=tell)
     cells = list_table(
         f"{hardware.bitstream_id} on {fpga if board == 'ulx3s' else hardware.board.device}",
         {"cells": "", "used": ",", "of": ","},

@@ -21,7 +21,6 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.ops import Operator
 from vtaops.program import Buffer, OperatorRecord, Program, Role
-from vtaops.schedule.arguments import packed_arguments
 from vtaops.schedule.checks import check as check_schedule
 from vtaops.schedule.flatten import flatten
 
@@ -87,8 +86,7 @@ def compile_schedule(
     hardware = HardwareConfig.of(config)
     able = of_target(hardware, capabilities)
     module = _module(schedule)
-    check_schedule(module["main"], hardware)
-    declared = packed_arguments(module["main"])
+    declared = check_schedule(module["main"], hardware)
     given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
     try:
         flat = flatten(module)

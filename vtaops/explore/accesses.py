@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops.base.counts import Counts
-from vtaops.machine.accesses import Ints, accumulates, paired
+from vtaops.base.shapes import Ints
+from vtaops.machine.accesses import accumulates, paired
 from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Alu, Depthwise, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.program.program import Program

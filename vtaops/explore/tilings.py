@@ -13,6 +13,7 @@ from typing import Any, ClassVar, get_args
 
 from vtaops.base.errors import ScheduleError, StoreError, VTAError
 from vtaops.compiler.driver import settled
+from vtaops.explore.bounds import least_cycles
 from vtaops.explore.design import Design
 from vtaops.explore.evaluation import (
     array_of,
@@ -150,7 +151,7 @@ def estimate_tilings(queries: Sequence[TilingQuery]) -> list[EstimatedTiling]:
 def _estimated(design: Design, listed: TilingList) -> EstimatedTiling:
     try:
         tiling, cycles = next(listed.estimated(design.config, design.timing))
-        least = listed.least_cycles(design.config, design.timing)
+        least = least_cycles(listed, design.config, design.timing)
     except VTAError as error:
         return EstimatedTiling(reason=str(error))
     return EstimatedTiling(tiling, cycles, least)

@@ -1,1 +1,1 @@
-"""The RTL: parameters, registers and counters, and builds for Verilator, Yosys and Vivado."""
+"""The RTL: parameters, registers and counters, and its builds for Verilator and Yosys."""

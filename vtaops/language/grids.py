@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.base.learned_rounding import rounded as learned
 from vtaops.base.shapes import Array
+from vtaops.graph.learned_rounding import rounded as learned
 from vtaops.language.files import Floats
 from vtaops.language.floats import rounded
 

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 import vtaops._uses as _uses
+from vtaops.base.shapes import Ints
 from vtaops.lowering.options import LoweringOptions
-from vtaops.machine.accesses import OFF, Access, Ints, accesses, steps
+from vtaops.machine.accesses import OFF, Access, accesses, steps
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Instruction, LoopInstruction, Post
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord

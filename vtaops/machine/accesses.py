@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vtaops.base.shapes import Flags, Ints
 from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import (
     Alu,
@@ -33,8 +34,6 @@ from vtaops.machine.isa import (
     Post,
     Store,
 )
-
-Ints = npt.NDArray[np.int64]
 
 DRAM = len(Memory)
 """The space of the first DRAM buffer; others follow. Spaces below are those of `Memory`."""
@@ -242,7 +241,7 @@ def steps(i: LoopInstruction, operand: str, micro_ops: Ints) -> Ints:
     return found
 
 
-def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
+def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> Flags:
     """Return which micro-ops of an instruction take no step of their own, but their predecessor's.
 
     With the extension ``pairs``, the first and the second, the third and the fourth, ... of a GEMM
@@ -254,7 +253,7 @@ def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArr
     return found
 
 
-def in_runs(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDArray[np.bool_]:
+def in_runs(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> Flags:
     """Return which micro-ops of an instruction add to the sum of their predecessor.
 
     With the extension ``pairs``, neighbours of a GEMM that name one accumulator do.
@@ -263,12 +262,3 @@ def in_runs(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> npt.NDAr
     if config.has(Extension.PAIRS) and isinstance(i, Gemm):
         found[1:] = micro_ops[1:, 0] == micro_ops[:-1, 0]
     return found
-
-
-def row_starts(i: Load | Store, config: HardwareConfig) -> tuple[Ints, int]:
-    """Return the first byte of each row that a LOAD or STORE moves in DRAM, and a row's bytes.
-
-    Bytes count from the buffer that ``dram_base`` is relative to.
-    """
-    size = config.dram_element_bytes(Memory(i.memory))
-    return (i.dram_base + np.arange(i.y_size) * i.x_stride) * size, i.x_size * size

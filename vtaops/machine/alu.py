@@ -15,14 +15,12 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.base.shapes import Ints
 from vtaops.machine.capabilities import Feature
 
-Integers = npt.NDArray[np.int64]
-
-Meaning = Callable[[Integers, Integers], Integers]
+Meaning = Callable[[Ints, Ints], Ints]
 """Result for two 32-bit operands. An accumulator keeps its low 32 bits; the rest is overflow."""
 
 Expression = Callable[[Any, Any, Any], Any]
@@ -32,18 +30,18 @@ PORTABLE_SHIFT = 15
 """Longest shift, either direction, of an ALU that reads 5 signed bits of the immediate."""
 
 
-def wrapped(exact: Integers) -> Integers:
+def wrapped(exact: Ints) -> Ints:
     """Wrap a number to 32 bits, as an accumulator does."""
     return (exact + 2**31) % 2**32 - 2**31
 
 
-def shift_right(x: Integers, y: Integers) -> Integers:
+def shift_right(x: Ints, y: Ints) -> Ints:
     """Return ``x >> y``, or ``x << -y`` if y is negative; long right shifts leave the sign, left 0.
 
     Bits shifted out on the left are dropped: no overflow.
     """
     left = np.where(y > -32, wrapped(x << np.clip(-y, 0, 31)), 0)
-    result: Integers = np.where(y < 0, left, x >> np.clip(y, 0, 63))
+    result: Ints = np.where(y < 0, left, x >> np.clip(y, 0, 63))
     return result
 
 

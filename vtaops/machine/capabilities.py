@@ -13,23 +13,13 @@ Imports no TVM: a board installs this file.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from vtaops.base.errors import ConfigError
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import HardwareConfig, Trait
 
 
-class Feature(str, Enum):
+class Feature(Trait):
     """A feature that some implementations lack, and what an instruction does that needs it."""
-
-    use: str
-
-    def __new__(cls, name: str, use: str = "") -> Feature:
-        feature = str.__new__(cls, name)
-        feature._value_, feature.use = name, use
-        return feature
-
-    __str__, __repr__ = str.__str__, str.__repr__
 
     WEIGHT_PADDING = "weight_padding", "pads weights"
     ACC_PADDING = "acc_padding", "pads accumulators"
@@ -88,12 +78,8 @@ class Capabilities:
             count = getattr(self, name)
             if type(count) is not int or not 0 <= count < 1 << 32:
                 raise ConfigError(f"{name} is {count!r}; it must be an integer in 0..2**32-1")
-        names = self.features
-        if not isinstance(names, list | tuple) or any(n not in list(Feature) for n in names):
-            raise ConfigError(
-                f"features is {names!r}; it must be a list of some of {', '.join(Feature)}"
-            )
-        object.__setattr__(self, "features", tuple(map(Feature, sorted(set(names)))))
+        features = Feature.listed("features", self.features)
+        object.__setattr__(self, "features", tuple(dict.fromkeys(features)))
 
     def has(self, feature: Feature) -> bool:
         """Whether the implementation has a feature."""

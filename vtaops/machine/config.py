@@ -15,7 +15,7 @@ from functools import cached_property
 from html import escape
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, raising
@@ -58,22 +58,46 @@ class Memory(IntEnum):
     TABLE = 7
 
 
-class Extension(str, Enum):
-    """Extensions of our hardware beyond upstream's instruction set; docs/isa.md describes each.
+Own = TypeVar("Own", bound="Trait")
 
-    A row: the name in the key EXTENSIONS, what the hardware then does, and, if it refines
-    ``post`` and so needs it, how.
+
+class Trait(str, Enum):
+    """What some hardware has, by its name in files and commands, and what it does.
+
+    Attributes
+    ----------
+    summary : str
+        What it does.
+    refines_post : str
+        How it depends on the extension ``post``; empty if it does not.
     """
 
     summary: str
     refines_post: str
 
-    def __new__(cls, name: str, summary: str = "", refines_post: str = "") -> Extension:
-        extension = str.__new__(cls, name)
-        extension._value_, extension.summary, extension.refines_post = name, summary, refines_post
-        return extension
+    def __new__(cls: type[Own], name: str, summary: str = "", refines_post: str = "") -> Own:
+        trait = str.__new__(cls, name)
+        trait._value_, trait.summary, trait.refines_post = name, summary, refines_post
+        return trait
 
     __str__, __repr__ = str.__str__, str.__repr__
+
+    @classmethod
+    def listed(cls: type[Own], key: str, names: Any) -> tuple[Own, ...]:
+        """Return the members of these names, in alphabetical order.
+
+        Raises
+        ------
+        ConfigError
+            If it is no list of names; the message calls it `key`.
+        """
+        if not isinstance(names, list | tuple) or any(n not in list(cls) for n in names):
+            raise ConfigError(f"{key} is {names!r}; it must be a list of some of {', '.join(cls)}")
+        return tuple(map(cls, sorted(names)))
+
+
+class Extension(Trait):
+    """Extensions of our hardware beyond upstream's instruction set; docs/isa.md describes each."""
 
     POST = "post", "results are scaled, rounded and clipped on their way to the output memory"
     OVERWRITE = "overwrite", "a GEMM may overwrite its accumulators, which saves the reset pass"
@@ -266,8 +290,10 @@ class HardwareConfig:
     name: str = field(default="custom", compare=False)
 
     def __post_init__(self) -> None:
-        self._check_extensions()
-        object.__setattr__(self, "extensions", tuple(map(Extension, sorted(self.extensions))))
+        extensions = Extension.listed("EXTENSIONS", self.extensions)
+        if len(set(extensions)) < len(extensions):
+            raise ConfigError(f"EXTENSIONS is {self.extensions!r}; it names one more than once")
+        object.__setattr__(self, "extensions", extensions)
         self._check_types()
         self._check_ports()
         self._check_needs()
@@ -580,17 +606,6 @@ class HardwareConfig:
                 f"of {self.wgt.element_bytes} bytes have no two of {self.port_width} bytes "
                 f"(increase LOG_BLOCK, or reduce PORT_BYTES)"
             )
-
-    def _check_extensions(self) -> None:
-        names = self.extensions
-        if not isinstance(names, list | tuple) or any(
-            name not in list(Extension) for name in names
-        ):
-            raise ConfigError(
-                f"EXTENSIONS is {names!r}; it must be a list of some of {', '.join(Extension)}"
-            )
-        if len(set(names)) < len(names):
-            raise ConfigError(f"EXTENSIONS is {names!r}; it names one more than once")
 
     def _check_needs(self) -> None:
         for extension in () if self.has(Extension.POST) else map(Extension, self.extensions):

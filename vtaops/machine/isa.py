@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
+from vtaops.base.shapes import Indices, Ints, Words, Words32
 from vtaops.machine.alu import AluOp as AluOp  # of the table of operations
 from vtaops.machine.config import POST_ROWS, TABLES, Extension, HardwareConfig, Memory
 
@@ -457,8 +458,8 @@ class Encoding:
     def encode_all(
         self,
         instructions: Sequence[Instruction],
-        added: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({}),
-    ) -> npt.NDArray[np.uint64]:
+        added: Mapping[str, Ints] = MappingProxyType({}),
+    ) -> Words:
         """Return the words of many instructions, shape (n, 2): low half, high half.
 
         `added` are amounts by which fields differ from the instructions, one an instruction.
@@ -481,8 +482,8 @@ class Encoding:
         self,
         cls: type[Instruction],
         instructions: list[Instruction],
-        added: Mapping[str, npt.NDArray[np.int64]],
-    ) -> npt.NDArray[np.uint64]:
+        added: Mapping[str, Ints],
+    ) -> Words:
         self._refuse_absent(instructions, cls)
         slots, places = self.slots[cls], self._places[cls]
         rows = [*map(attrgetter(*(s.name for s in slots)), instructions)]
@@ -516,7 +517,7 @@ class Encoding:
                     f"{self.config.name!r} lacks the extension {extension!r}"
                 )
 
-    def _class_of(self, opcode: int, word: npt.NDArray[np.uint64]) -> type[Instruction]:
+    def _class_of(self, opcode: int, word: Words) -> type[Instruction]:
         """Return the class of an opcode, which stands in a word."""
         if opcode not in self._by_opcode:
             added = "".join(f", {own}" for own in self._by_opcode if own >= len(INSTRUCTIONS))
@@ -526,7 +527,7 @@ class Encoding:
             )
         return self._by_opcode[opcode]
 
-    def decode_all(self, words: npt.NDArray[np.uint64]) -> list[Instruction]:
+    def decode_all(self, words: Words) -> list[Instruction]:
         """Return the instructions of words, shape (n, 2); bits outside their fields are ignored.
 
         Raises
@@ -564,9 +565,7 @@ class Encoding:
             used |= ((1 << slot.width) - 1) << slot.offset
         return ((1 << INSTRUCTION_WORDS * WORD_BITS) - 1) & ~used
 
-    def columns(
-        self, words: npt.NDArray[np.uint64], cls: type[Instruction]
-    ) -> dict[str, npt.NDArray[np.int64]]:
+    def columns(self, words: Words, cls: type[Instruction]) -> dict[str, Ints]:
         """Decode many words of one instruction class at once.
 
         Parameters
@@ -588,7 +587,7 @@ class Encoding:
                 column -= (column >> (slot.width - 1)) << slot.width
         return dict(zip((slot.name for slot in slots), values, strict=True))
 
-    def encode_micro_ops(self, table: npt.ArrayLike) -> npt.NDArray[np.uint32]:
+    def encode_micro_ops(self, table: npt.ArrayLike) -> Words32:
         """Encode rows of (dst, src, wgt).
 
         Raises
@@ -605,7 +604,7 @@ class Encoding:
             words |= column << slot.offset
         return words.astype(np.uint32)
 
-    def decode_micro_ops(self, words: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def decode_micro_ops(self, words: npt.ArrayLike) -> Ints:
         """Decode uint32 words to rows of (dst, src, wgt); the inverse of `encode_micro_ops`."""
         values = np.asarray(words, dtype=np.uint32).astype(np.int64).reshape(-1)
         columns = [
@@ -621,9 +620,7 @@ def _out_of_range(owner: str, slot: Slot, value: int) -> str:
     )
 
 
-def _integers(
-    cls: type[Instruction], slots: tuple[Slot, ...], rows: list[tuple[Any, ...]]
-) -> npt.NDArray[np.int64]:
+def _integers(cls: type[Instruction], slots: tuple[Slot, ...], rows: list[tuple[Any, ...]]) -> Ints:
     """Return field values as integers, after checking any that may be none, or do not fit int64."""
     try:
         values = np.array(rows)
@@ -636,46 +633,22 @@ def _integers(
     return values.astype(np.int64)
 
 
-def _text(word: npt.NDArray[np.uint64]) -> str:
+def _text(word: Words) -> str:
     return f"{array_to_words(word[None])[0]:032x}"
 
 
-def rows_of(words: npt.NDArray[np.uint64], cls: type[Instruction]) -> npt.NDArray[np.intp]:
+def rows_of(words: Words, cls: type[Instruction]) -> Indices:
     """Return the rows of an instruction array, shape (n, 2), that hold instructions of `cls`."""
     opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
     return np.flatnonzero(opcodes == np.uint64(cls.opcode))
 
 
-def words_to_array(words: list[int]) -> npt.NDArray[np.uint64]:
+def words_to_array(words: list[int]) -> Words:
     """Return 128-bit integers as an array of shape (n, 2): low half, high half."""
     raw = b"".join(word.to_bytes(16, "little") for word in words)
     return np.frombuffer(raw, dtype="<u8").reshape(-1, INSTRUCTION_WORDS).astype(np.uint64)
 
 
-def array_to_words(array: npt.NDArray[np.uint64]) -> list[int]:
+def array_to_words(array: Words) -> list[int]:
     """Return the 128-bit integers of an array of shape (n, 2); the inverse of `words_to_array`."""
     return [int(low) | int(high) << WORD_BITS for low, high in array.tolist()]
-
-
-# --------------------------------------------------------------------- for people to read
-
-
-def layout_table(config: HardwareConfig) -> str:
-    """Return the bit layout of every instruction and of the micro-op as Markdown tables."""
-    lines: list[str] = []
-    for cls, slots in Encoding.of(config).slots.items():
-        summary = (cls.__doc__ or "").strip().splitlines()[0]
-        lines += [
-            f"### {cls.__name__}",
-            "",
-            summary,
-            "",
-            "| bits | field | meaning |",
-            "|---|---|---|",
-        ]
-        if issubclass(cls, Instruction):
-            lines.append(f"| 0..{OPCODE_BITS - 1} | opcode | {int(cls.opcode)} |")
-        for slot in slots:
-            lines.append(f"| {slot.span} | {slot.name} | {slot.doc} |")
-        lines.append("")
-    return "\n".join(lines)

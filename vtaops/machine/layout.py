@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Array, Int8Array, ceil_div
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.machine.views import BlockDiagonal, Flat, Plus, View
 
@@ -134,7 +134,7 @@ class Layout:
             sizes[-1] //= 2
         return (*outer, *sizes)
 
-    def pack(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    def pack(self, array: npt.ArrayLike) -> Array:
         """Return the packed, C-contiguous copy of a logical tensor.
 
         Raises
@@ -143,7 +143,7 @@ class Layout:
             If the rank does not match the layout, or an extent is 0; if scalars that share a byte
             do not have four bits.
         """
-        data: npt.NDArray[np.generic] = np.asarray(array)
+        data: Array = np.asarray(array)
         self._check_shape(data.shape)
         if self.view is not None:
             data = self.view.apply(data)
@@ -160,9 +160,7 @@ class Layout:
                 data = np.repeat(np.expand_dims(data, index), count, axis=index)
         return _in_halves(data) if self.nibbles else np.array(data, order="C")
 
-    def unpack(
-        self, array: npt.NDArray[np.generic], shape: tuple[int, ...]
-    ) -> npt.NDArray[np.generic]:
+    def unpack(self, array: Array, shape: tuple[int, ...]) -> Array:
         """Return a copy of the logical tensor of `shape` from its packed form; inverse of `pack`.
 
         Raises
@@ -206,12 +204,12 @@ class Layout:
             raise ShapeError(f"array of shape {shape} is empty; every extent must be at least 1")
 
 
-def has_nibbles(scalars: npt.NDArray[np.generic]) -> bool:
+def has_nibbles(scalars: Array) -> bool:
     """Whether all scalars have four bits."""
     return bool(scalars.min() >= NIBBLE_VALUES[0] and scalars.max() <= NIBBLE_VALUES[-1])
 
 
-def _in_halves(scalars: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
+def _in_halves(scalars: Array) -> Int8Array:
     """Return scalars of -8..7 in half as many bytes, two neighbours in each: the first one low.
 
     Raises
@@ -227,7 +225,7 @@ def _in_halves(scalars: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
     return numbers[..., ::2] & 15 | numbers[..., 1::2] << 4
 
 
-def expanded(image: npt.NDArray[np.generic]) -> npt.NDArray[np.int8]:
+def expanded(image: Array) -> Int8Array:
     """Return the scalars of bytes that hold two each; the inverse of `_in_halves`."""
     halves = np.stack([image.view(np.int8) << 4, image.view(np.int8)], axis=-1) >> 4
     return halves.reshape(*image.shape[:-1], -1)

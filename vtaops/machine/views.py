@@ -15,14 +15,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, raising
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Array, Int8Array, Ints, ceil_div
 from vtaops.base.window import Window
 from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
 
-Array = npt.NDArray[np.generic]
 Shape = tuple[int, ...]
 
 LARGEST = 1 << 20
@@ -261,7 +259,7 @@ def constant_values(lanes: int) -> list[int]:
     return [-128] * (lanes - 1) + [1]
 
 
-def constant_digits(values: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np.int8] | None:
+def constant_digits(values: Ints, lanes: int) -> Int8Array | None:
     """Return weights (values, lanes) whose products with `constant_values` sum to `values`.
 
     Return None if `lanes` are too few: they reach ``128 * 127 * (lanes - 1)``.
@@ -276,7 +274,7 @@ def constant_digits(values: npt.NDArray[np.int64], lanes: int) -> npt.NDArray[np
     return None if lanes < 1 or left.any() else digits
 
 
-def in_units(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def in_units(values: Ints) -> tuple[Ints, Ints]:
     """Split values into multiples of 128 and remainders in -63..64."""
     units = (values + 63) // 128
     return units, values - 128 * units

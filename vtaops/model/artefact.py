@@ -9,7 +9,7 @@ H                     header: JSON, ASCII, keys sorted: graph, stages, reasons o
                       of the blobs, lengths of the host functions
                       padding to a multiple of 64 bytes of the file
 ...                   blobs: arrays, programs (complete files); each starts at a multiple of 64
-...                   host functions, one behind the other, deflated (`vtaops.base.deflated`)
+...                   host functions, one behind the other, deflated (`vtaops.model.deflated`)
 ====================  ==========================================================================
 
 Equal models give equal bytes, with one version of zlib. Weights that a program has as an image in
@@ -33,7 +33,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vtaops.base.agreement import Agreement
-from vtaops.base.deflated import deflated, inflated
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
 from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
@@ -56,6 +55,7 @@ from vtaops.machine.capabilities import find
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, has_nibbles, kernel_layout
 from vtaops.model.checks import check_stages, check_tensors
+from vtaops.model.deflated import deflated, inflated
 from vtaops.model.model import Model
 from vtaops.model.placement import placements
 from vtaops.program import Program

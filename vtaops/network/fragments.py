@@ -18,12 +18,12 @@ from vtaops.base.progress import tracked
 from vtaops.compiler.driver import emit_operator, settled
 from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.linking.ordering import LAG
-from vtaops.lowering.pinned import without_weights
-from vtaops.lowering.placement import pack_side_by_side
-from vtaops.lowering.tables import TABLE, with_table
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.layout import has_nibbles
+from vtaops.network.pinned import without_weights
+from vtaops.network.placement import pack_side_by_side
 from vtaops.network.places import MappedOperator
+from vtaops.network.tables import TABLE, with_table
 from vtaops.network.target import Target
 from vtaops.ops import AvgPool2d, Conv2d, Elementwise, Gemm, MaxPool2d, Operator
 from vtaops.ops.epilogue import INT8

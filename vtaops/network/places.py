@@ -186,7 +186,7 @@ class MappedOperator:
     uses : dict of str to Use
         Its tensors, by buffer name.
     weights : dict of str to ndarray
-        Its other arguments; a ``"table"`` maps its results (`vtaops.lowering.tables`).
+        Its other arguments; a ``"table"`` maps its results (`vtaops.network.tables`).
     """
 
     node: str

@@ -11,14 +11,14 @@ from vtaops.base.shapes import Array
 from vtaops.graph import Tensor
 from vtaops.lowering import Fragment, Part, Place, link
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.pinned import candidates, staying, weights_of
-from vtaops.lowering.placement import ping_pong
+from vtaops.model.memory import Lifetime, place
 from vtaops.network.fragments import Fragments, Groups, find_groups, finished, narrowed
+from vtaops.network.pinned import candidates, staying, weights_of
+from vtaops.network.placement import ping_pong
 from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
 from vtaops.network.target import Target
 from vtaops.program import Buffer, Program, Role
-from vtaops.program.memory import Lifetime, place
 from vtaops.program.region import Argument, Region
 
 

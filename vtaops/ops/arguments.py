@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError, raising
 from vtaops.base.fixed_point import THREE_DIGITS, TWO_DIGITS
+from vtaops.base.shapes import Array, Int8Array
 from vtaops.ops.constants import digits
 
-Int8Array = npt.NDArray[np.int8]
-Arguments = tuple[npt.NDArray[Any], ...]
+Arguments = tuple[Array, ...]
 """The arrays of an operator in buffer order, without its constants."""
 
 Vectors = dict[str, npt.ArrayLike | None]
@@ -109,6 +109,6 @@ def factor_digits(channels: int, factor: npt.ArrayLike | None, count: int = 2) -
     return tuple(digit.astype(np.int8) for digit in digits(factors, count))
 
 
-def _array(name: str, value: npt.ArrayLike) -> npt.NDArray[Any]:
+def _array(name: str, value: npt.ArrayLike) -> Array:
     with raising(ShapeError, f"{name} is not an array", ValueError):
         return np.asarray(value)

@@ -12,23 +12,19 @@ from functools import reduce, singledispatch
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops import ops
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.exact import convolve, convolve_transposed, over_windows
 from vtaops.base.fixed_point import fine_scale
+from vtaops.base.shapes import Array, Int8Array, Int32Array, Ints
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import constant_values
 from vtaops.ops import Operator
 from vtaops.program import Role
 
-Int8Array = npt.NDArray[np.int8]
-Int32Array = npt.NDArray[np.int32]
-Float = npt.NDArray[Any]
 
-
-def evaluate(op: Operator, arrays: Sequence[npt.NDArray[np.generic]]) -> Int8Array:
+def evaluate(op: Operator, arrays: Sequence[Array]) -> Int8Array:
     """Compute an operator on its arguments.
 
     Raises
@@ -43,24 +39,24 @@ def evaluate(op: Operator, arrays: Sequence[npt.NDArray[np.generic]]) -> Int8Arr
 
 _GIVEN = (Role.INPUT, Role.PARAMETER)
 
-Given = dict[str, Float]
+Given = dict[str, Array]
 """The arguments of an operator by name."""
 
 
 @singledispatch
-def _sums(op: Operator, given: Given) -> Float:
+def _sums(op: Operator, given: Given) -> Array:
     """Return the sums, or maxima, of an operator before its epilogue."""
     raise UnsupportedError(f"there is no NumPy reference for {type(op).__name__}")
 
 
 @_sums.register
-def _sums_of_gemm(op: ops.Gemm, given: Given) -> Float:
-    total: Float = given["data"] @ given["weight"].T
+def _sums_of_gemm(op: ops.Gemm, given: Given) -> Array:
+    total: Array = given["data"] @ given["weight"].T
     return total
 
 
 @_sums.register
-def _sums_of_conv2d(op: ops.Conv2d, given: Given) -> Float:
+def _sums_of_conv2d(op: ops.Conv2d, given: Given) -> Array:
     kernel = 256 * given["kernel_high"] + given["kernel"] if op.wide else given["kernel"]
     total = convolve(given["data"], kernel, op.window, op.groups)
     if op.bias_tiles:
@@ -74,21 +70,21 @@ def _sums_of_conv2d(op: ops.Conv2d, given: Given) -> Float:
 
 
 @_sums.register
-def _sums_of_batch_matmul(op: ops.BatchMatmul, given: Given) -> Float:
+def _sums_of_batch_matmul(op: ops.BatchMatmul, given: Given) -> Array:
     data, other = given["data"] - op.data_zero_point, given["other"] - op.other_zero_point
-    acc: Float = data @ other.transpose(0, 2, 1) - op.epilogue.constant  # which follows the sums
+    acc: Array = data @ other.transpose(0, 2, 1) - op.epilogue.constant  # which follows the sums
     if op.coarse:
         acc += 128 * (given["data_coarse"] @ given["other_coarse"].transpose(0, 2, 1))
     return acc
 
 
 @_sums.register
-def _sums_of_conv2d_transpose(op: ops.Conv2dTranspose, given: Given) -> Float:
+def _sums_of_conv2d_transpose(op: ops.Conv2dTranspose, given: Given) -> Array:
     return convolve_transposed(given["data"], given["kernel"], op.window, op.out_size)
 
 
 @_sums.register
-def _sums_of_elementwise(op: ops.Elementwise, given: Given) -> Float:
+def _sums_of_elementwise(op: ops.Elementwise, given: Given) -> Array:
     value = given["data"] * op.scale + op.data_offset
     if op.binary:
         combine = getattr(np, "subtract" if op.function == "sub" else op.function)
@@ -97,12 +93,12 @@ def _sums_of_elementwise(op: ops.Elementwise, given: Given) -> Float:
 
 
 @_sums.register
-def _sums_of_max_pool2d(op: ops.MaxPool2d, given: Given) -> Float:
+def _sums_of_max_pool2d(op: ops.MaxPool2d, given: Given) -> Array:
     return over_windows(np.maximum, given["data"], op.window, -128)
 
 
 @_sums.register
-def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given) -> Float:
+def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given) -> Array:
     total = over_windows(np.add, given["data"], op.window, 0)
     if op.divides:
         counted = over_windows(np.add, np.ones_like(given["data"]), op.window, 0)
@@ -113,7 +109,7 @@ def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given) -> Float:
 # ----------------------------------------------------------------------------- epilogue
 
 
-def _epilogue(op: Any, sums: Float, given: Given) -> Int8Array:
+def _epilogue(op: Any, sums: Array, given: Given) -> Int8Array:
     """Apply the epilogue to sums: bias, scale or shift, residual, clip; return the low 8 bits."""
     clip: tuple[int, int] | None = getattr(op, "clip", None)
     if "bias" in given:
@@ -142,12 +138,12 @@ def _shift(op: Operator) -> int:
     return getattr(op, "shift", 0)
 
 
-def _by_channel(op: Operator, vector: Float) -> Float:
+def _by_channel(op: Operator, vector: Array) -> Array:
     """Reshape a per-channel vector to broadcast over results: last axis, or axis 1 of images."""
     return vector if isinstance(op, ops.Gemm) else vector[:, None, None]
 
 
-def _int32(acc: npt.NDArray[Any]) -> Int32Array:
+def _int32(acc: Array) -> Int32Array:
     """Wrap as the accumulators do."""
     return acc.astype(np.int64).astype(np.int32)
 
@@ -164,7 +160,7 @@ def _shifted(acc: Int32Array, shift: int, rounding: str) -> Int32Array:
     return _int32(np.floor((_int32(total) if shift <= 15 else total) / 2.0**shift))
 
 
-def _scaled(acc: Float, scales: Float, op: Any) -> Int8Array:
+def _scaled(acc: Array, scales: Array, op: Any) -> Int8Array:
     """Requantize by coarse or fine fixed-point scales, with exact products."""
     total, scale = _int32(acc).astype(np.int64), scales.astype(np.int64)
     multiplier, shift, nudge = scale & 0xFFFF, scale >> 16, np.zeros_like(scale)
@@ -181,14 +177,14 @@ def _clipped(value: Int32Array, bounds: tuple[int, int] | None) -> Int32Array:
     return value if bounds is None else np.clip(value, *bounds)
 
 
-def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray[np.generic]]:
+def random_arguments(op: Operator, rng: np.random.Generator) -> list[Array]:
     """Return random arguments of an operator.
 
     int8 values span their full range; per-channel vectors are half 16-bit, half all of int32 except
     its last 2**14, where a bias may be rejected (see `vtaops.ops.epilogue`); scales have
     multipliers and shifts over their ranges, limits included, mostly those that give int8 results.
     """
-    arrays: list[npt.NDArray[np.generic]] = []
+    arrays: list[Array] = []
     for buffer in op.buffers(HardwareConfig()):  # logical shapes are the same in any configuration
         if buffer.role in _GIVEN:
             if buffer.dtype == "int8":
@@ -207,15 +203,15 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
     return arrays
 
 
-def _random_fine_scales(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def _random_fine_scales(shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
     near, any_shift = rng.integers(26, 42, shape), rng.integers(20, 52, shape)
     shifts = np.where(rng.random(shape) < 0.7, near, any_shift)
     multiplier = rng.integers(1 << 23, 1 << 24, shape)
-    words: npt.NDArray[np.int64] = fine_scale(multiplier, shifts, rng.integers(-8, 8, shape))
+    words: Ints = fine_scale(multiplier, shifts, rng.integers(-8, 8, shape))
     return words
 
 
-def _random_scales(shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def _random_scales(shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
     multiplier = rng.integers(1 << 15, 1 << 16, shape)
     shift = rng.integers(18, 34, shape)
     anything = rng.integers(0, 1 << 16, shape), rng.integers(0, 48, shape)

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
 from vtaops.base.proof import CERTIFICATE
+from vtaops.base.shapes import Ints
 from vtaops.machine import isa, text
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program
@@ -158,7 +158,7 @@ def _table(program: Program) -> str:
     return _columns(rows, right={0})
 
 
-def _even_runs(table: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+def _even_runs(table: Ints) -> Iterator[tuple[int, int]]:
     """Split rows into ranges (begin, end): single rows, or 3 or more evenly spaced."""
     steps = np.diff(table, axis=0)
     breaks = np.flatnonzero((steps[1:] != steps[:-1]).any(axis=1)) + 1  # step i differs from i - 1

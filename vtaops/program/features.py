@@ -12,19 +12,17 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
 
+from vtaops.base.shapes import Indices, Ints, Words
 from vtaops.machine.alu import AluOp
 from vtaops.machine.capabilities import Capabilities, Feature
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Alu, Encoding, Load, LoopInstruction, rows_of
 
-Rows = npt.NDArray[np.intp]
-
 _PADS = ("y_pad_top", "y_pad_bottom", "x_pad_left", "x_pad_right")
 
 
-def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tuple[Feature, Rows]]:
+def needs(config: HardwareConfig, words: Words) -> Iterator[tuple[Feature, Indices]]:
     """Yield each feature that instructions need, with the instructions that need it.
 
     Parameters
@@ -61,7 +59,7 @@ def needs(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Iterator[tup
 
 
 def first_unsupported(
-    config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
+    config: HardwareConfig, words: Words, capabilities: Capabilities
 ) -> tuple[int, str] | None:
     """Return the first instruction that a device does not execute as the ISA defines it.
 
@@ -82,7 +80,7 @@ def first_unsupported(
     """
     name = capabilities.name
     found = [
-        (int(rows[0]), f"{feature.use}: {name} lacks {feature.value!r}")
+        (int(rows[0]), f"{feature.summary}: {name} lacks {feature.value!r}")
         for feature, rows in needs(config, words)
         if rows.size and not capabilities.has(feature)
     ]
@@ -95,7 +93,7 @@ def first_unsupported(
     return min(found, key=itemgetter(0), default=None)
 
 
-def _micro_op_ends(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+def _micro_op_ends(config: HardwareConfig, words: Words) -> Ints:
     """Return the end of the micro-op range that each instruction uses."""
     encoding = Encoding.of(config)
     ends = np.zeros(len(words), np.int64)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import fine_parts, nudged
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Array, Ints, ceil_div
 from vtaops.machine import isa
 from vtaops.machine.alu import AluOp, wrapped
 from vtaops.machine.config import (
@@ -32,8 +32,6 @@ from vtaops.machine.config import (
 )
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
 from vtaops.program.statistics import Statistics
-
-Integers = npt.NDArray[np.int64]
 
 
 class Interpreter:
@@ -83,7 +81,7 @@ class Interpreter:
         self.executed = 0
         self.first_overflow: tuple[int, int, int] | None = None
 
-    def place(self, address: int, image: npt.NDArray[np.generic]) -> None:
+    def place(self, address: int, image: Array) -> None:
         flat = np.ascontiguousarray(image).reshape(-1).view(np.uint8)
         self.dram[address : address + flat.size] = flat
 
@@ -124,7 +122,7 @@ class Interpreter:
 
     # ------------------------------------------------------------------------ LOAD, STORE
 
-    def _elements(self, memory: Memory, first: int, count: int) -> Integers:
+    def _elements(self, memory: Memory, first: int, count: int) -> Ints:
         nbytes = self.config.dram_element_bytes(memory)
         data = self.dram[first * nbytes : (first + count) * nbytes]
         if memory == Memory.UOP:
@@ -133,11 +131,11 @@ class Interpreter:
         shape = self.config.scratchpad(memory).shape
         return data.view(dtype).astype(np.int64).reshape(count, *shape)
 
-    def _nibbles(self, first: int, count: int) -> Integers:
+    def _nibbles(self, first: int, count: int) -> Ints:
         """Return the tiles of `count` DRAM elements whose weights have four bits."""
         nbytes, shape = self.config.wgt.element_bytes, self.config.wgt.shape
         data = self.dram[first * nbytes : (first + count) * nbytes].astype(np.int64)
-        weights: Integers = np.stack([data & 15, data >> 4], axis=1)
+        weights: Ints = np.stack([data & 15, data >> 4], axis=1)
         weights -= (weights > 7) * 16
         return weights.reshape(2 * count, *shape)
 
@@ -173,7 +171,7 @@ class Interpreter:
         element_bytes = self.config.scratchpad(memory).element_bytes
         self.counters[f"{name}_load_nbytes"] += insn.x_size * insn.y_size * element_bytes
 
-    def _output(self, first: int, count: int) -> Integers:
+    def _output(self, first: int, count: int) -> Ints:
         source = self.out if self.separate_out else self.acc
         return source[first : first + count].astype(np.int8).astype(np.int64)
 
@@ -203,11 +201,11 @@ class Interpreter:
                 self._write_out(dst, row)
                 self.counters["gemm_counter"] += 1
 
-    def _product(self, src: int, wgt: int) -> Integers:
-        product: Integers = self.inp[src] @ self.wgt[wgt].T
+    def _product(self, src: int, wgt: int) -> Ints:
+        product: Ints = self.inp[src] @ self.wgt[wgt].T
         return product
 
-    def _window(self, src: int, wgt: int) -> Integers:
+    def _window(self, src: int, wgt: int) -> Ints:
         """Return the product of a window: each channel by its channel group in every tile."""
         group = self.config.window_channels
         product = np.zeros(self.config.acc.shape, np.int64)
@@ -256,7 +254,7 @@ class Interpreter:
                 value = self.tables[post.table_index, 0, value + 128]
         self.out[dst] = value
 
-    def _accumulate(self, dst: int, exact: Integers) -> None:
+    def _accumulate(self, dst: int, exact: Ints) -> None:
         kept = wrapped(exact)
         lanes = np.flatnonzero(kept != exact)
         if lanes.size and self.first_overflow is None:
@@ -274,7 +272,7 @@ def _relocated(program: Program, places: Mapping[int, int]) -> Iterator[isa.Inst
         yield instruction
 
 
-def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
+def interpret(program: Program, *arrays: npt.ArrayLike) -> Array | Any:
     """Interpret a program; return its output, as `Program.run` does on a device.
 
     Parameters
@@ -310,7 +308,7 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> npt.NDArray[np.generi
     return results[0] if len(results) == 1 else results
 
 
-def _image(buffer: Buffer) -> npt.NDArray[np.generic] | None:
+def _image(buffer: Buffer) -> Array | None:
     """Return the initial contents of a buffer when the program is loaded; None: undefined."""
     if buffer.role is Role.CONSTANT:
         return buffer.constant_image()

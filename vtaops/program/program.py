@@ -24,7 +24,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ProgramError, ShapeError, raising
 from vtaops.base.names import checked_call
 from vtaops.base.proof import Proof
-from vtaops.base.shapes import ReprMixin
+from vtaops.base.shapes import Array, Bytes, Int32Array, ReprMixin, Words, Words32
 from vtaops.machine.capabilities import FULL, Capabilities, find
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, rows_of
@@ -157,15 +157,15 @@ class Buffer(ReprMixin):
         """Size in DRAM, in bytes."""
         return math.prod(self.packed_shape) * np.dtype(self.dtype).itemsize
 
-    def constant_image(self) -> npt.NDArray[np.generic]:
+    def constant_image(self) -> Array:
         """Return the DRAM image of a `CONSTANT`."""
         return self.pack(np.array(self.value, self.dtype).reshape(self.shape))
 
-    def fill_image(self) -> npt.NDArray[np.generic]:
+    def fill_image(self) -> Array:
         """Return the DRAM image of a filled buffer when the program is loaded."""
         return np.full(self.packed_shape, self.fill, self.dtype)
 
-    def checked(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    def checked(self, array: npt.ArrayLike) -> Array:
         """Return a logical tensor as an array.
 
         Raises
@@ -174,7 +174,7 @@ class Buffer(ReprMixin):
             If shape or dtype do not match the buffer.
         """
         with raising(ShapeError, f"{self.name} is not an array", ValueError):
-            data: npt.NDArray[np.generic] = np.asarray(array)
+            data: Array = np.asarray(array)
         if data.shape != self.shape or data.dtype != np.dtype(self.dtype):
             raise ShapeError(
                 f"{self.name} has shape {data.shape} and dtype {data.dtype}; the program was "
@@ -182,7 +182,7 @@ class Buffer(ReprMixin):
             )
         return data
 
-    def pack(self, array: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    def pack(self, array: npt.ArrayLike) -> Array:
         """Return the DRAM image of a logical tensor.
 
         Raises
@@ -192,7 +192,7 @@ class Buffer(ReprMixin):
         """
         return self.layout.pack(self.checked(array))
 
-    def unpack(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.generic]:
+    def unpack(self, image: Bytes) -> Array:
         """Return the logical tensor of a DRAM image (its bytes)."""
         packed = image.view(self.dtype).reshape(self.packed_shape)
         return self.layout.unpack(packed, self.shape)
@@ -280,9 +280,9 @@ class Program:
     """
 
     config: HardwareConfig
-    instructions: npt.NDArray[np.uint64]
-    relocations: npt.NDArray[np.int32]
-    micro_ops: npt.NDArray[np.uint32]
+    instructions: Words
+    relocations: Int32Array
+    micro_ops: Words32
     buffers: tuple[Buffer, ...]
     metadata: Mapping[str, Any] = field(default_factory=dict)
     operators: tuple[OperatorRecord, ...] = ()
@@ -564,7 +564,7 @@ class Program:
         return load(path)
 
     @checked_call
-    def run(self, device: Device | str, *arrays: npt.ArrayLike) -> npt.NDArray[np.generic] | Any:
+    def run(self, device: Device | str, *arrays: npt.ArrayLike) -> Array | Any:
         """Run the program once and return its output, or a tuple if it has several.
 
         Parameters

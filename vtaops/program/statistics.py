@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.counts import Counts
 from vtaops.base.names import checked_call
+from vtaops.base.shapes import Words
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Gemm, Load, LoopInstruction, Store, rows_of
 
@@ -79,7 +79,7 @@ _LOAD_COUNTERS = {
 }
 
 
-def count_instructions(config: HardwareConfig, words: npt.NDArray[np.uint64]) -> Statistics:
+def count_instructions(config: HardwareConfig, words: Words) -> Statistics:
     """Compute the counters of an instruction stream.
 
     Parameters

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from vtaops.base.shapes import ceil_div
-from vtaops.machine.accesses import Ints, row_starts
+from vtaops.base.shapes import Ints
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Encoding, Instruction, Load, LoopInstruction, Store
-from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program
+from vtaops.program.program import Program
 
 
 def walk(program: Program) -> Iterator[tuple[int, Instruction, Ints]]:
@@ -77,30 +75,6 @@ def transfers(program: Program) -> Iterator[Transfer]:
             continue
         if isinstance(instruction, Load) and instruction.forward:
             continue
-        starts, nbytes = row_starts(instruction, program.config)
-        yield Transfer(index, instruction, int(program.relocations[index]), starts, nbytes)
-
-
-def compulsory_nbytes(program: Program) -> int:
-    """Return the bytes that no schedule with the same accesses can avoid.
-
-    Every DRAM byte that the program reads, and every byte that it writes, counted once: the port
-    traffic with unlimited scratchpads. Includes micro-ops.
-    """
-    sizes = {MICRO_OPS: program.micro_ops.nbytes}
-    sizes |= {index: buffer.nbytes for index, buffer in enumerate(program.buffers)}
-    total = 0
-    touched: dict[tuple[int, bool], npt.NDArray[np.bool_]] = {}
-    for transfer in transfers(program):
-        if transfer.buffer == NO_BUFFER:  # an absolute address: not comparable
-            total += transfer.nbytes
-            continue
-        key = transfer.buffer, isinstance(transfer.instruction, Store)
-        if key not in touched:
-            touched[key] = np.zeros(ceil_div(sizes[transfer.buffer], _WORD_BYTES), bool)
-        row = np.arange(transfer.row_nbytes // _WORD_BYTES)
-        touched[key][(transfer.row_start // _WORD_BYTES)[:, None] + row] = True
-    return total + _WORD_BYTES * sum(int(words.sum()) for words in touched.values())
-
-
-_WORD_BYTES = 4  # divides the size of every DRAM element
+        i, size = instruction, program.config.dram_element_bytes(Memory(instruction.memory))
+        starts = (i.dram_base + np.arange(i.y_size) * i.x_stride) * size
+        yield Transfer(index, i, int(program.relocations[index]), starts, i.x_size * size)

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.machine.accesses import Ints
+from vtaops.base.shapes import Ints
 from vtaops.machine.alu import AluOp
 from vtaops.program import Program
 from vtaops.proof.names import NameMachine, Names

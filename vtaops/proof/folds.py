@@ -35,7 +35,8 @@ try:
     import vtaops._proof as _proof
 except ImportError:  # the wheel for boards has no native module
     _proof = None
-from vtaops.machine.accesses import Ints, distinct
+from vtaops.base.shapes import Ints
+from vtaops.machine.accesses import distinct
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Flags = npt.NDArray[np.bool_]

@@ -22,7 +22,8 @@ except ImportError:  # the wheel for boards has no native module
     _proof = None
 
 from vtaops.base.progress import tracked
-from vtaops.machine.accesses import Ints, distinct
+from vtaops.base.shapes import Ints
+from vtaops.machine.accesses import distinct
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post

@@ -26,7 +26,8 @@ try:
 except ImportError:  # the wheel for boards has no native module
     _proof = None
 
-from vtaops.machine.accesses import Ints, distinct
+from vtaops.base.shapes import Ints
+from vtaops.machine.accesses import distinct
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import (

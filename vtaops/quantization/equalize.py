@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from vtaops.base.disjoint_sets import DisjointSets
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import (
     ModelProto,
@@ -32,6 +31,7 @@ from vtaops.graph.onnx_files import (
     tensor_shapes,
 )
 from vtaops.quantization.activations import Function, functions
+from vtaops.quantization.disjoint_sets import DisjointSets
 from vtaops.quantization.observers import Channels, observe
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated

@@ -22,9 +22,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from vtaops.base.disjoint_sets import DisjointSets
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
+from vtaops.quantization.disjoint_sets import DisjointSets
 
 FEWEST = 16
 """Steps that an addition must leave each operand; a mask leaves logits fewer."""

@@ -1,6 +1,6 @@
 """Learned rounding: round weights up or down so that the layer's outputs change least.
 
-`vtaops.base.learned_rounding` rounds the weights of a layer; here are the layers of a model.
+`vtaops.graph.learned_rounding` rounds the weights of a layer; here are those of a model.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from vtaops.base.learned_rounding import rounded
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
+from vtaops.graph.learned_rounding import rounded
 from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,

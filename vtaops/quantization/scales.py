@@ -14,11 +14,11 @@ from functools import reduce
 
 import numpy as np
 
-from vtaops.base.disjoint_sets import DisjointSets
 from vtaops.base.shapes import Array
 from vtaops.graph import onnx_files
 from vtaops.graph.grid import Grid, Range
 from vtaops.graph.onnx_files import Arrays
+from vtaops.quantization.disjoint_sets import DisjointSets
 from vtaops.quantization.observers import SquaredErrors
 
 MOVES = (

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.quoting import figure_text
-from vtaops.machine.accesses import Ints, steps, tiles_of
+from vtaops.base.shapes import Ints
+from vtaops.machine.accesses import steps, tiles_of
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Depthwise, Gemm, LoopInstruction, Pool
 from vtaops.program import MICRO_OPS, NO_BUFFER

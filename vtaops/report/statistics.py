@@ -10,14 +10,16 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from vtaops.machine.isa import Unit
-from vtaops.program import Program, Statistics
+from vtaops.base.shapes import Flags, ceil_div
+from vtaops.machine.isa import Store, Unit
+from vtaops.program import MICRO_OPS, NO_BUFFER, Program, Statistics
 from vtaops.program.statistics import MEANING
 from vtaops.program.timing import WAITS, Timeline
-from vtaops.program.traffic import compulsory_nbytes
+from vtaops.program.traffic import transfers
 from vtaops.report.style import new_table
 
 
@@ -58,6 +60,31 @@ def statistics_data(
         time = {"milliseconds": timeline.cycles / clock / 1e3, "clock_mhz": clock}
         data["timing"] = {"cycles": timeline.cycles, **time, **timeline.as_dict()}
     return data
+
+
+def compulsory_nbytes(program: Program) -> int:
+    """Return the bytes that no schedule with the same accesses can avoid.
+
+    Every DRAM byte that the program reads, and every byte that it writes, counted once: the port
+    traffic with unlimited scratchpads. Includes micro-ops.
+    """
+    sizes = {MICRO_OPS: program.micro_ops.nbytes}
+    sizes |= {index: buffer.nbytes for index, buffer in enumerate(program.buffers)}
+    total = 0
+    touched: dict[tuple[int, bool], Flags] = {}
+    for transfer in transfers(program):
+        if transfer.buffer == NO_BUFFER:  # an absolute address: not comparable
+            total += transfer.nbytes
+            continue
+        key = transfer.buffer, isinstance(transfer.instruction, Store)
+        if key not in touched:
+            touched[key] = np.zeros(ceil_div(sizes[transfer.buffer], _WORD_BYTES), bool)
+        row = np.arange(transfer.row_nbytes // _WORD_BYTES)
+        touched[key][(transfer.row_start // _WORD_BYTES)[:, None] + row] = True
+    return total + _WORD_BYTES * sum(int(words.sum()) for words in touched.values())
+
+
+_WORD_BYTES = 4  # divides the size of every DRAM element
 
 
 def statistics_table(

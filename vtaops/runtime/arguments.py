@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, SupportsFloat
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError, VTAError
+from vtaops.base.shapes import Array, Bytes
 from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES
 from vtaops.runtime.device import DeviceBuffer
 
@@ -112,7 +112,7 @@ def foreign_buffer(buffer: object) -> DeviceError:
     return DeviceError(f"{buffer!r} is not allocated on this device; use one that alloc returned")
 
 
-def as_bytes(data: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+def as_bytes(data: Array) -> Bytes:
     """Return the bytes of an array, in C order.
 
     Raises

@@ -15,10 +15,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-import numpy.typing as npt
-
 from vtaops.base.errors import ConfigError, DeviceError, UnsupportedError
+from vtaops.base.shapes import Array, Bytes
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
@@ -72,10 +70,10 @@ class Device(Protocol):
     def free(self, buffer: DeviceBuffer) -> None:
         """Release a buffer."""
 
-    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+    def write(self, buffer: DeviceBuffer, data: Array) -> None:
         """Copy the bytes of a C-contiguous array to the start of a buffer."""
 
-    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         """Return the first `nbytes` of a buffer."""
 
     def launch(self, insn_address: int, count: int, timeout: float) -> None:
@@ -184,7 +182,7 @@ def check_device(device: object) -> None:
 class CachingDevice(Device, Protocol):
     """A device that caches written data, to avoid transferring the same data again."""
 
-    def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+    def write_cached(self, buffer: DeviceBuffer, data: Array) -> None:
         """Write data that are likely to be written again; equivalent to `write`."""
 
 
@@ -192,7 +190,7 @@ class CachingDevice(Device, Protocol):
 class PlacingDevice(Device, Protocol):
     """A device whose buffers can be written from any byte on."""
 
-    def write_at(self, buffer: DeviceBuffer, offset: int, data: npt.NDArray[np.generic]) -> None:
+    def write_at(self, buffer: DeviceBuffer, offset: int, data: Array) -> None:
         """Copy the bytes of a C-contiguous array to a byte offset of a buffer."""
 
 

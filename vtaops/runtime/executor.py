@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, ShapeError
 from vtaops.base.forks import ForkLock
-from vtaops.base.shapes import Array
+from vtaops.base.shapes import Array, Bytes, Words
 from vtaops.machine.config import MICRO_OP_BYTES, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.program.program import NO_BUFFER, Buffer, Program, Role
@@ -44,9 +44,7 @@ NETWORK_TIMEOUT = 600.0
 """The same for networks: 80 million cycles take a busy computer minutes to simulate."""
 
 
-def relocate(
-    program: Program, addresses: list[int], micro_op_address: int
-) -> npt.NDArray[np.uint64]:
+def relocate(program: Program, addresses: list[int], micro_op_address: int) -> Words:
     """Return the instructions of `program` with absolute DRAM addresses.
 
     Parameters
@@ -63,7 +61,7 @@ def relocate(
     DeviceError
         If an address is beyond 32 bits or not a multiple of the element size.
     """
-    words: npt.NDArray[np.uint64] = program.instructions.copy()
+    words: Words = program.instructions.copy()
     table = np.array([*addresses, micro_op_address, 0], dtype=np.int64)  # [-2], [-1]: no buffer
     base_bytes = table[program.relocations]
     encoding = Encoding.of(program.config)
@@ -239,7 +237,7 @@ class LoadedProgram(Closing):
 
     def run(
         self, *arrays: npt.ArrayLike, timeout: float = DEFAULT_TIMEOUT, held: Held | None = None
-    ) -> npt.NDArray[np.generic] | Any:
+    ) -> Array | Any:
         """Run once: pack and write the inputs, launch, then read and unpack the outputs.
 
         Returns one array, or a tuple if the program has several outputs.
@@ -281,9 +279,7 @@ class LoadedProgram(Closing):
         results = tuple(b.unpack(image) for b, image in zip(outputs, stored, strict=True))
         return results[0] if len(results) == 1 else results
 
-    def _images_of(
-        self, arrays: Sequence[npt.ArrayLike], held: Held
-    ) -> list[tuple[Buffer, npt.NDArray[np.generic]]]:
+    def _images_of(self, arrays: Sequence[npt.ArrayLike], held: Held) -> list[tuple[Buffer, Array]]:
         """Return the inputs that are not held, each with its image; raises ShapeError."""
         inputs = [buffer for buffer in self._inputs if buffer.name not in held]
         if len(arrays) != len(inputs):
@@ -309,11 +305,11 @@ class LoadedProgram(Closing):
 
     def _run(
         self,
-        given: Sequence[tuple[Buffer, npt.NDArray[np.generic]]],
+        given: Sequence[tuple[Buffer, Array]],
         outputs: Sequence[Buffer],
         held: Held,
         timeout: float,
-    ) -> list[npt.NDArray[np.uint8]]:
+    ) -> list[Bytes]:
         if not self._allocated:
             self._place()
         try:

@@ -11,12 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 import vtaops._fsim as _fsim
 from vtaops.base.errors import DeadlockError, DeviceError, DeviceTimeout, EncodingError, NoRoom
 from vtaops.base.forks import ForkLock
+from vtaops.base.shapes import Array, Bytes
 from vtaops.machine.capabilities import FSIM, Capabilities, Feature, find
 from vtaops.machine.config import (
     INSTRUCTION_BYTES,
@@ -149,7 +147,7 @@ class Fsim(RelaunchingDevice):
         """
         self._call(self._native.free, _own(buffer))
 
-    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+    def write(self, buffer: DeviceBuffer, data: Array) -> None:
         """Copy the bytes of an array, in C order, to the start of a buffer.
 
         Raises
@@ -159,7 +157,7 @@ class Fsim(RelaunchingDevice):
         """
         self._call(self._native.write, _own(buffer), as_bytes(data))
 
-    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         """Return the first `nbytes` of a buffer.
 
         Raises
@@ -169,7 +167,7 @@ class Fsim(RelaunchingDevice):
         """
         own = _own(buffer)
         nbytes = as_integer("the number of bytes to read", nbytes, 0, own.nbytes)
-        image: npt.NDArray[np.uint8] = self._call(self._native.read, own, nbytes)
+        image: Bytes = self._call(self._native.read, own, nbytes)
         return image
 
     def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:

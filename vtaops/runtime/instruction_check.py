@@ -11,11 +11,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from vtaops.base.errors import DeviceError, UnsupportedError
 from vtaops.base.forks import ForkLock
+from vtaops.base.shapes import Words
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
@@ -24,9 +22,7 @@ from vtaops.program.statistics import Statistics, count_instructions
 from vtaops.runtime.device import ConfiguredDevice
 
 
-def check_instructions(
-    config: HardwareConfig, words: npt.NDArray[np.uint64], capabilities: Capabilities
-) -> None:
+def check_instructions(config: HardwareConfig, words: Words, capabilities: Capabilities) -> None:
     """Reject an instruction stream that the hardware would execute differently.
 
     Parameters
@@ -73,7 +69,7 @@ class BoardDevice(ConfiguredDevice):
         if self._closed:
             raise DeviceError("this device is closed; open a new one")
 
-    def _counted(self, words: npt.NDArray[np.uint64]) -> Statistics:
+    def _counted(self, words: Words) -> Statistics:
         """Return the counters of a stream, which is checked once; see `check_instructions`."""
         digest = hashlib.sha256(words.tobytes()).digest()
         if digest not in self._streams:

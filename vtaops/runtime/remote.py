@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
 from vtaops.base.forks import ForkLock
+from vtaops.base.shapes import Array, Bytes
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import DRAM_BYTES, HardwareConfig
@@ -148,16 +148,16 @@ class RemoteDevice(RelaunchingDevice):
             if buffer.connection == self._connections and self._connection is not None:
                 self._request("free", buffer=buffer.handle)
 
-    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+    def write(self, buffer: DeviceBuffer, data: Array) -> None:
         self.write_at(buffer, 0, data)
 
-    def write_at(self, buffer: DeviceBuffer, offset: int, data: npt.NDArray[np.generic]) -> None:
+    def write_at(self, buffer: DeviceBuffer, offset: int, data: Array) -> None:
         """Copy the bytes of an array to a byte offset of a buffer."""
         image = _image(data)
         with self._lock:
             self._send("write", image, offset, buffer=self._handle(buffer, len(image), offset))
 
-    def write_cached(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+    def write_cached(self, buffer: DeviceBuffer, data: Array) -> None:
         """Write data, without sending them if the board still holds them.
 
         The board verifies the hash of its copy.
@@ -177,7 +177,7 @@ class RemoteDevice(RelaunchingDevice):
                 self.write(buffer, data)
                 self._request("keep", sha256=digest, **named)
 
-    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._lock:
             handle = self._handle(buffer, nbytes)
             image = np.empty(nbytes, np.uint8)
@@ -407,7 +407,7 @@ class RemoteDevice(RelaunchingDevice):
         return buffer.handle
 
 
-def _image(data: npt.NDArray[np.generic]) -> memoryview:
+def _image(data: Array) -> memoryview:
     flat = arguments.as_bytes(data)
     return memoryview(flat)  # type: ignore[arg-type]  # NumPy declares no buffer protocol
 

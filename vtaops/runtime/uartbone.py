@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from vtaops.base.descriptors import READABLE, WRITABLE, wait_for
 from vtaops.base.errors import DeviceError
+from vtaops.base.shapes import Words32
 
 WRITE, READ, WRITE_FIXED = 1, 2, 3
 WORD_BYTES, MOST_WORDS = 4, 255  # per burst
@@ -33,8 +34,6 @@ _PATIENCE = {True: 0.2, False: 3.0}  # seconds: for a serial port, for a simulat
 _PIECE = 4096
 _LATE_PIECES = 256  # more than can be in transit
 _CHECKED_WORDS = 16 * MOST_WORDS  # written between two checks
-
-Words = npt.NDArray[np.uint32]
 
 
 class LinkError(DeviceError):
@@ -202,7 +201,7 @@ class UartBone:
             if (start + part.size) % _CHECKED_WORDS == 0 or start + part.size == values.size:
                 self._check()
 
-    def read(self, address: int, count: int = 1) -> Words:
+    def read(self, address: int, count: int = 1) -> Words32:
         """Read words from consecutive addresses.
 
         Raises
@@ -266,7 +265,7 @@ class UartBone:
         self._crc = zlib.crc32(data, self._crc)
         self.sent_bytes += len(data)
 
-    def _receive(self, words: int) -> Words:
+    def _receive(self, words: int) -> Words32:
         data = self._line.read(WORD_BYTES * words)
         if len(data) < WORD_BYTES * words:
             raise LinkError(f"the board sent {len(data)} of {WORD_BYTES * words} bytes")

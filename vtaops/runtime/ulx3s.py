@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import BufferLost, DeviceError, DeviceTimeout
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Array, Bytes, Words, ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
@@ -42,7 +41,7 @@ _LAST_STATE = RtlRegisters.CYCLES_HIGH
 _LAST_COUNTER = max(high for _, high in RtlRegisters.counters().values())
 
 
-def _used_lanes(image: npt.NDArray[np.uint8], block: int) -> npt.NDArray[np.uint8]:
+def _used_lanes(image: Bytes, block: int) -> Bytes:
     """Return the tiles of an image without the last lanes, where those are zeros in every tile."""
     if image.size % block:
         return image
@@ -147,7 +146,7 @@ class Ulx3s(BoardDevice):
         with self._lock:
             self._pages.free(buffer)
 
-    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+    def write(self, buffer: DeviceBuffer, data: Array) -> None:
         image = as_bytes(data)
         with self._turn():
             own = self._own(buffer, image.size)
@@ -163,7 +162,7 @@ class Ulx3s(BoardDevice):
                 self._bone.write(ADDRESSES["memory"] + buffer.address, whole.view(np.uint32))
             own.image = image.copy()
 
-    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._turn():
             self._own(buffer, nbytes)
             words = ceil_div(nbytes, WORD_BYTES)
@@ -253,7 +252,7 @@ class Ulx3s(BoardDevice):
     def _set(self, name: str, value: int) -> None:
         self._bone.write(ADDRESSES[name], value)
 
-    def _fill(self, address: int, nbytes: int, lanes: npt.NDArray[np.uint8]) -> None:
+    def _fill(self, address: int, nbytes: int, lanes: Bytes) -> None:
         """Let the board fill its memory with tiles: zeros behind the lanes that are sent."""
         self._set("fill_base", address)
         self._set("fill_length", nbytes)
@@ -273,10 +272,10 @@ class Ulx3s(BoardDevice):
             raise BufferLost("the board was reset since the program was loaded; load it again")
         return own
 
-    def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
+    def _instructions(self, address: int, count: int) -> Words:
         """Return the instruction words that the host wrote at `address`."""
         block, place = self._pages.holding(address, count)
-        words: npt.NDArray[np.uint64] = self._own(block).image[place].view(np.uint64)
+        words: Words = self._own(block).image[place].view(np.uint64)
         return words.reshape(-1, 2)
 
     def _wait(self, timeout: float) -> DeviceError | None:

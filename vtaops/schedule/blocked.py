@@ -10,12 +10,11 @@ from functools import cached_property, singledispatch
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops import ops
 from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Ints, ceil_div
 from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
 from vtaops.ops.conv2d_transpose import Phases
@@ -91,7 +90,7 @@ class Axis:
         return self._counts[np.minimum(pixels, len(self.real))]
 
     @cached_property
-    def _counts(self) -> npt.NDArray[np.int64]:
+    def _counts(self) -> Ints:
         """Number of image pixels among the first 0, 1, 2, ... input pixels."""
         return np.cumsum(np.frombuffer(b"\0" + self.real, np.uint8), dtype=np.int64)
 

@@ -13,18 +13,15 @@ from operator import and_
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Ints, ceil_div
 from vtaops.machine.config import INSTRUCTION_BYTES, POST_ROWS, Extension, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import Axis, BlockedShape, Count, blocked_shape
 from vtaops.schedule.tiling import Operand, Taps, Tiling
-
-Grid = npt.NDArray[np.int64]
 
 Depths = Mapping[str, int]
 """Capacity of each scratchpad in elements."""
@@ -96,7 +93,7 @@ class Candidates:
         )
 
 
-def at(values: Any, places: Any, shape: tuple[int, ...]) -> Grid:
+def at(values: Any, places: Any, shape: tuple[int, ...]) -> Ints:
     """Return values at some places of a grid to which they broadcast."""
     return np.asarray(np.broadcast_to(values, shape)[places])
 
@@ -106,7 +103,7 @@ def depths_of(config: HardwareConfig) -> dict[str, int]:
     return {memory: getattr(config, memory).depth for memory in _MEMORIES}
 
 
-def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple[Candidates, Grid]:
+def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple[Candidates, Ints]:
     """Return a grid of tilings with the kernel cut as `taps` says, and which of them fit.
 
     Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible. A thread holds one
@@ -129,7 +126,7 @@ def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple
     # pixels (depthwise, pools) only weights are worth keeping.
     shared = -(-oc_tiles // shape.groups) > 1
     differ = (found.keep_wgt == 1) | ((oc_tiles > 1) & (pixel_tiles > 1) & shared)
-    return found, differ & _fits(shape, found, depths)
+    return found, differ & fits(shape, found, depths)
 
 
 def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False) -> Candidates:
@@ -145,23 +142,23 @@ def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False)
     oc, ic, h, w = (size.ravel() for size in sizes)
     one = np.ones_like(oc)
     found = Candidates(oc, ic, h, w, one, one, one, one)
-    rows = shape.admits(found.oc) & shape.pairs(found.oc, found.ic) & _fits(shape, found, depths)
+    rows = shape.admits(found.oc) & shape.pairs(found.oc, found.ic) & fits(shape, found, depths)
     return found.each(lambda column: column[rows])
 
 
-def occupied(shape: BlockedShape, c: Candidates) -> dict[str, Grid]:
+def occupied(shape: BlockedShape, c: Candidates) -> dict[str, Ints]:
     """Return the elements of each scratchpad that each candidate occupies."""
     return shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
 
 
-def _fits(shape: BlockedShape, c: Candidates, depths: Depths) -> Any:
+def fits(shape: BlockedShape, c: Candidates, depths: Depths) -> Any:
     """Return for each candidate whether it fits the scratchpads."""
     return reduce(and_, [n <= depths[memory] for memory, n in occupied(shape, c).items()])
 
 
 def dram_traffic(
     shape: BlockedShape, config: HardwareConfig, c: Candidates
-) -> tuple[Grid, Grid, int]:
+) -> tuple[Ints, Ints, int]:
     """Return the DRAM bytes of input, of weights, and of output (no micro-ops, bias).
 
     A tile is reloaded for each tile of the other operand that is swept meanwhile, unless as many
@@ -194,7 +191,7 @@ def cycle_bound(
     config: HardwareConfig,
     c: Candidates,
     timing: TimingParameters | None = None,
-) -> Grid:
+) -> Ints:
     """Estimate the cycles of each candidate.
 
     The maximum of computation and transfers if two tiles of both operands alternate; the loads of
@@ -264,7 +261,7 @@ def loads_together(config: HardwareConfig) -> Callable[[Any, Any], Any]:
     return np.maximum if config.weight_port else np.add
 
 
-def _stalls(shape: BlockedShape, c: Candidates, step: Any, loads: Any) -> Grid:
+def _stalls(shape: BlockedShape, c: Candidates, step: Any, loads: Any) -> Ints:
     """Return the cycles that the array waits where the operand that is kept changes.
 
     The steps of one output tile then load both operands instead of one. Except at the beginning,
@@ -358,7 +355,7 @@ class TilingList:
         ScheduleError
             If even the smallest tile (one block, one pixel) does not fit.
         """
-        listed, fit = self._fitting(config, candidates)
+        listed, fit = self.fitting(config, candidates)
         traffic = listed.inp + listed.wgt
         least = TRAFFIC_SLACK * (at(traffic, fit, fit.shape).min() + listed.out) - listed.out
         lean = fit & (traffic <= least)
@@ -392,31 +389,9 @@ class TilingList:
                 break
         return [*found.values()]
 
-    def least_cycles(self, config: HardwareConfig, timing: TimingParameters | None = None) -> int:
-        """Return a lower bound of the cycles of any tiling.
-
-        The maximum of tile products and passes, reads at the port's width, writes, and both at the
-        DRAM's bandwidth. Valid for tiles that do not divide evenly, too.
-
-        Raises
-        ------
-        ScheduleError
-            If no tile of the operator fits.
-        """
-        machine = timing or TimingParameters()
-        listed, fit = self._fitting(config, _loads)
-        read = int(at(loads_together(config)(listed.inp, listed.wgt), fit, fit.shape).min())
-        port = machine.port_width(config)
-        computed = computed_cycles(listed.shape, config, 1, least=True)
-        bounds = [computed, read / port, listed.out / port]
-        if machine.bandwidth:
-            saved = machine.saved_beats * port
-            bounds.append((read + listed.out - saved) / machine.bandwidth)
-        return int(max(bounds))
-
-    def _fitting(
-        self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Grid]]
-    ) -> tuple[_Listed, Grid]:
+    def fitting(
+        self, config: HardwareConfig, find: Callable[..., tuple[Candidates, Ints]]
+    ) -> tuple[_Listed, Ints]:
         """Return the operator in as few parts as fit, and for each tiling whether it fits."""
         depths = depths_of(config)
         for taps, shape in self._shapes.items():
@@ -426,7 +401,7 @@ class TilingList:
                 traffic = dram_traffic(shape, self._config, found)
                 self._listed[key] = _Listed(shape, found, fit, *traffic)
             listed = self._listed[key]
-            fit = listed.fit & _fits(shape, listed.found, depths)
+            fit = listed.fit & fits(shape, listed.found, depths)
             if fit.any():
                 return listed, fit
         needs = listed.shape.elements(1, 1, 1, 1, 1, 1, 1)
@@ -436,23 +411,7 @@ class TilingList:
         )
 
 
-def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Grid]:
-    """Return tiles of any size, each with the tile counts that avoid reloads."""
-    found, (inp_stays, wgt_stays, keep_wgt) = each_with(
-        sizes_that_fit(shape, depths, uneven=True), [0, 1], [0, 1], [0, 1]
-    )
-    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
-    found = replace(
-        found,
-        inp_tiles=np.where(inp_stays, np.where(keep_wgt, pixel_tiles, 1) * steps, 1),
-        wgt_tiles=np.where(wgt_stays, np.where(keep_wgt, 1, oc_tiles) * steps, 1),
-        keep_wgt=keep_wgt,
-        taps=taps,
-    )
-    return found, _fits(shape, found, depths)
-
-
-def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, tuple[Grid, ...]]:
+def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, tuple[Ints, ...]]:
     """Return the grid of candidates and lists of values: one axis for them, and one for each list.
 
     The values are returned as columns.
@@ -467,9 +426,9 @@ class _Listed:
 
     shape: BlockedShape
     found: Candidates
-    fit: Grid
-    inp: Grid
-    wgt: Grid
+    fit: Ints
+    inp: Ints
+    wgt: Ints
     out: int
 
 
@@ -507,24 +466,24 @@ def _default(what: _Extents, config: HardwareConfig) -> Tiling:
 _ALL = 0  # stands for as many tiles as one output tile reads
 
 
-def tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Grid, Grid, Grid]:
+def tile_counts(shape: BlockedShape, c: Candidates) -> tuple[Ints, Ints, Ints]:
     """Return the reduction steps of one output tile, the channel tiles, and the pixel tiles."""
     pixel_tiles = -(-shape.rows.extent // c.h) * -(-shape.columns.extent // c.w)
     steps = -(-shape.ic // c.ic) * shape.parts
     return steps, -(-shape.oc // c.oc), shape.batch * pixel_tiles
 
 
-def _micro_ops(shape: BlockedShape, c: Candidates) -> Grid:
+def _micro_ops(shape: BlockedShape, c: Candidates) -> Ints:
     """Estimate the micro-ops of one tile: the product of all but the two longest loops."""
     loops = np.sort(np.stack([c.oc, c.ic, c.h, c.w]), axis=0)
     return np.asarray(loops[0] * loops[1] * shape.taps)
 
 
-def _spans(axis: Axis, tiles: Grid) -> Grid:
+def _spans(axis: Axis, tiles: Ints) -> Ints:
     return np.asarray(axis.span(tiles))
 
 
-def _loaded(axis: Axis, tiles: Grid) -> Grid:
+def _loaded(axis: Axis, tiles: Ints) -> Ints:
     """Return `Axis.loaded` of each tile size."""
     sizes, places = np.unique(tiles, return_inverse=True)
     return np.array(_loads_of(axis, tuple(sizes.tolist())))[places].reshape(tiles.shape)
@@ -535,7 +494,7 @@ def _loads_of(axis: Axis, sizes: Sequence[int]) -> list[int]:
     return [axis.loaded(size) for size in sizes]
 
 
-def _last(extent: int, tiles: Grid) -> Grid:
+def _last(extent: int, tiles: Ints) -> Ints:
     """Return the size of the last tile for each tile size."""
     return np.asarray(extent - (-(-extent // tiles) - 1) * tiles)
 

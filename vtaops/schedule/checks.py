@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any
 
 from tvm import tirx
@@ -19,7 +20,9 @@ from tvm.s_tir import SBlock, SBlockRealize
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
+from vtaops.machine.layout import Layout
 from vtaops.ops.declarations import lane_meaning
+from vtaops.program import Buffer, Role
 from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,
@@ -90,8 +93,8 @@ class _Site:
         return [loop for loop in self.loops if loop.blocks == 1]
 
 
-def check(function: tirx.PrimFunc, config: HardwareConfig) -> None:
-    """Reject a schedule that VTA cannot execute.
+def check(function: tirx.PrimFunc, config: HardwareConfig) -> tuple[Buffer, ...]:
+    """Reject a schedule that VTA cannot execute; return its arguments, packed as declared.
 
     Raises
     ------
@@ -108,13 +111,28 @@ def check(function: tirx.PrimFunc, config: HardwareConfig) -> None:
             _check_store(site, arguments, config)
         else:
             raise ScheduleError(f"block {site.name!r} holds {site.statement}; VTA has no such step")
+    written = {site.target.name for site in sites if not site.call} & arguments
     _require(
-        {site.target.name for site in sites if not site.call} & arguments,
+        written,
         f"no argument is written ({', '.join(sorted(arguments))}): a program stores its result in "
         f"DRAM, where te's last stage lies unless its scope was set",
     )
     _check_threads(sites)
     _check_padding(sites)
+    return tuple(_argument(parameter, written) for parameter in function.params)
+
+
+def _argument(parameter: Any, written: set[str]) -> Buffer:
+    name, kind = str(parameter.name), parameter.ty
+    _require(hasattr(kind, "shape"), f"parameter {name} is a {kind}; a program takes tensors")
+    _require(
+        all(isinstance(extent, tirx.IntImm) for extent in kind.shape),
+        f"parameter {name} has the shape {list(kind.shape)}; shapes must be known when a program "
+        f"is built",
+    )
+    shape = tuple(int(extent) for extent in kind.shape)
+    role = Role.OUTPUT if name in written else Role.INPUT
+    return Buffer(name, role, shape, str(kind.dtype), Layout(ascii_uppercase[: len(shape)]))
 
 
 def _require(right: object, reason: str) -> None:

@@ -21,14 +21,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Array, ceil_div
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import BlockedShape, Count, blocked_shape
 from vtaops.schedule.candidates import (
     Candidates,
-    Grid,
     at,
     computed_cycles,
     cycle_bound,
@@ -197,7 +196,7 @@ def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple
     return tuple(_each_cheaper(choices))
 
 
-def _best_of_shares(parts: Grid, traffic: Grid, cost: Grid) -> list[int]:
+def _best_of_shares(parts: Array, traffic: Array, cost: Array) -> list[int]:
     """Return the place of the cheapest tiling for each fraction, of those with little traffic."""
     best = []
     for share in _SHARES:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy.typing as npt
 
 from vtaops.base.names import checked_call
-from vtaops.base.shapes import Padding, Pair, Sides, require_at_least
+from vtaops.base.shapes import Int8Array, Padding, Pair, Sides, require_at_least
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import (
     AvgPool2d,
@@ -27,7 +27,7 @@ from vtaops.ops import (
     MaxPool2d,
     Operator,
 )
-from vtaops.ops.arguments import Arguments, Int8Array, int8_array
+from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.base import plain
 from vtaops.ops.epilogue import Rounding
 from vtaops.schedule import Tiling

@@ -19,9 +19,9 @@ import numpy.typing as npt
 from vtaops.base.errors import DeviceError, ScheduleError, UnsupportedError
 from vtaops.base.forks import ForkLock
 from vtaops.base.names import checked_call, checked_init
+from vtaops.base.shapes import Int8Array
 from vtaops.compiler.driver import check_arguments, compile
 from vtaops.compiler.search import search as searched
-from vtaops.fallback import Host
 from vtaops.machine.capabilities import Capabilities, find, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
@@ -34,7 +34,9 @@ from vtaops.runtime.residents import LOADED_PROGRAMS
 from vtaops.schedule import Tiling
 from vtaops.session.operators import OperatorMethods
 
-Int8Array = npt.NDArray[np.int8]
+Host = Literal["cpu", "cuda"]
+"""Where the fallback runs."""
+
 Place = Literal["vta"] | Host
 
 SEARCHES = {"off": 0, "fast": 12, "thorough": 50}
@@ -162,7 +164,7 @@ class Session(OperatorMethods, Closing):
             self._require_open()
             reason = self._reason(op, tiling)
             if reason and self._fallback:
-                from vtaops.fallback.host import run as run_on_host  # TVM takes a second
+                from vtaops.session.fallback import run as run_on_host  # TVM takes a second
 
                 result = run_on_host(op, arrays, self._fallback)
                 self._placements[op] = self._place(op, self._fallback, reason)

@@ -1,7 +1,7 @@
 // Simulation of a netlist of ECP5 cells: replaces Verilator's model of the system when the virtual
 // board runs on the cells to which Yosys maps it.
 //
-// The text has one port or cell per line (vtaops/hardware/netlist.py writes it). Logic becomes tables
+// The text has one port or cell per line (vtaops/board/netlist.py writes it). Logic becomes tables
 // of four inputs: look-up tables, multiplexers, carry chains, and the reads of small memories, whose
 // writes change the tables. Only elements with a changed input are evaluated: tables in topological
 // order and then, at the clock's edge, flip-flops and memories.

@@ -18,6 +18,7 @@ from trials.random_streams import CONFIGS, ConcurrentProgram, RandomProgram, run
 from trials.reference_isa import place
 from vtaops import Session
 from vtaops.base.errors import BufferLost
+from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.board.virtual import VirtualBoard
 from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.hardware import build
@@ -29,7 +30,6 @@ from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program
 from vtaops.runtime import Fsim, open_device
 from vtaops.runtime.executor import LoadedProgram
-from vtaops.runtime.pynq import Accelerator, PynqDevice
 from vtaops.runtime.tsim import RtlParameters, Tsim, systemverilog_package
 from vtaops.runtime.tsim import device as tsim_device
 

@@ -20,11 +20,11 @@ from trials.random_streams import (
 from trials.reference_isa import launch, place, serialise
 from trials.timing_cases import compare
 from vtaops import HardwareConfig
+from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import Extension, Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Load, Store
 from vtaops.program import Role
-from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.program.timing import TimingParameters
 from vtaops.program.timing.hazards import stalled_micro_ops
 from vtaops.program.timing.pipeline import compute_depth

@@ -11,9 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from vtaops import HardwareConfig, cli
+from vtaops.board import vivado
 from vtaops.board.catalogue import Catalogue
 from vtaops.errors import ConfigError
-from vtaops.hardware import flows, vivado
+from vtaops.hardware import flows
 from vtaops.hardware.rtl import axi_sources, sources
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.runtime.tsim import RtlParameters

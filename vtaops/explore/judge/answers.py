@@ -1,7 +1,7 @@
 """Answers to tasks: a tiling, a schedule as Python source, or an instruction stream as text.
 
 Each becomes a program for the DRAM of the task. Nothing else of an answer counts: neither its
-records nor its buffers. Source is executed in a confined process (`vtaops.program.confined`), which
+records nor its buffers. Source is executed in a confined process (`confined.py`), which
 hands over a program as data.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from vtaops.base.errors import ProgramError, ScheduleError, raising
 from vtaops.base.files import read_file
+from vtaops.explore.judge.confined import run_exercise
 from vtaops.explore.judge.tasks import KernelTask
 from vtaops.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role, assemble
-from vtaops.program.confined import run_exercise
 from vtaops.schedule import Tiling
 
 SECONDS = 60.0

@@ -17,6 +17,7 @@ import numpy as np
 import vtaops.ops as ops
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
 from vtaops.compiler.driver import compile, settled
+from vtaops.explore.bounds import least_cycles
 from vtaops.graph import (
     Add,
     Convolution,
@@ -117,14 +118,14 @@ class KernelTask:
     def bound(self) -> int:
         """A lower bound on the cycles.
 
-        Of an operator, that of any tiling (`TilingList.least_cycles`). Of a graph, the products
+        Of an operator, that of any tiling (`vtaops.explore.bounds`). Of a graph, the products
         and passes of its operators one after the other, or the arguments once over the port,
         whichever is more; results within the launch may stay on the chip.
         """
         if self.region is None:
             assert isinstance(self.definition, Operator)
             own = settled(self.definition, self.config)
-            return TilingList(own, self.config).least_cycles(self.config)
+            return least_cycles(TilingList(own, self.config), self.config)
         port = TimingParameters().port_width(self.config)
         read, written = (
             sum(b.nbytes for b in self.buffers if b.role in roles) / port

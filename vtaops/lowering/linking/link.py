@@ -89,7 +89,7 @@ def link(
         Ranges of consecutive parts to interleave, and the lag of each
         (`vtaops.lowering.linking.ordering`).
     pinned : mapping of int to Operation
-        For parts whose weights stay, the LOAD of these (`vtaops.lowering.pinned`).
+        For parts whose weights stay, the LOAD of these (`vtaops.network.pinned`).
 
     Returns
     -------

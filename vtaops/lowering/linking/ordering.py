@@ -6,14 +6,14 @@ Three rewrites of all operations (``sim/uses/turns.hpp`` and ``forward.hpp``), w
 Executed sequentially, each waits for a resource that the other leaves idle. If an operator needs
 only part of its predecessor's output, its first tiles can run before the predecessor's last ones:
 the load and store units then move the tiles of one while the other computes. All operators must fit
-the scratchpads side by side (`vtaops.lowering.placement.pack_side_by_side`). The order is correct
+the scratchpads side by side (`vtaops.network.placement.pack_side_by_side`). The order is correct
 by construction: no operation passes one that accesses a common element, if one of the two writes
 it.
 
 **Weights ahead.** An operator's first loads are exposed: the array waits for them, and its inputs
 wait for the previous operator's last stores. Weights need not wait: if their places are free they
 are loaded earlier, early enough to be hidden under computation.
-`vtaops.lowering.placement.ping_pong` frees places: an operator uses other parts of the scratchpads
+`vtaops.network.placement.ping_pong` frees places: an operator uses other parts of the scratchpads
 than its predecessor.
 
 **Forward** (an extension). An operator stores its results, and another loads them. If the output

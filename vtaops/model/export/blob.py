@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
-from vtaops.program.memory import Lifetime, place
+from vtaops.model.memory import Lifetime, place
 
 FORMAT_VERSION = 3
 NONE = 0xFFFFFFFF

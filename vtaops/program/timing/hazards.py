@@ -10,10 +10,10 @@ depend on the micro-ops, so the micro-op scratchpad is tracked; other programs s
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import ProgramError
-from vtaops.machine.accesses import Ints, paired, steps
+from vtaops.base.shapes import Flags, Ints
+from vtaops.machine.accesses import paired, steps
 from vtaops.machine.config import Extension
 from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Pool, Unit, rows_of
 from vtaops.program.program import Program
@@ -51,7 +51,7 @@ def stalled_micro_ops(program: Program) -> tuple[Ints, Ints]:
 
 def _waits(
     i: Gemm | Alu | Pool, micro_ops: Ints, before: int, depth: int, number: int
-) -> tuple[npt.NDArray[np.bool_], int]:
+) -> tuple[Flags, int]:
     """Return which steps stall, and the accumulator of the last late result.
 
     `before` is that of the previous instruction. A micro-op of an ALU instruction with a tensor
@@ -94,7 +94,7 @@ def paired_micro_ops(program: Program) -> tuple[Ints, Ints]:
     return joins, last
 
 
-def _last(waits: npt.NDArray[np.bool_]) -> int:
+def _last(waits: Flags) -> int:
     """Return 1 if the last step of an instruction waits, plus 2 if the one before it does.
 
     Steps wait two stages after their issue, and the next instruction only if it is issued then.

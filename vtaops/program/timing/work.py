@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from vtaops.base.errors import ProgramError
+from vtaops.base.shapes import Ints
 from vtaops.machine import isa
-from vtaops.machine.accesses import Ints
 from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.program.program import Program
 from vtaops.program.timing.hazards import paired_micro_ops, stalled_micro_ops

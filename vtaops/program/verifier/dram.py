@@ -7,9 +7,8 @@ sees data stored through the buffer that it names.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from vtaops.base.shapes import ceil_div
+from vtaops.base.shapes import Indices, Int32Array, ceil_div
 from vtaops.machine.isa import Unit
 from vtaops.program.program import Buffer, Program, Role
 from vtaops.program.verifier.history import Elements, History, element_at, shifted
@@ -20,7 +19,7 @@ _NOBODY = 0
 """Buffers count from 1 here, since untouched pages of zeros cost nothing."""
 
 
-Memory = tuple[History, npt.NDArray[np.int32]]
+Memory = tuple[History, Int32Array]
 """The accesses to a part of DRAM; for each element, the buffer that it was last written through."""
 
 
@@ -77,7 +76,7 @@ class WrittenBuffer:
         self._history.write(step, clock, inside)
         self._owners[inside] = self._owner
 
-    def never_written(self) -> npt.NDArray[np.intp]:
+    def never_written(self) -> Indices:
         """Return the elements that no instruction stored through this buffer."""
         end = self._first + self._size
         return np.flatnonzero(self._owners[self._first : end] != self._owner)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
+from vtaops.base.shapes import Words32
 from vtaops.machine import isa
 from vtaops.machine.capabilities import PRESETS, Capabilities
 from vtaops.machine.config import Memory
@@ -56,7 +56,7 @@ def _reject_first(words: list[int], encoding: isa.Encoding) -> None:
             reject(Rule.ENCODING, f"instruction {index}", str(error))
 
 
-def _check_micro_ops(words: npt.NDArray[np.uint32], encoding: isa.Encoding) -> None:
+def _check_micro_ops(words: Words32, encoding: isa.Encoding) -> None:
     canonical = encoding.encode_micro_ops(encoding.decode_micro_ops(words))
     bad = np.flatnonzero(canonical != words)
     if bad.size:

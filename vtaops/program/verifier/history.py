@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from vtaops.base.shapes import Array, Indices, Int32Array
 from vtaops.machine.isa import Unit
 from vtaops.program.verifier.rules import CheckedInstruction, Rule
 from vtaops.program.verifier.tokens import Clock
 
-Elements = slice | npt.NDArray[np.intp]
+Elements = slice | Indices
 """A non-empty set of elements of a memory: a range, or their indices in ascending order."""
-
-Times = npt.NDArray[np.int32]
 
 
 class History:
@@ -26,8 +24,8 @@ class History:
         self.name = name
         self.size = size
         self.writer = writer
-        self.written: Times = np.zeros(size, np.int32)
-        self.read_by: dict[Unit, Times] = {unit: np.zeros(size, np.int32) for unit in readers}
+        self.written: Int32Array = np.zeros(size, np.int32)
+        self.read_by: dict[Unit, Int32Array] = {unit: np.zeros(size, np.int32) for unit in readers}
 
     def read(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check that what an instruction reads was written, and in a defined order."""
@@ -54,7 +52,7 @@ class History:
         clock: Clock,
         elements: Elements,
         unit: Unit,
-        times: Times,
+        times: Int32Array,
         verb: str,
     ) -> None:
         place = int(times.argmax())
@@ -67,7 +65,7 @@ class History:
             )
 
 
-def first_zero(memory: npt.NDArray[np.generic], elements: Elements) -> int | None:
+def first_zero(memory: Array, elements: Elements) -> int | None:
     """Return the first of the elements whose time or flag is 0; None if there is none."""
     values = memory[elements]
     place = int(values.argmin())

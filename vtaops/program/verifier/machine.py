@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from vtaops.base.shapes import Flags
 from vtaops.machine import isa
 from vtaops.machine.config import DRAM_BYTES, POST_ROWS, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Unit
@@ -16,7 +16,7 @@ from vtaops.program.verifier.rules import CheckedInstruction, Rule, reject
 from vtaops.program.verifier.tokens import Clock
 
 
-def _flags(depths: dict[int, int]) -> dict[int, npt.NDArray[np.bool_]]:
+def _flags(depths: dict[int, int]) -> dict[int, Flags]:
     return {memory: np.zeros(depth, np.bool_) for memory, depth in depths.items()}
 
 
@@ -99,7 +99,7 @@ class Machine:
         if role not in (Role.PARAMETER, Role.CONSTANT):
             step.reject(Rule.PINNED, "a pinned LOAD reads a PARAMETER or CONSTANT buffer")
 
-    def _keep(self, step: CheckedInstruction, pinned: npt.NDArray[np.bool_]) -> None:
+    def _keep(self, step: CheckedInstruction, pinned: Flags) -> None:
         """Note what a pinned LOAD writes; reject another one that writes it."""
         if step.index < self.program.pinned:
             pinned[:] = True

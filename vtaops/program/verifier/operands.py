@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from vtaops.base.shapes import Flags, Ints
 from vtaops.program.verifier.history import Elements, History, shifted
 from vtaops.program.verifier.rules import CheckedInstruction, Rule
 
@@ -28,7 +28,7 @@ class Column(NamedTuple):
     """As int64."""
 
 
-def columns_of(micro_ops: npt.NDArray[np.int64]) -> list[Column]:
+def columns_of(micro_ops: Ints) -> list[Column]:
     """Return the columns of micro-ops, given as rows."""
     least, greatest = micro_ops.min(axis=0), micro_ops.max(axis=0)
     distances = (column.tobytes() for column in (micro_ops - least).T)
@@ -82,7 +82,7 @@ def rows(count: int, length: int, stride: int) -> Elements:
     return (starts + np.arange(length, dtype=np.intp)).reshape(-1)
 
 
-def _repeat(mask: npt.NDArray[np.bool_], count: int, distance: int) -> None:
+def _repeat(mask: Flags, count: int, distance: int) -> None:
     """Unite `mask` in place with its copies shifted by 1..count-1 times `distance`.
 
     Each pass doubles the number of copies.

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base import errors
 from vtaops.base.forks import ForkLock
 from vtaops.base.progress import report_progress
+from vtaops.base.shapes import Array, Bytes
 from vtaops.hardware.build import TRACE_FORMATS, build_model
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters, names_of
@@ -150,14 +150,14 @@ class Tsim(RelaunchingDevice):
             self._dram.free(buffer)
             model.set_pages(buffer.address, whole_pages(buffer.nbytes), False)
 
-    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+    def write(self, buffer: DeviceBuffer, data: Array) -> None:
         image = arguments.as_bytes(data)
         with self._lock:
             model = self._open()
             self._dram.own(buffer, image.size)
             model.dram[buffer.address : buffer.address + image.size] = image
 
-    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._lock:
             model = self._open()
             self._dram.own(buffer, nbytes)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import DeviceError
+from vtaops.base.shapes import Bytes
 from vtaops.machine.config import DRAM_BYTES
 
 NO_LIMIT = (1 << 64) - 1
@@ -82,7 +82,7 @@ class RtlModel:
         if not self._sim:
             raise DeviceError("tsim cannot map 4 GiB of address space for its DRAM")
         memory = (ctypes.c_uint8 * DRAM_BYTES).from_address(self._lib.tsim_dram(self._sim))
-        self.dram: npt.NDArray[np.uint8] = np.ctypeslib.as_array(memory)
+        self.dram: Bytes = np.ctypeslib.as_array(memory)
 
     def set_pages(self, address: int, nbytes: int, allocated: bool) -> None:
         """Allow accesses to whole pages, or forbid them and clear the pages."""

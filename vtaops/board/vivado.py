@@ -112,7 +112,7 @@ def write_design(
         "config": config.name,
     }
     lines = [f"set {name} {tcl_word(value)}" for name, value in values.items()]
-    header = "# Parameters of build.tcl, written by vtaops.hardware.vivado."
+    header = "# Parameters of build.tcl, written by vtaops.board.vivado."
     files = {f"rtl/{name}": content for name, content in design.files.items()}
     files["design.tcl"] = "\n".join([header, *lines, ""]).encode()
     files["build.tcl"] = (data_directory("bitstreams") / "vivado" / "build.tcl").read_bytes()

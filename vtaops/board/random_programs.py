@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import UnsupportedError
-from vtaops.machine.accesses import Ints, loop_steps
+from vtaops.base.shapes import Int8Array, Int32Array, Ints
+from vtaops.machine.accesses import loop_steps
 from vtaops.machine.capabilities import FSIM, FULL, Capabilities, Feature
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
@@ -91,9 +91,7 @@ def random_program(
     return program
 
 
-def random_inputs(
-    program: Program, rng: np.random.Generator
-) -> list[npt.NDArray[np.int8] | npt.NDArray[np.int32]]:
+def random_inputs(program: Program, rng: np.random.Generator) -> list[Int8Array | Int32Array]:
     """Return random values for each input of a program, in order."""
     arrays = []
     for buffer in program.inputs:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.errors import (
     BufferLost,
@@ -28,22 +27,17 @@ from vtaops.base.errors import (
     UnsupportedError,
     raising,
 )
+from vtaops.base.shapes import Array, Bytes, Words
+from vtaops.board.interrupt import Interrupt
 from vtaops.hardware.flows import PORT_MHZ
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
-from vtaops.machine.config import (
-    DRAM_BYTES,
-    INSTRUCTION_BYTES,
-    PAGE_BYTES,
-    HardwareConfig,
-    Memory,
-)
+from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
 from vtaops.runtime.instruction_check import BoardDevice
-from vtaops.runtime.interrupt import Interrupt
 from vtaops.runtime.launches import RelaunchingDevice
 from vtaops.runtime.pages import Block, Blocks, whole_pages
 
@@ -413,10 +407,10 @@ class PynqDevice(RelaunchingDevice, BoardDevice):
             self._check_open()
             _release(self._blocks.remove(buffer))
 
-    def write(self, buffer: DeviceBuffer, data: npt.NDArray[np.generic]) -> None:
+    def write(self, buffer: DeviceBuffer, data: Array) -> None:
         self.write_at(buffer, 0, data)
 
-    def write_at(self, buffer: DeviceBuffer, offset: int, data: npt.NDArray[np.generic]) -> None:
+    def write_at(self, buffer: DeviceBuffer, offset: int, data: Array) -> None:
         """Copy the bytes of an array to a byte offset of a buffer.
 
         Raises
@@ -433,10 +427,10 @@ class PynqDevice(RelaunchingDevice, BoardDevice):
             own.image[offset : offset + image.size] = image
             own.dirty, own.stale = True, False
 
-    def read(self, buffer: DeviceBuffer, nbytes: int) -> npt.NDArray[np.uint8]:
+    def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         return self.read_at(buffer, 0, nbytes)
 
-    def read_at(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> npt.NDArray[np.uint8]:
+    def read_at(self, buffer: DeviceBuffer, offset: int, nbytes: int) -> Bytes:
         """Return `nbytes` from a byte offset of a buffer.
 
         Raises
@@ -503,7 +497,7 @@ class PynqDevice(RelaunchingDevice, BoardDevice):
 
     # ------------------------------------------------------------------------ details
 
-    def _instructions(self, address: int, count: int) -> npt.NDArray[np.uint64]:
+    def _instructions(self, address: int, count: int) -> Words:
         """Return the instruction words at `address`, which must be in one buffer of this device."""
         block, place = self._blocks.holding(address, count)
         if block.generation != self._accelerator.generation:

@@ -13,10 +13,11 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.cache import cache_directory, make_private
 from vtaops.base.errors import ProgramError, UnsupportedError, VTAError
+from vtaops.base.shapes import Array
+from vtaops.board.random_programs import random_inputs, random_program
 from vtaops.hardware.performance import launch_seconds
 from vtaops.hardware.registers import DESIGNS, RegisterMap
 from vtaops.machine.capabilities import Capabilities, Feature, without
@@ -27,7 +28,6 @@ from vtaops.ops import Conv2d, Gemm, Operator
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program, ProgramBuilder, Role
 from vtaops.program.interpreter import interpret
-from vtaops.program.random_programs import random_inputs, random_program
 from vtaops.runtime import Device, LoadedProgram
 from vtaops.runtime.device import capabilities_of, performance_of
 from vtaops.runtime.remote import RemoteDevice
@@ -294,8 +294,8 @@ def _blamed(program: Program) -> str:
 
 
 def _difference(
-    found: npt.NDArray[np.generic],
-    expected: npt.NDArray[np.generic],
+    found: Array,
+    expected: Array,
     program: Program | None = None,
 ) -> str:
     """Describe how a result differs and the instruction that wrote it; empty if equal."""

@@ -1,10 +1,11 @@
 """The system on chip of a ULX3S: VTA, its SDRAM and a UART, assembled by LiteX.
 
-``python -m vtaops.hardware.ulx3s_soc DESIGN.json`` writes the Verilog of the system to the current
+``python -m vtaops.board.ulx3s_soc DESIGN.json`` writes the Verilog of the system to the current
 folder, for the board (with its pins) or for a simulator (with the same signals as ports). It runs
 in its own process, because LiteX configures Python's logging and writes files to its own folder.
 
-Only this file uses LiteX; `vtaops.hardware.ulx3s` owns addresses, builds and reports.
+Only this file uses LiteX; `vtaops.hardware.ulx3s` owns addresses, and `vtaops.board.ulx3s`
+builds and reports.
 """
 
 from __future__ import annotations

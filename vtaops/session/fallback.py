@@ -16,9 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.shapes import Array
-from vtaops.fallback import Host
-from vtaops.fallback.plain import ONE_LANE, PlainOp, schedule_on_cpu, schedule_on_cuda
+from vtaops.base.shapes import Array, Int8Array
 from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
@@ -28,14 +26,13 @@ from vtaops.ops import Conv2d, Conv2dTranspose, Gemm, Operator
 from vtaops.ops.declarations import scale_meaning, wrapping_meaning
 from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.program import Buffer, Role
+from vtaops.session.plain import ONE_LANE, PlainOp, schedule_on_cpu, schedule_on_cuda
 
 _PACKING_PAYS = 32
 """Minimum rows of a matrix product for which CPU dot products pay for their packing."""
 
-_SOURCES = ("fallback", "ops")
+_SOURCES = ("session", "ops")
 """Source folders of the operators and their schedules."""
-
-Int8Array = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class AluEpilogue(Epilogue):
         return reading_sums(apply)
 
 
-def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: Host = "cpu") -> Int8Array:
+def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int8Array:
     """Run an operator on the host; its kernel is compiled at the first call and cached.
 
     Parameters
@@ -120,7 +117,7 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: Host = "cpu") -> In
 
 
 @lru_cache(maxsize=1024)
-def kernel(op: Operator, host: Host = "cpu") -> RunnableKernel:
+def kernel(op: Operator, host: str = "cpu") -> RunnableKernel:
     """Return an operator's kernel for the host."""
     found = host_op(op, host)
     plain = isinstance(found, PlainOp)
@@ -129,7 +126,7 @@ def kernel(op: Operator, host: Host = "cpu") -> RunnableKernel:
     return cpu.kernel(found, schedule_on_cpu if plain else None, _SOURCES)
 
 
-def host_op(op: Operator, host: Host = "cpu") -> TensorOp:
+def host_op(op: Operator, host: str = "cpu") -> TensorOp:
     """Return the CPU or GPU operator equivalent to a VTA operator."""
     end = AluEpilogue(stages=(*op.stages,), residual_scale=getattr(op, "residual_scale", 1))
     match op:

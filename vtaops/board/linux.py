@@ -1,6 +1,6 @@
 """LinuxBoard: a Zynq board under any Linux, without the package ``pynq``.
 
-It has the part of that package's interface that `vtaops.runtime.pynq` uses, but for programming:
+It has the part of that package's interface that `vtaops.board.pynq` uses, but for programming:
 the boot loader does that (U-Boot's ``fpga load``) and sets up the clock. Memory is that of a device
 of the kernel module u-dma-buf, or what the kernel leaves unused (its argument ``mem=``), mapped
 without a cache; registers are in ``/dev/mem``.

@@ -4,7 +4,7 @@ The system is ``sim/tsim/zynq``: the processing system's primitive, wired to VTA
 interconnect. Its clock, its DRAM and its pins are not in the bitstream: the boot loader sets them
 up. nextpnr-xilinx knows no speed grades, so the clock that it reports is an estimate.
 
-Vivado builds the same RTL with `vtaops.hardware.vivado`.
+Vivado builds the same RTL with `vtaops.board.vivado`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from pathlib import Path
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError
+from vtaops.board.bitstream import Bitstream, Progress, fresh_folder, write_bitstream
+from vtaops.board.vivado import CLOCK_MHZ, PARTS, zynq_parameters
 from vtaops.hardware.flows import OPEN_ZYNQ
 from vtaops.hardware.rtl import RtlDesign, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, FpgaResources, resources, run_yosys
-from vtaops.hardware.tools import Bitstream, Progress, execute_tool, fresh_folder, write_bitstream
-from vtaops.hardware.vivado import CLOCK_MHZ, PARTS, zynq_parameters
+from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 
 TOP = "vta_zynq"
