@@ -444,7 +444,7 @@ def _moved_past_strangers(stream: Stream, at: int, by: int) -> Stream | None:
     pair = stream[at], stream[other]
     if any(isinstance(o.instruction, Post) or o.relocation in _written(stream) for o in pair):
         return None
-    touched = [[(a.memory, a.writes, {*a.elements.tolist()}) for a in o.accesses] for o in pair]
+    touched = [[(a.memory, a.writes, {*a.elements.tolist()}) for a in o.scratchpads] for o in pair]
     for memory, writes, elements in touched[0]:
         for other_memory, others_write, others in touched[1]:
             if memory == other_memory and (writes or others_write) and elements & others:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import vtaops._uses as _uses
 
+from vtaops.lowering.linking import ordering
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.passes.uses import (
     Followed,
@@ -94,3 +95,24 @@ def test_the_last_writers_are_those_of_single_elements(seed):
             expected[writer] |= is_asked and access.reads
         written |= dict.fromkeys(own, place) if access.writes else {}
     assert last_writers([*map(accessing, accesses)], asked).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "order", "message"),
+    [
+        (np.zeros((2, 2)), [0], "columns differ in length"),
+        (np.zeros((1, 3)), [0], "columns differ in length"),
+        (np.zeros((1, 2)), [1], "negative or too large"),
+    ],
+)
+def test_operations_for_link_have_one_word_each(words, order, message):
+    with pytest.raises(ValueError, match=message):
+        _uses.Operations([accessing()], words.astype(np.uint64), np.array(order))
+
+
+def test_a_machine_for_link_has_all_memories():
+    numbers = dict.fromkeys(("granule", "port_width", "wgt_depth", "uop_depth", "forwards"), 1)
+    with pytest.raises(ValueError, match="missing"):
+        _uses.Machine({}, {**numbers, **dict(ordering.constants())}, [1] * 7)
+    with pytest.raises(KeyError):
+        _uses.Machine({}, {}, [1] * 8)
