@@ -43,7 +43,8 @@ from vtaops.machine.isa import (
 from vtaops.program import Buffer, Program, Role
 from vtaops.proof.records import Unknown
 
-Names = npt.NDArray[np.integer[Any]]
+Names = npt.NDArray[Any]
+"""Names, as integers of any width."""
 
 NIBBLE = 0.5
 """The bytes of a weight of four bits."""
@@ -58,7 +59,7 @@ class TileStep:
     Attributes
     ----------
     what : tuple
-        The operation and its parameters. Steps with equal values can be computed together.
+        The operation and its parameters. TileSteps with equal values can be computed together.
     operands : list of ndarray of int64
         Names of the operands, (tiles, ...).
     first : int
@@ -98,13 +99,13 @@ class Multiplied:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class TileSteps:
     """The steps of a program in its order; step 0 is the zeros.
 
     Attributes
     ----------
     operations : list of tuple
-        The different operations, with their parameters. Steps of one can be computed together.
+        The different operations, with their parameters. TileSteps of one can be computed together.
     what, arity, first, count, instruction : ndarray
         For each step: the number of its operation and of its operands, the name of its first tile
         (the others are consecutive), the number of its tiles, and the instruction that created them
@@ -154,7 +155,7 @@ class NameMachine:
 
     Attributes
     ----------
-    steps : Steps
+    steps : TileSteps
         The steps.
     levels : ndarray
         For each step, one above the levels of its operands.
@@ -165,7 +166,7 @@ class NameMachine:
         the instruction that stored it.
     """
 
-    steps: Steps
+    steps: TileSteps
     levels: Ints
     step_of: Names
     held: dict[int, Names]
@@ -182,23 +183,23 @@ class NameMachine:
             walk.run()
         except ValueError as reason:
             raise Unknown(str(reason)) from None
-        columns = walk.steps().T
+        what, arity, first, count, instruction, begin = walk.steps().T.copy()
         operands = walk.operands()
-        begin = np.append(columns[-1], len(operands))
+        begin = np.append(begin, len(operands))
         operations = walk.operations()
         if isinstance(operations, np.ndarray):
             kinds = self._settings(walk.kinds())
-            operations = [_operation(*row, kinds) for row in operations.tolist()]
-        self.steps = Steps(operations, *columns[:-1].copy(), begin, operands)
+            operations = [_operation(row, kinds) for row in operations.tolist()]
+        self.steps = TileSteps(operations, what, arity, first, count, instruction, begin, operands)
         self.levels, self.step_of = walk.levels(), walk.step_of()
         written = walk.written()
         self.held, self.writers = ({n: w[k] for n, w in written.items()} for k in (0, 1))
 
-    def _settings(self, instructions: Ints) -> list[Post]:
-        """Return the settings that these instructions, or none (-1), set."""
+    def _settings(self, instructions: Ints) -> list[Any]:
+        """Return the setting at the start, and those of instructions (the first is none)."""
         words = self.program.instructions[instructions[1:]]
         settings = Encoding.of(self.config).decode_all(words)
-        return [Post(), *(replace(post, **_PLACES) for post in settings)]  # type: ignore[arg-type]
+        return [Post(), *(replace(post, **_PLACES) for post in settings)]
 
     def last_levels(self) -> Ints:
         """Return the last level that reads each step; steps of results are never freed."""
@@ -254,8 +255,9 @@ def _buffer_row(buffer: Buffer) -> tuple[int, ...]:
     return buffer.nbytes, written, buffer.fill is not None, buffer.fill or 0, offset
 
 
-def _operation(code: int, a: int, b: int, c: int, kinds: list[Post]) -> tuple[Any, ...]:
+def _operation(row: Sequence[int], kinds: list[Any]) -> tuple[Any, ...]:
     """Return an operation of a step from its numbers; scalars are counted in halves of bytes."""
+    code, a, b, c = row
     scalar = c // 2 if c > 1 else NIBBLE
     every: list[tuple[Any, ...]] = [
         ("zeros",),
@@ -544,7 +546,7 @@ class PlainMachine:
         return last
 
     def steps(self) -> Ints:
-        """Return a row for each step, with the columns of `Steps`, as they follow each other."""
+        """Return a row for each step, with the columns of `TileSteps`, as they follow each other."""
         sizes = [sum(map(np.size, step.operands)) for step in self._made]
         begins = np.cumsum([0, *sizes])[:-1]
         known = {what: number for number, what in enumerate(self.operations())}
