@@ -39,6 +39,13 @@ nb::object numpy_of(std::vector<Number>&& numbers, std::size_t columns = 0) {
 }
 
 template <class Number>
+const Number& at(const std::vector<Number>& numbers, int64_t place) {
+  if (place < 0 || static_cast<std::size_t>(place) >= numbers.size()) {
+    throw nb::index_error("an index lies outside its table");
+  }
+  return numbers[static_cast<std::size_t>(place)];
+}
+template <class Number>
 Number& at(std::vector<Number>& numbers, int64_t place) {
   if (place < 0 || static_cast<std::size_t>(place) >= numbers.size()) {
     throw nb::index_error("an index lies outside its table");
@@ -615,7 +622,7 @@ class Walk {
     for (int64_t y = 0; y < i[kYSize]; ++y) {
       for (int64_t x = 0; x < i[kXSize]; ++x) {
         const int64_t element = i[kDramBase] + y * i[kXStride] + x;
-        name_in(*own, element) = at(const_cast<Numbers&>(names), static_cast<int64_t>(k++));
+        name_in(*own, element) = at(names, static_cast<int64_t>(k++));
         writer_in(*own, element) = index_;
       }
     }
@@ -689,7 +696,7 @@ class Walk {
   static Numbers names_in(const Numbers& memory, const Numbers& places) {
     Numbers made;
     made.reserve(places.size());
-    for (const int32_t place : places) made.push_back(at(const_cast<Numbers&>(memory), place));
+    for (const int32_t place : places) made.push_back(at(memory, place));
     return made;
   }
 

@@ -26,7 +26,7 @@ from vtaops.graph import (
 from vtaops.board.random_programs import random_program
 from vtaops.proof import prover, terms
 from vtaops.proof.folds import Folds, folded_sums
-from vtaops.proof.names import NameMachine, Steps
+from vtaops.proof.names import NameMachine, TileSteps
 from vtaops.proof.prover import _differences, _executed
 from vtaops.proof.sums import convolve
 from vtaops.proof.tasks import launch_task
@@ -355,7 +355,7 @@ def names_of(program, plain):
     machine.run()
     steps = machine.steps
     what = [steps.operations[number] for number in steps.what]
-    arrays = [getattr(steps, f.name) for f in fields_of(Steps)[2:]]
+    arrays = [getattr(steps, f.name) for f in fields_of(TileSteps)[2:]]
     arrays += [machine.levels, machine.step_of, machine.last_levels()]
     for written in (machine.held, machine.writers):
         arrays += [written[number] for number in sorted(written)]

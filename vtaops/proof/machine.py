@@ -165,13 +165,14 @@ class TermMachine:
     # ------------------------------------------------------------------------ tiles by name
 
     def _terms(self, names: Ints, shape: tuple[int, ...]) -> Terms:
-        groups, rows = self._group[names], self._row[names]
+        rows: Any = self._row[names]
+        groups = self._group[names]
         if (groups == groups[0]).all():
             return self._of_group(int(groups[0]), rows, shape)
         found, terms = np.flatnonzero(np.bincount(groups)), []
         number = np.zeros(found[-1] + 1, np.int32)
         number[found] = np.arange(len(found))
-        which = number[groups]
+        which: Any = number[groups]
         for own, group in enumerate(found.tolist()):
             content = self._contents[group]
             if isinstance(content, np.ndarray):
@@ -180,12 +181,13 @@ class TermMachine:
                 rows[chosen] = np.arange(len(chosen))
             terms.append(content.plain if isinstance(content, Extrema) else content)
         value = self._gathered([part.value for part in terms], which, rows, math.prod(shape))
-        ranges = (
+        middle, radius, shift, low, high = (
             _merged([getattr(part, name) for part in terms], which, rows, shape)
             for name in ("middle", "radius", "shift", "low", "high")
         )
         value = value.reshape(len(value), len(names), *shape)
-        return Terms(value, *ranges, max(part.degree for part in terms))
+        degree = max(part.degree for part in terms)
+        return Terms(value, middle, radius, shift, low, high, degree)
 
     def _gathered(self, sources: list[Floats], which: Ints, rows: Ints, size: int) -> Floats:
         """Return the rows, of so many scalars, of the sources that `which` says."""

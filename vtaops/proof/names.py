@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -44,7 +44,8 @@ from vtaops.machine.isa import (
 from vtaops.program import Buffer, Program, Role
 from vtaops.proof.records import Unknown
 
-Names = npt.NDArray[np.integer[Any]]
+Names = npt.NDArray[Any]
+"""Names, as integers of any width."""
 
 NIBBLE = 0.5
 """The bytes of a weight of four bits."""
@@ -59,7 +60,7 @@ class TileStep:
     Attributes
     ----------
     what : tuple
-        The operation and its parameters. Steps with equal values can be computed together.
+        The operation and its parameters. TileSteps with equal values can be computed together.
     operands : list of ndarray of int64
         Names of the operands, (tiles, ...).
     first : int
@@ -77,35 +78,14 @@ class TileStep:
     instruction: int
 
 
-@dataclass(eq=False, slots=True)
-class Multiplied:
-    """What a GEMM multiplies: far less to keep than its products.
-
-    Attributes
-    ----------
-    plan : Iterations
-        Its iterations.
-    sums, inputs, tiles : ndarray of int32
-        The names that its `written`, `inputs` and `tiles` had.
-    shared : bool
-        Whether it adds to several steps.
-    """
-
-    plan: Iterations
-    sums: Names
-    inputs: Names
-    tiles: Names
-    shared: bool
-
-
 @dataclass(frozen=True, eq=False)
-class Steps:
+class TileSteps:
     """The steps of a program in its order; step 0 is the zeros.
 
     Attributes
     ----------
     operations : list of tuple
-        The different operations, with their parameters. Steps of one can be computed together.
+        The different operations, with their parameters. TileSteps of one can be computed together.
     what, arity, first, count, instruction : ndarray
         For each step: the number of its operation and of its operands, the name of its first tile
         (the others are consecutive), the number of its tiles, and the instruction that created them
@@ -155,7 +135,7 @@ class NameMachine:
 
     Attributes
     ----------
-    steps : Steps
+    steps : TileSteps
         The steps.
     levels : ndarray
         For each step, one above the levels of its operands.
@@ -166,7 +146,7 @@ class NameMachine:
         the instruction that stored it.
     """
 
-    steps: Steps
+    steps: TileSteps
     levels: Ints
     step_of: Names
     held: dict[int, Names]
@@ -183,23 +163,23 @@ class NameMachine:
             walk.run()
         except ValueError as reason:
             raise Unknown(str(reason)) from None
-        columns = walk.steps().T
+        what, arity, first, count, instruction, begin = walk.steps().T.copy()
         operands = walk.operands()
-        begin = np.append(columns[-1], len(operands))
+        begin = np.append(begin, len(operands))
         operations = walk.operations()
         if isinstance(operations, np.ndarray):
             kinds = self._settings(walk.kinds())
-            operations = [_operation(*row, kinds) for row in operations.tolist()]
-        self.steps = Steps(operations, *columns[:-1].copy(), begin, operands)
+            operations = [_operation(row, kinds) for row in operations.tolist()]
+        self.steps = TileSteps(operations, what, arity, first, count, instruction, begin, operands)
         self.levels, self.step_of = walk.levels(), walk.step_of()
         written = walk.written()
         self.held, self.writers = ({n: w[k] for n, w in written.items()} for k in (0, 1))
 
-    def _settings(self, instructions: Ints) -> list[Post]:
-        """Return the settings that these instructions, or none (-1), set."""
+    def _settings(self, instructions: Ints) -> list[Any]:
+        """Return the setting at the start, and those of instructions (the first is none)."""
         words = self.program.instructions[instructions[1:]]
         settings = Encoding.of(self.config).decode_all(words)
-        return [Post(), *(replace(post, **_PLACES) for post in settings)]  # type: ignore[arg-type]
+        return [Post(), *(replace(post, **_PLACES) for post in settings)]
 
     def last_levels(self) -> Ints:
         """Return the last level that reads each step; steps of results are never freed."""
@@ -255,8 +235,9 @@ def _buffer_row(buffer: Buffer) -> tuple[int, ...]:
     return buffer.nbytes, written, buffer.fill is not None, buffer.fill or 0, offset
 
 
-def _operation(code: int, a: int, b: int, c: int, kinds: list[Post]) -> tuple[Any, ...]:
+def _operation(row: Sequence[int], kinds: list[Any]) -> tuple[Any, ...]:
     """Return an operation of a step from its numbers; scalars are counted in halves of bytes."""
+    code, a, b, c = row
     scalar = c // 2 if c > 1 else NIBBLE
     every: list[tuple[Any, ...]] = [
         ("zeros",),
@@ -341,9 +322,8 @@ class PlainMachine:
         self._step_of = np.zeros(1 << 16, np.int32)
         self._count = 0
         """Number of names."""
-        self._multiplied: dict[int, list[Multiplied]] = defaultdict(list)
-        self._adds_to: dict[bytes, list[int]] = {}
-        """The sums in accumulators that GEMMs add to, as long as nothing else changes these."""
+        self._multiplied: dict[int, list[tuple[Names, Sequence[Names]]]] = defaultdict(list)
+        """For steps that are sums: what GEMMs that add to them read, and their products."""
         self._index = -1
         self.make(("zeros",), 1)
         self._dram = Dram(self)
@@ -360,10 +340,6 @@ class PlainMachine:
         """The same by number."""
         self._settings = np.zeros((4, config.acc.depth), np.int64)
         """For each element of the output memory: its POST, and names of bias, scale and table."""
-        self._plans: dict[tuple[bytes, bytes], Iterations] = {}
-        self._current: dict[bytes, Iterations] = {}
-        """The same by word, as long as `uop` stays."""
-        self._words = [word.tobytes() for word in program.instructions & _WITHOUT_TOKENS]
 
     def run(self) -> None:
         micro_ops = Encoding.of(self.config).decode_micro_ops(self.program.micro_ops)
@@ -375,7 +351,6 @@ class PlainMachine:
                     first, size = instruction.dram_base, instruction.x_size
                     base = instruction.sram_base
                     self.uop[base : base + size] = micro_ops[first : first + size]
-                    self._current.clear()
                 case Load() if not instruction.is_nop:
                     self._load(instruction, relocations[index])
                 case Store() if not instruction.is_nop:
@@ -394,7 +369,6 @@ class PlainMachine:
     # -------------------------------------------------------------------------------- names
 
     def make(self, what: tuple[Any, ...], count: int, *operands: Names) -> Ints:
-        self._adds_to.clear()
         number, first = len(self._made), self._count
         if number == len(self._levels):
             self._levels = np.concatenate([self._levels, np.zeros_like(self._levels)])
@@ -416,16 +390,12 @@ class PlainMachine:
         """Return the names of elements of the output memory."""
         settings, acc = self._settings[:, index], self.sram[Memory.ACC][index]
         kinds = settings[0]
-        if (kinds == kinds[0]).all():
-            return self._posted(int(kinds[0]), acc, settings)
         made = np.empty_like(index)
         for number in distinct(kinds).tolist():
             chosen = np.flatnonzero(kinds == number)
-            made[chosen] = self._posted(number, acc[chosen], settings[:, chosen])
+            operands = acc[chosen], *settings[1:, chosen]
+            made[chosen] = self.make(("post", self._kinds[number]), len(chosen), *operands)
         return made
-
-    def _posted(self, number: int, acc: Names, settings: Ints) -> Ints:
-        return self.make(("post", self._kinds[number]), len(acc), acc, *settings[1:])
 
     # --------------------------------------------------------------------------------- LOAD
 
@@ -436,8 +406,6 @@ class PlainMachine:
         sram = self.sram[Memory.ACC if memory == Memory.ACC_8BIT else memory]
         sram[i.sram_base : i.sram_base + i.sram_size] = 0
         sram[first + _grid(i.y_size, i.x_size << i.nibbles, i.sram_row)] = names
-        if sram is self.sram[Memory.ACC]:
-            self._adds_to.clear()
 
     def _from_dram(self, i: Load, buffer: int) -> Ints:
         nbytes = self.config.dram_element_bytes(Memory(i.memory))
@@ -450,16 +418,8 @@ class PlainMachine:
     # ----------------------------------------------------------------------- GEMM, ALU, POOL
 
     def _loop(self, i: LoopInstruction) -> None:
-        word = self._words[self._index]
-        plan = self._current.get(word)
-        if plan is None:
-            micro_ops = self.uop[i.uop_begin : i.uop_end].copy()
-            key = word, micro_ops.tobytes()
-            plan = self._plans.get(key)
-            if plan is None:
-                shares = sharing(self.config, i, micro_ops)
-                plan = self._plans[key] = Iterations(i, micro_ops, shares)
-            self._current[word] = plan
+        micro_ops = self.uop[i.uop_begin : i.uop_end].copy()
+        plan = Iterations(i, micro_ops, sharing(self.config, i, micro_ops))
         if i.reset:
             zeros = np.zeros_like(plan.written)
             self.sram[Memory.ACC][plan.written] = self._sums(zeros)
@@ -497,38 +457,22 @@ class PlainMachine:
 
     def _gemm(self, i: Gemm, plan: Iterations) -> None:
         acc, inputs, tiles = (self.sram[memory] for memory in (Memory.ACC, Memory.INP, Memory.WGT))
-        sums = None if i.overwrite else self._adds_to.get(plan.place)
-        if sums is None:
-            sums = self._opened(acc, plan.written, bool(i.overwrite))
-            self._adds_to[plan.place] = sums
-        names = acc[plan.written], inputs[plan.inputs], tiles[plan.tiles]
-        made = Multiplied(plan, *names, len(sums) > 1)
-        level = 1 + self._levels[self._step_of[np.concatenate(names[1:])]].max()
+        sums = self._opened(acc, plan.written, bool(i.overwrite))
+        read = np.concatenate([inputs[plan.inputs], tiles[plan.tiles]])
+        level = 1 + self._levels[self._step_of[read]].max()
+        products = plan.products(acc, inputs, tiles)
         for number in sums:
             self._levels[number] = max(self._levels[number], level)
-            self._multiplied[number].append(made)
-
-    def _products_of(self, number: int) -> Iterator[Sequence[Names]]:
-        """Yield the products that a step adds: names of its sums, of inputs and of weights."""
-        for made in self._multiplied.get(number, ()):
-            plan, memories = made.plan, self._recalled
-            places = plan.written, plan.inputs, plan.tiles
-            names = made.sums, made.inputs, made.tiles
-            for memory, at, own in zip(memories, places, names, strict=True):
-                memory[at] = own
-            products = plan.products(*memories)
-            if made.shared:
-                chosen = self._step_of[products[0]] == number
-                products = [part[chosen] for part in products]
-            yield products
+            chosen = self._step_of[products[0]] == number
+            self._multiplied[number].append((read, [part[chosen] for part in products]))
 
     def products(self, numbers: Ints) -> Sequence[Names]:
         """Return the products that steps add, as `NameMachine.products_of`."""
         found, begin = [(np.zeros(0, np.int32),) * 3], 0
         for number in numbers.tolist():
             step = self._made[number]
-            parts = self._products_of(number)
-            found += [(sums - step.first + begin, *read) for sums, *read in parts]
+            for _, (sums, *factors) in self._multiplied.get(number, ()):
+                found.append((sums - step.first + begin, *factors))
             begin += step.count
         return [np.concatenate(part) for part in zip(*found, strict=True)]
 
@@ -536,16 +480,14 @@ class PlainMachine:
         """Return the last level that reads each step, or -1."""
         last = np.full(len(self._made), -1)
         for number, step in enumerate(self._made):
-            read = [*step.operands]
-            for made in self._multiplied.get(number, ()):
-                read += [made.inputs, made.tiles]
+            read = [*step.operands, *(names for names, _ in self._multiplied.get(number, ()))]
             if read:
                 steps = self._step_of[np.concatenate(read, axis=None)]
                 last[steps] = np.maximum(last[steps], self._levels[number])
         return last
 
     def steps(self) -> Ints:
-        """Return a row for each step, with the columns of `Steps`, as they follow each other."""
+        """Return a row for each step, with the columns of `TileSteps` in their order."""
         sizes = [sum(map(np.size, step.operands)) for step in self._made]
         begins = np.cumsum([0, *sizes])[:-1]
         known = {what: number for number, what in enumerate(self.operations())}
@@ -576,11 +518,6 @@ class PlainMachine:
     def written(self) -> dict[int, tuple[Names, Names]]:
         """Return the names in buffers, and the instructions that stored them."""
         return {k: (names, self._dram.writers[k]) for k, names in self._dram.names.items()}
-
-    @cached_property
-    def _recalled(self) -> list[Names]:
-        """Memories into which the names that a GEMM read are written again."""
-        return [np.zeros_like(self.sram[m]) for m in (Memory.ACC, Memory.INP, Memory.WGT)]
 
     def _opened(self, acc: Names, places: Ints, overwrite: bool) -> list[int]:
         """Return the steps of the sums in accumulators; where none is open, begin new ones."""
@@ -638,21 +575,17 @@ class Iterations:
     ----------
     written, inputs, tiles : ndarray of int64
         The different accumulators that it writes, its sources, and tiles of weights.
-    place : bytes
-        `written`, as a key.
     own : bool
         Whether sources are accumulators.
     """
 
     def __init__(self, i: LoopInstruction, micro_ops: Ints, shares: npt.NDArray[np.bool_]) -> None:
         self._instruction, self._micro_ops, self._shares = i, micro_ops, shares
-        self._rows: dict[tuple[int, int], Ints] = {}
         self.own = isinstance(i, Alu) and not _is_immediate(i)
-        self.written = reached(i, "dst", micro_ops[:, 0])
-        self.place = self.written.tobytes()
+        self.written = distinct(elements(i, "dst", micro_ops[:, 0]))
         if isinstance(i, Gemm):
-            self.inputs = reached(i, "src", micro_ops[:, 1])
-            self.tiles = reached(i, "wgt", micro_ops[:, 2])
+            self.inputs = distinct(elements(i, "src", micro_ops[:, 1]))
+            self.tiles = distinct(elements(i, "wgt", micro_ops[:, 2]))
         if isinstance(i, Depthwise):
             self.inputs = distinct(np.add.outer(self.inputs, np.arange(WINDOW_TILES)).reshape(-1))
 
@@ -676,12 +609,10 @@ class Iterations:
 
     def rows(self, outer: int, inner: int) -> Ints:
         """Return the row of parameters of each accumulator, for these steps of the two loops."""
-        if (outer, inner) not in self._rows:
-            i = self._instruction
-            rows = np.add.outer(np.arange(i.iter_out) * outer, np.arange(i.iter_in) * inner)
-            count = i.uop_end - i.uop_begin
-            self._rows[outer, inner] = rows.reshape(-1).repeat(count)[self.last]
-        return self._rows[outer, inner]
+        i = self._instruction
+        rows = np.add.outer(np.arange(i.iter_out) * outer, np.arange(i.iter_in) * inner)
+        found: Ints = rows.reshape(-1).repeat(i.uop_end - i.uop_begin)[self.last]
+        return found
 
     def products(self, acc: Names, inputs: Names, tiles: Names) -> Sequence[Names]:
         """Return the names that a GEMM reads in each step: sums, inputs and weights, times four."""
@@ -745,16 +676,6 @@ def sharing(config: HardwareConfig, i: LoopInstruction, micro_ops: Ints) -> npt.
     if config.has(Extension.PAIRS) and isinstance(i, Gemm):
         shares[1:] = np.diff(micro_ops[:, 0]) == 0
     return shares
-
-
-def reached(i: LoopInstruction, operand: str, column: Ints) -> Ints:
-    """Return the different `elements` of one operand of an instruction."""
-    places = distinct(column)
-    for loop in ("in", "out"):
-        steps = np.arange(getattr(i, f"iter_{loop}")) * getattr(i, f"{operand}_factor_{loop}")
-        if len(steps) > 1 and steps[1]:
-            places = distinct(np.add.outer(steps, places).reshape(-1))
-    return places
 
 
 def _is_immediate(i: LoopInstruction) -> bool:

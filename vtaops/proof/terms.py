@@ -400,8 +400,9 @@ class Fields:
         alike = low.ndim == high.ndim == 0  # then there are few combinations
         bits = np.arange(1 + shift.max(initial=0)) if alike else shift
         name: Any = np.uint64(0)
-        for part, what in ((bits, "shift"), (low, "low"), (high, "high")):
-            name = _permuted(name + part.astype(np.uint64), self.tag(what))
+        with np.errstate(over="ignore"):
+            for part, what in ((bits, "shift"), (low, "low"), (high, "high")):
+                name = _permuted(name + part.astype(np.uint64), self.tag(what))
         return name[shift] if alike else name
 
     def fitting(self, x: Terms) -> Terms:
