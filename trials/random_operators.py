@@ -20,11 +20,11 @@ from trials.random_cases import random_arguments, random_tiling
 from trials.tilings import any_tiling_fits, lowered, random_config, random_operator
 from vtaops import HardwareConfig
 from vtaops.base.errors import ScheduleError
-from vtaops.session import fallback as host
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.runtime import Fsim
 from vtaops.schedule import Tiling, default_tiling
+from vtaops.session import fallback as host
 
 OPERATORS = 10
 """On each configuration."""

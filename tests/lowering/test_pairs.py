@@ -46,7 +46,7 @@ def test_micro_ops_are_taken_by_two(accumulators, shared):
 @pytest.mark.parametrize("overwrite", [0, 1])
 @pytest.mark.parametrize("kind", [Gemm, Depthwise])
 def test_a_step_adds_or_writes_the_sum_of_its_products(kind, overwrite):
-    """Neighbours are one sum: 0 to 2, which 3 begins to pair with, 3, 4, and 5; 6 replaces it."""
+    """Neighbours are one sum: 0 to 2, then 3, carried to 4, and then 5; 6 replaces the first."""
     found = {}
     for config in (PLAIN, PAIRS):
         machine = Interpreter(config, 0)

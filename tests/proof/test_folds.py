@@ -14,6 +14,7 @@ import vtaops
 from trials.mutations import KINDS, mutate
 from trials.random_graphs import random_graph
 from vtaops import VTAError, _proof
+from vtaops.board.random_programs import random_program
 from vtaops.errors import ProgramError
 from vtaops.graph import (
     Convolution,
@@ -23,7 +24,6 @@ from vtaops.graph import (
     Reshape,
     TransposedConvolution,
 )
-from vtaops.board.random_programs import random_program
 from vtaops.proof import prover, terms
 from vtaops.proof.folds import Folds, folded_sums
 from vtaops.proof.names import NameMachine, TileSteps
