@@ -36,6 +36,9 @@ pytestmark = needs_tools
 
 WRONG = [
     ("axi_halves.sv", "8'd1, SHIFT'(0)}", "(WRONG ? 8'd0 : 8'd1), SHIFT'(0)}"),
+    ("axi_halves.sv", "^in_address[ADDRESS_BITS-1:BLOCK]",
+     "(WRONG ? next : ^in_address[ADDRESS_BITS-1:BLOCK])"),
+    ("axi_halves.sv", "in_length <= to_end", "in_length <= to_end + 8'(WRONG)"),
     ("axi_halves.sv", "done & wanted;", "(WRONG ? 2'b00 : done & wanted);"),
     ("axi_halves.sv", "in_valid && !known", "in_valid && (!known || WRONG)"),
     ("axi_split.sv", "of_turn ^ behind", "of_turn ^ (behind && !(WRONG))"),
