@@ -1,9 +1,10 @@
-// axi_halves: a burst goes to the ports as two halves, each once, which together are its words; an offer
-// stays until it is taken; each burst is announced once; and the ports' shares of all words so far
-// differ by a word at most.
+// axi_halves: a burst goes to the ports as two parts, each once, which together are its words; an offer
+// stays until it is taken; each burst is announced once. The ports' shares of all words that were
+// read differ by a word at most; all words that a write has in a block go to one port, by its address.
 module axi_halves_proof #(
     parameter int ADDRESS_BITS = 16,
-    parameter int WORD_BYTES   = 8
+    parameter int WORD_BYTES   = 8,
+    parameter int HALF         = 0
 ) (
     input logic                    clk,
     input logic                    rst,
@@ -18,7 +19,7 @@ module axi_halves_proof #(
     logic [1:0] out_valid;
     logic [1:0][ADDRESS_BITS-1:0] out_address;
     logic [1:0][7:0] out_length;
-    axi_halves #(.ADDRESS_BITS(ADDRESS_BITS), .WORD_BYTES(WORD_BYTES)) dut (.*);
+    axi_halves #(.ADDRESS_BITS(ADDRESS_BITS), .WORD_BYTES(WORD_BYTES), .HALF(HALF)) dut (.*);
 
     logic started = 1'b0;
     always_ff @(posedge clk) started <= 1'b1;
@@ -31,9 +32,13 @@ module axi_halves_proof #(
     logic [1:0][ADDRESS_BITS-1:0] was_out;
     logic [15:0] more;
     wire [8:0] words = in_length + 9'd1;
+    wire [8:0] place = HALF == 0 ? '0 : 9'((in_address >> SHIFT) % ADDRESS_BITS'(HALF ? HALF : 1));
+    wire [8:0] front = HALF == 0 ? (words + 1'b1) >> 1
+                       : place + words <= 9'(HALF) ? words : 9'(HALF) - place;
+    wire [ADDRESS_BITS-1:0] block = (in_address >> SHIFT) / ADDRESS_BITS'(HALF ? HALF : 1);
     wire [8:0] own [2];
     for (genvar p = 0; p < 2; p++) begin : g_own
-        assign own[p] = turn == 1'(p) ? (words + 1'b1) >> 1 : words >> 1;
+        assign own[p] = turn == 1'(p) ? front : words - front;
     end
     always_ff @(posedge clk) begin
         was_offered <= !rst && in_valid && !in_ready;
@@ -49,6 +54,8 @@ module axi_halves_proof #(
         // The master keeps what it offers, and crosses no multiple of 4 KiB.
         assume (!was_offered || in_valid && in_address == was_address && in_length == was_length);
         assume (in_address[SHIFT-1:0] == '0);
+        // Nor does a write cross a multiple of two blocks.
+        assume (HALF == 0 || 9'(block[0] ? HALF : 0) + place + words <= 9'(2 * HALF));
         assume (13'(in_address[11:0]) + 13'({words, SHIFT'(0)}) <= 13'd4096);
         if (started) begin
             for (int p = 0; p < 2; p++) begin
@@ -62,8 +69,9 @@ module axi_halves_proof #(
                 assert (!in_ready || own[p] == '0 || had[p] || out_valid[p] && out_ready[p]);
             assert (!in_valid || in_ready || (out_valid & ~out_ready) != '0);
             assert (burst == (in_valid && !announced));
-            assert (!burst || 9'(first) + 9'd1 == (words + 1'b1) >> 1 && single == (words == 9'd1));
-            assert (more == 16'(turn));
+            assert (!burst || 9'(first) + 9'd1 == front && single == (words == front));
+            if (HALF == 0) assert (more == 16'(turn));
+            else assert (turn == ^block);
             // How the block keeps the same facts.
             assert (dut.known == announced && dut.taken == had);
             assert (was_offered || had == '0);

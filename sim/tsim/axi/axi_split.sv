@@ -1,8 +1,8 @@
 // Divides the bursts of VTA's AXI master between two ports to the same DRAM, if HAS_SPLIT_PORT is set;
 // otherwise wires to the first port.
 //
-// Ports:   s_*: the master. m_*[0], m_*[1]: the ports, which need not keep step. Each burst is halved
-//          (axi_halves). A port sees ID 0 only, so it returns its halves in order; what the other one
+// Ports:   s_*: the master. m_*[0], m_*[1]: the ports, which need not keep step. Reads are halved,
+//          writes cut by their addresses (axi_halves). A port sees ID 0 only, so it returns its halves in order; what the other one
 //          is ahead waits here, up to two bursts, then RREADY falls. The master has at most OUTSTANDING
 //          bursts of each kind in flight, and is always ready.
 //          Words reach the master in the order of its requests, whatever their ID. An error response
@@ -111,7 +111,9 @@ module axi_split
         // -------------------------------------------------------------------------- writes
         logic write_burst, write_turn, write_single;
         logic [7:0] write_first;
-        axi_halves #(.ADDRESS_BITS(ADDRESS_BITS), .WORD_BYTES(STROBES)) write_addresses (
+        axi_halves #(
+            .ADDRESS_BITS(ADDRESS_BITS), .WORD_BYTES(STROBES), .HALF(BURST_BEATS / 2)
+        ) write_addresses (
             .clk, .rst, .in_valid(s_awvalid), .in_ready(s_awready), .in_address(s_awaddr),
             .in_length(s_awlen), .out_valid(m_awvalid), .out_ready(m_awready),
             .out_address(m_awaddr), .out_length(m_awlen), .burst(write_burst), .turn(write_turn),
