@@ -185,7 +185,7 @@ def test_the_scripts_of_the_documents_have_their_options(document, words):
     elif (ROOT / words[1]).exists():
         source = (ROOT / words[1]).read_text()
     else:
-        source = (ROOT / "benchmarks" / "kernels" / Path(words[1]).name).read_text()  # exported
+        source = (ROOT / "examples" / "kernels" / Path(words[1]).name).read_text()  # exported
     options = {word.split("=")[0] for word in words if word.startswith("--")}
     missing = [o for o in options if o not in source and o[2:].replace("-", "_") not in source]
     assert missing == [], f"{document}: {words}"
