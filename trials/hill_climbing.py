@@ -1,16 +1,17 @@
 """Hill climbing over instruction streams, with the proof as judge.
 
-    python examples/hill_climbing.py --task tiny/gemm --minutes 10 --into records
+    python -m trials hill_climbing --only tiny/gemm
 
-Starts from the best program that is known for a task: the compiler's, those of a few tilings, and
-the record in the folder. A step changes the order of instructions (one, or a window of them),
+A case is a task and a seed. It starts from the best program that is known: the compiler's, those of
+a few tilings, and the stream in `FOLDER`, where a better one is written (``python -m docs records
+--add`` takes it from there). A step changes the order of instructions (one, or a window of them),
 splits or joins loads, stores and loops, swaps loops and micro-ops, moves tiles to other places of a
 scratchpad, or loads micro-ops later; one to three such edits at once. Tokens are found anew for
 each candidate, as the compiler finds them. What is not slower is judged (`vtaops.explore.judge`),
 and accepted only if it is proven; now and then something slower is accepted, too.
 
-Prints a row for each task: cycles of the compiler, of the best tiling, of the best stream, and how
-many candidates were timed and judged.
+Told are the cycles of the compiler, of the best tiling and of the best stream, and how many
+candidates were timed, judged and proven.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
+from trials.campaign import Campaign, Result, result
 from vtaops.base.errors import VTAError
 from vtaops.compiler.driver import settled
 from vtaops.explore.judge import Judge, task_names
@@ -50,6 +51,12 @@ from vtaops.schedule.candidates import TilingList
 
 TILINGS = 24
 """Tilings that are timed before the climbing."""
+
+SECONDS = 60
+"""Of a case."""
+
+FOLDER = Path("build/hill_climbing")
+"""The best streams by task."""
 
 # ----------------------------------------------------------------------------------- edits
 
@@ -383,39 +390,31 @@ def climb(judge: Judge, start: Program, seconds: float, seed: int, tell: Any) ->
     return counts
 
 
-def main(
-    tasks: Annotated[list[str] | None, typer.Option("--task")] = None,
-    minutes: Annotated[float, typer.Option(help="Of each task.")] = 1,
-    seed: Annotated[int, typer.Option()] = 0,
-    into: Annotated[Path | None, typer.Option(help="Folder of streams, which go on.")] = None,
-) -> None:
-    """Climb on tasks and print a table in Markdown."""
-    print("| task | compiler | tiling | stream | timed | judged | proven |")
-    print("|---|" + "--:|" * 6)
-    for name in tasks or task_names():
-        judge = Judge(name)
-        judge(judge.task.compiled)
-        tiled, start = best_tiling(judge)
-        place = None if into is None else into / f"{name.replace('/', '_')}.txt"
-        best = tiled
-        if place is not None and place.exists():
-            known = judge(place.read_text())
-            if known.accepted and known.cycles < best:
-                best = known.cycles
-                start = assemble(place.read_text(), judge.task.config, judge.task.buffers)
-        reached = [best]
+def trial(case: str) -> Result:
+    """Climb on a task for `SECONDS`, from the best that is known: ``tiny/gemm/7``."""
+    name, _, seed = case.rpartition("/")
+    judge = Judge(name)
+    judge(judge.task.compiled)
+    tiled, start = best_tiling(judge)
+    place, best = FOLDER / f"{name.replace('/', '_')}.txt", tiled
+    if place.exists():
+        known = judge(place.read_text())
+        if known.accepted and known.cycles < best:
+            best = known.cycles
+            start = assemble(place.read_text(), judge.task.config, judge.task.buffers)
+    reached = [best]
 
-        def tell(program: Program, cycles: int, reached: Any = reached, place: Any = place) -> None:
-            reached.append(cycles)
-            if place is not None:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(program.disassemble())
+    def tell(program: Program, cycles: int) -> None:
+        reached.append(cycles)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(program.disassemble())
 
-        counts = climb(judge, start, 60 * minutes, seed, tell)
-        row = {"task": name, "compiler": judge.task.cycles, "tiling": tiled, "stream": reached[-1]}
-        cells = (f"{v:,}" if isinstance(v, int) else v for v in (row | counts).values())
-        print("| " + " | ".join(cells) + " |", flush=True)
+    counts = climb(judge, start, SECONDS, int(seed), tell)
+    return result(case, compiler=judge.task.cycles, tiling=tiled, stream=reached[-1], **counts)
 
 
-if __name__ == "__main__":
-    typer.run(main)
+CAMPAIGN = Campaign(
+    lambda count: [f"{name}/{seed}" for seed in range(count) for name in task_names()],
+    trial,
+    count=1,
+)
