@@ -128,7 +128,7 @@ class Plan {
     if (multiplies) inputs = reached(1, window_ ? kWindow : 1), tiles = reached(2, 1);
     if (multiplies && pairs) {
       shares_.resize(micro_ops_.size());
-      for (std::size_t u = 1; u < micro_ops_.size(); u += 2) {
+      for (std::size_t u = 1; u < micro_ops_.size(); ++u) {
         shares_[u] = micro_ops_[u][0] == micro_ops_[u - 1][0];
       }
     }
@@ -246,14 +246,17 @@ class Plan {
     return last_;
   }
 
-  // The last step of each accumulator, after one product or two.
+  // The steps of the last sum of each accumulator, in order.
   std::vector<int64_t> last_steps() {
-    std::vector<int64_t> made = last();
-    const std::size_t count = made.size();
-    for (std::size_t k = 0; k < count; ++k) {
-      const auto own = static_cast<std::size_t>(made[k]) % micro_ops_.size();
-      if (!shares_.empty() && shares_[own]) made.push_back(made[k] - 1);
+    const auto joined = [&](int64_t step) {
+      return !shares_.empty() && shares_[static_cast<std::size_t>(step) % micro_ops_.size()];
+    };
+    std::vector<int64_t> made;
+    for (int64_t step : last()) {
+      made.push_back(step);
+      while (joined(step)) made.push_back(--step);
     }
+    std::sort(made.begin(), made.end());
     return made;
   }
 
