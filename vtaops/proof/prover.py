@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import NotEquivalent, ProgramError
-from vtaops.base.heap import collection_paused, keep_freed_memory, return_memory
+from vtaops.base.heap import collection_paused, keep_freed_memory, one_thread, return_memory
 from vtaops.base.names import checked_call
 from vtaops.base.proof import Proof
 from vtaops.machine.capabilities import Capabilities
@@ -91,6 +91,7 @@ def prove(
     return _of_network(subject, rounds, seed, begin)
 
 
+@one_thread()
 @collection_paused()
 def _of_network(
     network: CompiledNetwork, rounds: int | None, seed: int | None, begin: float
