@@ -527,7 +527,7 @@ class ConcurrentProgram(RandomProgram):
         micro_ops = np.array(self.reference.uop[begin:end], np.int64)
         own = accesses(insn, micro_ops, self.reference.post)
         dram = self._dram(insn) if isinstance(insn, Load | Store) else ()
-        return Operation(insn).elsewhere(scratchpads=own, dram=dram)
+        return Operation(insn).elsewhere(scratchpads=own + dram)
 
     def _dram(self, insn: Load | Store) -> tuple[Access, ...]:
         """Return the words of DRAM that an instruction moves."""
@@ -553,7 +553,7 @@ class ConcurrentProgram(RandomProgram):
             first = self.dump // unit + byte * depth
             tail += [written] if byte else []
             store = Store(memory=Memory.OUT, dram_base=first, x_size=depth, y_size=1)
-            tail.append(Operation(store, dram=self._dram(store)))
+            tail.append(self._operation(store))
         return [operation.instruction for operation in with_tokens([*self.operations, *tail])]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from vtaops.base.counts import Counts
 from vtaops.base.shapes import Ints
-from vtaops.machine.accesses import accumulates, paired
+from vtaops.machine.accesses import accumulates, in_runs, paired
 from vtaops.machine.config import INSTRUCTION_BYTES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import Alu, Depthwise, Gemm, Load, LoopInstruction, Pool, Post, Store
 from vtaops.program.program import Program
@@ -98,9 +98,12 @@ class _Counter:
                 case Post():
                     self._post = instruction
                 case Gemm() | Alu() | Pool() if instruction.iterations:
-                    shared = int(paired(self._config, instruction, micro_ops).sum())
+                    shares = paired(self._config, instruction, micro_ops)
                     loops = instruction.iter_out * instruction.iter_in
-                    self._results(instruction, instruction.iterations - shared * loops)
+                    self._results(instruction, instruction.iterations - int(shares.sum()) * loops)
+                    if not accumulates(instruction):  # further steps of a sum add to it
+                        more = in_runs(self._config, instruction, micro_ops) & ~shares
+                        counts["acc_reads"] += int(more.sum()) * loops
                     self._operands(instruction, micro_ops)
         if self._config.has(Extension.FORWARD):
             counts["copy_writes"] = counts["out_writes"]
@@ -124,6 +127,8 @@ class _Counter:
         post = self._post
         sources = 2 if isinstance(i, Alu) and not i.use_imm else 1
         self._counts["uop_reads"] += sources * i.iterations
+        if self._config.has(Extension.PAIRS) and isinstance(i, Gemm):  # each pair and one behind it
+            self._counts["uop_reads"] += (i.uop_end - i.uop_begin) // 2 * i.iter_out * i.iter_in
         self._counts["acc_writes"] += steps
         self._counts["out_writes"] += steps
         if accumulates(i):

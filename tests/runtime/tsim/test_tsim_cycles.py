@@ -66,7 +66,7 @@ def test_compute_unit_loses_no_cycle_within_and_between_instructions(
 
 @pytest.mark.parametrize(
     ("accumulators", "cycles_per_step"),
-    [([1], 1), ([1, 1], 1), ([1, 2], 2), ([1, 1, 1], 2), ([1, 1, 2, 3, 3], 4), ([1, 2] * 4, 8)],
+    [([1], 1), ([1, 1], 1), ([1, 2], 2), ([1, 1, 1], 2), ([1, 1, 2, 3, 3], 3), ([1, 2] * 4, 8)],
 )
 def test_products_of_one_accumulator_share_a_cycle(accumulators, cycles_per_step):
     hardware = replace(HardwareConfig.load("tiny"), extensions=tuple(Extension))
