@@ -230,14 +230,14 @@ UPWARDS = {
 of its parameters, on the class. They stand inside methods, or serve types alone."""
 
 LIMITS = {
-    "rooms": 23,
+    "rooms": 22,
     "floors": 10,
-    "arrows": 122,
+    "arrows": 120,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 618_000,
+    "tokens": 614_300,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 21,
+    "functions of a complexity over 10": 18,
 }
 """What today's house has; only a feature raises one. Goal: 355,000 tokens."""
 

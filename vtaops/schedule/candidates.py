@@ -310,13 +310,21 @@ def _real_share(shape: BlockedShape, least: bool) -> float:
     return rows.inside / rows.extent * (columns.inside / columns.extent) if least else 1.0
 
 
+_CARRIED = 0.5
+"""What the last product of an odd sum counts, which may share its step with the next sum's first.
+2026-11-29, thousand cycles for 0, 0.25, 0.5, 1: MobileNet-v2 on pynq_512 at 14 bytes a cycle 1,118,
+1,123, 1,112, 1,145; ResNet-18 on zcu104_2048 at 40 bytes 1,028 and else 1,011."""
+
+
 def _shared_steps(shape: BlockedShape, config: HardwareConfig, ic: Any, least: bool) -> Any:
     """Return the number of products that share another one's step (the extension ``pairs``)."""
     if not config.has(Extension.PAIRS):
         return 0
-    # Of an odd number of products the last one shares its step with the next sum's first.
-    shared = 0.5 if least else np.where(ic * shape.taps > 1, 0.5, 0.0)
-    return shape.outputs * shape.products * shared
+    if least:
+        return shape.outputs * shape.products * 0.5
+    summed = np.maximum(ic * shape.taps, 1)
+    left = np.where(summed > 1, summed % 2 * _CARRIED, 1)
+    return shape.outputs * shape.products * (summed - left) / (2 * summed)
 
 
 class TilingList:
