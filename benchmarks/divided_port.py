@@ -18,7 +18,7 @@ import typer
 from benchmarks.networks import Clock, as_tuple, subject
 from vtaops import Session, compile_model
 from vtaops.errors import ConfigError
-from vtaops.hardware.flows import PORT_MHZ
+from vtaops.machine.config import PORT_MHZ
 from vtaops.program.timing import TimingParameters
 from vtaops.runtime.tsim import Tsim
 

@@ -36,7 +36,15 @@ def test_a_board_needs_numpy_alone():
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_everybody_else_gets_everything(machine):
-    everything = {"numpy", "apache-tvm", "apache-tvm-ffi", "nanobind-backend", "rich", "typer"}
+    everything = {
+        "numpy",
+        "apache-tvm",
+        "apache-tvm-ffi",
+        "nanobind-backend",
+        "rich",
+        "threadpoolctl",
+        "typer",
+    }
     models = {"onnx", "onnxruntime", "tflite", "pillow"}
     assert required(machine) == everything | models
     assert required(machine, "3.12") == everything | models

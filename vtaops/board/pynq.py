@@ -29,11 +29,17 @@ from vtaops.base.errors import (
 )
 from vtaops.base.shapes import Array, Bytes, Words
 from vtaops.board.interrupt import Interrupt
-from vtaops.hardware.flows import PORT_MHZ
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import ControlRegisters, Mmio, RegisterMap, control_registers
 from vtaops.machine.capabilities import FULL, HLS_2020, Capabilities
-from vtaops.machine.config import DRAM_BYTES, INSTRUCTION_BYTES, PAGE_BYTES, HardwareConfig, Memory
+from vtaops.machine.config import (
+    DRAM_BYTES,
+    INSTRUCTION_BYTES,
+    PAGE_BYTES,
+    PORT_MHZ,
+    HardwareConfig,
+    Memory,
+)
 from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer

@@ -12,11 +12,11 @@ from vtaops.base.data import data_directory
 from vtaops.base.errors import DeviceError, raising
 from vtaops.base.files import reason_of, write_folder
 from vtaops.base.quoting import tcl_word
-from vtaops.hardware.flows import PORT_MHZ, VIVADO, dsp_for_products
+from vtaops.hardware.flows import VIVADO, dsp_for_products
 from vtaops.hardware.registers import REGISTER_PAGE
 from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import CAPACITY, ULTRA_RAM, in_ultra_ram, part_of
-from vtaops.machine.config import Extension, HardwareConfig
+from vtaops.machine.config import PORT_MHZ, Extension, HardwareConfig
 
 PARTS = {
     "pynq": ("zynq7000", "xc7z020clg400-1"),  # Pynq-Z1 and Z2; upstream builds for clg484, same die

@@ -12,14 +12,10 @@ from dataclasses import dataclass
 from vtaops.base.errors import ConfigError
 from vtaops.hardware.rtl import check_depths
 from vtaops.hardware.synthesis import BRAM_BITS, CAPACITY, URAM_BITS, FpgaResources, bits_of
-from vtaops.machine.config import PORT_BYTES, Extension, HardwareConfig
+from vtaops.machine.config import PORT_BYTES, PORT_MHZ, Extension, HardwareConfig
 
 DSP_PER_ALU_LANE, DSP_PER_POST_LANE = 3, 2
 """DSP blocks of a lane: for a 32-bit MUL, and for the scaling of post-processing."""
-
-PORT_MHZ = {"pynq": 250, "ultra96": 333, "zcu104": 333, "kv260": 333, "aup_zu3": 333}
-"""Fastest clock of an AXI port of the processing system, by target: AMD's data sheets DS187 (a 7020
-of grade -1) and DS925 (grades -1 and -2), which is taken for the K26 of a KV260, too."""
 
 _PRODUCT_LUTS, _SUM_LUTS = 32, 16
 """Fewest look-up tables of an 8-bit product outside DSP blocks, two of whose 64 partial products

@@ -186,6 +186,10 @@ TARGETS = {
 """Targets by value of the TARGET key. Frequencies, buses and addresses are those of upstream's
 boards; kv260, aup_zu3 and ulx3s are ours. A ULX3S has no processor that maps registers."""
 
+PORT_MHZ = {"pynq": 250, "ultra96": 333, "zcu104": 333, "kv260": 333, "aup_zu3": 333}
+"""Fastest clock of an AXI port of the processing system, by target: AMD's data sheets DS187 (a 7020
+of grade -1) and DS925 (grades -1 and -2), which is taken for the K26 of a KV260, too."""
+
 
 @dataclass(frozen=True)
 class Scratchpad:

@@ -14,9 +14,8 @@ from vtaops import HardwareConfig, cli
 from vtaops.board import vivado
 from vtaops.board.catalogue import Catalogue
 from vtaops.errors import ConfigError
-from vtaops.hardware import flows
 from vtaops.hardware.rtl import axi_sources, sources
-from vtaops.machine.config import TARGETS, Extension
+from vtaops.machine.config import PORT_MHZ, TARGETS, Extension
 from vtaops.runtime.tsim import RtlParameters
 
 try:
@@ -176,7 +175,7 @@ def test_every_pin_of_the_block_design_belongs_to_a_cell_and_is_connected_once(d
     clocks = [sources[pin] for pin in ports if pin in sources]
     assert clocks == [fast] * (1 + bool(second))
     mhz = [v for _, v in clock_settings(tool, "PL1_REF_CTRL__FREQMHZ", "FPGA1_PERIPHERAL_FREQMHZ")]
-    assert mhz == [str(flows.PORT_MHZ[design[0].target])] * split
+    assert mhz == [str(PORT_MHZ[design[0].target])] * split
     nets = [*tool.calls("connect_bd_net"), *tool.calls("connect_bd_intf_net")]
     targets = [net[1] for net in nets]
     assert len({*targets}) == len(targets)
