@@ -39,7 +39,7 @@ import numpy.typing as npt
 from vtaops.base.shapes import Ints
 from vtaops.machine.alu import AluOp
 from vtaops.program import Program
-from vtaops.proof.names import NameMachine, Names
+from vtaops.proof.names import NameMachine, Names, alike
 
 Words = npt.NDArray[np.uint64]
 """Values of tiles, (planes, tiles)."""
@@ -74,10 +74,7 @@ class Forms:
 
     def _values(self, names: NameMachine) -> Words:
         values, steps = np.zeros((PLANES, len(names.step_of)), np.uint64), names.steps
-        order = np.lexsort((steps.arity, steps.what, names.levels))
-        keys = np.stack([names.levels, steps.what, steps.arity])[:, order]
-        cuts = np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1
-        for numbers in np.split(order, cuts):
+        for numbers in alike(names.levels, steps.what, steps.arity):
             what, made = steps.operations[steps.what[numbers[0]]], steps.names_of(numbers)
             if what == ("sum",):
                 self._add_sums(values, names, numbers, made)

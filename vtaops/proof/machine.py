@@ -30,7 +30,7 @@ from vtaops.machine.isa import Post
 from vtaops.machine.layout import expanded
 from vtaops.program import Buffer
 from vtaops.proof.folds import DEGREE
-from vtaops.proof.names import MOST, NIBBLE, NameMachine
+from vtaops.proof.names import MOST, NIBBLE, NameMachine, alike
 from vtaops.proof.records import Unknown
 from vtaops.proof.terms import (
     BYTE,
@@ -134,10 +134,8 @@ class TermMachine:
         what, arity = steps.what[numbers], steps.arity[numbers]
         first = steps.operands.take(steps.begin[numbers], mode="clip")
         of = np.where(arity > 0, self._group[first], -1 - numbers)
-        order = np.lexsort((of, arity, what))
-        numbers, keys = numbers[order], np.stack([what, arity, of])[:, order]
-        cuts = np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1
-        for part in np.split(numbers, cuts):
+        for places in alike(what, arity, of):
+            part = numbers[places]
             yield from _in_parts(part, steps.count[part])
 
     def _keep(self, numbers: Ints, made: Terms | Numbers | Extrema) -> None:

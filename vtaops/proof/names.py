@@ -252,6 +252,13 @@ def _operation(row: Sequence[int], kinds: list[Any]) -> tuple[Any, ...]:
     return every[code]
 
 
+def alike(*keys: Ints) -> list[Ints]:
+    """Return the places of equal keys, in ascending order; the first key decides most."""
+    order = np.lexsort(keys[::-1])
+    changes = (np.diff(np.stack(keys)[:, order]) != 0).any(axis=0)
+    return np.split(order, np.flatnonzero(changes) + 1)
+
+
 class Dram:
     """The names in buffers: of any elements of host-written buffers, and of OUT elements in others.
 
