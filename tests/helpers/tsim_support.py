@@ -1,17 +1,21 @@
-"""What the tests of tsim share: whether its tools are here."""
+"""What the tests of tsim share: whether its tools are here, and wrong versions of the RTL."""
 
+import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from trials.rtl_mutants import DRIVER, PACKAGE
+from trials.rtl_trials import LimitedTsim
 from vtaops import HardwareConfig
 from vtaops.errors import DeviceError
 from vtaops.hardware import build, rtl
 from vtaops.hardware.build import find_tools
+from vtaops.runtime.tsim import device as device_module
 
 
 def _missing() -> str:
@@ -69,3 +73,21 @@ def build_wrong_models(
 MODELS = [
     ("tiny", 8), ("tiny", 64), ("pynq", 8), ("4x8_i8w8a32_15_16_16_18", 32), ("extended", 8)
 ]  # fmt: skip
+
+
+def versions(
+    path: Path,
+    config: HardwareConfig,
+    parameters: rtl.RtlParameters,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., Callable[..., LimitedTsim]]]:
+    """Yield what opens the right RTL of `build_wrong_models`, or the wrong version of a number."""
+    library = ctypes.CDLL(str(path))
+    monkeypatch.setattr(device_module, "_build", lambda *_: path)
+
+    def choose(number: int = 0) -> Callable[..., LimitedTsim]:
+        library.choose_mutant(number)
+        return partial(LimitedTsim, config, parameters=parameters, interface="axi")
+
+    yield choose
+    library.choose_mutant(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers.tsim_support import build_wrong_models, needs_tools
+from helpers.tsim_support import build_wrong_models, needs_tools, versions
 
 import vtaops
 from trials.random_streams import ConcurrentProgram
@@ -19,7 +18,6 @@ from trials.rtl_trials import (
     PLAIN,
     SHORT,
     SPLIT,
-    LimitedTsim,
     random_trial,
     stops_at_work,
     stream_trial,
@@ -30,7 +28,6 @@ from vtaops.machine.config import Memory
 from vtaops.machine.isa import Encoding, Finish, Load, Store, words_to_array
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.timing import TimingParameters
-from vtaops.runtime.tsim import device as device_module
 
 pytestmark = needs_tools
 
@@ -59,22 +56,13 @@ SILENT = [
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    path = build_wrong_models(tmp_path_factory.mktemp("wrong"), SPLIT, SHORT, WRONG + SILENT)
-    return path, ctypes.CDLL(str(path))
+    return build_wrong_models(tmp_path_factory.mktemp("wrong"), SPLIT, SHORT, WRONG + SILENT)
 
 
 @pytest.fixture
 def opened(library, monkeypatch):
     """Opens the right model, or the wrong one that was chosen."""
-    path, functions = library
-    monkeypatch.setattr(device_module, "_build", lambda *_: path)
-
-    def choose(number: int = 0):
-        functions.choose_mutant(number)
-        return lambda **more: LimitedTsim(SPLIT, parameters=SHORT, interface="axi", **more)
-
-    yield choose
-    functions.choose_mutant(0)
+    yield from versions(library, SPLIT, SHORT, monkeypatch)
 
 
 def programs(opened, number: int) -> Iterator[bool]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
-from helpers.tsim_support import build_wrong_models, needs_tools
+from helpers.tsim_support import build_wrong_models, needs_tools, versions
 
 from trials.random_streams import ConcurrentProgram, RandomProgram
 from trials.rtl_trials import (
     PARAMETERS,
     TWO_ROWS,
-    LimitedTsim,
     digest,
     drawn,
     lasting_fault,
@@ -26,7 +23,6 @@ from trials.rtl_trials import (
     wrong_forwards,
 )
 from vtaops.hardware.registers import RtlRegisters
-from vtaops.runtime.tsim import device as device_module
 
 pytestmark = needs_tools
 
@@ -51,23 +47,13 @@ EARLY_WEIGHTS, STALE_ENDS = 7, 8
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    path = build_wrong_models(tmp_path_factory.mktemp("wrong"), TWO_ROWS, PARAMETERS, WRONG)
-    return path, ctypes.CDLL(str(path))
+    return build_wrong_models(tmp_path_factory.mktemp("wrong"), TWO_ROWS, PARAMETERS, WRONG)
 
 
 @pytest.fixture
 def opened(library, monkeypatch):
     """Opens the right model, or the wrong one that was chosen."""
-    path, functions = library
-    monkeypatch.setattr(device_module, "_build", lambda *_: path)
-
-    def choose(number: int = 0):
-        functions.choose_mutant(number)
-        options = {"parameters": PARAMETERS, "interface": "axi"}
-        return lambda **more: LimitedTsim(TWO_ROWS, **options, **more)
-
-    yield choose
-    functions.choose_mutant(0)
+    yield from versions(library, TWO_ROWS, PARAMETERS, monkeypatch)
 
 
 def failing_programs(opened, number: int, seeds=range(12)) -> int:
