@@ -61,7 +61,7 @@ module compute_operands
 
     scratchpad #(.MEMORY(MEM_UOP), .WIDTH(UOP_BITS), .DEPTH(UOP_DEPTH), .PARTS(UOP_PARTS),
                  .SLOTS(UOP_SLOTS), .READ_SLOTS(UOP_READS), .BANKS(UOP_BANKS)) uop_mem (
-        .clk, .rd_clk(clk), .in_step(1'b1), .rst, .write, .word, .element('0), .rd_en(enters && slot.data),
+        .clk, .rd_clk(clk), .in_step(1'b1), .rst, .write, .word, .tiles('0), .rd_en(enters && slot.data),
         .rd_all(slot.pair || UOP_READS == 1), .rd_index(uop_index), .rd_same(1'b0), .rd_held('0), .rd_after('0),
         .rd_data(uops));
 

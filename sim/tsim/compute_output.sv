@@ -32,7 +32,7 @@ module compute_output
     output logic [OUT_SLOTS*OUT_BITS-1:0] out_data,
     input  logic                          forward_en,
     input  logic [OUT_INDEX_BITS-1:0]     forward_index,
-    output logic [OUT_BITS-1:0]           forward_data
+    output logic [FORWARD_BITS-1:0]       forward_data
 );
     logic [OUT_SLOTS*OUT_BITS-1:0] narrow, stored;
     acc_write_t late;
@@ -73,11 +73,12 @@ module compute_output
         .rd_data(out_data));
 
     if (HAS_FORWARD != 0) begin : g_forward
-        banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(OUT_SLOTS))
-        copy (
-            .clk, .rd_clk(clk), .wr_slots(rst ? '0 : late.slots), .wr_lanes(late.lanes), .wr_index(late.index),
-            .wr_data(stored), .rd_en(forward_en), .rd_all(1'b1), .rd_index(forward_index), .rd_after('0),
-            .rd_data(forward_data));
+        localparam int BANKS = FORWARD_TILES > OUT_SLOTS ? FORWARD_TILES : OUT_SLOTS;
+        banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(BANKS),
+                      .READ_SLOTS(FORWARD_TILES)) copy (
+            .clk, .rd_clk(clk), .wr_slots(rst ? '0 : BANKS'(late.slots)), .wr_lanes(late.lanes),
+            .wr_index(late.index), .wr_data((BANKS*OUT_BITS)'(stored)), .rd_en(forward_en), .rd_all(1'b1),
+            .rd_index(forward_index), .rd_after('0), .rd_data(forward_data));
     end else begin : g_no_forward
         assign forward_data = '0;
         wire unused_forward = ^{forward_en, forward_index};

@@ -62,7 +62,7 @@ module compute_unit
     output logic [OUT_SLOTS*OUT_BITS-1:0] out_data,
     input  logic                          forward_en,
     input  logic [OUT_INDEX_BITS-1:0]     forward_index,
-    output logic [OUT_BITS-1:0]           forward_data,
+    output logic [FORWARD_BITS-1:0]       forward_data,
     // events
     output logic                          finished,
     output logic                          followed,

@@ -6,7 +6,7 @@
 //          wgt_*: everything that is not for the inputs: the same ports again if HAS_WEIGHT_PORT is
 //          set, else only the writes. The loads of both engines start and end in program order.
 //          out_*: with the extension FORWARD, the read port of the output scratchpad, for writes of
-//          whole elements.
+//          whole elements: FORWARD_TILES from out_index on.
 // Timing:  an instruction starts when its token is available; an engine has up to six in flight, and
 //          one ends per cycle. With FORWARD, all tokens and all writes of the forwarding engine are
 //          delayed by one cycle, so that the output scratchpad can respond.
@@ -81,7 +81,7 @@ module load_unit
     load_write_t written;
     logic [PORT_BITS-1:0] written_word;
     logic engine_start, engine_ready, engine_done, engine_fault, writes;
-    tensor_load #(.SLOTS(SLOTS), .FORWARD(HAS_FORWARD)) engine (
+    tensor_load #(.SLOTS(SLOTS), .FORWARD(FORWARD_TILES)) engine (
         .clk, .rst,
         .start_valid(engine_start), .start_ready(engine_ready), .start_insn(head_load),
         .start_block(block),

@@ -7,7 +7,7 @@
 //
 // With NIBBLES, a word of weights of four bits fills two parts.
 //
-// Ports:   write, word: from tensor_load. element: the data of a whole-element write. rd_*: as in
+// Ports:   write, word: from tensor_load. tiles: the data of a whole-element write. rd_*: as in
 //          banked_sram, READ_SLOTS elements. clk, rd_clk: as in sram, and in_step: the next edge of
 //          rd_clk is one of clk, too. FAST: as in banked_sram.
 // Timing:  as in sram.
@@ -20,11 +20,12 @@ module scratchpad
     parameter int PARTS = 1,  // port words per element: either this is 1,
     parameter int SLOTS = 1,  // or this: elements per port word
     parameter int READ_SLOTS = 1,
-    parameter int WHOLE = 0,  // whether whole elements are written
+    parameter int WHOLE = 0,  // elements at most that are written whole
     parameter int NIBBLES = 0,
-    parameter int BANKS = SLOTS,  // at least the number of slots written or read
+    parameter int BANKS = WHOLE > SLOTS ? WHOLE : SLOTS,  // at least the number of slots written or read
     parameter int HOLD = 0,
     parameter int FAST = 0,
+    localparam int WRITES = WHOLE > SLOTS ? WHOLE : SLOTS,
     localparam int BITS = $clog2(DEPTH)
 ) (
     input  logic                 clk,
@@ -35,7 +36,7 @@ module scratchpad
     input  load_write_t          write,  // as wide as the largest scratchpad requires
     /* verilator lint_on UNUSEDSIGNAL */
     input  logic [PORT_BITS-1:0] word,
-    input  logic [WIDTH-1:0]     element,
+    input  logic [(WHOLE != 0 ? WHOLE : 1)*WIDTH-1:0] tiles,
     input  logic                 rd_en,
     input  logic                 rd_all,
     input  logic [BITS-1:0]      rd_index,
@@ -54,7 +55,7 @@ module scratchpad
     wire [PORT_BITS-1:0] written = write.zero ? '0 : word;
     logic [BANKS*WIDTH-1:0] data;
     if (WHOLE != 0) begin : g_whole
-        assign data = write.whole ? (BANKS*WIDTH)'(element) : (BANKS*WIDTH)'({PARTS{written}});
+        assign data = write.whole ? (BANKS*WIDTH)'(tiles) : (BANKS*WIDTH)'({PARTS{written}});
     end else if (NIBBLES != 0) begin : g_nibbles
         if (PARTS < 2) begin : g_check
             $error("NIBBLES needs elements of at least two port words");
@@ -64,10 +65,10 @@ module scratchpad
             assign expanded[8*n +: 8] = 8'($signed(written[4*n +: 4]));
         end
         assign data = {PARTS/2{nibbles ? expanded : {2{written}}}};
-        wire unused_element = ^element;
+        wire unused_tiles = ^tiles;
     end else begin : g_words
         assign data = (BANKS*WIDTH)'({PARTS{written}});
-        wire unused_element = ^element;
+        wire unused_tiles = ^tiles;
     end
 
     logic reads;
@@ -79,15 +80,15 @@ module scratchpad
         // Whether a write changes one of the elements from an index on.
         function automatic logic touches(input logic [BITS-1:0] index,
                                          input logic [BITS-1:0] first,
-                                         input logic [SLOTS-1:0] slots);
+                                         input logic [WRITES-1:0] slots);
             touches = 1'b0;
-            for (int w = 0; w < SLOTS; w++)
+            for (int w = 0; w < WRITES; w++)
                 for (int r = 0; r < READ_SLOTS; r++)
                     if (slots[w] && index == first + BITS'(w - r)) touches = 1'b1;
         endfunction
         // For both cases, because it is known late whether the memory is read.
-        wire touches_read = touches(HOLD == 2 ? rd_held : rd_index, write.index[BITS-1:0], write.slots[SLOTS-1:0]);
-        wire touches_held = touches(held_index, write.index[BITS-1:0], write.slots[SLOTS-1:0]);
+        wire touches_read = touches(HOLD == 2 ? rd_held : rd_index, write.index[BITS-1:0], write.slots[WRITES-1:0]);
+        wire touches_held = touches(held_index, write.index[BITS-1:0], write.slots[WRITES-1:0]);
         assign overwritten = in_step && mine && (reads ? touches_read : touches_held);
         always_ff @(posedge rd_clk) begin
             held <= !rst && (reads || held) && !overwritten;
@@ -108,7 +109,7 @@ module scratchpad
 
     banked_sram #(.WIDTH(WIDTH), .DEPTH(DEPTH), .LANES(PARTS), .BANKS(BANKS),
                   .READ_SLOTS(READ_SLOTS), .FAST(FAST)) memory (
-        .clk, .rd_clk, .wr_slots(mine ? BANKS'(write.slots[SLOTS-1:0]) : '0), .wr_lanes(lanes),
+        .clk, .rd_clk, .wr_slots(mine ? BANKS'(write.slots[WRITES-1:0]) : '0), .wr_lanes(lanes),
         .wr_index(write.index[BITS-1:0]), .wr_data(data), .rd_en(reads), .rd_all, .rd_index,
         .rd_after, .rd_data);
 endmodule

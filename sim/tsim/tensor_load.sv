@@ -5,8 +5,8 @@
 //
 // With the extension NIBBLES, a beat may hold the weights of two parts of an element, of four bits each.
 //
-// With FORWARD, a LOAD may have the output scratchpad as its source: one element per cycle, without
-// requests.
+// With FORWARD, a LOAD may have the output scratchpad as its source: FORWARD elements per cycle, one or
+// two, without requests.
 //
 // Ports:   start_*: instructions in program order. A no-operation also passes through in order.
 //          start_block: the DRAM block to read.
@@ -14,10 +14,11 @@
 //          write, word: the data to write (at most SLOTS elements per word) when allow is high.
 //          memory: the scratchpad that is written. For the next cycle: then_memory; first: the first
 //          element written; beyond: BEYOND elements after it.
-//          out_index: the element of the output scratchpad that a whole-element `write` copies.
+//          out_index: the first element of the output scratchpad that a whole-element `write` copies.
 //          done: the instruction has been written completely; done_insn is that instruction.
 //          loaded: number of DRAM elements completed in this cycle, for the counters.
-// Timing:  one beat, or one element of padding, per cycle, without a gap between instructions.
+// Timing:  one beat, FORWARD elements of the output scratchpad or one of padding per cycle, without a
+//          gap between instructions.
 module tensor_load
     import vta_pkg::*, stream_pkg::*;
 #(
@@ -60,6 +61,11 @@ module tensor_load
         TOP = 4'b0100, LEFT = 4'b0101, RIGHT = 4'b0110, BOTTOM = 4'b0111
     } phase_t;
 
+    localparam int WHOLES = FORWARD != 0 ? FORWARD : 1;  // elements that a forwarding step copies
+    if (FORWARD > 2) begin : g_check
+        $error("tensor_load: FORWARD must be at most 2");
+    end
+
     // Which runs of single elements have length one: LEFT, RIGHT, those of whole rows.
     typedef struct packed {
         logic left, right, row;
@@ -94,7 +100,7 @@ module tensor_load
         logic                 last_run;   // the first run is the only one
         logic                 last_step;  // and has a single step
         singles_t             singles;
-        logic                 single_data;
+        logic                 short_data;  // one step copies a row of the output scratchpad
         logic [LEFT_BITS-1:0] row_length;
         logic [SLOT_BITS-1:0] offset;
         logic [4:0]           fits;
@@ -115,7 +121,7 @@ module tensor_load
     /* verilator lint_off UNUSEDSIGNAL */
     function automatic begin_t beginning(input load_t of, input logic from_output);
         /* verilator lint_on UNUSEDSIGNAL */
-        logic        new_row, single;
+        logic        new_row, single, short_data;
         singles_t    singles;
         phase_t      begun;
         logic [LEFT_BITS-1:0] row_length;
@@ -128,7 +134,8 @@ module tensor_load
         new_row = begun == TOP ? of.y_pad_top != 4'd1
                 : begun == BOTTOM ? of.y_pad_bottom != 4'd1 : of.y_size != 16'd1;
         // From the fields, of which only the padding may be 0 here; no sum precedes the comparison.
-        single  = of.x_size <= 16'd1;
+        single     = of.x_size <= 16'd1;
+        short_data = of.x_size <= 16'(WHOLES);
         singles = '{left: of.x_pad_left <= 4'd1, right: of.x_pad_right <= 4'd1,
                     row: single && !has_nibbles(of) && of.x_pad_left == '0 && of.x_pad_right == '0};
         row_length = LEFT_BITS'(of.x_pad_left) + filled(of) + LEFT_BITS'(of.x_pad_right);
@@ -138,8 +145,8 @@ module tensor_load
                  last_run: ends_with(begun, new_row, of.x_pad_right != '0, of.y_pad_bottom != '0,
                                      of.y_size != '0),
                  last_step: one_step(begun, singles,
-                                     from_output ? single : filled(of) <= LEFT_BITS'(fits)),
-                 singles: singles, single_data: single, row_length: row_length, offset: offset,
+                                     from_output ? short_data : filled(of) <= LEFT_BITS'(fits)),
+                 singles: singles, short_data: short_data, row_length: row_length, offset: offset,
                  fits: fits};
     endfunction
 
@@ -208,25 +215,28 @@ module tensor_load
     logic                 pads_left, pads_right, pads_bottom, has_rows;
     logic [LEFT_BITS-1:0] row_length; // elements of a row and its padding
 
-    // One step: a beat of data or one element of zeros.
+    // One step: a beat of data, one element of zeros, or WHOLES elements of the output scratchpad, of
+    // which a row may end with the first one.
     wire is_data = phase[DATA_BIT];
     wire is_zero = phase[ZERO_BIT];
     wire is_whole = forwards && is_data;
-    logic is_beat, is_single;  // the step writes a beat, or one element; flip-flops, as much waits for it
-    wire ready = is_single || is_beat && beat_valid;
+    logic is_beat, is_free;  // the step takes a beat, or needs none; flip-flops, as much waits for them
+    wire ready = is_free || is_beat && beat_valid;
     wire step = allow && ready;  // `allow` arrives last
-    logic last_step;  // the run ends with it: left <= (is_single ? 1 : fits)
-    wire [4:0] count = is_single ? 5'd1 : last_step ? left[4:0] : fits;
-    wire ends_element = is_single || last_beat;
-    wire run_ready = last_step && (is_single || is_beat && beat_valid && last_beat);
+    wire [4:0] most = !is_free ? fits : is_whole ? 5'(WHOLES) : 5'd1;
+    logic last_step;  // the run ends with it: left <= most
+    wire [4:0] count = last_step ? left[4:0] : most;
+    wire ends_element = is_free || last_beat;
+    wire run_ready = last_step && (is_free || is_beat && beat_valid && last_beat);
     wire ends_run = allow && run_ready;
-    wire resting = !is_beat && !is_single;  // IDLE or NOP
+    wire resting = !is_beat && !is_free;  // IDLE or NOP
 
-    wire [SLOTS-1:0] elements = SLOTS'((32'd1 << count) - 32'd1) << offset;
+    // From slot 0 on unless a beat begins within a word.
+    wire [WORD_SLOTS-1:0] elements = WORD_SLOTS'((32'd1 << count) - 32'd1) << (is_beat ? offset : '0);
     assign memory      = insn.memory;
     assign write       = '{valid: step && !rst, memory: memory, zero: is_zero, whole: is_whole,
                            narrow: narrow, part: part,
-                           slots: is_beat ? WORD_SLOTS'(elements) : WORD_SLOTS'(1),
+                           slots: elements,
                            index: index[SRAM_BITS-1:0] - (is_beat ? SRAM_BITS'(offset) : '0)};
     assign out_index   = source[SRAM_BITS-1:0];
     assign take_beat   = step && is_beat;
@@ -240,7 +250,7 @@ module tensor_load
         stepped     <= step && !rst;
         end_of_step <= 18'(index) + 18'(count);
         depth       <= 18'(scratchpad_depth(insn.memory));
-        refused     <= is_whole && 18'(source) >= 18'(OUT_DEPTH)
+        refused     <= is_whole && 18'(source) + 18'(count) > 18'(OUT_DEPTH)
                        || forwards && insn.memory != MEM_INP
                        || nibbles && !resting && insn.memory != MEM_WGT
                        || HAS_TABLE != 0 && is_zero && insn.memory == MEM_TABLE;
@@ -277,7 +287,7 @@ module tensor_load
     endfunction
 
     singles_t singles;      // of the instruction
-    logic     single_data;  // its data rows have one element
+    logic     short_data;   // of the instruction
 
     assign done         = phase == NOP || allow && (run_ready && last_run);
     assign done_insn    = insn;
@@ -321,14 +331,14 @@ module tensor_load
     wire [4:0] next_fits = ends_row ? slots - 5'(next_offset) : fits;
 
     always_ff @(posedge clk) begin
-        if (rst) {is_beat, is_single} <= '0;
+        if (rst) {is_beat, is_free} <= '0;
         else if (begins_next) begin
             is_beat   <= queued_begin.phase[DATA_BIT] && !queued_forwards;
-            is_single <= queued_begin.phase[ZERO_BIT]
+            is_free   <= queued_begin.phase[ZERO_BIT]
                          || queued_begin.phase[DATA_BIT] && queued_forwards;
         end else if (ends_run) begin
             is_beat   <= after_run[DATA_BIT] && !forwards;
-            is_single <= after_run[ZERO_BIT] || after_run[DATA_BIT] && forwards;
+            is_free   <= after_run[ZERO_BIT] || after_run[DATA_BIT] && forwards;
         end
         if (rst) phase <= IDLE;
         else if (begins_next) begin
@@ -344,7 +354,7 @@ module tensor_load
             offset     <= queued_begin.offset;
             fits       <= queued_begin.fits;
             singles     <= queued_begin.singles;
-            single_data <= queued_begin.single_data;
+            short_data  <= queued_begin.short_data;
             row_offset <= SLOT_BITS'(queued.dram_base) + SLOT_BITS'(queued.x_stride);
             slots       <= 5'(1) << log_elements_per_beat(queued.memory);
             last_part   <= last_beat_of(queued);
@@ -360,11 +370,11 @@ module tensor_load
         end else begin
             if (phase == NOP) phase <= IDLE;
             if (step) begin
-                if (is_whole) source <= source + 1'b1;
+                if (is_whole) source <= source + (SRAM_BITS+1)'(count);
                 if (ends_element) begin
                     left  <= left - LEFT_BITS'(count);
-                    last_step <= is_single ? left <= LEFT_BITS'(2)
-                                           : left <= LEFT_BITS'(fits) + LEFT_BITS'(slots);
+                    last_step <= left <= (is_beat ? LEFT_BITS'(fits) + LEFT_BITS'(slots)
+                                                  : LEFT_BITS'(is_whole ? 2 * WHOLES : 2));
                     if (is_data) {offset, fits} <= {SLOT_BITS'(0), slots};
                 end
             end
@@ -372,7 +382,7 @@ module tensor_load
                 phase <= after_run;
                 left  <= run_length(after_run, insn, row_length);
                 last_step <= one_step(after_run, singles,
-                                      forwards ? single_data : filled(insn) <= LEFT_BITS'(next_fits));
+                                      forwards ? short_data : filled(insn) <= LEFT_BITS'(next_fits));
                 if (ends_row) begin
                     offset     <= next_offset;
                     fits       <= next_fits;

@@ -157,7 +157,7 @@ module vta
     logic [PORT_BITS-1:0] load_word, wgt_word;
     logic forward_en;
     logic [OUT_INDEX_BITS-1:0] forward_index;
-    logic [OUT_BITS-1:0] forward_data;
+    logic [FORWARD_BITS-1:0] forward_data;
 
     load_unit #(.SLOTS(LOAD_SLOTS)) load (
         .clk, .rst, .insn_valid(unit_valid.load), .insn_ready(unit_ready.load), .insn,
@@ -196,14 +196,14 @@ module vta
 
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(INP_BITS), .DEPTH(INP_DEPTH), .PARTS(INP_PARTS),
                  .SLOTS(INP_SLOTS), .READ_SLOTS(INP_READS), .BANKS(INP_BANKS),
-                 .WHOLE(HAS_FORWARD), .HOLD(1 + HAS_PAIRS), .FAST(HAS_PAIRS)) inp_mem (
+                 .WHOLE(FORWARD_TILES), .HOLD(1 + HAS_PAIRS), .FAST(HAS_PAIRS)) inp_mem (
         .clk, .rd_clk(operand_clk), .in_step, .rst, .write(load_write), .word(load_word),
-        .element(INP_BITS'(forward_data)), .rd_en(inp_read), .rd_all(inp_read_all),
+        .tiles(forward_data), .rd_en(inp_read), .rd_all(inp_read_all),
         .rd_index(inp_read_index), .rd_same(inp_same), .rd_held(inp_held), .rd_after(inp_after),
         .rd_data(inp_tiles));
     scratchpad #(.MEMORY(MEM_WGT), .WIDTH(WGT_BITS), .DEPTH(WGT_DEPTH), .PARTS(WGT_PARTS),
                  .SLOTS(WGT_SLOTS), .NIBBLES(HAS_NIBBLES), .HOLD(1 + HAS_PAIRS), .FAST(HAS_PAIRS)) wgt_mem (
-        .clk, .rd_clk(operand_clk), .in_step, .rst, .write(wgt_write), .word(wgt_word), .element('0),
+        .clk, .rd_clk(operand_clk), .in_step, .rst, .write(wgt_write), .word(wgt_word), .tiles('0),
         .rd_en(wgt_read), .rd_all(1'b1), .rd_index(wgt_read_index), .rd_same(wgt_same), .rd_held(wgt_held), .rd_after(wgt_after),
         .rd_data(wgt_tile));
 

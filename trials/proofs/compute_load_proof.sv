@@ -77,7 +77,7 @@ module compute_load_proof
             assert (dut.loader.phase[3:1] == '0 || dut.loader.phase == 4'b1000
                     || dut.loader.phase[3:2] == 2'b01);
             assert (dut.loader.is_beat == (dut.loader.phase[3] && !dut.loader.forwards));
-            assert (dut.loader.is_single == (dut.loader.phase[2] || dut.loader.phase[3] && dut.loader.forwards));
+            assert (dut.loader.is_free == (dut.loader.phase[2] || dut.loader.phase[3] && dut.loader.forwards));
             assert (!writing || dut.loader.new_row == (dut.loader.rows != 16'd1));
             assert (!writing || dut.loader.behind == dut.loader.index + (SRAM_BITS+1)'(UOP_SLOTS));
             assert (!writing || dut.allowed == (dut.memory == MEM_UOP

@@ -8,6 +8,8 @@ module scratchpad_proof
     parameter int READ_SLOTS = 1,
     parameter int BANKS = SLOTS,
     parameter int HOLD = 1,
+    parameter int WHOLE = 0,
+    localparam int WRITES = WHOLE > SLOTS ? WHOLE : SLOTS,
     localparam int WIDTH = 2,
     localparam int DEPTH = 8,
     localparam int BITS = 3
@@ -16,6 +18,7 @@ module scratchpad_proof
     input logic                 rst,
     input load_write_t          write,
     input logic [PORT_BITS-1:0] word,
+    input logic [(WHOLE != 0 ? WHOLE : 1)*WIDTH-1:0] tiles,
     input logic                 rd_en,
     input logic                 rd_all,
     input logic [BITS-1:0]      rd_index,
@@ -23,10 +26,9 @@ module scratchpad_proof
     input logic [BITS-1:0]      rd_held
 );
     wire [BITS-1:0] rd_after = rd_index + BITS'(BANKS);
-    wire [WIDTH-1:0] element = '0;
     logic [READ_SLOTS*WIDTH-1:0] rd_data;
     scratchpad #(.MEMORY(MEM_INP), .WIDTH(WIDTH), .DEPTH(DEPTH), .SLOTS(SLOTS),
-                 .READ_SLOTS(READ_SLOTS), .BANKS(BANKS), .HOLD(HOLD), .FAST(HOLD == 2)) dut (
+                 .READ_SLOTS(READ_SLOTS), .WHOLE(WHOLE), .BANKS(BANKS), .HOLD(HOLD), .FAST(HOLD == 2)) dut (
         .rd_clk(clk), .in_step(1'b1), .*);
 
     logic started = 1'b0;
@@ -48,7 +50,7 @@ module scratchpad_proof
     logic [DEPTH-1:0] stale, writes;
     always_comb begin
         writes = '0;
-        for (int w = 0; w < SLOTS; w++)
+        for (int w = 0; w < WRITES; w++)
             if (write.valid && write.memory == MEM_INP && write.slots[w])
                 writes[BITS'(write.index[BITS-1:0] + BITS'(w))] = 1'b1;
     end

@@ -75,7 +75,7 @@ module tensor_load_proof
             assert (!writing || dut.behind == dut.index + (SRAM_BITS+1)'(SLOTS));
             assert (!writing || dut.last_run == (dut.after_run == 4'd0));
             assert (dut.is_beat == (dut.phase[3] && !dut.forwards));
-            assert (dut.is_single == (dut.phase[2] || dut.phase[3] && dut.forwards));
+            assert (dut.is_free == (dut.phase[2] || dut.phase[3] && dut.forwards));
             assert (!writing || dut.new_row == (dut.rows != 16'd1));
             assert (dut.is_beat || dut.part == '0);
             assert (!writing || dut.last_beat == (dut.part == dut.last_part));

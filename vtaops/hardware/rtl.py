@@ -296,7 +296,9 @@ def _scratchpads(config: HardwareConfig, port: int) -> dict[str, int]:
         # Elements, and parts of an element, per port word.
         values[f"{name}_SLOTS"] = max(1, port // memory.element_bytes)
         values[f"{name}_PARTS"] = max(1, memory.element_bytes // port)
-    values["WORD_SLOTS"] = max(values[f"{name}_SLOTS"] for name in names)
+    values["FORWARD_TILES"] = config.forwards_per_cycle
+    values["FORWARD_BITS"] = max(1, config.forwards_per_cycle) * values["INP_BITS"]
+    values["WORD_SLOTS"] = max(values["FORWARD_TILES"], *(values[f"{n}_SLOTS"] for n in names))
     return values
 
 
@@ -313,7 +315,7 @@ def _reads(config: HardwareConfig, uop_slots: int, inp_slots: int) -> dict[str, 
         "UOP_BANKS": max(uop_slots, micro_op_banks),
         "WINDOW_PARTS": WINDOW_PARTS,
         "INP_READS": tiles,
-        "INP_BANKS": max(inp_slots, banks),
+        "INP_BANKS": max(inp_slots, banks, config.forwards_per_cycle),
         "INP_GROUPS": WINDOW_PARTS if config.has(Extension.DEPTHWISE) else 1,  # of the GEMM core
     }
 

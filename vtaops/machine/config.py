@@ -531,6 +531,14 @@ class HardwareConfig:
         return 2 if self.has(Extension.PAIRS) else 1
 
     @property
+    def forwards_per_cycle(self) -> int:
+        """Tiles of the output memory that a LOAD with ``forward`` copies in a cycle.
+
+        As many as the array takes, or forwarding bounds what follows it.
+        """
+        return self.products_per_cycle if self.has(Extension.FORWARD) else 0
+
+    @property
     def macs_per_micro_op(self) -> int:
         """Multiply-accumulates of one GEMM micro-op: a step, or half a step with ``pairs``."""
         return self.batch * self.block_in * self.block_out

@@ -34,6 +34,7 @@ pytestmark = needs_yosys
         ("scratchpad", {"SLOTS": 1}),
         ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4}),
         ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4, "HOLD": 2}),
+        ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4, "HOLD": 2, "WHOLE": 2}),
         ("scratchpad", {"HOLD": 2}),
         ("axi_bursts", {"LIMIT": 5}),
         ("axi_bursts", {"LIMIT": 32}),

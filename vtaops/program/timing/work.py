@@ -185,9 +185,11 @@ def _transfer(
     rows = f["y_pad_top"] + f["y_size"] + f["y_pad_bottom"]
     moves = (f["x_size"] > 0) & (rows > 0)
     before = f["y_pad_top"] * row + np.where(f["y_size"] > 0, left, 0)
-    # Loads from the output memory take one element per cycle, without port traffic.
+    # Loads from the output memory have no port traffic.
     inside = f["forward"] == 1 if "forward" in f else np.zeros_like(moves)
-    data = np.where(inside, 0, f["y_size"] * _columns(f))
+    forwards = -(-f["x_size"] // max(1, config.forwards_per_cycle))
+    data = f["y_size"] * _columns(f)
+    steps = rows * row - data - before + np.where(inside, f["y_size"] * forwards, 0)
     if is_store:
         kind, unit = np.full(len(memory), STORE), np.full(len(memory), int(isa.Unit.STORE))
     else:
@@ -204,7 +206,7 @@ def _transfer(
         "beats": np.where(moves & ~inside, _blocks(config, f, port_bytes), 0),
         "before": np.where(moves, before, 0),
         "between": left + right,
-        "zeros": np.where(moves, rows * row - data - before, 0),
+        "zeros": np.where(moves, steps, 0),
         "first": f["sram_base"],
         "offset": f["dram_base"] % (port_bytes // config.dram_element_bytes(Memory.UOP)),
     }
