@@ -250,6 +250,12 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
                 f"a port word of {port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
+    forwards, shallowest = config.forwards_per_cycle, min(config.inp.depth, config.out.depth)
+    if shallowest <= forwards:
+        raise ConfigError(
+            f"with the extension 'forward' a cycle copies {forwards} elements, but a scratchpad has "
+            f"{shallowest} (increase LOG_INP_BUFF_SIZE and LOG_ACC_BUFF_SIZE)"
+        )
     if config.has(Extension.PAIRS) and config.uop.depth <= MICRO_OP_BANKS:
         raise ConfigError(
             f"the micro-op scratchpad has {config.uop.depth} elements; with the extension 'pairs' "
