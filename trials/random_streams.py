@@ -246,9 +246,10 @@ class RandomProgram:
         return self.integer(0, min(0xFFFF, (room - x_size) // max(y_size - 1, 1)))
 
     def random_forward(self) -> None:
-        x_size, y_size, left = self.integer(1, 9), self.integer(1, 3), self.integer(0, 2)
-        insn = Load(memory=Memory.INP, forward=1, x_size=x_size, y_size=y_size, x_pad_left=left)
-        insn = replace(insn, x_stride=self.integer(0, 9))
+        x_size, y_size = self.integer(1, 2 if self.rng.random() < 0.5 else 9), self.integer(1, 3)
+        insn = Load(memory=Memory.INP, forward=1, x_size=x_size, y_size=y_size)
+        pads = {side: self.integer(0, 4) for side in ("x_pad_left", "x_pad_right", "y_pad_top")}
+        insn = replace(insn, x_stride=self.integer(0, 9), **pads)
         reach = (y_size - 1) * insn.x_stride + x_size
         source = self._written(reach)
         if source is not None:

@@ -152,12 +152,12 @@ _CREDIT = (
 )
 _FORWARD = (
     ("short_data = of.x_size <= 16'(WHOLES)", "16'(WHOLES)", "16'd1"),
-    ("short_data = of.x_size <= 16'(WHOLES)", "of.x_size", "of.x_size[7:0]"),
+    ("short_data = of.x_size <= 16'(WHOLES)", "of.x_size", "of.x_size[2:0]"),
     ("is_whole ? 2 * WHOLES : 2", "2 * WHOLES", "2 * WHOLES - 1"),
     ("is_whole ? 2 * WHOLES : 2", "is_whole", "forwards"),
     ("count = last_step ? left[4:0] : most", "left[4:0]", "most"),
     ("is_whole ? 5'(WHOLES) : 5'd1", "is_whole", "forwards"),
-    ("source <= source + (SRAM_BITS+1)'(count)", "(SRAM_BITS+1)'(count)", "(SRAM_BITS+1)'(WHOLES)"),
+    ("source <= source + (SRAM_BITS+1)'(WHOLES)", "(SRAM_BITS+1)'(WHOLES)", "1'b1"),
     ("18'(source) + 18'(count) > 18'(OUT_DEPTH)", "18'(source) + 18'(count)", "18'(source)"),
     ("<< (is_beat ? offset : '0)", "is_beat ? offset : '0", "offset"),
     ("forwards ? short_data : filled", "short_data", "queued_begin.short_data"),

@@ -370,7 +370,7 @@ module tensor_load
         end else begin
             if (phase == NOP) phase <= IDLE;
             if (step) begin
-                if (is_whole) source <= source + (SRAM_BITS+1)'(count);
+                if (is_whole) source <= source + (SRAM_BITS+1)'(WHOLES);
                 if (ends_element) begin
                     left  <= left - LEFT_BITS'(count);
                     last_step <= left <= (is_beat ? LEFT_BITS'(fits) + LEFT_BITS'(slots)
