@@ -252,8 +252,9 @@ class RandomProgram:
         insn = replace(insn, x_stride=self.integer(0, 9), **pads)
         reach = (y_size - 1) * insn.x_stride + x_size
         source = self._written(reach)
-        if source is not None:
-            base = self.integer(0, self.config.inp.depth - insn.sram_size)
+        room = self.config.inp.depth - insn.sram_size
+        if source is not None and room >= 0:
+            base = self.integer(0, room)
             self.emit(replace(insn, sram_base=base, dram_base=source))
 
     def _written(self, count: int) -> int | None:
