@@ -5,13 +5,13 @@ conditions turned round, dropped or constant; bounds off by one; other operators
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
 value, or none; others are thought of by hand (`trials.rtl_own_mutants`). Seven models hold all of
 them: with all extensions behind the bare port, and with a port of 64 bytes; with multipliers from
-LUTs beside those in DSP blocks; plain behind AXI, with a divided port too; with all extensions and two rows to a tile behind
-AXI; and with all extensions writing waveforms, in which the accesses of memories are counted. A
-mutant runs the trials of `trials.rtl_trials` one after the other, in a process of its own, until
-one of them shows something else than the right RTL: a result, a fault, a counter, a cycle, an
-access. What survives goes to the proof of its block, if there is one (``trials/proofs``). A
-survivor is a failure, unless ``rtl_equivalent.json`` says why nothing can tell it from the right
-RTL.
+LUTs beside those in DSP blocks; plain behind AXI, with one port and with a divided one; with all
+extensions and two rows to a tile behind AXI; and with all extensions writing waveforms, in which
+the accesses of memories are counted. A mutant runs the trials of `trials.rtl_trials` one after the
+other, in a process of its own, until one of them shows something else than the right RTL: a
+result, a fault, a counter, a cycle, an access. What survives goes to the proof of its block, if
+there is one (``trials/proofs``). A survivor is a failure, unless ``rtl_equivalent.json`` says why
+nothing can tell it from the right RTL.
 
 The mutants come in an order that mixes all files and does not depend on places, so that those of a
 run that is cut short are a fair sample. ``--only compute.sv`` takes those of one file.
