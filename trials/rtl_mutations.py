@@ -66,7 +66,7 @@ MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
     "extensions": (EXTENDED, PARAMETERS, False),
     "wide port": (WIDE, replace(PARAMETERS, port_bytes=64), False),
     "other multipliers": (SMALL, MIXED, False),
-    "divided port, AXI": (SPLIT, SHORT, True),
+    "divided port, AXI": (SPLIT, replace(SHORT, port_bytes=16), True),
     "AXI": (PLAIN, PARAMETERS, True),
     "two rows, AXI": (TWO_ROWS, PARAMETERS, True),
     "waveforms": (EXTENDED, PARAMETERS, False),

@@ -89,8 +89,8 @@ _CORE = (
     ),
 )
 _EXECUTE = (
-    ("s[ALIGN].carries", "s[ALIGN]", "s[ALIGN-1]"),
-    ("acts[ALIGN].gemm && s[ALIGN].carries", "acts[ALIGN]", "acts[ALIGN-1]"),
+    ("s[ALIGN].carries", "s[ALIGN].carries", "s[ALIGN-1].carries"),
+    ("acts[ALIGN].gemm && s[ALIGN].carries", "acts[ALIGN].gemm", "acts[ALIGN-1].gemm"),
 )
 _SEQUENCER = (
     ("followed = !last_uop", "last_uop", "last"),
@@ -101,7 +101,7 @@ _LOAD = (
     ("ends_element && !(nibbles && !left[0])", "nibbles", "narrow"),
     ("filled(insn) <= LEFT_BITS'(next_fits)", "filled(insn)", "LEFT_BITS'(insn.x_size)"),
     ("of.x_pad_left) + filled(of)", "filled(of)", "LEFT_BITS'(of.x_size)"),
-    ("LEFT_BITS'({of.x_size, 1'b0})", "of.x_size", "1'b0, of.x_size[14:0]"),
+    ("LEFT_BITS'({of.x_size, 1'b0})", "of.x_size", "{1'b0, of.x_size[14:0]}"),
     ("nibbles && !resting && insn.memory != MEM_WGT", "insn.memory != MEM_WGT",
      "insn.memory == MEM_INP"),
     ("nibbles && !resting && insn.memory != MEM_WGT", "!resting", "is_data"),
@@ -116,7 +116,7 @@ _SCRATCHPAD = (
     ("touches(HOLD == 2 ? rd_held : rd_index", "rd_held", "rd_index"),
     ("assign same       = rd_same", "rd_same", "(rd_same && held_all)"),
     ("if (reads) held_all <= rd_all", "rd_all", "(rd_all || held_all)"),
-    ("8'($signed(written[4*n +: 4]))", "$signed(written[4*n +: 4])", "written[4*n +: 4]"),
+    ("8'($signed(written[4*n +: 4]))", "8'($signed(written[4*n +: 4]))", "8'(written[4*n +: 4])"),
     (
         "nibbles ? expanded : {2{written}}",
         "expanded",

@@ -983,6 +983,30 @@ def lost_words(opened: Opened, config: HardwareConfig) -> list[Any]:
     return found
 
 
+def slow_bursts(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Long rows that a slow memory makes wait for each other; a reset in the middle of them."""
+    unit = config.out.element_bytes
+    found: list[Any] = []
+    for bandwidth, seed in ((1.0, None), (None, 1)):
+        with opened(bandwidth=bandwidth, jitter_seed=seed) as device:
+            tiles = min(40, config.acc.depth)
+            values = np.arange(tiles * config.acc.lanes, dtype=np.int32)
+            source, target = place(device, values), device.alloc(tiles * unit)
+            load = Load(memory=Memory.ACC, dram_base=source.address // config.acc.element_bytes,
+                        x_size=tiles, y_size=1)  # fmt: skip
+            store = Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=tiles,
+                          y_size=1)  # fmt: skip
+            code = serialise([load, store])
+            for cycles in range(60, 400, 17):
+                begin(device, code)
+                device.advance(cycles)
+                device.reset_logic()
+                found.append(state(device))
+            launch(device, code)
+            found += [digest(device.read(target, target.nbytes)), *seen(device)]
+    return found
+
+
 def pages(opened: Opened, config: HardwareConfig) -> list[Any]:
     """All registers after a program, and those that can be written."""
     program, arrays, _ = drawn(config, 1)
@@ -1022,6 +1046,7 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
         directed += [forgotten_settings, post_bounds, post_rows]
     if axi:
         directed += [stops, stops_at_work, stopped_loads, error_responses, lost_words]
+        directed.append(slow_bursts)
     for trial in (*directed, pages):
         found[trial.__name__] = lambda opened, t=trial: t(opened, config)
     return found
