@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 
 from trials import __main__ as runner
 from trials.campaign import Campaign, result, resume, summed
+from trials.rtl_mutations import MODELS
+from vtaops.hardware.rtl import rtl_design
 
 
 def test_all_are_listed_with_a_line_each(capsys):
@@ -28,12 +30,19 @@ def test_each_explains_itself(name):
     assert runner.titles()[name] in said.output
 
 
-@pytest.mark.parametrize("name", ["prove", "far_scales", "all_sides", "record_mutants"])
+@pytest.mark.parametrize(
+    "name", ["prove", "far_scales", "all_sides", "record_mutants", "rtl_mutations"]
+)
 def test_names_of_cases_are_unique_and_a_longer_list_begins_alike(name):
     cases = __import__(f"trials.{name}", fromlist=["CAMPAIGN"]).CAMPAIGN.cases
     short, long = cases(20), cases(60)
     assert len({*long}) == len(long)
     assert {*short} <= {*long}
+
+
+def test_every_model_of_rtl_mutants_is_hardware_that_there_is():
+    for config, parameters, axi in MODELS.values():
+        assert rtl_design(config, parameters, axi).files
 
 
 def run(campaign, path, *options):

@@ -142,10 +142,11 @@ def run_program(seed: int) -> dict[str, Any]:
 
 
 def run_operator(seed: int) -> dict[str, Any]:
-    """An operator with a random tiling: any, scaled, finely so, behind a table, or in turns."""
+    """A random operator: any, scaled, finely, of four bits, behind a table, or in turns."""
     rng = random.Random(seed)
-    kinds = [_any_operator, _scaled_operator, _fine_operator, _operator_with_table, _chain]
-    draw = kinds[seed % len(kinds)]
+    kinds = [_any_operator, _scaled_operator, _fine_operator, _narrow_operator]
+    kinds += [_operator_with_table, _chain]
+    draw = kinds[seed // 21 % len(kinds)]  # each with every `machine` and `hardware`
     while True:
         try:
             program, arrays, expected = draw(rng, seed)
@@ -283,6 +284,12 @@ def _scaled_operator(rng: random.Random, seed: int) -> tuple[Program, Images, An
 
 def _fine_operator(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
     return _compiled(random_fine(rng), rng, seed)
+
+
+def _narrow_operator(rng: random.Random, seed: int) -> tuple[Program, Images, Any]:
+    op = rng.choice([random_conv2d, random_gemm])(rng)
+    scaled = {"scales": True, "shift": 0, "fine": rng.randint(0, 3)} if rng.random() < 0.5 else {}
+    return _compiled(replace(op, weight_bits=4, **scaled), rng, seed)
 
 
 def _compiled(op: Operator, rng: random.Random, seed: int) -> tuple[Program, Images, Any]:

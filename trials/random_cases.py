@@ -310,10 +310,16 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[npt.NDArray
     share = rng.choice([0.0, 0.5, 1.0])
     rounded = getattr(op, "rounding", "truncate") == "half_up"
     names = [b.name for b in op.buffers(HardwareConfig()) if b.role in _GIVEN]
-    return [
-        array if name == "scales" else at_the_ends(array, share, rng, 1 << 14 if rounded else 0)
+    found = {
+        name: array
+        if name == "scales"
+        else at_the_ends(array, share, rng, 1 << 14 if rounded else 0)
         for name, array in zip(names, arrays, strict=True)
-    ]
+    }
+    if getattr(op, "weight_bits", 8) == 4:
+        (name,) = {"weight", "kernel"} & {*names}
+        found[name] = found[name].clip(-8, 7)
+    return [*found.values()]
 
 
 _GIVEN = (Role.INPUT, Role.PARAMETER)

@@ -3,15 +3,15 @@
 Every expression of the sources that decides something has mutants (`trials.rtl_mutants`):
 conditions turned round, dropped or constant; bounds off by one; other operators and constants;
 casts that lose a bit; one side of a multiplexer always; registers that hold; resets to another
-value, or none; others are thought of by hand (`trials.rtl_own_mutants`). Six models hold all of
+value, or none; others are thought of by hand (`trials.rtl_own_mutants`). Seven models hold all of
 them: with all extensions behind the bare port, and with a port of 64 bytes; with multipliers from
-LUTs beside those in DSP blocks; plain behind AXI; with all extensions and two rows to a tile behind
-AXI; and with all extensions writing waveforms, in which the accesses of memories are counted. A
-mutant runs the trials of `trials.rtl_trials` one after the other, in a process of its own, until
-one of them shows something else than the right RTL: a result, a fault, a counter, a cycle, an
-access. What survives goes to the proof of its block, if there is one (``trials/proofs``). A
-survivor is a failure, unless ``rtl_equivalent.json`` says why nothing can tell it from the right
-RTL.
+LUTs beside those in DSP blocks; plain behind AXI, with one port and with a divided one; with all
+extensions and two rows to a tile behind AXI; and with all extensions writing waveforms, in which
+the accesses of memories are counted. A mutant runs the trials of `trials.rtl_trials` one after the
+other, in a process of its own, until one of them shows something else than the right RTL: a
+result, a fault, a counter, a cycle, an access. What survives goes to the proof of its block, if
+there is one (``trials/proofs``). A survivor is a failure, unless ``rtl_equivalent.json`` says why
+nothing can tell it from the right RTL.
 
 The mutants come in an order that mixes all files and does not depend on places, so that those of a
 run that is cut short are a fair sample. ``--only compute.sv`` takes those of one file.
@@ -54,18 +54,21 @@ from trials.rtl_trials import (
 )
 from vtaops.base.errors import DeviceError
 from vtaops.hardware import build, rtl
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim import device as device_module
 from vtaops.runtime.tsim.model import _library
 
+WIDE = replace(EXTENDED, extensions=tuple({*Extension} - {Extension.NIBBLES}))
+"""Its weight tiles are one word of a port of 64 bytes, which weights of four bits must not be."""
+
 MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
     "extensions": (EXTENDED, PARAMETERS, False),
-    "wide port": (EXTENDED, replace(PARAMETERS, port_bytes=64), False),
+    "wide port": (WIDE, replace(PARAMETERS, port_bytes=64), False),
     "other multipliers": (SMALL, MIXED, False),
+    "divided port, AXI": (SPLIT, replace(SHORT, port_bytes=16), True),
     "AXI": (PLAIN, PARAMETERS, True),
     "two rows, AXI": (TWO_ROWS, PARAMETERS, True),
-    "divided port, AXI": (SPLIT, SHORT, True),
     "waveforms": (EXTENDED, PARAMETERS, False),
 }
 """Name -> configuration, parameters, and whether behind the AXI shell."""

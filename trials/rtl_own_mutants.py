@@ -33,7 +33,7 @@ _READS = (
 _OPERANDS = (
     ("differ      = slot1.pair && uop.dst != next_uop.dst", "uop.dst != next_uop.dst",
      "uop.dst[ACC_INDEX_BITS-2:0] != next_uop.dst[ACC_INDEX_BITS-2:0]"),
-    ("differ      = uop.dst != next_uop.dst;", "uop.dst != next_uop.dst",
+    ("differ      = slot1.pair && uop.dst != next_uop.dst", "uop.dst != next_uop.dst",
      "uop.dst[ACC_INDEX_BITS-1:1] != next_uop.dst[ACC_INDEX_BITS-1:1]"),
     ("second_dst = next_uop.dst + offsets1.dst", "offsets1.dst", "ACC_INDEX_BITS'(offsets1.src)"),
     ("wgt: next_uop.wgt + offsets1.wgt", "next_uop.wgt + offsets1.wgt", "next_uop.wgt"),
@@ -53,6 +53,14 @@ _OPERANDS = (
      "(out_slot.multiplies && !slot1.reads_src)"),
     ("operands2.inp <= INP_INDEX_BITS'(src)", "(src)", "(uop.src)"),
     ("operands2.wgt <= uop.wgt + offsets1.wgt", "uop.wgt + offsets1.wgt", "uop.wgt | offsets1.wgt"),
+    ("next_uop.dst == uops[2].dst", "uops[2].dst", "next_uop.dst"),
+    ("next_uop.dst == uops[2].dst", "next_uop.dst == uops[2].dst",
+     "next_uop.dst[ACC_INDEX_BITS-1:1] == uops[2].dst[ACC_INDEX_BITS-1:1]"),
+    ("alike && uop.dst == latest", "uop.dst == latest",
+     "uop.dst[ACC_INDEX_BITS-2:0] == latest[ACC_INDEX_BITS-2:0]"),
+    ("alike   <= !differ", "!differ", "(!differ || carries)"),
+    ("acc: second_dst", "second_dst", "dst"),
+    ("if (splits) adds_on", "splits", "(splits && slot2.last)"),
 )  # fmt: skip
 _CORE = (
     ("carries ? '0 : g_tree[TREE-1].groups);", "g_tree[TREE-1].groups", "first"),
@@ -72,7 +80,32 @@ _CORE = (
     ("multiplied[k*2*PRODUCT +: 2*PRODUCT] + (2*PRODUCT)'(BIAS)", "(BIAS)", "(BIAS - 1'b1)"),
     ("<<< PRODUCT) + FACTOR'(low)", "FACTOR'(low)", "FACTOR'($unsigned(low))"),
     ("= (2*PRODUCT)'(both);", "(both)", "((FACTOR-1)'(both))"),
+    ("groups, carried)", "carried", "(second_half ? carried : '0)"),
+    ("groups, carried)", "carried", "(second_half ? '0 : carried)"),
+    (
+        "carried <= carries ? g_tree[TREE-1].groups",
+        "g_tree[TREE-1].groups",
+        "(2*ACC_WIDTH)'(g_tree[TREE-1].groups[ACC_WIDTH-1:0])",
+    ),
 )
+_EXECUTE = (
+    ("s[ALIGN].carries", "s[ALIGN].carries", "s[ALIGN-1].carries"),
+    ("acts[ALIGN].gemm && s[ALIGN].carries", "acts[ALIGN].gemm", "acts[ALIGN-1].gemm"),
+)
+_SEQUENCER = (
+    ("followed = !last_uop", "last_uop", "last"),
+    ("continues <= !last_uop", "last_uop", "then_last_uop"),
+    ("continues <= !last_uop", "!last_uop", "(!last_uop || !last_in)"),
+)
+_LOAD = (
+    ("ends_element && !(nibbles && !left[0])", "nibbles", "narrow"),
+    ("filled(insn) <= LEFT_BITS'(next_fits)", "filled(insn)", "LEFT_BITS'(insn.x_size)"),
+    ("of.x_pad_left) + filled(of)", "filled(of)", "LEFT_BITS'(of.x_size)"),
+    ("LEFT_BITS'({of.x_size, 1'b0})", "of.x_size", "{1'b0, of.x_size[14:0]}"),
+    ("nibbles && !resting && insn.memory != MEM_WGT", "insn.memory != MEM_WGT",
+     "insn.memory == MEM_INP"),
+    ("nibbles && !resting && insn.memory != MEM_WGT", "!resting", "is_data"),
+)  # fmt: skip
 _MAXIMUM = (
     ("return both && b > a", "b > a", "$unsigned(b) > $unsigned(a)"),
     ("third     <= compared[2*INP_BITS +: INP_BITS]", "2*INP_BITS", "INP_BITS"),
@@ -83,6 +116,12 @@ _SCRATCHPAD = (
     ("touches(HOLD == 2 ? rd_held : rd_index", "rd_held", "rd_index"),
     ("assign same       = rd_same", "rd_same", "(rd_same && held_all)"),
     ("if (reads) held_all <= rd_all", "rd_all", "(rd_all || held_all)"),
+    ("8'($signed(written[4*n +: 4]))", "8'($signed(written[4*n +: 4]))", "8'(written[4*n +: 4])"),
+    (
+        "nibbles ? expanded : {2{written}}",
+        "expanded",
+        "{expanded[PORT_BITS-1:0], expanded[2*PORT_BITS-1:PORT_BITS]}",
+    ),
 )
 _BANKS = (
     ("(rd_first + LOG'(s)) ^ INVERTED", "rd_first + LOG'(s)", "rd_first | LOG'(s)"),
@@ -161,6 +200,27 @@ _FORWARD = (
     ("18'(source) + 18'(count) > 18'(OUT_DEPTH)", "18'(source) + 18'(count)", "18'(source)"),
     ("<< (is_beat ? offset : '0)", "is_beat ? offset : '0", "offset"),
     ("forwards ? short_data : filled", "short_data", "queued_begin.short_data"),
+)  # fmt: skip
+_HALVES = (
+    ("next <= next ^ !in_length[0]", "in_length[0]", "1'b0"),
+    ("({first + 8'd1", "first", "rest"),
+    ("rest    = in_length - first - 8'd1", "in_length - first - 8'd1", "in_length >> 1"),
+    ("^in_address[ADDRESS_BITS-1:BLOCK]", "^in_address[ADDRESS_BITS-1:BLOCK]",
+     "in_address[BLOCK]"),
+    ("^in_address[ADDRESS_BITS-1:BLOCK]", "^in_address[ADDRESS_BITS-1:BLOCK]",
+     "^in_address[ADDRESS_BITS-1:SHIFT]"),
+    ("to_end = 8'(HALF - 1)", "8'(HALF - 1)", "8'(HALF - 2)"),
+)  # fmt: skip
+_SPLIT = (
+    (".in_data({s_arid, read_turn", "s_arid", "2'b01"),
+    (".out_ready(passes && s_rlast)", "s_rlast", "ends[from]"),
+    ("s_rresp  = response[from]", "response[from]", "(response[from] & {2{s_rlast}})"),
+    ("{write_turn, write_first}", "write_turn", "read_turn"),
+    ("{write_turn, write_single}", "write_turn", "read_turn"),
+    ("sends && free[to]", "free[to]", "(&free)"),
+    ("half, s_wstrb, s_wdata", "s_wstrb", "{STROBES{1'b1}}"),
+    ("answer[1] & {2{needed[1]}}", "needed[1]", "(needed[1] && by_single)"),
+    ("known && from == 1'(p)", "known && from == 1'(p)", "(known && from == 1'(p) && &came)"),
 )
 
 CHANGES = {
@@ -175,6 +235,11 @@ CHANGES = {
     "post_settings.sv": _SETTINGS,
     "command_queue.sv": _COMMANDS,
     "burst_credit.sv": _CREDIT,
+    "compute_execute.sv": _EXECUTE,
+    "micro_op_sequencer.sv": _SEQUENCER,
+    "tensor_load.sv": _LOAD,
+    "axi_halves.sv": _HALVES,
+    "axi_split.sv": _SPLIT,
 }
 
 

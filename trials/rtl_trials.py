@@ -24,6 +24,7 @@ from trials.random_streams import (
     RacingProgram,
     RandomProgram,
     ReloadingProgram,
+    SummingProgram,
 )
 from trials.reference_isa import launch, launch_words, place, serialise
 from trials.waveforms import accesses_of
@@ -672,6 +673,10 @@ def refused(opened: Opened, config: HardwareConfig) -> list[Any]:
                 first = long // config.dram_element_bytes(Memory(begins.memory))
                 moves = replace(begins, dram_base=first, x_size=x_size, y_size=y_size)
                 streams.append([moves, ends])
+        if config.has(Extension.NIBBLES):
+            first = long // config.dram_element_bytes(Memory.WGT)
+            narrow = Load(memory=Memory.WGT, nibbles=1, dram_base=first, push_next=1)
+            streams += [[replace(narrow, x_size=x, y_size=y), Finish(pop_prev=1)] for x, y in sizes]
         target = place(device, np.zeros(4096, np.uint8))
         base = target.address // config.out.element_bytes
         for extra in (1, 2):
@@ -721,6 +726,24 @@ def wrong_forwards(opened: Opened, config: HardwareConfig) -> list[Any]:
         for load in loads:
             words = [encoding.encode(load) | 1 << forward, encoding.encode(Finish(pop_prev=1))]
             found.append(outcome(device, lambda words=words: launch_words(device, words)))
+    return found
+
+
+def wrong_nibbles(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """The bit of weights of four bits in LOADs of every memory: of data, of zeros, of nothing."""
+    encoding = Encoding.of(config)
+    (nibbles,) = (slot.offset for slot in encoding.slots[Load] if slot.name == "nibbles")
+    found: list[Any] = []
+    with opened() as device:
+        area = place(device, np.zeros(1 << 12, np.uint8)).address
+        for memory in sorted(set(Memory) - {Memory.OUT}):
+            first = area // config.dram_element_bytes(memory)
+            loaded = int(memory not in (Memory.UOP, Memory.ACC, Memory.ACC_8BIT))
+            data = Load(memory=memory, dram_base=first, x_size=1, y_size=1, push_next=loaded)
+            end = encoding.encode(Finish(pop_prev=loaded))
+            for load in (data, replace(data, y_size=0, y_pad_top=1), replace(data, x_size=0)):
+                words = [encoding.encode(load) | 1 << nibbles, end]
+                found.append(outcome(device, lambda words=words: launch_words(device, words)))
     return found
 
 
@@ -943,6 +966,47 @@ def error_responses(opened: Opened, config: HardwareConfig) -> list[Any]:
     return found
 
 
+def lost_words(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Accesses of one word to nothing: each port of a divided one has some."""
+    found: list[Any] = []
+    unit = {memory: config.dram_element_bytes(memory) for memory in (Memory.UOP, Memory.OUT)}
+    for seed, more in itertools.product((None, 1), range(4)):
+        for memory, end in ((Memory.UOP, Finish()), (Memory.OUT, Finish(pop_next=1))):
+            with opened(jitter_seed=seed) as device:
+                kept = place(device, np.zeros(64, np.uint8)).address
+                last = {"push_prev": 1} if memory == Memory.OUT else {}
+                access = Load if memory == Memory.UOP else Store
+                near = access(memory=memory, dram_base=kept // unit[memory], y_size=1, x_size=1)
+                lost = (1 << 22) // unit[memory] + 2 * more * (memory == Memory.OUT)
+                code = [*[near] * more, replace(near, dram_base=lost, **last), end]
+                found.append(outcome(device, lambda d=device, c=code: launch(d, c)))
+    return found
+
+
+def slow_bursts(opened: Opened, config: HardwareConfig) -> list[Any]:
+    """Long rows that a slow memory makes wait for each other; a reset in the middle of them."""
+    unit = config.out.element_bytes
+    found: list[Any] = []
+    for bandwidth, seed in ((1.0, None), (None, 1)):
+        with opened(bandwidth=bandwidth, jitter_seed=seed) as device:
+            tiles = min(40, config.acc.depth)
+            values = np.arange(tiles * config.acc.lanes, dtype=np.int32)
+            source, target = place(device, values), device.alloc(tiles * unit)
+            load = Load(memory=Memory.ACC, dram_base=source.address // config.acc.element_bytes,
+                        x_size=tiles, y_size=1)  # fmt: skip
+            store = Store(memory=Memory.OUT, dram_base=target.address // unit, x_size=tiles,
+                          y_size=1)  # fmt: skip
+            code = serialise([load, store])
+            for cycles in range(60, 400, 17):
+                begin(device, code)
+                device.advance(cycles)
+                device.reset_logic()
+                found.append(state(device))
+            launch(device, code)
+            found += [digest(device.read(target, target.nbytes)), *seen(device)]
+    return found
+
+
 def pages(opened: Opened, config: HardwareConfig) -> list[Any]:
     """All registers after a program, and those that can be written."""
     program, arrays, _ = drawn(config, 1)
@@ -964,7 +1028,8 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
             )
     kinds = (RandomProgram, ConcurrentProgram, HazardousProgram)
     streams = [(kinds[seed % 3], seed) for seed in range(count)]
-    streams += itertools.product((ReloadingProgram, RacingProgram), range(count // 2))
+    others = (ReloadingProgram, RacingProgram, SummingProgram)
+    streams += itertools.product(others, range(count // 2))
     for kind, seed in streams:
         found[f"{kind.__name__} {seed}"] = lambda opened, s=seed, k=kind: stream_trial(
             opened, k, config, s, s % 2 == 1
@@ -975,10 +1040,13 @@ def trials(config: HardwareConfig, axi: bool, count: int = 6) -> dict[str, Calla
     directed += [second_launch, lasting_fault]
     if config.has(Extension.FORWARD):
         directed.append(wrong_forwards)
+    if config.has(Extension.NIBBLES):
+        directed.append(wrong_nibbles)
     if config.has(Extension.POST):
         directed += [forgotten_settings, post_bounds, post_rows]
     if axi:
-        directed += [stops, stops_at_work, stopped_loads, error_responses]
+        directed += [stops, stops_at_work, stopped_loads, error_responses, lost_words]
+        directed.append(slow_bursts)
     for trial in (*directed, pages):
         found[trial.__name__] = lambda opened, t=trial: t(opened, config)
     return found

@@ -253,8 +253,8 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
     forwards, shallowest = config.forwards_per_cycle, min(config.inp.depth, config.out.depth)
     if shallowest <= forwards:
         raise ConfigError(
-            f"with the extension 'forward' a cycle copies {forwards} elements, but a scratchpad has "
-            f"{shallowest} (increase LOG_INP_BUFF_SIZE and LOG_ACC_BUFF_SIZE)"
+            f"with the extension 'forward' a cycle copies {forwards} elements, but a scratchpad "
+            f"has {shallowest} (increase LOG_INP_BUFF_SIZE and LOG_ACC_BUFF_SIZE)"
         )
     if config.has(Extension.PAIRS) and config.uop.depth <= MICRO_OP_BANKS:
         raise ConfigError(
