@@ -224,7 +224,6 @@ _SPLIT = (
 )
 
 CHANGES = {
-    "tensor_load.sv": _FORWARD,
     "operand_reads.sv": _READS,
     "compute_operands.sv": _OPERANDS,
     "gemm_core.sv": _CORE,
@@ -237,7 +236,7 @@ CHANGES = {
     "burst_credit.sv": _CREDIT,
     "compute_execute.sv": _EXECUTE,
     "micro_op_sequencer.sv": _SEQUENCER,
-    "tensor_load.sv": _LOAD,
+    "tensor_load.sv": _LOAD + _FORWARD,
     "axi_halves.sv": _HALVES,
     "axi_split.sv": _SPLIT,
 }
