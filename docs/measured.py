@@ -20,6 +20,8 @@ from benchmarks import extensions
 from benchmarks.kernels import cpu_operators
 from benchmarks.networks import BANDWIDTHS, CASES
 from benchmarks.options import RESULTS, ROOT
+from vtaops import HardwareConfig
+from vtaops.machine.isa import OPCODE_BITS, Encoding, Instruction
 
 MARKED = re.compile(r"<!-- ([\w ]+): begin -->\n(.*?)\n<!-- \1: end -->", re.DOTALL)
 MHZ = 100
@@ -399,7 +401,27 @@ def joined_extensions() -> str:
     return extensions.table_together(results("extensions_together"))
 
 
+def instruction_bits() -> str:
+    """Return the fields of all instructions and of the micro-op, those that are shared once."""
+    fields: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    slots = Encoding.of(HardwareConfig.load("pynq")).slots
+    names = [cls.__name__.upper() for cls in slots if issubclass(cls, Instruction)]
+    for cls, of_class in slots.items():
+        name = cls.__name__.upper() if cls.__name__.upper() in names else "micro-op"
+        for slot in of_class:
+            users = fields.get((slot.span, slot.name), ("", []))[1]
+            fields[slot.span, slot.name] = (slot.doc, [*users, name])
+    opcodes = [f"{cls.__name__.upper()} {int(cls.opcode)}" for cls in slots if hasattr(cls, "opcode")]
+    rows, last = [["all", f"0..{OPCODE_BITS - 1}", "opcode", ", ".join(opcodes)]], "all"
+    for (span_, field), (doc, users) in fields.items():
+        title = "all" if users == names else ", ".join(users)
+        rows.append(["" if title == last else title, span_, field, doc])
+        last = title
+    return table(("instruction", "bits", "field", "meaning"), rows, 4)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "instruction bits": instruction_bits,
     "classic networks": classic,
     "light": light,
     "architectures": architectures,
