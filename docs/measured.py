@@ -24,7 +24,6 @@ from vtaops import HardwareConfig
 from vtaops.machine.isa import OPCODE_BITS, Encoding, Instruction
 
 MARKED = re.compile(r"<!-- ([\w ]+): begin -->\n(.*?)\n<!-- \1: end -->", re.DOTALL)
-MHZ = 100
 
 
 def results(name: str) -> Any:
@@ -59,11 +58,6 @@ def decibels(row: dict[str, Any], key: str = "sqnr_db") -> str:
     return "equal" if row[key] is None else f"{row[key]:.1f}"
 
 
-def milliseconds(cycles: int) -> str:
-    """Return the time of cycles at the assumed clock."""
-    return f"{cycles / MHZ / 1e3:,.1f}"
-
-
 def classic() -> str:
     """Return the classic networks: cycles on plain and extended hardware, what `forward` saves."""
     rows = []
@@ -73,15 +67,13 @@ def classic() -> str:
         more, less = extended[name], without[name]
         assert row["rtl_cycles"] == row["cycles"]
         assert more["rtl_cycles"] == more["cycles"]
-        times = [
-            cell for each in (row, more) for cell in (each["cycles"], milliseconds(each["cycles"]))
-        ]
+        times = [row["cycles"], more["cycles"]]
         slow = [saved(less["slow_cycles"][at], more["slow_cycles"][at]) for at in (0, 1, -1)]
         bytes_saved = saved(less["dram_nbytes"], more["dram_nbytes"])
         cells = [f"{row['on_vta']}/{row['operators']}", f"{row['macs'] / 1e6:,.0f}"]
         rows.append([name, *cells, *times, *slow, bytes_saved])
     ways = [f"{b:.0f} bytes a cycle" if b else "the port's 8 + 8" for b in BANDWIDTHS]
-    heads = ("network", "on VTA", "M MACs", "`pynq`", "ms", "`pynq_ext`", "ms")
+    heads = ("network", "on VTA", "M MACs", "`pynq`", "`pynq_ext`")
     return table((*heads, f"`forward` saves at {ways[0]}", ways[1], ways[-1], "of DRAM bytes"), rows)
 
 
@@ -129,30 +121,37 @@ def tiny_architectures() -> str:
     }
     whole = [name for name in found if shares[name] > 99]
     single = sum(found[name]["launches"] == 1 for name in whole)
-    rows = [
-        [name, f"{shares[name]:.1f} %", row["db"], row["onnxruntime_db"]]
-        for name, row in found.items()
-        if name not in whole
-    ]
-    apart = max(row["onnxruntime_db"] - row["db"] for row in found.values())
-    said = (
-        f"{len(whole)} of {len(found)} have more than 99 % of their multiply-adds on VTA, {single} "
-        f"of them in one launch; none is more than {apart:.1f} dB below ONNX Runtime's int8 "
-        "result of the same file. The others:\n\n"
+    others = ", ".join(
+        f"{name.partition('/')[2]} {shares[name]:.1f} %" for name in found if name not in whole
     )
-    return said + table(("network", "on VTA", "dB", "dB, ONNX Runtime"), rows)
+    apart = max(row["onnxruntime_db"] - row["db"] for row in found.values())
+    return (
+        f"{len(whole)} of {len(found)} have more than 99 % of their multiply-adds on VTA, {single} "
+        f"of them in one launch. None is more than {apart:.1f} dB below ONNX Runtime's int8 result "
+        f"of the same file. The others have on VTA: {others}."
+    )
 
 
 def proofs() -> str:
     """Return what proofs cost."""
-    rows = []
-    for source, way in (("classic", "pynq_ext"), ("light", "free")):
-        for name, row in sorted(networks(source, way).items()):
-            if {"proof", "cpu_s"} <= row.keys():
-                spent = row["cpu_s"]  # of which both ways compile
-                seconds = [f"{spent['compile'] + spent[way]:.1f}" for way in ("verify", "proof")]
-                rows.append([name, *seconds, row["proof"]["proof_mb"]])
-    return table(("network", "without proof, s", "with proof, s", "proof MB"), rows)
+    rows = {
+        name: row
+        for source, way in (("classic", "pynq_ext"), ("light", "free"))
+        for name, row in networks(source, way).items()
+        if {"proof", "cpu_s"} <= row.keys()
+    }
+    without = {name: row["cpu_s"]["compile"] + row["cpu_s"]["verify"] for name, row in rows.items()}
+    proven = {name: row["cpu_s"]["compile"] + row["cpu_s"]["proof"] for name, row in rows.items()}
+    memory = {name: row["proof"]["proof_mb"] for name, row in rows.items()}
+
+    def ends(of: dict[str, Any], shown: str) -> str:
+        least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
+        return f"{of[least]:{shown}} ({least}) to {of[most]:{shown}} ({most})"
+
+    return (
+        f"The {len(rows)} networks of the first two tables take {ends(without, '.1f')} s without "
+        f"proofs, {ends(proven, '.1f')} s with them, and {ends(memory, ',')} MB."
+    )
 
 
 def bandwidth() -> str:
@@ -163,9 +162,9 @@ def bandwidth() -> str:
     for key, cycles in found["model"].items():
         if key in found["rtl"] or key == "3.0":
             title = "the port's, 8 in each direction" if key == "None" else f"{float(key):.0f}"
-            rtl = found["rtl"].get(key, "")
-            rows.append([title, cycles, rtl, milliseconds(cycles), f"{cycles / BOARD:.3f}"])
-    return table(("bytes a cycle", "model", "RTL", "ms", "/ published board"), rows)
+            assert found["rtl"].get(key, cycles) == cycles
+            rows.append([title, cycles, f"{cycles / BOARD:.3f}"])
+    return table(("bytes a cycle", "cycles", "/ published board"), rows)
 
 
 def chisel() -> str:
@@ -185,6 +184,8 @@ def energies() -> str:
     """Return the estimated millijoules of a run, by memory."""
     rows = []
     for label, row in results("energy").items():
+        if label.startswith("C2"):
+            continue
         parts = {name: part / 1e9 for name, part in row["pj"].items()}
         shown_parts = [parts.pop(name) for name in ("wgt", "acc", "dram", "arithmetic")]
         figures = (*shown_parts, sum(parts.values()), sum(row["pj"].values()) / 1e9)
