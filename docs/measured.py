@@ -364,9 +364,9 @@ def models_as_c() -> str:
     for name, row in results("model_as_c").items():
         if name.endswith(", pynq_ext"):
             sizes = [f"{row[k] / 1e3:,.1f}" for k in ("blob_nbytes", "arena_nbytes")]
-            times = [f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.3f}"]
-            rows.append([name.removesuffix(", pynq_ext"), *sizes, *times])
-    heads = ("model", "blob kB", "arena kB", "host in NumPy, ms", "in C")
+            host = f"{row['host_c_ms']:.3f}"
+            rows.append([name.removesuffix(", pynq_ext"), *sizes, host])
+    heads = ("model", "blob kB", "arena kB", "host, ms")
     return table(heads, rows)
 
 
@@ -374,7 +374,8 @@ def cpu_kernels() -> str:
     """Return the kernels of CPUs beside PyTorch, on two processors."""
     found = [results(f"kernels_speed{name}") for name in ("_zen4", "")]
     lines = [line.split("|") for line in cpu_operators.operator_table(found).splitlines()]
-    kept = [at for at, head in enumerate(lines[0]) if "best layout" not in head]
+    heads = [head.strip() for head in lines[0]]
+    kept = [at for at, head in enumerate(heads) if head != "layers" and "best layout" not in head]
     return "\n".join("|".join(line[at] for at in kept) for line in lines)
 
 
