@@ -223,8 +223,9 @@ def main(
         "# Report A3: compiling DNN primitives with TVM",
         "",
         f"Made by `python -m docs a3_report` on {machine(threads)}, "
-        "CPU time on a busy machine: trust the ratios more than the times. What kernels occupy on a "
-        "GPU is the assembler's word, for sm_90; the bound is counted. Times of a GPU need `--gpu`.",
+        "CPU time on a busy machine: trust the ratios more than the times. What kernels occupy on "
+        "a GPU is the assembler's word, for sm_90; the bound is counted. Times of a GPU need "
+        "`--gpu`.",
         "",
     ]
     results = json.loads(gpu.read_text()) if gpu else None

@@ -74,7 +74,9 @@ def classic() -> str:
         rows.append([name, *cells, *times, *slow, bytes_saved])
     ways = [f"{b:.0f} bytes a cycle" if b else "the port's 8 + 8" for b in BANDWIDTHS]
     heads = ("network", "on VTA", "M MACs", "`pynq`", "`pynq_ext`")
-    return table((*heads, f"`forward` saves at {ways[0]}", ways[1], ways[-1], "of DRAM bytes"), rows)
+    return table(
+        (*heads, f"`forward` saves at {ways[0]}", ways[1], ways[-1], "of DRAM bytes"), rows
+    )
 
 
 def saved(before: int, after: int) -> str:
@@ -202,12 +204,12 @@ def timing() -> str:
     least = min(sum(row[f"{kind}s"] for kind in kinds) for row in sides.values())
     cases = sum(everything[f"{kind}s"] for kind in kinds)
     return (
-        f"* `python -m trials timing_cases`: {drawn['cases']:,} random operators, tilings and DRAMs. "
-        f"The model is off by {drawn['mean |%|']} % in the mean, by "
+        f"* `python -m trials timing_cases`: {drawn['cases']:,} random operators, tilings and "
+        f"DRAMs. The model is off by {drawn['mean |%|']} % in the mean, by "
         f"{drawn['lowest %']} to {drawn['highest %']} %.\n"
         f"* `python -m trials all_sides`: {cases:,} random programs, streams of instructions and "
-        f"operators with {everything['instructions']:,} instructions; each extension is in at least "
-        f"{least:,} cases. Interpreter, fsim, the RTL behind its bare port and behind AXI with "
+        f"operators with {everything['instructions']:,} instructions; each extension is in at "
+        f"least {least:,} cases. Interpreter, fsim, the RTL behind its bare port and behind AXI with "
         f"irregular memory, and NumPy: {everything['differ']} differ. The model is off by "
         f"{everything['mean %']:.4f} % in the mean, by {everything['most %']:.2f} % at most."
     )
@@ -413,7 +415,9 @@ def instruction_bits() -> str:
         for slot in of_class:
             users = fields.get((slot.span, slot.name), ("", []))[1]
             fields[slot.span, slot.name] = (slot.doc, [*users, name])
-    opcodes = [f"{cls.__name__.upper()} {int(cls.opcode)}" for cls in slots if hasattr(cls, "opcode")]
+    opcodes = [
+        f"{cls.__name__.upper()} {int(cls.opcode)}" for cls in slots if hasattr(cls, "opcode")
+    ]
     rows, last = [["all", f"0..{OPCODE_BITS - 1}", "opcode", ", ".join(opcodes)]], "all"
     for (span_, field), (doc, users) in fields.items():
         title = "all" if users == names else ", ".join(users)
