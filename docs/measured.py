@@ -209,8 +209,8 @@ def timing() -> str:
         f"{drawn['lowest %']} to {drawn['highest %']} %.\n"
         f"* `python -m trials all_sides`: {cases:,} random programs, streams of instructions and "
         f"operators with {everything['instructions']:,} instructions; each extension is in at "
-        f"least {least:,} cases. Interpreter, fsim, the RTL behind its bare port and behind AXI with "
-        f"irregular memory, and NumPy: {everything['differ']} differ. The model is off by "
+        f"least {least:,} cases. Interpreter, fsim, the RTL behind its bare port and behind AXI "
+        f"with irregular memory, and NumPy: {everything['differ']} differ. The model is off by "
         f"{everything['mean %']:.4f} % in the mean, by {everything['most %']:.2f} % at most."
     )
 
