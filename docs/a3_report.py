@@ -79,15 +79,16 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
     rows = [row for row in (results or {}).get("rows", []) if row["operator"] == name]
     times = {entry["tile"]: entry["seconds"] for row in rows for entry in row.get("times", [])}
     card = emulate.card("T4")
+    heads = ["step", *(["time"] if rows else []), "block", "registers", "shared", "occupancy"]
     lines = [
-        f"| step | time | block | registers | shared | occupancy | bound on {card.name} |",
-        "|---|--:|---|--:|--:|--:|--:|",
+        f"| {' | '.join(heads)} | bound on {card.name} |",
+        "|---|" + ("--:|" if rows else "") + "---|--:|--:|--:|--:|",
     ]
     for stage in report_lesson(lesson, "cuda").stages:
         kernel = cuda.CudaKernel(op, schedule=stage.schedule)
         block = kernel.launch
         seconds = times.get(stage.name)
-        time = f"{seconds * 1e6:.1f} us" if seconds else ""
+        time = f" {seconds * 1e6:.1f} us |" if seconds else " |" if rows else ""
         try:
             used = cuda.resources(kernel.source())
         except UnsupportedError:
@@ -101,7 +102,7 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
             counts = emulate.profile(cuda.CudaKernel(op, card.target, stage.schedule)).summary(card)
             row = LessonRow(stage.name, "", "", "", None, None, None, counts)
             bound = count_cells(row)[-1]
-        lines.append(f"| {stage.name} | {time} | {size} | {occupied} | {bound} |")
+        lines.append(f"| {stage.name} |{time} {size} | {occupied} | {bound} |")
     for row in rows:
         if "torch_warm" in row:
             lines.append(f"| PyTorch | {row['torch_warm'] * 1e6:.1f} us | | | | | |")
@@ -152,9 +153,9 @@ def section(
     explained = "`examples/kernels`"
     if lesson not in ("conv1d", "separable"):
         explained = f"[lessons]({'lessons' if kind == 'cpu' else 'lessons_cuda'}.md)"
-    lines += ["", f"Steps: {explained}."]
     shown = (steps[0], steps[-1])
-    lines += ["", _scripts(small, lesson, kind, shown, out)]
+    scripts = _scripts(small, lesson, kind, shown, out)
+    lines += ["", f"Steps: {explained}. {scripts}"]
     if kind == "cpu" or compiler():
         lines += ["", *_diagram(small, lesson, kind, shown, out)]
     return [*lines, ""]
@@ -176,7 +177,7 @@ def _scripts(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path
         path = folder / f"{lesson}_{kind}_{stage.name}.txt"
         path.write_text(str(stage.schedule(op, _target(kind)).mod.script()).rstrip() + "\n")
         links.append(f"[{stage.name}](a3/{path.name})")
-    return f"IR of `{brief(op)}`: {', '.join(links)}. Its accesses:"
+    return f"IR of a smaller one: {', '.join(links)}. Its accesses:"
 
 
 def _diagram(op: Any, lesson: str, kind: str, stages: tuple[Any, ...], out: Path) -> list[str]:
@@ -222,9 +223,9 @@ def main(
         "# Report A3: compiling DNN primitives with TVM",
         "",
         f"Made by `python -m docs a3_report` on {machine(threads)}, "
-        "CPU time on a busy machine: trust the ratios more than the times. Without `--gpu`, the "
-        "steps of a GPU have no times: what kernels occupy is the assembler's word, for sm_90; "
-        "what follows is counted for a T4.",
+        "CPU time on a busy machine: trust the ratios more than the times. What kernels occupy on "
+        "a GPU is the assembler's word, for sm_90; the bound is counted. Times of a GPU need "
+        "`--gpu`.",
         "",
     ]
     results = json.loads(gpu.read_text()) if gpu else None

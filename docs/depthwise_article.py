@@ -104,20 +104,17 @@ def main(
         "",
         f"Made by `python -m docs depthwise_article` on {date.today()}, without a GPU. 256 "
         f"channels, float32. The column *article* has Hu's times on a {CARD} (2017); "
-        "`vtaops.kernels.cuda.emulate` counts the others, for the same work per thread. The last "
-        f"column gives a lower bound of the time on a {CARD}, by the resource that sets it, not a "
-        "prediction. "
-        "The counts do not model how many blocks a multiprocessor holds at once, which the shared "
-        "memory of a block limits.",
+        "`vtaops.kernels.cuda.emulate` counts the others, for the same work per thread. The bound "
+        f"is the least time on a {CARD}, by the resource that sets it, not a prediction: how many "
+        "blocks a multiprocessor holds at once is not modelled.",
         "",
     ]
+    lines += [f"| case | {' | '.join(_HEADINGS)} | bound, us |"]
+    lines += ["|---|" + "--:|" * len(_HEADINGS) + "---|"]
     for title, rows in tables():
-        lines += [f"## {title}", ""]
-        lines += [f"| case | {' | '.join(_HEADINGS)} | bound, us |"]
-        lines += ["|---|" + "--:|" * len(_HEADINGS) + "---|"]
+        lines += [f"| **{title}** |" + " |" * (len(_HEADINGS) + 1)]
         for row in rows:
             lines.append(line(row))
             print(lines[-1], flush=True)
-        lines.append("")
-    lines += ["![what fusion saves](images/fusion.png)"]
+    lines += ["", "![what fusion saves](images/fusion.png)"]
     out.write_text("\n".join(lines) + "\n")

@@ -19,8 +19,8 @@ LEFT_OUT = ("shared loads / FMA", "occupancy")
 """Counts that `vtaops course lesson` shows, and the page does not."""
 
 
-def section(rows: list[Any]) -> list[str]:
-    """Return the table of a lesson, with times or with counts."""
+def section(name: str, rows: list[Any], explained: dict[str, str]) -> list[str]:
+    """Return the table of a lesson, with times or counts; `explained` has lessons by text."""
     from vtaops.kernels.lessons import COUNTS, count_cells
 
     counts = rows[0].counts
@@ -35,7 +35,9 @@ def section(rows: list[Any]) -> list[str]:
         if row.seconds is not None:
             cells = [f"{row.seconds * 1e6:.1f}", f"{row.speedup:.3g}"]
         chosen = " | ".join(cells[at] for at in kept)
-        lines.append(f"| {row.stage} | {chosen} | {row.explanation} |")
+        first = explained.setdefault(row.explanation, name)
+        told = row.explanation if first == name else f"as in {first}"
+        lines.append(f"| {row.stage} | {chosen} | {told} |")
     return lines
 
 
@@ -87,9 +89,7 @@ def main(
 
         peaks = measured_peaks()
         made += (
-            " (medians; all stages are measured in turn, since other load changes times more than "
-            "ratios). "
-            "The lines in the plots are the measured peaks: "
+            ", medians. The lines in the plots are the measured peaks: "
             f"{peaks.gflops:.0f} GFLOPS of multiply-adds in registers and "
             f"{peaks.gigabytes_per_second:.1f} GB/s of memory (arrays that fit a cache exceed it)"
         )
@@ -103,16 +103,15 @@ def main(
     ]
     if target == "cuda":
         text += [
-            "The emulator runs some blocks of the source that TVM generates, counts what they do, "
-            "and scales the counts to the whole grid. *Sectors / minimum* is 1 if accesses to "
-            "global memory are coalesced, *wavefronts / minimum* is 1 if accesses to shared memory "
-            "have no bank conflicts. The last figure is a lower bound of the time, never a "
-            "prediction: the longest of the times for the arithmetic at the card's peak, for "
-            "moving each byte of the arguments once (memory), for all sectors through the L2 "
-            "cache, and for all wavefronts of shared memory.",
+            "*Sectors / minimum* is 1 if accesses to global memory are coalesced, *wavefronts / "
+            "minimum* is 1 if accesses to shared memory have no bank conflicts. The bound is the "
+            "longest of the times for the arithmetic at the card's peak, for moving each byte of "
+            "the arguments once (memory), for all sectors through the L2 cache, and for all "
+            "wavefronts of shared memory: never a prediction.",
             "",
         ]
     records: dict[str, Any] = {}
+    explained: dict[str, str] = {}
     for name, lesson in lessons(target).items():
         curves = {}
         for size in (lesson.size // 4, lesson.size // 2, lesson.size):
@@ -128,7 +127,7 @@ def main(
             }
             for size, found in curves.items()
         }
-        text += [f"## {title}", "", *section(rows)]
+        text += [f"## {title}", "", *section(name, rows, explained)]
         if out:
             images = out / "images"
             images.mkdir(parents=True, exist_ok=True)

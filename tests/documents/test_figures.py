@@ -50,9 +50,9 @@ def test_every_network_that_was_measured_is_right():
 
 
 def test_a_changed_cell_is_found():
-    page = DOCS / "measured.md"
-    text = page.read_text()
-    assert measured.renewed(text.replace("| 224,446 |", "| 224,447 |")) == text
+    text = (DOCS / "measured.md").read_text()
+    assert text.count("| 224,015 |") == 1
+    assert measured.renewed(text.replace("| 224,015 |", "| 224,016 |")) == text
 
 
 CHANGED = [name for name in TEXTS if figures.said(TEXTS[name])]
