@@ -601,7 +601,11 @@ class HazardousProgram(RandomProgram):
 
 
 class SummingProgram(RandomProgram):
-    """Products in runs of one accumulator; the next run's differs in a single bit of the index."""
+    """Products in runs of one accumulator; the next run's differs in a single bit of the index.
+
+    It is often the lowest bit or the highest, and most sums overwrite: a run that takes the next
+    one for its own is seen.
+    """
 
     def __init__(self, config: HardwareConfig, seed: int) -> None:
         super().__init__(config, seed)
@@ -617,7 +621,7 @@ class SummingProgram(RandomProgram):
         dst, bits = 0, self.config.acc.depth.bit_length() - 1
         for row in range(1, self.uops):
             if self.rng.random() < 0.45:
-                dst ^= 1 << int(self.rng.integers(bits))
+                dst ^= 1 << int(self.rng.choice([0, bits - 1, self.rng.integers(bits)]))
             table[row, 0] = dst
         return table
 
@@ -626,11 +630,12 @@ class SummingProgram(RandomProgram):
         loops = {"uop_begin": first, "uop_end": first + self.integer(1, 9)}
         loops |= {"iter_out": self.integer(1, 2), "iter_in": self.integer(1, 2)}
         kind, fields = self.rng.random(), {**loops, "wgt_factor_in": self.integer(0, 1)}
+        fields["overwrite"] = int(self.has(Extension.OVERWRITE) and self.rng.random() < 0.6)
         if kind < 0.1:
             return Gemm(reset=1, **loops)
         if self.has(Extension.DEPTHWISE) and kind < 0.4:
-            return Depthwise(overwrite=self._overwrites(), **fields)
-        return Gemm(overwrite=self._overwrites(), **fields)
+            return Depthwise(**fields)
+        return Gemm(**fields)
 
 
 class ReloadingProgram(ConcurrentProgram):

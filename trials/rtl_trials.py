@@ -987,9 +987,9 @@ def slow_bursts(opened: Opened, config: HardwareConfig) -> list[Any]:
     """Long rows that a slow memory makes wait for each other; a reset in the middle of them."""
     unit = config.out.element_bytes
     found: list[Any] = []
-    for bandwidth, seed in ((1.0, None), (None, 1)):
+    for bandwidth, seed in ((1.0, None), (4.0, 2), (None, 1)):
         with opened(bandwidth=bandwidth, jitter_seed=seed) as device:
-            tiles = min(40, config.acc.depth)
+            tiles = min(160, config.acc.depth)
             values = np.arange(tiles * config.acc.lanes, dtype=np.int32)
             source, target = place(device, values), device.alloc(tiles * unit)
             load = Load(memory=Memory.ACC, dram_base=source.address // config.acc.element_bytes,

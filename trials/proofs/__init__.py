@@ -51,6 +51,39 @@ USES = {
 }
 """Block -> the files that it needs beside its own."""
 
+PROVEN: tuple[tuple[str, dict[str, int]], ...] = (
+    ("token_queue", {"CAPACITY": 1}),
+    ("token_queue", {"CAPACITY": 5}),
+    ("token_queue", {"CAPACITY": 1024}),
+    ("fifo", {"DEPTH": 2, "WIDTH": 8}),
+    ("fifo", {"DEPTH": 4, "WIDTH": 8}),
+    ("fifo", {"DEPTH": 8, "WIDTH": 4}),
+    ("burst_generator", {}),
+    ("burst_generator", {"AHEAD": 0}),
+    ("row_cut", {}),
+    ("burst_credit", {}),
+    ("dram_port", {}),
+    ("fetch", {}),
+    ("tensor_load", {}),
+    ("compute_load", {}),
+    ("compute_decode", {}),
+    ("scratchpad", {}),
+    ("scratchpad", {"SLOTS": 1}),
+    ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4}),
+    ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4, "HOLD": 2}),
+    ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4, "HOLD": 2, "WHOLE": 2}),
+    ("scratchpad", {"HOLD": 2}),
+    ("axi_bursts", {"LIMIT": 5}),
+    ("axi_bursts", {"LIMIT": 32}),
+    ("axi_halves", {}),
+    ("axi_halves", {"HALF": 8}),
+    ("axi_words", {}),
+    ("axi_words", {"LENGTH_BITS": 5}),  # bursts of 16 words, as in the hardware
+    ("axi_control", {}),
+    ("axi_shell", {}),
+)
+"""Blocks and parameters with which they are proven."""
+
 INDUCTION = dict.fromkeys(
     ("burst_generator", "dram_port", "tensor_load", "compute_load", "compute_decode", "fetch"), 1
 )

@@ -6,46 +6,13 @@ That a proof means something is tested too: of each block wrong versions are mad
 import pytest
 from helpers.tsim_support import needs_yosys
 
-from trials.proofs import BLOCKS, prove, refute
+from trials.proofs import BLOCKS, PROVEN, prove, refute
 from vtaops.errors import DeviceError
 
 pytestmark = needs_yosys
 
 
-@pytest.mark.parametrize(
-    ("block", "parameters"),
-    [
-        ("token_queue", {"CAPACITY": 1}),
-        ("token_queue", {"CAPACITY": 5}),
-        ("token_queue", {"CAPACITY": 1024}),
-        ("fifo", {"DEPTH": 2, "WIDTH": 8}),
-        ("fifo", {"DEPTH": 4, "WIDTH": 8}),
-        ("fifo", {"DEPTH": 8, "WIDTH": 4}),
-        ("burst_generator", {}),
-        ("burst_generator", {"AHEAD": 0}),
-        ("row_cut", {}),
-        ("burst_credit", {}),
-        ("dram_port", {}),
-        ("fetch", {}),
-        ("tensor_load", {}),
-        ("compute_load", {}),
-        ("compute_decode", {}),
-        ("scratchpad", {}),
-        ("scratchpad", {"SLOTS": 1}),
-        ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4}),
-        ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4, "HOLD": 2}),
-        ("scratchpad", {"SLOTS": 1, "READ_SLOTS": 3, "BANKS": 4, "HOLD": 2, "WHOLE": 2}),
-        ("scratchpad", {"HOLD": 2}),
-        ("axi_bursts", {"LIMIT": 5}),
-        ("axi_bursts", {"LIMIT": 32}),
-        ("axi_halves", {}),
-        ("axi_halves", {"HALF": 8}),
-        ("axi_words", {}),
-        ("axi_words", {"LENGTH_BITS": 5}),  # bursts of 16 words, as in the hardware
-        ("axi_control", {}),
-        ("axi_shell", {}),
-    ],
-)
+@pytest.mark.parametrize(("block", "parameters"), PROVEN)
 def test_properties_hold_always(block, parameters, tmp_path):
     prove(block, BLOCKS[block], tmp_path, **parameters)
 
