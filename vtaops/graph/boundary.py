@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from vtaops.base.shapes import Array
 from vtaops.graph.host import HostFunction
 from vtaops.graph.operator import (
+    Arrays,
     GraphOperator,
+    Tensors,
     graph_operator,
 )
 from vtaops.graph.tensor import DTYPES, Tensor
@@ -27,10 +27,10 @@ class Quantize(GraphOperator):
     zero_point: int = 0
     takes = ("float32",)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return (Tensor("-", inputs[0].shape, "int8", self.scale, self.zero_point),)
+    def infer(self, inputs: Tensors) -> Tensor:
+        return Tensor("-", inputs[0].shape, "int8", self.scale, self.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         with np.errstate(over="ignore"):  # an overflow to infinity is clipped
             steps = np.rint(arrays[0] / np.float32(self.scale)) + np.float32(self.zero_point)
         return np.fmin(np.fmax(steps, -128), 127).astype(np.int8)
@@ -40,10 +40,10 @@ class Quantize(GraphOperator):
 class Dequantize(GraphOperator):
     """int8 to float32: ``(x - x.zero_point) * x.scale``, in float32."""
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return (Tensor("-", inputs[0].shape, "float32"),)
+    def infer(self, inputs: Tensors) -> Tensor:
+        return Tensor("-", inputs[0].shape, "float32")
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         steps = inputs[0].real(arrays[0]).astype(np.float32)
         with np.errstate(over="ignore"):
             return np.multiply(steps, np.float32(inputs[0].scale))
@@ -56,11 +56,11 @@ class FromUint8(GraphOperator):
     zero_point: int = 0
     takes = ("uint8",)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         data = inputs[0]
-        return (Tensor("-", data.shape, "int8", data.scale, self.zero_point),)
+        return Tensor("-", data.shape, "int8", data.scale, self.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return (arrays[0] ^ 128).view(np.int8)
 
 
@@ -68,10 +68,10 @@ class FromUint8(GraphOperator):
 class ToUint8(GraphOperator):
     """int8 to uint8: 128 more."""
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return (Tensor("-", inputs[0].shape, "uint8", inputs[0].scale),)
+    def infer(self, inputs: Tensors) -> Tensor:
+        return Tensor("-", inputs[0].shape, "uint8", inputs[0].scale)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return arrays[0].view(np.uint8) ^ 128
 
 
@@ -106,8 +106,8 @@ class Host(GraphOperator):
     def kind(self) -> str:
         return ", ".join(self.operators) or "host"
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer_outputs(self, inputs: Tensors) -> tuple[Tensor, ...]:
         return self.outputs
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return self.function(*arrays)

@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import TWO_DIGITS
-from vtaops.base.shapes import Array
 from vtaops.graph.operator import (
     MAX_FACTOR,
+    Arrays,
     GraphOperator,
     Pair,
     Requantized,
     Shape,
+    Tensors,
     check_accumulator,
     graph_operator,
     require_one_zero_point,
@@ -95,7 +96,7 @@ class Add(Requantized):
         a, b = (int(math.copysign(f, r)) for f, r in zip(factors, (first, second), strict=True))
         return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         shape = _broadcast(self.kind, inputs)
         reach = (abs(f) * t.reach for f, t in zip(self.factors, inputs, strict=True))
         check_accumulator(self.kind, np.array(sum(reach)))
@@ -151,7 +152,7 @@ class RescaledAdd(Requantized):
         scaling = TfliteRequantization.from_ratio(unit / (result * (1 << 20)), zero_point, clip)
         return RescaledAdd((first, sign * second), (s, t), scaling)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         return self.result(_broadcast(self.kind, inputs))
 
     def sums(self, *real: Integers) -> Integers:
@@ -178,7 +179,7 @@ class Multiply(Requantized):
     channels_axis = None
     arity = 2
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         return self.result(_broadcast(self.kind, inputs))
 
     def sums(self, *real: Integers) -> Integers:
@@ -212,12 +213,12 @@ class Extremum(GraphOperator):
     def kind(self) -> str:
         return self.function
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         first, other = inputs
         require_one_zero_point(inputs, "compared")
-        return (replace(first, shape=_broadcast(self.kind, (first, other))),)
+        return replace(first, shape=_broadcast(self.kind, (first, other)))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         choose = np.maximum if self.function == "maximum" else np.minimum
         return choose(*arrays)
 
@@ -228,7 +229,7 @@ class Requantize(Requantized):
 
     requantization: Requantization = field(default_factory=Requantization)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         return self.result(inputs[0].shape)
 
     def sums(self, *real: Integers) -> Integers:
@@ -261,7 +262,7 @@ class LeakyRelu(Requantized):
             raise ShapeError(f"negative has shape {negative.shape}; give one number, or (C,)")
         object.__setattr__(self, "negative", negative if negative.ndim else int(negative))
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         shape, factors = inputs[0].shape, np.shape(self.negative)
         if factors and (len(shape) < 2 or factors != shape[1:2]):
             raise ShapeError(f"{factors[0]} factors for a tensor of shape {shape}")
@@ -302,20 +303,20 @@ class LookupTable(GraphOperator):
     def kind(self) -> str:
         return self.function
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         shape = inputs[0].shape
         if self.table.ndim == 2 and (len(shape) < 2 or shape[1] != len(self.table)):
             raise ShapeError(f"{len(self.table)} tables for a tensor of shape {shape}")
-        return (Tensor("-", shape, zero_point=self.zero_point),)
+        return Tensor("-", shape, zero_point=self.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         index = arrays[0].astype(np.int64) + 128
         if self.table.ndim == 1:
             return self.table[index]
         return self.table[along(1, index.ndim, np.arange(len(self.table))), index]
 
 
-def _broadcast(kind: str, inputs: Sequence[Tensor]) -> Shape:
+def _broadcast(kind: str, inputs: Tensors) -> Shape:
     a, b = inputs[0].shape, inputs[1].shape
     if a == b or (len(a) == 4 and b == (*a[:2], 1, 1)):
         return a

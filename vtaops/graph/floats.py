@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,10 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array, grows_to
 from vtaops.graph import fixed_softmax
 from vtaops.graph.operator import (
+    Arrays,
     GraphOperator,
     Shape,
+    Tensors,
     axis_of,
     graph_operator,
 )
@@ -29,8 +30,8 @@ class FloatOperator(GraphOperator):
 
     takes = ("float32",)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return (Tensor("-", inputs[0].shape, "float32"),)
+    def infer(self, inputs: Tensors) -> Tensor:
+        return Tensor("-", inputs[0].shape, "float32")
 
 
 @graph_operator
@@ -44,15 +45,15 @@ class Softmax(FloatOperator):
     named = "softmax"
     arity = None
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         first, *masks = (tensor.shape for tensor in inputs)
         if not first:
             raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
         if len(masks) > 1 or not all(grows_to(mask, first) for mask in masks):
             raise ShapeError(f"a softmax of {first} has one mask of such a shape, not {masks}")
-        return super().results(inputs)
+        return super().infer(inputs)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         with np.errstate(over="ignore"):
             data = sum(arrays[1:], arrays[0]).astype(np.float64)
         with np.errstate(invalid="ignore"):
@@ -84,13 +85,13 @@ class LayerNorm(FloatOperator):
     def kind(self) -> str:
         return "layer_norm" if self.centered else "rms_norm"
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         columns = inputs[0].shape[axis_of(-1, inputs[0])]
         for name in ("weight", "bias"):
             _check_term(name, getattr(self, name), (columns,))
-        return super().results(inputs)
+        return super().infer(inputs)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         data = arrays[0].astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             if self.centered:
@@ -106,11 +107,11 @@ class Mean(FloatOperator):
 
     axis: int
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         shape, axis = inputs[0].shape, axis_of(self.axis, inputs[0])
-        return (Tensor("-", (*shape[:axis], *shape[axis + 1 :]), "float32"),)
+        return Tensor("-", (*shape[:axis], *shape[axis + 1 :]), "float32")
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         total = _sum(arrays[0].astype(np.float64), self.axis)
         return np.squeeze(total / arrays[0].shape[self.axis], self.axis).astype(np.float32)
 
@@ -121,13 +122,13 @@ class AddTerm(FloatOperator):
 
     term: Array
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         shape = inputs[0].shape
         kept = max(0, len(shape) - getattr(self.term, "ndim", 0))
         _check_term("term", self.term, shape[kept:])
-        return super().results(inputs)
+        return super().infer(inputs)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         with np.errstate(over="ignore"):
             return arrays[0] + self.term
 
@@ -141,15 +142,15 @@ class FixedSoftmax(GraphOperator):
 
     named = "softmax in fixed point"
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         if not inputs[0].shape:
             raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
         if inputs[0].shape[-1] > fixed_softmax.MOST:
             most = fixed_softmax.MOST
             raise ShapeError(f"a softmax of {inputs[0].shape[-1]} values; its sums hold {most}")
-        return (Tensor("-", inputs[0].shape, "int8", 1 / 256, -128),)
+        return Tensor("-", inputs[0].shape, "int8", 1 / 256, -128)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return fixed_softmax.softmax(arrays[0], inputs[0].scale)
 
 

@@ -164,7 +164,7 @@ class Graph:
     ) -> tuple[Tensor, ...]:
         """Apply an operator with any number of results; as `add`."""
         self._check(op, inputs)
-        made = op.results(inputs)
+        made = op.infer_outputs(inputs)
         if names is None:
             base = f"{op.kind.split(',')[0].replace('+', '_')}_{len(self.nodes)}"
             names = [base] if len(made) == 1 else [f"{base}_{i}" for i in range(len(made))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,9 +13,11 @@ from vtaops.base.exact import padded
 from vtaops.base.shapes import Array, Sides, ceil_div, grows_to
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
+    Arrays,
     GraphOperator,
     Pair,
     Shape,
+    Tensors,
     axis_of,
     check_window,
     graph_operator,
@@ -34,7 +35,7 @@ class Concat(GraphOperator):
     arity = None
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         first = inputs[0]
         axis = axis_of(self.axis, first)
         for other in inputs[1:]:
@@ -49,9 +50,9 @@ class Concat(GraphOperator):
         require_one_zero_point(inputs, "joined")
         shape = list(first.shape)
         shape[axis] = sum(t.shape[axis] for t in inputs)
-        return (replace(first, shape=tuple(shape)),)
+        return replace(first, shape=tuple(shape))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return np.concatenate(arrays, axis=self.axis)
 
 
@@ -65,11 +66,11 @@ class Upsample(GraphOperator):
     def __post_init__(self) -> None:
         check_window(self, "factors", 2)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         n, c, h, w = image_of(inputs[0])
-        return (replace(inputs[0], shape=(n, c, h * self.factors[0], w * self.factors[1])),)
+        return replace(inputs[0], shape=(n, c, h * self.factors[0], w * self.factors[1]))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return arrays[0].repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
 
 
@@ -88,7 +89,7 @@ class Pad(GraphOperator):
     padding: Sides
     mode: Literal["constant", "edge", "reflect"] = "constant"
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         n, c, h, w = image_of(inputs[0])
         top, left, bottom, right = self.padding
         if self.mode not in ("constant", "edge", "reflect"):
@@ -97,7 +98,7 @@ class Pad(GraphOperator):
             raise ShapeError(
                 f"an image of {h} x {w} pixels cannot be mirrored by the padding {self.padding}"
             )
-        return (replace(inputs[0], shape=(n, c, h + top + bottom, w + left + right)),)
+        return replace(inputs[0], shape=(n, c, h + top + bottom, w + left + right))
 
     def sources(self, axis: int, extent: int) -> tuple[list[int], list[int]]:
         """Return which of `extent` pixels are repeated before and behind an axis (0 or 1)."""
@@ -106,7 +107,7 @@ class Pad(GraphOperator):
             return [0] * before, [extent - 1] * behind
         return [*range(before, 0, -1)], [*range(extent - 2, extent - 2 - behind, -1)]
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         window = Window((1, 1), padding=self.padding)
         if self.mode == "constant":
             return padded(arrays[0], window, inputs[0].zero_point)
@@ -124,7 +125,7 @@ class Slice(GraphOperator):
     step: int = 1
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         axis = axis_of(self.axis, inputs[0])
         extent = inputs[0].shape[axis]
         if not (0 <= self.start < self.stop <= extent and self.step >= 1):
@@ -134,9 +135,9 @@ class Slice(GraphOperator):
             )
         shape = list(inputs[0].shape)
         shape[axis] = ceil_div(self.stop - self.start, self.step)
-        return (replace(inputs[0], shape=tuple(shape)),)
+        return replace(inputs[0], shape=tuple(shape))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         index = [slice(None)] * arrays[0].ndim
         index[self.axis] = slice(self.start, self.stop, self.step)
         return arrays[0][tuple(index)]
@@ -149,13 +150,13 @@ class ChannelShuffle(GraphOperator):
     groups: int
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         channels = image_of(inputs[0])[1]
         if self.groups < 1 or channels % self.groups:
             raise ShapeError(f"groups is {self.groups}; it must divide {channels} channels")
-        return (inputs[0],)
+        return inputs[0]
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         n, c, h, w = arrays[0].shape
         grouped = arrays[0].reshape(n, self.groups, c // self.groups, h, w)
         return grouped.swapaxes(1, 2).reshape(n, c, h, w)
@@ -168,12 +169,12 @@ class Reshape(GraphOperator):
     shape: Shape
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         if math.prod(self.shape) != inputs[0].elements:
             raise ShapeError(f"{inputs[0].shape} cannot take the shape {self.shape}")
-        return (replace(inputs[0], shape=tuple(self.shape)),)
+        return replace(inputs[0], shape=tuple(self.shape))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return arrays[0].reshape(self.shape)
 
 
@@ -184,12 +185,12 @@ class Transpose(GraphOperator):
     axes: Shape
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         if sorted(self.axes) != list(range(len(inputs[0].shape))):
             raise ShapeError(f"axes is {self.axes}; it must permute those of {inputs[0].shape}")
-        return (replace(inputs[0], shape=tuple(inputs[0].shape[a] for a in self.axes)),)
+        return replace(inputs[0], shape=tuple(inputs[0].shape[a] for a in self.axes))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return arrays[0].transpose(self.axes)
 
 
@@ -200,13 +201,13 @@ class Expand(GraphOperator):
     shape: Shape
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         shape, wanted = inputs[0].shape, tuple(self.shape)
         if not grows_to(shape, wanted):
             raise ShapeError(f"{inputs[0].name} has shape {shape}, which cannot become {wanted}")
-        return (replace(inputs[0], shape=wanted),)
+        return replace(inputs[0], shape=wanted)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return np.broadcast_to(arrays[0], self.shape)
 
 
@@ -231,9 +232,9 @@ class Constant(GraphOperator):
             found = getattr(self.value, "dtype", type(self.value))
             raise ShapeError(f"the constant is {found}; it must be an array of {DTYPES}")
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         value = self.value
-        return (Tensor("-", value.shape, value.dtype.name, zero_point=self.zero_point),)
+        return Tensor("-", value.shape, value.dtype.name, zero_point=self.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return self.value

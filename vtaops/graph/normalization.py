@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
@@ -24,9 +23,8 @@ from vtaops.base.row_norm import (
     spread_bits,
     statistics,
 )
-from vtaops.base.shapes import Array
 from vtaops.graph.floats import LayerNorm
-from vtaops.graph.operator import GraphOperator, axis_of, graph_operator
+from vtaops.graph.operator import Arrays, GraphOperator, Tensors, axis_of, graph_operator
 from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
 
@@ -114,7 +112,7 @@ class RowNorm(GraphOperator):
         center = None if norm.centered else given.zero_point
         return RowNorm(factors, biases, own, shift, result.zero_point, center)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         columns = inputs[0].shape[axis_of(-1, inputs[0])]
         for name, dtype in (("weight", np.int32), ("bias", np.int32)):
             value = getattr(self, name)
@@ -127,9 +125,9 @@ class RowNorm(GraphOperator):
         reach = np.abs(self.weight.astype(np.int64)) << PLACES
         if np.max(reach + np.abs(self.bias.astype(np.int64)), initial=0) >= 1 << 31:
             raise ShapeError("the weights and biases of a row norm bring its sums out of int32")
-        return (Tensor("-", inputs[0].shape, zero_point=self.zero_point),)
+        return Tensor("-", inputs[0].shape, zero_point=self.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         sums, multiplier = normalized(_Int32(), arrays[0].astype(np.int64), self)
         rounded = (sums * multiplier + (1 << self.shift - 1) >> self.shift) + self.zero_point
         return np.clip(rounded, -128, 127).astype(np.int8)
@@ -197,7 +195,7 @@ class RowSoftmax(GraphOperator):
         scaling = Requantization.from_ratio(2.0**-22 / result.scale, result.zero_point)
         return RowSoftmax(tables, scaling, mask)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         columns = inputs[0].shape[axis_of(-1, inputs[0])]
         mask, rows = self.mask, math.prod(inputs[0].shape[:-1])
         if len(inputs) > 1:
@@ -206,9 +204,9 @@ class RowSoftmax(GraphOperator):
             raise ShapeError(f"a mask of {mask.shape} rows and columns for {rows} x {columns}")
         if columns > MOST_SHARES:
             raise ShapeError(f"a softmax of {columns} values; there are at most {MOST_SHARES}")
-        return (Tensor("-", inputs[0].shape, zero_point=self.requantization.zero_point),)
+        return Tensor("-", inputs[0].shape, zero_point=self.requantization.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         data = arrays[0].astype(np.int64)
         masked = self.mask is not None or len(arrays) > 1
         offsets = 4 * arrays[1].astype(np.int64) if len(arrays) > 1 else self.offsets(data.shape)
@@ -221,7 +219,7 @@ class RowSoftmax(GraphOperator):
         sums = shares(_Int32(), high, low, data.shape[-1])
         return self.requantization.apply(sums, 0)
 
-    def _check_given(self, inputs: Sequence[Tensor]) -> None:
+    def _check_given(self, inputs: Tensors) -> None:
         """Check that a second input is a mask of the first; raises ShapeError."""
         first, *masks = inputs
         if len(masks) > 1 or self.mask is not None:

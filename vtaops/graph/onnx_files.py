@@ -143,9 +143,8 @@ def _flatten_hardmax(graph: Any) -> None:
     """
     nodes: list[NodeProto] = []
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*[attribute.g] * attribute.HasField("g"), *attribute.graphs):
-                _flatten_hardmax(inner)
+        for inner in subgraphs(node):
+            _flatten_hardmax(inner)
         if node.op_type != "Hardmax":
             nodes.append(node)
             continue
@@ -233,12 +232,13 @@ def initializers(model: ModelProto) -> Arrays:
     ModelError
         If the data of a tensor do not match its shape.
     """
-    onnx = require("onnx")
-    found = {}
-    for tensor in model.graph.initializer:
-        text = f"the tensor {tensor.name!r} is malformed"
-        with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
-            found[tensor.name] = onnx.numpy_helper.to_array(tensor)
+    return {tensor.name: _array_of(tensor) for tensor in model.graph.initializer}
+
+
+def _array_of(tensor: Any) -> Array:
+    text = f"the tensor {tensor.name!r} is malformed"
+    with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
+        found: Array = require("onnx").numpy_helper.to_array(tensor)
     return found
 
 
@@ -463,9 +463,7 @@ def _widen_weights(model: ModelProto) -> None:
                 f"tensor {tensor.name!r} has four bits; vtaops reads such where DequantizeLinear "
                 f"alone reads them, not in {', '.join(sorted(kinds)) or 'an attribute'}"
             )
-        text = f"the tensor {tensor.name!r} is malformed"
-        with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
-            values = onnx.numpy_helper.to_array(tensor).astype(wider[tensor.data_type])
+        values = _array_of(tensor).astype(wider[tensor.data_type])
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
 
 
@@ -519,14 +517,18 @@ def _sort(model: ModelProto) -> None:
 
 def rename_inner(node: NodeProto, renamed: Mapping[str, str]) -> None:
     """Rename tensors in the subgraphs of a node."""
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            for inner in graph.node:
-                for names in (inner.input, inner.output):
-                    names[:] = [renamed.get(name, name) for name in names]
-                rename_inner(inner, renamed)
-            for value in graph.output:
-                value.name = renamed.get(value.name, value.name)
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            for names in (inner.input, inner.output):
+                names[:] = [renamed.get(name, name) for name in names]
+            rename_inner(inner, renamed)
+        for value in graph.output:
+            value.name = renamed.get(value.name, value.name)
+
+
+def subgraphs(node: NodeProto) -> list[Any]:
+    """Return the graphs that a node holds, as branches or the body of a loop."""
+    return [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
 
 
 def read_by(node: NodeProto) -> Iterator[str]:
@@ -537,13 +539,12 @@ def read_by(node: NodeProto) -> Iterator[str]:
 
 def read_outside(node: NodeProto) -> Iterator[str]:
     """Yield the tensors that the subgraphs of a node read from outside."""
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            inside = {tensor.name for tensor in (*graph.input, *graph.initializer)}
-            for inner in graph.node:
-                yield from (name for name in read_by(inner) if name not in inside)
-                inside |= set(inner.output)
-            yield from ({value.name for value in graph.output} - inside)
+    for graph in subgraphs(node):
+        inside = {tensor.name for tensor in (*graph.input, *graph.initializer)}
+        for inner in graph.node:
+            yield from (name for name in read_by(inner) if name not in inside)
+            inside |= set(inner.output)
+        yield from ({value.name for value in graph.output} - inside)
 
 
 def _store_constants(model: ModelProto) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -13,12 +12,14 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError
 from vtaops.base.exact import over_windows
 from vtaops.base.fixed_point import TWO_DIGITS
-from vtaops.base.shapes import Array, Sides, check_padded
+from vtaops.base.shapes import Sides, check_padded
 from vtaops.base.window import Window
 from vtaops.graph.operator import (
+    Arrays,
     GraphOperator,
     Pair,
     Requantized,
+    Tensors,
     check_accumulator,
     graph_operator,
     image_of,
@@ -64,11 +65,11 @@ class MaxPool(GraphOperator):
         window = Window(self.kernel, self.strides, self.padding, self.dilation, self.ceil)
         return window.padded_up(*data.shape[2:])
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         n, c, h, w = image_of(inputs[0])
-        return (replace(inputs[0], shape=(n, c, *self.window(inputs[0]).out_size(h, w))),)
+        return replace(inputs[0], shape=(n, c, *self.window(inputs[0]).out_size(h, w)))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         return over_windows(np.maximum, arrays[0], self.window(inputs[0]), -128)
 
 
@@ -195,7 +196,7 @@ class AveragePool(Requantized):
             for axis in (0, 1)
         )
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         n, c, h, w = image_of(inputs[0])
         window = self.window(inputs[0])
         check_padded(window.padded(h, w))
@@ -211,7 +212,7 @@ class AveragePool(Requantized):
         check_accumulator(self.kind, np.array(window.count * factor * inputs[0].reach))
         shape = n, c, *size
         if divides:
-            return (Tensor("-", shape, zero_point=inputs[0].zero_point),)
+            return Tensor("-", shape, zero_point=inputs[0].zero_point)
         return self.result(shape)
 
     def _check_quotient(self, window: Window) -> None:
@@ -238,7 +239,7 @@ class AveragePool(Requantized):
             return scaling.apply(total + zero * count, count)
         return scaling.apply(total * factor)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
         window, zero = self.window(inputs[0]), inputs[0].zero_point
         total = over_windows(np.add, inputs[0].real(arrays[0]), window, 0)
         if not self.differs(inputs[0]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from vtaops.graph.operator import (
     Pair,
     Requantized,
     Shape,
+    Tensors,
     check_accumulator,
     check_channels,
     graph_operator,
@@ -152,7 +152,7 @@ class Convolution(Weighted):
         """The window over the image."""
         return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         data = inputs[0]
         n, c, h, w = image_of(data)
         o, i, *_ = self.weight.shape
@@ -220,7 +220,7 @@ class TransposedConvolution(Weighted):
         """The window over the result."""
         return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         n, c, h, w = image_of(inputs[0])
         i, o, *_ = self.weight.shape
         if i != c:
@@ -259,7 +259,7 @@ class Dense(Weighted):
     rank = 2
     channels_axis = -1
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         data = inputs[0]
         if len(data.shape) < 2 or data.shape[-1] != self.weight.shape[1]:
             raise ShapeError(
@@ -292,7 +292,7 @@ class Matmul(Requantized):
     channels_axis = None
     arity = 2
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, inputs: Tensors) -> Tensor:
         a, b = inputs
         if min(len(a.shape), len(b.shape)) < 2 or a.shape[-1] != b.shape[-2]:
             raise ShapeError(f"{a.shape} and {b.shape} cannot be multiplied as matrices")
@@ -300,7 +300,7 @@ class Matmul(Requantized):
         return self.result((*self.leading(inputs), a.shape[-2], b.shape[-1]))
 
     @staticmethod
-    def leading(inputs: Sequence[Tensor]) -> Shape:
+    def leading(inputs: Tensors) -> Shape:
         """Return the leading axes of the result.
 
         Raises

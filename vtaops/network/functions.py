@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.executor import evaluate_all
-from vtaops.graph.operators import GraphOperator
+from vtaops.network.storage import POINTWISE, by_channel
 
 _INT8 = np.arange(-128, 128, dtype=np.int8).reshape(1, -1)
 
@@ -53,22 +53,12 @@ def _roots(graph: Graph) -> dict[str, Tensor]:
     """Return the argument of each tensor that is a pointwise function of another tensor."""
     roots: dict[str, Tensor] = {}
     for node in graph.nodes:
-        if _is_pointwise(node.op) and len({tensor.shape for tensor in node.inputs}) == 1:
+        alike = len({tensor.shape for tensor in node.inputs}) == 1
+        if alike and isinstance(node.op, POINTWISE) and not by_channel(node.op):
             found = {id(t): t for t in (roots.get(t.name, t) for t in node.inputs)}
             if len(found) == 1:
                 (roots[node.name],) = found.values()
     return roots
-
-
-def _is_pointwise(op: GraphOperator) -> bool:
-    if isinstance(op, ops.LookupTable):
-        return op.table.ndim == 1
-    if isinstance(op, ops.LeakyRelu) and np.ndim(op.negative):
-        return False
-    if isinstance(op, ops.Requantize | ops.LeakyRelu | ops.Add | ops.RescaledAdd | ops.Multiply):
-        scaling = op.requantization
-        return scaling.channels == 1
-    return isinstance(op, ops.Extremum)
 
 
 def _tables(graph: Graph, roots: dict[str, Tensor]) -> dict[str, npt.NDArray[np.int8]]:

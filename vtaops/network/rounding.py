@@ -29,9 +29,9 @@ from vtaops.graph import (
 )
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator, Weighted
+from vtaops.graph.requantization import Integers
 from vtaops.graph.thresholds import (
     FineScale,
-    Integers,
     Steps,
     fine_scale_for,
     firsts_of_requantization,
@@ -394,18 +394,26 @@ def round_multiply(
     scaling, (a, b) = op.requantization, _values(inputs, ranges)
     sums = np.multiply.outer(a, b)
     results = scaling.apply(sums)
-    made: Requantization
+    made = _coarse(scaling)
     if target.fine:
         assert isinstance(scaling, TfliteRequantization)  # others are unchanged there
         ratio = max(float(scaling.multiplier), 1.0) / 2.0 ** float(scaling.shift)
-        steps = _steps_of_results(sums, results, scaling)
-        assert steps is not None  # a requantisation is monotone
-        found = [fine_scale_for(steps, ratio, kind) for kind in KINDS[scaling.rounds]]
-        made = _nudged([min(found, key=lambda scale: scale.differing)], scaling)
-    else:
-        made = _coarse(scaling)
-    off = np.count_nonzero(made.apply(sums) != results)
-    return Replacement(replace(op, requantization=made), int(off), sums.size)
+        fitted = _fitted(sums, results, ratio, scaling, KINDS[scaling.rounds])
+        assert fitted is not None  # a requantisation is monotone
+        made = fitted
+    rounded = replace(op, requantization=made)
+    return Replacement(rounded, _pairs_off(rounded, a, b, results), sums.size)
+
+
+def _fitted(
+    sums: Integers, results: Array, ratio: float, scaling: Requantization, kinds: Sequence[int]
+) -> FineRequantization | None:
+    """Return the fine scale nearest to results; None if they are not monotone in the sums."""
+    steps = _steps_of_results(sums, results, scaling)
+    if steps is None:
+        return None
+    found = [fine_scale_for(steps, ratio, kind) for kind in kinds]
+    return _nudged([min(found, key=lambda scale: scale.differing)], scaling)
 
 
 def _values(inputs: Sequence[Tensor], ranges: Sequence[ValueRange]) -> list[Integers]:
@@ -443,14 +451,6 @@ def round_add(
     if shifted is None and isinstance(op, ops.Add):
         return None
     return _nearest_add(op, inputs, ranges, shifted, fine=target.fine)
-
-
-def host_rounding(op: GraphOperator, inputs: Sequence[Tensor]) -> Replacement | None:
-    """Return a host addition equal to TFLite's; None if there is none."""
-    if not isinstance(op, ops.RescaledAdd):
-        return None
-    found = _nearest_add(op, inputs, [ANY_VALUE, ANY_VALUE], fine=True)
-    return None if found.differing else found
 
 
 def _ratios(op: ops.Add | ops.RescaledAdd) -> tuple[float, float]:
@@ -499,16 +499,19 @@ def _nearest_add(
     best = best or ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
     fewest = _pairs_off(best, a, b, results)
     for factors in _factors(first, second) if fine else []:
-        found = _fine_add(factors, first, a, b, results, scaling)
-        off = results.size if found is None else _pairs_off(found, a, b, results)
-        if found is not None and off <= max(fewest - 1, 0):
-            best, fewest = found, off
+        sums = factors[0] * a[:, None] + factors[1] * b[None, :]
+        fitted = _fitted(sums, results, first / factors[0], scaling, (1, 2))
+        if fitted is not None:
+            found = ops.Add(factors, fitted)
+            off = _pairs_off(found, a, b, results)
+            if off <= max(fewest - 1, 0):
+                best, fewest = found, off
         if not fewest:
             break
     return Replacement(best, fewest, results.size)
 
 
-def _pairs_off(op: ops.Add, a: Integers, b: Integers, results: Array) -> int:
+def _pairs_off(op: ops.Add | ops.Multiply, a: Integers, b: Integers, results: Array) -> int:
     found = op.requantization.apply(op.sums(a[:, None], b[None, :]))
     return int(np.count_nonzero(found != results))
 
@@ -527,24 +530,6 @@ def _factors(first: float, second: float) -> list[tuple[int, int]]:
             pair = int(greater[index]), int(smaller[index])
             pairs.append(pair if abs(first) >= abs(second) else pair[::-1])
     return [(x, sign * y) for x, y in pairs if x and y]
-
-
-def _fine_add(
-    factors: tuple[int, int],
-    ratio: float,
-    a: Integers,
-    b: Integers,
-    results: Array,
-    scaling: Requantization,
-) -> ops.Add | None:
-    """Return the addition whose factors come nearest to the results; None if there is none."""
-    sums = factors[0] * a[:, None] + factors[1] * b[None, :]
-    steps = _steps_of_results(sums, results, scaling)
-    if steps is None:
-        return None
-    found = [fine_scale_for(steps, ratio / factors[0], kind) for kind in (1, 2)]
-    scale = min(found, key=lambda each: each.differing)
-    return ops.Add(factors, _nudged([scale], scaling))
 
 
 _ROUNDINGS: dict[type[GraphOperator], Callable[..., Replacement | None]] = {
