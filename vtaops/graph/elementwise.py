@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.fixed_point import TWO_DIGITS
+from vtaops.base.shapes import Array
 from vtaops.graph.operator import (
     MAX_FACTOR,
-    Arrays,
     GraphOperator,
     Pair,
     Requantized,
@@ -96,7 +96,7 @@ class Add(Requantized):
         a, b = (int(math.copysign(f, r)) for f, r in zip(factors, (first, second), strict=True))
         return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))
 
-    def infer(self, inputs: Tensors) -> Tensor:
+    def infer(self, *inputs: Tensor) -> Tensor:
         shape = _broadcast(self.kind, inputs)
         reach = (abs(f) * t.reach for f, t in zip(self.factors, inputs, strict=True))
         check_accumulator(self.kind, np.array(sum(reach)))
@@ -152,7 +152,7 @@ class RescaledAdd(Requantized):
         scaling = TfliteRequantization.from_ratio(unit / (result * (1 << 20)), zero_point, clip)
         return RescaledAdd((first, sign * second), (s, t), scaling)
 
-    def infer(self, inputs: Tensors) -> Tensor:
+    def infer(self, *inputs: Tensor) -> Tensor:
         return self.result(_broadcast(self.kind, inputs))
 
     def sums(self, *real: Integers) -> Integers:
@@ -179,7 +179,7 @@ class Multiply(Requantized):
     channels_axis = None
     arity = 2
 
-    def infer(self, inputs: Tensors) -> Tensor:
+    def infer(self, *inputs: Tensor) -> Tensor:
         return self.result(_broadcast(self.kind, inputs))
 
     def sums(self, *real: Integers) -> Integers:
@@ -213,12 +213,11 @@ class Extremum(GraphOperator):
     def kind(self) -> str:
         return self.function
 
-    def infer(self, inputs: Tensors) -> Tensor:
-        first, other = inputs
+    def infer(self, *inputs: Tensor) -> Tensor:
         require_one_zero_point(inputs, "compared")
-        return replace(first, shape=_broadcast(self.kind, (first, other)))
+        return replace(inputs[0], shape=_broadcast(self.kind, inputs))
 
-    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
+    def reference(self, inputs: Tensors, *arrays: Array) -> Any:
         choose = np.maximum if self.function == "maximum" else np.minimum
         return choose(*arrays)
 
@@ -229,8 +228,8 @@ class Requantize(Requantized):
 
     requantization: Requantization = field(default_factory=Requantization)
 
-    def infer(self, inputs: Tensors) -> Tensor:
-        return self.result(inputs[0].shape)
+    def infer(self, data: Tensor) -> Tensor:
+        return self.result(data.shape)
 
     def sums(self, *real: Integers) -> Integers:
         return real[0]
@@ -262,8 +261,8 @@ class LeakyRelu(Requantized):
             raise ShapeError(f"negative has shape {negative.shape}; give one number, or (C,)")
         object.__setattr__(self, "negative", negative if negative.ndim else int(negative))
 
-    def infer(self, inputs: Tensors) -> Tensor:
-        shape, factors = inputs[0].shape, np.shape(self.negative)
+    def infer(self, data: Tensor) -> Tensor:
+        shape, factors = data.shape, np.shape(self.negative)
         if factors and (len(shape) < 2 or factors != shape[1:2]):
             raise ShapeError(f"{factors[0]} factors for a tensor of shape {shape}")
         return self.result(shape)
@@ -303,14 +302,14 @@ class LookupTable(GraphOperator):
     def kind(self) -> str:
         return self.function
 
-    def infer(self, inputs: Tensors) -> Tensor:
-        shape = inputs[0].shape
+    def infer(self, data: Tensor) -> Tensor:
+        shape = data.shape
         if self.table.ndim == 2 and (len(shape) < 2 or shape[1] != len(self.table)):
             raise ShapeError(f"{len(self.table)} tables for a tensor of shape {shape}")
         return Tensor("-", shape, zero_point=self.zero_point)
 
-    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
-        index = arrays[0].astype(np.int64) + 128
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        index = data.astype(np.int64) + 128
         if self.table.ndim == 1:
             return self.table[index]
         return self.table[along(1, index.ndim, np.arange(len(self.table))), index]

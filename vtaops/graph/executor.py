@@ -135,7 +135,7 @@ def evaluate_node(node: Node, values: dict[str, Array]) -> dict[str, Array]:
     ShapeError
         If a host function returns results of undeclared number, shape or dtype.
     """
-    made = node.op.reference(node.inputs, [values[tensor.name] for tensor in node.inputs])
+    made = node.op.reference(node.inputs, *(values[tensor.name] for tensor in node.inputs))
     results = made if isinstance(made, tuple) else (made,)
     if len(results) != len(node.outputs):
         raise ShapeError(f"{node.name} made {len(results)} results instead of {len(node.outputs)}")

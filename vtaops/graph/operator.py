@@ -32,7 +32,6 @@ else:
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
 Tensors = Sequence[Tensor]
-Arrays = Sequence[Array]
 
 ACCUMULATOR = 1 << 31
 """Exclusive bound of a sum's magnitude: int32."""
@@ -73,8 +72,8 @@ class GraphOperator(ReprMixin):
             if getattr(self, name, None) is not None:
                 check_window(self, name, length)
 
-    def infer(self, inputs: Tensors) -> Tensor:
-        """Infer the result; the graph names it.
+    def infer(self, *inputs: Any, **_: Any) -> Tensor:
+        """Infer the result from its inputs; the graph names it.
 
         Raises
         ------
@@ -85,9 +84,9 @@ class GraphOperator(ReprMixin):
 
     def infer_outputs(self, inputs: Tensors) -> tuple[Tensor, ...]:
         """Infer all results: one, but for `Host`. Raises as `infer`."""
-        return (self.infer(inputs),)
+        return (self.infer(*inputs),)
 
-    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
+    def reference(self, inputs: Tensors, *arrays: Any, **_: Any) -> Any:
         """Compute the result, or a tuple of results, from input arrays.
 
         Raises
@@ -138,7 +137,7 @@ class Requantized(GraphOperator):
         """
         raise NotImplementedError
 
-    def reference(self, inputs: Tensors, arrays: Arrays) -> Any:
+    def reference(self, inputs: Tensors, *arrays: Array) -> Any:
         real = (tensor.real(array) for tensor, array in zip(inputs, arrays, strict=True))
         assert isinstance(self.requantization, Requantization)
         return self.requantization.apply(self.sums(*real), self.channels_axis or 0)
