@@ -49,9 +49,9 @@ def sequences_apart(graph: Graph, target: Target) -> Graph:
         if node.name in regions:
             _each(node, regions[node.name], result)
         else:
-            result.add_like(node)
+            result.clone(node)
 
-    return graph.rewritten(put) if regions else graph
+    return graph.transform(put) if regions else graph
 
 
 def _is_needed(region: _Region, graph: Graph, target: Target) -> bool:

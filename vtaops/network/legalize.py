@@ -56,7 +56,7 @@ class LegalGraph:
     def given_back(self, graph: Graph, names: Collection[str]) -> Graph:
         """Return a graph with the file's operators for nodes that the host executes after all."""
         kept = {name: op for name, op in self.originals.items() if name in names}
-        return graph.rewritten(lambda to, node: to.add_like(node, kept.get(node.name)))
+        return graph.transform(lambda to, node: to.clone(node, kept.get(node.name)))
 
 
 def legalize(graph: Graph, target: Target) -> LegalGraph:
@@ -70,7 +70,7 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         single = node.name.rpartition(":")[0] in norms  # of one sequence
         if single or node.name in norms:
             legal.notes[node.name], legal.steps[node.name] = NOTE, 1 + single
-    legal.graph = graph.rewritten(_Walk(legal, target).put)
+    legal.graph = graph.transform(_Walk(legal, target).put)
     for node in legal.graph.nodes:
         known = node.name in legal.originals
         if known and (reason := reason_for_host(node, legal.graph, target)):

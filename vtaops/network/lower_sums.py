@@ -23,7 +23,7 @@ from vtaops.machine.views import constant_digits
 from vtaops.network.averages import parts, scaled
 from vtaops.network.digits import in_digits
 from vtaops.network.epilogue import LARGEST_WEIGHT, SumEpilogue, single_shift
-from vtaops.network.gathering import gathered
+from vtaops.network.im2col import im2col
 from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
 from vtaops.network.storage import Storage, mixes_heads
@@ -114,7 +114,7 @@ def _convolve(
         channels = len(data.lanes)
         narrow = replace(convolution, in_channels=channels)
         config = region.target.config
-        found = gathered(narrow, weight[:, :channels], epilogue.constant, config)
+        found = im2col(narrow, weight[:, :channels], epilogue.constant, config)
         if found is not None:
             data.memory.folded = found.buffer
             convolution, weight = found.op, found.weight

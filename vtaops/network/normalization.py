@@ -84,24 +84,18 @@ def _on_integers(
 
 
 def _replaced(graph: Graph, found: Found) -> Graph:
-    """Return a graph with norms on integers; floats that nothing else reads are left out."""
-    gone = {node.name for _, nodes in found.values() for node in nodes[:-1]}
-    for _, (*_, before) in found.values():
-        tensor = before.outputs[0]
-        readers = {reader.name for reader in graph.consumers(tensor)}
-        if readers <= gone and tensor not in graph.outputs:
-            gone.add(before.name)
+    """Return a graph with norms on integers."""
 
     def put(result: Graph, node: Node) -> None:
         if node.name in found:
             op, (norm, *_, before) = found[node.name]
             (given,) = before.inputs
             masks = [_mask(result, node, mask, given) for mask in norm.inputs[1:]]
-            result.add_like(node, op, [given.name, *masks])
-        elif node.name not in gone:
-            result.add_like(node)
+            result.clone(node, op, [given.name, *masks])
+        else:
+            result.clone(node)
 
-    return graph.rewritten(put)
+    return graph.transform(put)
 
 
 def _mask(result: Graph, node: Node, mask: Tensor, given: Tensor) -> str:

@@ -35,7 +35,6 @@ from vtaops.graph.thresholds import (
     Steps,
     fine_scale_for,
     firsts_of_requantization,
-    quotient_scale,
     steps_of_requantization,
 )
 from vtaops.network.digits import folded, nearest, ratios
@@ -321,17 +320,18 @@ def round_average_pool(
 ) -> Replacement | None:
     """Round a mean; TFLite's pool is unchanged with fine scales."""
     scaling, (source,) = op.requantization, inputs
-    size, zero, counts = op.window(source).count, source.zero_point, _counts(op, source)
+    size, zero = op.window(source).count, source.zero_point
     if isinstance(scaling, Quotient):
         if target.fine:
-            return _fine_quotient(op, counts)
+            return Replacement(op, 0, 1)  # fine scales divide by any number of pixels
         ratio, zero_point = 1.0, zero
     else:
         parts = op.differs(source) and target.scales  # each has a multiplier of its own
         if parts or not scaling.multiplier.any():
             return None
         if target.fine:
-            return _finest(op, *_all_sums(size, zero))
+            low, high = (np.array([size * (end - zero)]) for end in (-128, 127))
+            return _finest(op, low, high)
         ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
         zero_point = scaling.zero_point
     widths = [7]
@@ -348,25 +348,8 @@ def round_average_pool(
             clip=scaling.clip,
             **op.windowed,
         )
-        found.append(_compared_means(made, op, zero, counts, size))
+        found.append(_compared_means(made, op, source))
     return min(found, key=lambda each: each.differing)
-
-
-def _compared_means(
-    made: ops.AveragePool, op: ops.AveragePool, zero: int, counts: Sequence[int], size: int
-) -> Replacement:
-    off = sum(_means_off(made, op, zero, count, size) for count in counts)
-    return Replacement(made, off, sum(255 * count + 1 for count in counts))
-
-
-def _all_sums(size: int, zero: int) -> ValueRange:
-    """Return the least and the greatest sum of `size` values, in steps from the zero point."""
-    return np.array([size * (-128 - zero)]), np.array([size * (127 - zero)])
-
-
-def _fine_quotient(op: ops.AveragePool, counts: Sequence[int]) -> Replacement:
-    off = sum(quotient_scale(count).differing for count in counts)
-    return Replacement(op, off, 255 * sum(counts))
 
 
 def _counts(op: ops.AveragePool, source: Tensor) -> list[int]:
@@ -377,11 +360,14 @@ def _counts(op: ops.AveragePool, source: Tensor) -> list[int]:
     return found
 
 
-def _means_off(made: ops.AveragePool, op: ops.AveragePool, zero: int, count: int, size: int) -> int:
-    """Return for how many sums of `count` values two means of windows of `size` pixels differ."""
-    sums = np.arange(-128 * count, 127 * count + 1) - count * zero
-    own, wanted = (pool.means(sums, count, size, zero) for pool in (made, op))
-    return int(np.count_nonzero(own != wanted))
+def _compared_means(made: ops.AveragePool, op: ops.AveragePool, source: Tensor) -> Replacement:
+    """Return a mean in place of another, with the number of sums for which they differ."""
+    size, zero, off, total = op.window(source).count, source.zero_point, 0, 0
+    for count in _counts(op, source):
+        sums = np.arange(-128 * count, 127 * count + 1) - count * zero
+        own, wanted = (pool.means(sums, count, size, zero) for pool in (made, op))
+        off, total = off + int(np.count_nonzero(own != wanted)), total + sums.size
+    return Replacement(made, off, total)
 
 
 # --------------------------------------------------------------------------- elementwise

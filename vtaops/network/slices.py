@@ -42,15 +42,14 @@ class _Path:
 def slices_first(graph: Graph, target: Target) -> Graph:
     """Return a graph whose slices divide products, where VTA does not execute them otherwise."""
     paths = _paths(graph, target)
-    idle = _idle(graph, paths)
 
     def put(result: Graph, node: Node) -> None:
         if node.name in paths:
             _follow(paths[node.name], node.name, result)
-        elif node.name not in idle:
-            result.add_like(node)
+        else:
+            result.clone(node)
 
-    return graph.rewritten(put) if paths else graph
+    return graph.transform(put) if paths else graph
 
 
 def _paths(graph: Graph, target: Target) -> dict[str, _Path]:
@@ -111,14 +110,3 @@ def _of_part(node: Node, part: Range) -> GraphOperator:
         return node.op
     shape, (axis, first, behind) = node.outputs[0].shape, part
     return ops.Reshape((*shape[:axis], behind - first, *shape[axis + 1 :]))
-
-
-def _idle(graph: Graph, paths: dict[str, _Path]) -> set[str]:
-    """Return the nodes before slices that nothing else reads."""
-    idle, on_paths = {*paths}, {node.name for path in paths.values() for node in path.nodes}
-    for node in reversed(graph.nodes):
-        readers = (reader.name for tensor in node.outputs for reader in graph.consumers(tensor))
-        read = any(tensor in graph.outputs for tensor in node.outputs)
-        if node.name in on_paths and not read and idle.issuperset(readers):
-            idle.add(node.name)
-    return idle - paths.keys()
