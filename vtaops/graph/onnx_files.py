@@ -73,14 +73,13 @@ def opened(
     """Return a model as `load` does, but in its own opset and unchecked."""
     onnx = require("onnx")
     model: ModelProto = onnx.ModelProto()
-    if isinstance(source, onnx.ModelProto):
+    path = None if isinstance(source, onnx.ModelProto) else Path(source)
+    if path is None:
         model.CopyFrom(source)
-        _check_types(model)
-        _refuse_external_data(model)
     else:
-        model = read(Path(source))
-        _check_types(model)
-        _read_external_data(model, Path(source))
+        model = read(path)
+    _check_types(model)
+    _read_external_data(model, path)
     _widen_weights(model)
     make_static(model, shapes or {})
     _list_inputs_only(model)
@@ -273,9 +272,9 @@ def inferred_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     return tensor_shapes((*graph.input, *graph.value_info, *graph.output))
 
 
-def without_unread(nodes: Sequence[NodeProto], model: ModelProto) -> list[NodeProto]:
-    """Return the nodes whose results others of them read, or are outputs of a model."""
-    read, kept = {value.name for value in model.graph.output}, list[NodeProto]()
+def needed(nodes: Sequence[NodeProto], names: Iterable[str]) -> list[NodeProto]:
+    """Return the nodes that compute some tensors, in order."""
+    read, kept = {*names}, list[NodeProto]()
     for node in reversed(nodes):
         if not read.isdisjoint(node.output):
             kept.append(node)
@@ -381,14 +380,19 @@ def float_tensors(model: ModelProto) -> list[str]:
     return [name for name in written if types.get(name) == onnx.TensorProto.FLOAT]
 
 
-def _read_external_data(model: ModelProto, path: Path) -> None:
-    """Read weights from files beside the model into it.
+def _read_external_data(model: ModelProto, path: Path | None) -> None:
+    """Read weights from files beside the model into it; raises ModelError if it is in none.
 
     Only regular files in the model's folder are read, and only as many bytes as the shapes require,
     so that a model of a hundred bytes cannot load a neighbouring file of a gigabyte.
     """
     left = NETWORK
     for tensor in filter(_is_external, tensors(model)):
+        if path is None:
+            raise ModelError(
+                f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
+                "read its weights with onnx.load_external_data_for_model first"
+            )
         what = f"{path}: cannot read the tensor {tensor.name!r} from its file"
         with raising(ModelError, what, OSError, ValueError, told=reason_of):
             nbytes = _nbytes(tensor)
@@ -465,14 +469,6 @@ def _widen_weights(model: ModelProto) -> None:
             )
         values = _array_of(tensor).astype(wider[tensor.data_type])
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-
-
-def _refuse_external_data(model: ModelProto) -> None:
-    for tensor in filter(_is_external, tensors(model)):
-        raise ModelError(
-            f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
-            "read its weights with onnx.load_external_data_for_model first"
-        )
 
 
 def tensors(message: Any) -> Iterator[Any]:

@@ -389,8 +389,8 @@ def lower_lookup_table(op: ops.LookupTable, node: Node, region: LoweredRegion) -
         raise NotOnVta("extension", text)
     data = region.same_lanes(node)
     copy = Elementwise(function="identity", shape=region.shape(data), multiplier=1)
-    region.tabulate(node, op.table)
-    region.step_alike(node, copy, data)
+    uses = {"data": Use(data), "res": Use(region.result(node, region.lanes(data)))}
+    region.append(node.name, copy, uses, table=op.table)
 
 
 # ------------------------------------------------------------------------------------ movement

@@ -238,12 +238,10 @@ def _aligned(
     """Return a place at which the channels of each matrix begin a block, copied if necessary."""
     block, images = region.block, place.memory.image[0]
     groups = 1 if images > 1 else count
-    first = min(place.lanes) // block * block
-    lanes = tuple(lane - first for lane in place.lanes)
-    if keep and lanes == _group_lanes(len(lanes), groups, block):
+    wanted = _group_lanes(len(place.lanes), groups, block)
+    if keep and region.lanes(place) == wanted:
         return place
     n, _, h, w = place.image
-    wanted = _group_lanes(len(lanes), groups, block)
     name = f"{node.name}:aligned:{tensor.name}"
     copy = region.own(name, (n, wanted[-1] + 1, h, w), wanted, tensor)
     region.copy(node.name, place, copy, zeros=True)
@@ -466,13 +464,6 @@ def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
     return {"rows": height * width, "channels": channels}
 
 
-def _row_matrices(node: Node, region: LoweredRegion) -> int:
-    """Return the number of matrices of rows: images, or equal groups of the channels of one."""
-    tensor = node.inputs[0]
-    storage = region.storages[tensor.name]
-    return storage.image[0] * storage.row_groups(tensor.shape)
-
-
 def _rows(
     node: Node, op: RowOperator, region: LoweredRegion, tensor: Tensor | None = None
 ) -> TensorPlace:
@@ -502,9 +493,13 @@ def _is_permuted(place: TensorPlace, op: RowOperator) -> bool:
 def _columns(
     node: Node, name: str, like: Tensor, op: RowOperator, region: LoweredRegion
 ) -> TensorPlace:
-    """Return a place for columns, which are read as weights to transpose them back."""
-    n = _row_matrices(node, region)
-    lanes = _group_lanes(op.rows, 1, region.block)
+    """Return a place for columns, which are read as weights to transpose them back.
+
+    It has an image for each matrix of rows: images, or equal groups of the channels of one.
+    """
+    tensor, lanes = node.inputs[0], _group_lanes(op.rows, 1, region.block)
+    storage = region.storages[tensor.name]
+    n = storage.image[0] * storage.row_groups(tensor.shape)
     place = region.own(f"{node.name}:{name}", (n, op.rows, op.channels, 1), lanes, like)
     _read_as_weights(place.memory, region.block)
     return place

@@ -125,11 +125,6 @@ class TensorPlace:
         first = min(self.lanes) // block
         return first, max(self.lanes) // block - first + 1
 
-    def relative(self, block: int) -> Lanes:
-        """Return the lanes, counted from the first block."""
-        start = self.blocks(block)[0] * block
-        return tuple(lane - start for lane in self.lanes)
-
 
 @dataclass(frozen=True)
 class Use:

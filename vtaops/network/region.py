@@ -179,7 +179,8 @@ class LoweredRegion:
 
     def lanes(self, place: TensorPlace) -> Lanes:
         """Return the lanes of a tensor's channels, from the first of its blocks."""
-        return place.relative(self.block)
+        start = place.blocks(self.block)[0] * self.block
+        return tuple(lane - start for lane in place.lanes)
 
     # ---------------------------------------------------------------- concatenations
 
@@ -337,10 +338,6 @@ class LoweredRegion:
             place = self._copied(node.name, place)
         place.memory.fix()
         return replace(place, size=size)
-
-    def tabulate(self, node: Node, table: Array) -> None:
-        """Have the step of a node map its results by a table."""
-        self._tables[node.outputs[0].name] = table
 
     def copy(
         self,

@@ -155,11 +155,6 @@ class Storage:
         whole = self.image[0] == 1 and len(shape) - 1 in axes
         return self.image[1] // shape[-1] if whole else 0
 
-    def channels_on(self, axis: int, shape: Shape) -> bool:
-        """Return whether one axis of the tensor, whose shape this is, holds all channels."""
-        axes = self.channel_axes(shape)
-        return axes is not None and axis in axes and shape[axis] == self.image[1]
-
     def seen_as(self, other: Storage | None) -> Storage:
         """Return the storage with the pixels in the rows of another one, if it has as many."""
         if other is None or (*self.image[:2], self.pixels) != (*other.image[:2], other.pixels):
@@ -587,7 +582,9 @@ def _scales_rows(node: Node) -> bool:
 
 def _has_channels(op: GraphOperator, shape: Shape, storage: Storage | None) -> bool:
     """Return whether the channels of a storage are those by which a function may differ."""
-    return not by_channel(op) or (storage is not None and storage.channels_on(1, shape))
+    if storage is None or not by_channel(op):
+        return not by_channel(op)
+    return 1 in (storage.channel_axes(shape) or ()) and shape[1] == storage.image[1]
 
 
 def by_channel(op: GraphOperator) -> bool:

@@ -18,6 +18,7 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     make_node,
+    needed,
     read_by,
     refill,
     require,
@@ -38,7 +39,7 @@ def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
     tensors, decided = Connections(model), _decided_by_inputs(model)
     added = [found for node in model.graph.node for found in _added(node, tensors, decided)]
     masks = _that_leave_out(model, {name for _, name in added}, samples)
-    floats = _makers(masks, tensors)
+    floats = masks.union(*map(read_by, needed(model.graph.node, masks)))
     for total, name in added:
         if name in masks:
             total.input[:] = [f"{name}:chosen" if each == name else each for each in total.input]
@@ -78,17 +79,6 @@ def _decided_by_inputs(model: ModelProto) -> set[str]:
         if node.op_type in _PRODUCTS or not read.isdisjoint(products):
             products |= {*node.output}
     return decided - products
-
-
-def _makers(names: set[str], tensors: Connections) -> set[str]:
-    """Return tensors and those of which they are computed."""
-    stack, seen = [*names], {*names}
-    while stack:
-        node = tensors.writers.get(stack.pop())
-        new = {*read_by(node)} - seen if node is not None else set[str]()
-        stack += new
-        seen |= new
-    return seen
 
 
 def _leaves_out(value: Array) -> bool:
