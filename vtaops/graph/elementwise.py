@@ -21,6 +21,7 @@ from vtaops.graph.operator import (
     Shape,
     Tensors,
     check_accumulator,
+    check_integers,
     graph_operator,
     require_one_zero_point,
 )
@@ -58,10 +59,9 @@ class Add(Requantized):
     arity = 2
 
     def __post_init__(self) -> None:
-        values = integers("factors", self.factors, -MAX_FACTOR, MAX_FACTOR)
-        if values.shape != (2,) or not values.all():
-            raise ShapeError(f"factors is {self.factors}; give two integers other than 0")
-        object.__setattr__(self, "factors", (int(values[0]), int(values[1])))
+        check_integers(self, "factors", 2, -MAX_FACTOR, MAX_FACTOR)
+        if 0 in self.factors:
+            raise ShapeError(f"factors is {self.factors}; give 2 integers other than 0")
 
     @staticmethod
     def from_ratios(
@@ -129,12 +129,9 @@ class RescaledAdd(Requantized):
     arity = 2
 
     def __post_init__(self) -> None:
-        for name, most in (("multipliers", (1 << 31) - 1), ("shifts", 62)):
-            least = 0 if name == "shifts" else -most
-            values = integers(name, getattr(self, name), least, most)
-            if values.shape != (2,):
-                raise ShapeError(f"{name} is {getattr(self, name)}; give two integers")
-            object.__setattr__(self, name, (int(values[0]), int(values[1])))
+        most = (1 << 31) - 1
+        check_integers(self, "multipliers", 2, -most, most)
+        check_integers(self, "shifts", 2, 0, 62)
 
     @staticmethod
     def from_scales(

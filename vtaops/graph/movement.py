@@ -18,7 +18,7 @@ from vtaops.graph.operator import (
     Shape,
     Tensors,
     axis_of,
-    check_window,
+    check_integers,
     graph_operator,
     image_of,
     require_one_zero_point,
@@ -62,7 +62,7 @@ class Upsample(GraphOperator):
     takes = DTYPES
 
     def __post_init__(self) -> None:
-        check_window(self, "factors", 2)
+        check_integers(self, "factors", 2, 1, (1 << 31) - 1)
 
     def infer(self, data: Tensor) -> Tensor:
         n, c, h, w = image_of(data)

@@ -68,9 +68,10 @@ class GraphOperator(ReprMixin):
 
     def __post_init__(self) -> None:
         """Convert window parameters to tuples of integers; reject invalid ones."""
-        for name, length in _WINDOWS.items():
+        for name, count in _WINDOWS.items():
             if getattr(self, name, None) is not None:
-                check_window(self, name, length)
+                least = 0 if name in ("padding", "output_padding") else 1
+                check_integers(self, name, count, least, (1 << 31) - 1)
 
     def infer(self, *inputs: Any, **_: Any) -> Tensor:
         """Infer the result from its inputs; the graph names it.
@@ -174,12 +175,11 @@ def check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
         raise ShapeError(f"{name} has shape {values.shape}; there are {channels} output channels")
 
 
-def check_window(op: GraphOperator, name: str, length: int) -> None:
-    """Convert a window parameter to a tuple of so many integers; raises ShapeError."""
-    least = 0 if name in ("padding", "output_padding") else 1
-    values = integers(name, getattr(op, name), least, (1 << 31) - 1)
-    if values.shape != (length,):
-        raise ShapeError(f"{name} is {getattr(op, name)}; give {length} integers")
+def check_integers(op: GraphOperator, name: str, count: int, least: int, most: int) -> None:
+    """Convert a parameter to a tuple of so many integers; raises ShapeError."""
+    values = integers(name, getattr(op, name), least, most)
+    if values.shape != (count,):
+        raise ShapeError(f"{name} is {getattr(op, name)}; give {count} integers")
     object.__setattr__(op, name, tuple(int(value) for value in values))
 
 
