@@ -21,7 +21,7 @@ Found = dict[str, tuple[GraphOperator, list[Node]]]
 mask that is added before, and what made floats."""
 
 
-def norms_on_integers(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
+def norms_on_integers(graph: Graph, target: Target) -> tuple[Graph, set[str]]:
     """Return a graph whose norms and softmax VTA executes, where it can, and their names."""
     found: Found = {n.name: norm for n in graph.nodes if (norm := _norm(n, graph))}
     while found:
@@ -29,9 +29,9 @@ def norms_on_integers(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
         own = [node for node in legal.nodes if node.name in found]
         kept = {node.name for node in own if not reason_for_host(node, legal, target)}
         if len(kept) == len(found):
-            return legal, [*found]
+            return legal, {*found}
         found = {name: found[name] for name in kept}
-    return graph, []
+    return graph, set()
 
 
 def _norm(node: Node, graph: Graph) -> tuple[GraphOperator, list[Node]] | None:
