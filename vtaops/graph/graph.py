@@ -207,7 +207,7 @@ class Graph:
     def transform(self, put: Callable[[Graph, Node], object]) -> Graph:
         """Return a graph with the same inputs and outputs; `put` adds each node's replacement.
 
-        Nodes whose results nothing reads are left out.
+        Nodes whose results nothing reads any more are left out.
         """
         result = Graph(self.name)
         for tensor in self.inputs:
@@ -216,18 +216,20 @@ class Graph:
             put(result, node)
         result.output(*(result.tensors[tensor.name] for tensor in self.outputs))
         result.state = dict(self.state)
-        if unread := result._unread():
+        if unread := result._unread(self):
             return result.transform(lambda to, node: node in unread or to.clone(node))
         return result
 
-    def _unread(self) -> set[Node]:
-        """Return the nodes of whose results nothing is computed that is an output."""
-        read, unread = {*self.outputs}, set[Node]()
+    def _unread(self, before: Graph) -> set[Node]:
+        """Return the nodes whose results nothing reads, but those for which it was so before."""
+        read, unread = {tensor.name for tensor in self.outputs}, set[Node]()
         for node in reversed(self.nodes):
-            if read.isdisjoint(node.outputs):
-                unread.add(node)
+            names = {tensor.name for tensor in node.outputs}
+            kept = node.name in before.tensors and names.isdisjoint(before._readers)
+            if kept or not read.isdisjoint(names):
+                read.update(tensor.name for tensor in node.inputs)
             else:
-                read.update(node.inputs)
+                unread.add(node)
         return unread
 
     def _check(self, op: GraphOperator, inputs: Sequence[Tensor]) -> None:

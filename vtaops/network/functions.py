@@ -29,11 +29,11 @@ def functions_as_tables(graph: Graph) -> Graph:
     tables = _tables(graph, roots)
 
     def put(result: Graph, node: Node) -> None:
-        if node.name in tables:
+        if node.name not in tables:
+            result.clone(node)
+        elif graph.consumers(node.outputs[0]) or node.outputs[0] in graph.outputs:
             table = ops.LookupTable(tables[node.name], node.outputs[0].zero_point, node.op.kind)
             result.clone(node, table, [roots[node.name].name])
-        else:
-            result.clone(node)
 
     return graph.transform(put)
 
