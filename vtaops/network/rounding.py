@@ -330,8 +330,8 @@ def round_average_pool(
         if parts or not scaling.multiplier.any():
             return None
         if target.fine:
-            low, high = (np.array([size * (end - zero)]) for end in (-128, 127))
-            return _finest(op, low, high)
+            ends = size * (np.array([[-128], [127]]) - zero)
+            return _finest(op, *ends)
         ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
         zero_point = scaling.zero_point
     widths = [7]
