@@ -34,7 +34,7 @@ Look = Callable[[int, int], tuple[Strides, int]]
 
 
 @dataclass(frozen=True)
-class View(Use):
+class StridedUse(Use):
     """A part of an image as an operator sees it: at strides of its own.
 
     Attributes
@@ -88,7 +88,7 @@ class Matrices:
             each = images // count * blocks * plane
         return lanes[0] // self.block * plane + number * each, each
 
-    def from_on(self, number: int, step: int = 1, tile: int = 1) -> View:
+    def from_on(self, number: int, step: int = 1, tile: int = 1) -> StridedUse:
         """Return every so manieth matrix, whose columns are channels, in tiles of so many rows."""
 
         def look(blocks: int, plane: int) -> tuple[Strides, int]:
@@ -96,13 +96,13 @@ class Matrices:
             row = blocks if self.held is Held.ROWS_ARE_IMAGES else 1
             return Strides(each * step // tile, row, plane // tile), first
 
-        return View(self.place, look=look)
+        return StridedUse(self.place, look=look)
 
-    def weights(self, number: int = 0) -> View:
+    def weights(self, number: int = 0) -> StridedUse:
         """Return the matrices from one on as tiles of weights."""
         return self.from_on(number, tile=self.block)
 
-    def blocks(self, number: int, first: int, *, rows: bool = False) -> View:
+    def blocks(self, number: int, first: int, *, rows: bool = False) -> StridedUse:
         """Return the blocks of channels of a matrix as weights, or those of its pixels (`rows`)."""
 
         def look(blocks: int, plane: int) -> tuple[Strides, int]:
@@ -111,15 +111,15 @@ class Matrices:
                 return Strides(self.block, 1, plane), begin + first * self.block
             return Strides(plane // self.block, 1, 0), begin + first * plane
 
-        return View(self.place, look=look)
+        return StridedUse(self.place, look=look)
 
-    def column(self, number: int) -> View:
+    def column(self, number: int) -> StridedUse:
         """Return one image of several, whose pixels are a column."""
 
         def look(blocks: int, plane: int) -> tuple[Strides, int]:
             return Strides(0, plane, 1), number * blocks * plane
 
-        return View(self.place, look=look)
+        return StridedUse(self.place, look=look)
 
 
 def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
@@ -337,9 +337,9 @@ def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
     return target if as_rows else replace(target, size=None)
 
 
-def _flat_row(place: TensorPlace, pixels: int, number: int) -> View:
+def _flat_row(place: TensorPlace, pixels: int, number: int) -> StridedUse:
     """Return a row of a matrix as pixels, one below the other: their channels lie in that row."""
-    return View(place, look=lambda _, plane: (Strides(0, pixels * plane, plane), number))
+    return StridedUse(place, look=lambda _, plane: (Strides(0, pixels * plane, plane), number))
 
 
 def _turn(
