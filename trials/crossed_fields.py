@@ -294,7 +294,7 @@ def _graph(op: GraphOperator, shapes: tuple[tuple[int, ...], ...], zero: int) ->
     if type(op).__name__ in ("Constant", "Expand", "FromUint8", "ToUint8"):
         return _beside_the_accelerator(graph, op, inputs, zero)
     if getattr(op, "residual_factor", None) is not None:
-        (result,) = replace(op, residual_factor=None).results(inputs)  # type: ignore[type-var]
+        result = replace(op, residual_factor=None).infer(*inputs)  # type: ignore[type-var]
         inputs.append(graph.input("residual", result.shape, zero_point=7))
     graph.output(graph.add(op, *inputs))
     if graph.outputs[0].elements > LARGEST:

@@ -76,8 +76,8 @@ FAULTS = {
 def planted(graph, kind, change):
     """Return the graph with one operator changed, and the name of its node."""
     node = next(node for node in graph.nodes if node.op.kind == kind)
-    return graph.rewritten(
-        lambda to, each: to.add_like(each, change(each.op) if each is node else each.op)
+    return graph.transform(
+        lambda to, each: to.clone(each, change(each.op) if each is node else each.op)
     ), node.name
 
 

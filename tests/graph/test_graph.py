@@ -111,9 +111,8 @@ def test_convolution(groups, residual, dilation):
     factor = np.array([2, 100, 17, 33]) if residual else None
     op = Convolution(w, bias, CHANNELS, (2, 1), (1, 0, 2, 1), (dilation, 1), groups, factor)
     zero, side = -7, 11
-    shape = op.results(
-        [Tensor("x", x.shape), Tensor("r", (2, 4, 4 - (dilation == 2), 5))][: 1 + residual]
-    )[0].shape
+    tensors = Tensor("x", x.shape), Tensor("r", (2, 4, 4 - (dilation == 2), 5))
+    shape = op.infer(*tensors[: 1 + residual]).shape
     r = int8(*shape)
     y = run(op, x, *([r] if residual else []), zero_points=[zero, side][: 1 + residual])
     assert y.shape == shape

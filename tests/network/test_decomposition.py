@@ -67,13 +67,13 @@ def test_a_grouped_transposed_convolution_is_its_groups():
         graph.add(TransposedConvolution(weight, None, scale, strides=strides, groups=3), x)
     )
     array = int8(1, 6, 4, 5)
-    whole = graph.nodes[0].op.meaning([x], [array])
+    whole = graph.nodes[0].op.reference([x], array)
     for group in range(3):
         alone = Graph()
         one = alone.input("x", (1, 2, 4, 5))
         part = slice(2 * group, 2 * group + 2)
         op = TransposedConvolution(weight[part], None, scale, strides=strides)
-        assert np.array_equal(op.meaning([one], [array[:, part]]), whole[:, part])
+        assert np.array_equal(op.reference([one], array[:, part]), whole[:, part])
 
 
 def image(graph, config, channels=6, zero_point=-4, size=(5, 6), batch=2):
@@ -214,7 +214,7 @@ def test_average_pools_round_sizes_up_and_skip_pixels(config, window):
     graph.output(y)
     assert not on_host(compiled(graph, config))
     array = int8(*x.shape)
-    found = pool.meaning([x], [array]).astype(int) - 1
+    found = pool.reference([x], array).astype(int) - 1
     expected = _means(array.astype(np.float64) - x.zero_point, pool, y.shape)
     assert np.abs(found - expected).max() < (0.501 if "pynq_e" in config else 2)
 
@@ -236,7 +236,7 @@ def test_means_of_any_scale_whose_windows_differ_take_factors_of_seven_bits(rati
     model = compiled(graph, "fsim", near=True)
     assert not on_host(model)
     array = int8(2, 6, 7, 8)
-    exact = pool.meaning(graph.inputs, [array]).astype(int)
+    exact = pool.reference(graph.inputs, array).astype(int)
     assert 0 < np.abs(model.run(array) - exact).max() <= 1
     assert "equal to the file but for a step" in model.plan[0].reason
 
@@ -281,7 +281,7 @@ def test_dilated_maxima_are_right_on_the_host():
     array = int8(*x.shape)
     padded = np.pad(array, ((0, 0), (0, 0), (1, 0), (0, 1)), constant_values=-128)
     parts = [padded[:, :, i : i + 4, j : j + 4] for i in (0, 2) for j in (0, 3)]
-    assert np.array_equal(graph.nodes[-1].op.meaning([x], [array]), np.max(parts, axis=0))
+    assert np.array_equal(graph.nodes[-1].op.reference([x], array), np.max(parts, axis=0))
 
 
 @pytest.mark.parametrize("config", ["pynq", "pynq_ext", "tiny"])
@@ -313,10 +313,10 @@ def test_uint8_is_int8_and_128(config):
     graph.output(graph.add(ToUint8(), y))
     assert on_host(compiled(graph, config)) == ["from_uint8", "to_uint8"]
     values = np.arange(256).astype(np.uint8).reshape(1, -1)
-    found = FromUint8().meaning([], [values])
+    found = FromUint8().reference([], values)
     assert found.dtype == np.int8
     assert found.tolist() == [[*range(-128, 128)]]
-    assert np.array_equal(ToUint8().meaning([], [found]), values)
+    assert np.array_equal(ToUint8().reference([], found), values)
 
 
 @pytest.mark.parametrize("config", CONFIGS)

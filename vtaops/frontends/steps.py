@@ -219,7 +219,7 @@ def step(op: GraphOperator, *inputs: Source, scale: float) -> Step:
         If the operator refuses its inputs; the message is that of the operator.
     """
     with shapes_translated():
-        (tensor,) = op.results([source.tensor for source in inputs])
+        tensor = op.infer(*(source.tensor for source in inputs))
     return Step(op, inputs, replace(tensor, name="-", scale=scale))
 
 

@@ -18,7 +18,7 @@ from vtaops.graph.onnx_files import (
     input_dtypes,
     input_shapes,
     make_node,
-    producers,
+    needed,
     read_by,
     refill,
     require,
@@ -58,7 +58,7 @@ def undecided(model: ModelProto) -> str:
     kinds = input_dtypes(model)
     whole = {name for name, kind in kinds.items() if kind.kind in "iub"}
     for node in filter(lambda each: each.op_type == "If", model.graph.node):
-        before = _before(model, node.input[0])
+        before = needed(model.graph.node, node.input[:1])
         name = min(whole & _read(before, node.input[0]), default="")
         rest = {n.op_type for n in model.graph.node if n not in (node, *before)}
         if name and rest <= {"Constant", "Identity"}:
@@ -75,7 +75,7 @@ def _decided(model: ModelProto, node: NodeProto) -> tuple[NodeProto, bool] | Non
     if node.op_type != "If":
         return None
     condition = _condition(node)
-    before = _before(model, condition)
+    before = needed(model.graph.node, [condition])
     inputs = {value.name for value in model.graph.input}
     if not inputs.isdisjoint(_read(before, condition)):
         return None
@@ -100,17 +100,6 @@ def _condition(node: NodeProto) -> str:
             "all its outputs"
         )
     return str(node.input[0])
-
-
-def _before(model: ModelProto, name: str) -> list[NodeProto]:
-    """Return the nodes that compute a tensor, in order."""
-    written, found, left = producers(model), dict[str, NodeProto](), [name]
-    while left:
-        node = written.get(left.pop())
-        if node is not None and node.output[0] not in found:
-            found[node.output[0]] = node
-            left += read_by(node)
-    return [node for node in model.graph.node if node.output[0] in found]
 
 
 def _read(nodes: list[NodeProto], name: str) -> set[str]:

@@ -19,7 +19,9 @@ from vtaops.graph.operator import (
     Pair,
     Requantized,
     Shape,
+    Tensors,
     check_accumulator,
+    check_integers,
     graph_operator,
     require_one_zero_point,
 )
@@ -57,10 +59,9 @@ class Add(Requantized):
     arity = 2
 
     def __post_init__(self) -> None:
-        values = integers("factors", self.factors, -MAX_FACTOR, MAX_FACTOR)
-        if values.shape != (2,) or not values.all():
-            raise ShapeError(f"factors is {self.factors}; give two integers other than 0")
-        object.__setattr__(self, "factors", (int(values[0]), int(values[1])))
+        check_integers(self, "factors", 2, -MAX_FACTOR, MAX_FACTOR)
+        if 0 in self.factors:
+            raise ShapeError(f"factors is {self.factors}; give 2 integers other than 0")
 
     @staticmethod
     def from_ratios(
@@ -95,7 +96,7 @@ class Add(Requantized):
         a, b = (int(math.copysign(f, r)) for f, r in zip(factors, (first, second), strict=True))
         return Add((a, b), Requantization.from_ratio(unit, zero_point, clip))
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, *inputs: Tensor) -> Tensor:
         shape = _broadcast(self.kind, inputs)
         reach = (abs(f) * t.reach for f, t in zip(self.factors, inputs, strict=True))
         check_accumulator(self.kind, np.array(sum(reach)))
@@ -128,12 +129,9 @@ class RescaledAdd(Requantized):
     arity = 2
 
     def __post_init__(self) -> None:
-        for name, most in (("multipliers", (1 << 31) - 1), ("shifts", 62)):
-            least = 0 if name == "shifts" else -most
-            values = integers(name, getattr(self, name), least, most)
-            if values.shape != (2,):
-                raise ShapeError(f"{name} is {getattr(self, name)}; give two integers")
-            object.__setattr__(self, name, (int(values[0]), int(values[1])))
+        most = (1 << 31) - 1
+        check_integers(self, "multipliers", 2, -most, most)
+        check_integers(self, "shifts", 2, 0, 62)
 
     @staticmethod
     def from_scales(
@@ -151,7 +149,7 @@ class RescaledAdd(Requantized):
         scaling = TfliteRequantization.from_ratio(unit / (result * (1 << 20)), zero_point, clip)
         return RescaledAdd((first, sign * second), (s, t), scaling)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, *inputs: Tensor) -> Tensor:
         return self.result(_broadcast(self.kind, inputs))
 
     def sums(self, *real: Integers) -> Integers:
@@ -178,7 +176,7 @@ class Multiply(Requantized):
     channels_axis = None
     arity = 2
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self, *inputs: Tensor) -> Tensor:
         return self.result(_broadcast(self.kind, inputs))
 
     def sums(self, *real: Integers) -> Integers:
@@ -212,12 +210,11 @@ class Extremum(GraphOperator):
     def kind(self) -> str:
         return self.function
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        first, other = inputs
+    def infer(self, *inputs: Tensor) -> Tensor:
         require_one_zero_point(inputs, "compared")
-        return (replace(first, shape=_broadcast(self.kind, (first, other))),)
+        return replace(inputs[0], shape=_broadcast(self.kind, inputs))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, *arrays: Array) -> Any:
         choose = np.maximum if self.function == "maximum" else np.minimum
         return choose(*arrays)
 
@@ -228,8 +225,8 @@ class Requantize(Requantized):
 
     requantization: Requantization = field(default_factory=Requantization)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return self.result(inputs[0].shape)
+    def infer(self, data: Tensor) -> Tensor:
+        return self.result(data.shape)
 
     def sums(self, *real: Integers) -> Integers:
         return real[0]
@@ -261,8 +258,8 @@ class LeakyRelu(Requantized):
             raise ShapeError(f"negative has shape {negative.shape}; give one number, or (C,)")
         object.__setattr__(self, "negative", negative if negative.ndim else int(negative))
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        shape, factors = inputs[0].shape, np.shape(self.negative)
+    def infer(self, data: Tensor) -> Tensor:
+        shape, factors = data.shape, np.shape(self.negative)
         if factors and (len(shape) < 2 or factors != shape[1:2]):
             raise ShapeError(f"{factors[0]} factors for a tensor of shape {shape}")
         return self.result(shape)
@@ -302,20 +299,20 @@ class LookupTable(GraphOperator):
     def kind(self) -> str:
         return self.function
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        shape = inputs[0].shape
+    def infer(self, data: Tensor) -> Tensor:
+        shape = data.shape
         if self.table.ndim == 2 and (len(shape) < 2 or shape[1] != len(self.table)):
             raise ShapeError(f"{len(self.table)} tables for a tensor of shape {shape}")
-        return (Tensor("-", shape, zero_point=self.zero_point),)
+        return Tensor("-", shape, zero_point=self.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        index = arrays[0].astype(np.int64) + 128
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        index = data.astype(np.int64) + 128
         if self.table.ndim == 1:
             return self.table[index]
         return self.table[along(1, index.ndim, np.arange(len(self.table))), index]
 
 
-def _broadcast(kind: str, inputs: Sequence[Tensor]) -> Shape:
+def _broadcast(kind: str, inputs: Tensors) -> Shape:
     a, b = inputs[0].shape, inputs[1].shape
     if a == b or (len(a) == 4 and b == (*a[:2], 1, 1)):
         return a

@@ -1,4 +1,4 @@
-"""Evaluate a graph in NumPy: run its operators in order by their `meaning`.
+"""Evaluate a graph in NumPy: run its operators in order by their `reference`.
 
 Also runs integer operators that stay on the host. Imports no TVM.
 """
@@ -135,7 +135,7 @@ def evaluate_node(node: Node, values: dict[str, Array]) -> dict[str, Array]:
     ShapeError
         If a host function returns results of undeclared number, shape or dtype.
     """
-    made = node.op.meaning(node.inputs, [values[tensor.name] for tensor in node.inputs])
+    made = node.op.reference(node.inputs, *(values[tensor.name] for tensor in node.inputs))
     results = made if isinstance(made, tuple) else (made,)
     if len(results) != len(node.outputs):
         raise ShapeError(f"{node.name} made {len(results)} results instead of {len(node.outputs)}")

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.graph.requantization import quantized_multiplier
-
-Integers = npt.NDArray[np.int64]
+from vtaops.graph.requantization import Integers, quantized_multiplier
 
 INT32 = (-(1 << 31), (1 << 31) - 1)
 SUM_BITS = 12

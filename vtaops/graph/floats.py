@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from vtaops.graph import fixed_softmax
 from vtaops.graph.operator import (
     GraphOperator,
     Shape,
+    Tensors,
     axis_of,
     graph_operator,
 )
@@ -29,8 +29,8 @@ class FloatOperator(GraphOperator):
 
     takes = ("float32",)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return (Tensor("-", inputs[0].shape, "float32"),)
+    def infer(self, data: Tensor) -> Tensor:
+        return Tensor("-", data.shape, "float32")
 
 
 @graph_operator
@@ -44,17 +44,18 @@ class Softmax(FloatOperator):
     named = "softmax"
     arity = None
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        first, *masks = (tensor.shape for tensor in inputs)
-        if not first:
-            raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
-        if len(masks) > 1 or not all(grows_to(mask, first) for mask in masks):
-            raise ShapeError(f"a softmax of {first} has one mask of such a shape, not {masks}")
-        return super().results(inputs)
+    def infer(self, data: Tensor, *masks: Tensor) -> Tensor:
+        shapes = [mask.shape for mask in masks]
+        if not data.shape:
+            raise ShapeError(f"{data.name} is a scalar; softmax needs an axis")
+        if len(masks) > 1 or not all(grows_to(shape, data.shape) for shape in shapes):
+            text = f"a softmax of {data.shape} has one mask of such a shape, not {shapes}"
+            raise ShapeError(text)
+        return super().infer(data)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, data: Array, *masks: Array) -> Any:
         with np.errstate(over="ignore"):
-            data = sum(arrays[1:], arrays[0]).astype(np.float64)
+            data = sum(masks, data).astype(np.float64)
         with np.errstate(invalid="ignore"):
             below = data - data.max(axis=-1, keepdims=True)
             values = np.where(below >= -700, exponential(np.clip(below, -700, 0)), 0.0)
@@ -84,14 +85,14 @@ class LayerNorm(FloatOperator):
     def kind(self) -> str:
         return "layer_norm" if self.centered else "rms_norm"
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        columns = inputs[0].shape[axis_of(-1, inputs[0])]
+    def infer(self, data: Tensor) -> Tensor:
+        columns = data.shape[axis_of(-1, data)]
         for name in ("weight", "bias"):
             _check_term(name, getattr(self, name), (columns,))
-        return super().results(inputs)
+        return super().infer(data)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        data = arrays[0].astype(np.float64)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        data = data.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             if self.centered:
                 data -= _sum(data, -1) / data.shape[-1]
@@ -106,13 +107,13 @@ class Mean(FloatOperator):
 
     axis: int
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        shape, axis = inputs[0].shape, axis_of(self.axis, inputs[0])
-        return (Tensor("-", (*shape[:axis], *shape[axis + 1 :]), "float32"),)
+    def infer(self, data: Tensor) -> Tensor:
+        shape, axis = data.shape, axis_of(self.axis, data)
+        return Tensor("-", (*shape[:axis], *shape[axis + 1 :]), "float32")
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        total = _sum(arrays[0].astype(np.float64), self.axis)
-        return np.squeeze(total / arrays[0].shape[self.axis], self.axis).astype(np.float32)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        total = _sum(data.astype(np.float64), self.axis)
+        return np.squeeze(total / data.shape[self.axis], self.axis).astype(np.float32)
 
 
 @graph_operator
@@ -121,15 +122,15 @@ class AddTerm(FloatOperator):
 
     term: Array
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        shape = inputs[0].shape
+    def infer(self, data: Tensor) -> Tensor:
+        shape = data.shape
         kept = max(0, len(shape) - getattr(self.term, "ndim", 0))
         _check_term("term", self.term, shape[kept:])
-        return super().results(inputs)
+        return super().infer(data)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, data: Array) -> Any:
         with np.errstate(over="ignore"):
-            return arrays[0] + self.term
+            return data + self.term
 
 
 @graph_operator
@@ -141,16 +142,16 @@ class FixedSoftmax(GraphOperator):
 
     named = "softmax in fixed point"
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if not inputs[0].shape:
-            raise ShapeError(f"{inputs[0].name} is a scalar; softmax needs an axis")
-        if inputs[0].shape[-1] > fixed_softmax.MOST:
+    def infer(self, data: Tensor) -> Tensor:
+        if not data.shape:
+            raise ShapeError(f"{data.name} is a scalar; softmax needs an axis")
+        if data.shape[-1] > fixed_softmax.MOST:
             most = fixed_softmax.MOST
-            raise ShapeError(f"a softmax of {inputs[0].shape[-1]} values; its sums hold {most}")
-        return (Tensor("-", inputs[0].shape, "int8", 1 / 256, -128),)
+            raise ShapeError(f"a softmax of {data.shape[-1]} values; its sums hold {most}")
+        return Tensor("-", data.shape, "int8", 1 / 256, -128)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        return fixed_softmax.softmax(arrays[0], inputs[0].scale)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        return fixed_softmax.softmax(data, inputs[0].scale)
 
 
 def _check_term(name: str, term: object, shape: Shape) -> None:

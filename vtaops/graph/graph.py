@@ -164,7 +164,7 @@ class Graph:
     ) -> tuple[Tensor, ...]:
         """Apply an operator with any number of results; as `add`."""
         self._check(op, inputs)
-        made = op.results(inputs)
+        made = op.infer_outputs(inputs)
         if names is None:
             base = f"{op.kind.split(',')[0].replace('+', '_')}_{len(self.nodes)}"
             names = [base] if len(made) == 1 else [f"{base}_{i}" for i in range(len(made))]
@@ -188,7 +188,7 @@ class Graph:
         for name in dict.fromkeys(tensor.name for tensor in node.inputs):
             self._readers.setdefault(name, []).append(node)
 
-    def add_like(
+    def clone(
         self, node: Node, op: GraphOperator | None = None, inputs: Sequence[str] | None = None
     ) -> tuple[Tensor, ...]:
         """Apply a node of another graph, or `op` in its place; results keep names and scales.
@@ -204,8 +204,11 @@ class Graph:
             scales=[tensor.scale for tensor in node.outputs],
         )
 
-    def rewritten(self, put: Callable[[Graph, Node], object]) -> Graph:
-        """Return a graph with the same inputs and outputs; `put` adds each node's replacement."""
+    def transform(self, put: Callable[[Graph, Node], object]) -> Graph:
+        """Return a graph with the same inputs and outputs; `put` adds each node's replacement.
+
+        Nodes whose results nothing reads any more are left out.
+        """
         result = Graph(self.name)
         for tensor in self.inputs:
             result.input_like(tensor)
@@ -213,7 +216,21 @@ class Graph:
             put(result, node)
         result.output(*(result.tensors[tensor.name] for tensor in self.outputs))
         result.state = dict(self.state)
+        if unread := result._unread(self):
+            return result.transform(lambda to, node: node in unread or to.clone(node))
         return result
+
+    def _unread(self, before: Graph) -> set[Node]:
+        """Return the nodes whose results nothing reads, but those for which it was so before."""
+        read, unread = {tensor.name for tensor in self.outputs}, set[Node]()
+        for node in reversed(self.nodes):
+            names = {tensor.name for tensor in node.outputs}
+            kept = node.name in before.tensors and names.isdisjoint(before._readers)
+            if kept or not read.isdisjoint(names):
+                read.update(tensor.name for tensor in node.inputs)
+            else:
+                unread.add(node)
+        return unread
 
     def _check(self, op: GraphOperator, inputs: Sequence[Tensor]) -> None:
         """Reject a non-operator, and inputs of another graph, number or dtype."""

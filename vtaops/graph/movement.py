@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -17,8 +16,9 @@ from vtaops.graph.operator import (
     GraphOperator,
     Pair,
     Shape,
+    Tensors,
     axis_of,
-    check_window,
+    check_integers,
     graph_operator,
     image_of,
     require_one_zero_point,
@@ -34,10 +34,9 @@ class Concat(GraphOperator):
     arity = None
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        first = inputs[0]
+    def infer(self, first: Tensor, *others: Tensor) -> Tensor:
         axis = axis_of(self.axis, first)
-        for other in inputs[1:]:
+        for other in others:
             same = [e for a, e in enumerate(other.shape) if a != axis]
             if same != [e for a, e in enumerate(first.shape) if a != axis]:
                 raise ShapeError(f"{first.shape} and {other.shape} do not join on axis {axis}")
@@ -46,12 +45,12 @@ class Concat(GraphOperator):
                     f"{first.name} is {first.dtype} and {other.name} {other.dtype}; tensors that "
                     "are joined have one type"
                 )
-        require_one_zero_point(inputs, "joined")
+        require_one_zero_point((first, *others), "joined")
         shape = list(first.shape)
-        shape[axis] = sum(t.shape[axis] for t in inputs)
-        return (replace(first, shape=tuple(shape)),)
+        shape[axis] += sum(other.shape[axis] for other in others)
+        return replace(first, shape=tuple(shape))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, *arrays: Array) -> Any:
         return np.concatenate(arrays, axis=self.axis)
 
 
@@ -63,14 +62,14 @@ class Upsample(GraphOperator):
     takes = DTYPES
 
     def __post_init__(self) -> None:
-        check_window(self, "factors", 2)
+        check_integers(self, "factors", 2, 1, (1 << 31) - 1)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        n, c, h, w = image_of(inputs[0])
-        return (replace(inputs[0], shape=(n, c, h * self.factors[0], w * self.factors[1])),)
+    def infer(self, data: Tensor) -> Tensor:
+        n, c, h, w = image_of(data)
+        return replace(data, shape=(n, c, h * self.factors[0], w * self.factors[1]))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        return arrays[0].repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        return data.repeat(self.factors[0], axis=2).repeat(self.factors[1], axis=3)
 
 
 @graph_operator
@@ -88,8 +87,8 @@ class Pad(GraphOperator):
     padding: Sides
     mode: Literal["constant", "edge", "reflect"] = "constant"
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        n, c, h, w = image_of(inputs[0])
+    def infer(self, data: Tensor) -> Tensor:
+        n, c, h, w = image_of(data)
         top, left, bottom, right = self.padding
         if self.mode not in ("constant", "edge", "reflect"):
             raise ShapeError(f"mode is {self.mode!r}; it must be constant, edge or reflect")
@@ -97,7 +96,7 @@ class Pad(GraphOperator):
             raise ShapeError(
                 f"an image of {h} x {w} pixels cannot be mirrored by the padding {self.padding}"
             )
-        return (replace(inputs[0], shape=(n, c, h + top + bottom, w + left + right)),)
+        return replace(data, shape=(n, c, h + top + bottom, w + left + right))
 
     def sources(self, axis: int, extent: int) -> tuple[list[int], list[int]]:
         """Return which of `extent` pixels are repeated before and behind an axis (0 or 1)."""
@@ -106,12 +105,12 @@ class Pad(GraphOperator):
             return [0] * before, [extent - 1] * behind
         return [*range(before, 0, -1)], [*range(extent - 2, extent - 2 - behind, -1)]
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, data: Array) -> Any:
         window = Window((1, 1), padding=self.padding)
         if self.mode == "constant":
-            return padded(arrays[0], window, inputs[0].zero_point)
+            return padded(data, window, inputs[0].zero_point)
         top, left, bottom, right = self.padding
-        return np.pad(arrays[0], ((0, 0), (0, 0), (top, bottom), (left, right)), self.mode)
+        return np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)), self.mode)
 
 
 @graph_operator
@@ -124,22 +123,22 @@ class Slice(GraphOperator):
     step: int = 1
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        axis = axis_of(self.axis, inputs[0])
-        extent = inputs[0].shape[axis]
+    def infer(self, data: Tensor) -> Tensor:
+        axis = axis_of(self.axis, data)
+        extent = data.shape[axis]
         if not (0 <= self.start < self.stop <= extent and self.step >= 1):
             raise ShapeError(
                 f"slice {self.start}:{self.stop}:{self.step} of {extent} elements; "
                 f"0 <= start < stop <= {extent} and a positive step are needed"
             )
-        shape = list(inputs[0].shape)
+        shape = list(data.shape)
         shape[axis] = ceil_div(self.stop - self.start, self.step)
-        return (replace(inputs[0], shape=tuple(shape)),)
+        return replace(data, shape=tuple(shape))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        index = [slice(None)] * arrays[0].ndim
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        index = [slice(None)] * data.ndim
         index[self.axis] = slice(self.start, self.stop, self.step)
-        return arrays[0][tuple(index)]
+        return data[tuple(index)]
 
 
 @graph_operator
@@ -149,15 +148,15 @@ class ChannelShuffle(GraphOperator):
     groups: int
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        channels = image_of(inputs[0])[1]
+    def infer(self, data: Tensor) -> Tensor:
+        channels = image_of(data)[1]
         if self.groups < 1 or channels % self.groups:
             raise ShapeError(f"groups is {self.groups}; it must divide {channels} channels")
-        return (inputs[0],)
+        return data
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        n, c, h, w = arrays[0].shape
-        grouped = arrays[0].reshape(n, self.groups, c // self.groups, h, w)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        n, c, h, w = data.shape
+        grouped = data.reshape(n, self.groups, c // self.groups, h, w)
         return grouped.swapaxes(1, 2).reshape(n, c, h, w)
 
 
@@ -168,13 +167,13 @@ class Reshape(GraphOperator):
     shape: Shape
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if math.prod(self.shape) != inputs[0].elements:
-            raise ShapeError(f"{inputs[0].shape} cannot take the shape {self.shape}")
-        return (replace(inputs[0], shape=tuple(self.shape)),)
+    def infer(self, data: Tensor) -> Tensor:
+        if math.prod(self.shape) != data.elements:
+            raise ShapeError(f"{data.shape} cannot take the shape {self.shape}")
+        return replace(data, shape=tuple(self.shape))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        return arrays[0].reshape(self.shape)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        return data.reshape(self.shape)
 
 
 @graph_operator
@@ -184,13 +183,13 @@ class Transpose(GraphOperator):
     axes: Shape
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        if sorted(self.axes) != list(range(len(inputs[0].shape))):
-            raise ShapeError(f"axes is {self.axes}; it must permute those of {inputs[0].shape}")
-        return (replace(inputs[0], shape=tuple(inputs[0].shape[a] for a in self.axes)),)
+    def infer(self, data: Tensor) -> Tensor:
+        if sorted(self.axes) != list(range(len(data.shape))):
+            raise ShapeError(f"axes is {self.axes}; it must permute those of {data.shape}")
+        return replace(data, shape=tuple(data.shape[a] for a in self.axes))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        return arrays[0].transpose(self.axes)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        return data.transpose(self.axes)
 
 
 @graph_operator
@@ -200,14 +199,14 @@ class Expand(GraphOperator):
     shape: Shape
     takes = DTYPES
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        shape, wanted = inputs[0].shape, tuple(self.shape)
+    def infer(self, data: Tensor) -> Tensor:
+        shape, wanted = data.shape, tuple(self.shape)
         if not grows_to(shape, wanted):
-            raise ShapeError(f"{inputs[0].name} has shape {shape}, which cannot become {wanted}")
-        return (replace(inputs[0], shape=wanted),)
+            raise ShapeError(f"{data.name} has shape {shape}, which cannot become {wanted}")
+        return replace(data, shape=wanted)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        return np.broadcast_to(arrays[0], self.shape)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        return np.broadcast_to(data, self.shape)
 
 
 @graph_operator
@@ -231,9 +230,9 @@ class Constant(GraphOperator):
             found = getattr(self.value, "dtype", type(self.value))
             raise ShapeError(f"the constant is {found}; it must be an array of {DTYPES}")
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    def infer(self) -> Tensor:
         value = self.value
-        return (Tensor("-", value.shape, value.dtype.name, zero_point=self.zero_point),)
+        return Tensor("-", value.shape, value.dtype.name, zero_point=self.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors) -> Any:
         return self.value

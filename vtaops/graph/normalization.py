@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
@@ -26,7 +25,7 @@ from vtaops.base.row_norm import (
 )
 from vtaops.base.shapes import Array
 from vtaops.graph.floats import LayerNorm
-from vtaops.graph.operator import GraphOperator, axis_of, graph_operator
+from vtaops.graph.operator import GraphOperator, Tensors, axis_of, graph_operator
 from vtaops.graph.requantization import Requantization, integers
 from vtaops.graph.tensor import Tensor
 
@@ -114,8 +113,8 @@ class RowNorm(GraphOperator):
         center = None if norm.centered else given.zero_point
         return RowNorm(factors, biases, own, shift, result.zero_point, center)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        columns = inputs[0].shape[axis_of(-1, inputs[0])]
+    def infer(self, data: Tensor) -> Tensor:
+        columns = data.shape[axis_of(-1, data)]
         for name, dtype in (("weight", np.int32), ("bias", np.int32)):
             value = getattr(self, name)
             if (value.dtype, value.shape) != (dtype, (columns,)) or columns > MOST_CHANNELS:
@@ -127,10 +126,10 @@ class RowNorm(GraphOperator):
         reach = np.abs(self.weight.astype(np.int64)) << PLACES
         if np.max(reach + np.abs(self.bias.astype(np.int64)), initial=0) >= 1 << 31:
             raise ShapeError("the weights and biases of a row norm bring its sums out of int32")
-        return (Tensor("-", inputs[0].shape, zero_point=self.zero_point),)
+        return Tensor("-", data.shape, zero_point=self.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        sums, multiplier = normalized(_Int32(), arrays[0].astype(np.int64), self)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        sums, multiplier = normalized(_Int32(), data.astype(np.int64), self)
         rounded = (sums * multiplier + (1 << self.shift - 1) >> self.shift) + self.zero_point
         return np.clip(rounded, -128, 127).astype(np.int8)
 
@@ -197,33 +196,32 @@ class RowSoftmax(GraphOperator):
         scaling = Requantization.from_ratio(2.0**-22 / result.scale, result.zero_point)
         return RowSoftmax(tables, scaling, mask)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        columns = inputs[0].shape[axis_of(-1, inputs[0])]
-        mask, rows = self.mask, math.prod(inputs[0].shape[:-1])
-        if len(inputs) > 1:
-            self._check_given(inputs)
+    def infer(self, data: Tensor, *masks: Tensor) -> Tensor:
+        columns = data.shape[axis_of(-1, data)]
+        mask, rows = self.mask, math.prod(data.shape[:-1])
+        if masks:
+            self._check_given(data, masks)
         if mask is not None and (mask.shape[1] != columns or rows % len(mask)):
             raise ShapeError(f"a mask of {mask.shape} rows and columns for {rows} x {columns}")
         if columns > MOST_SHARES:
             raise ShapeError(f"a softmax of {columns} values; there are at most {MOST_SHARES}")
-        return (Tensor("-", inputs[0].shape, zero_point=self.requantization.zero_point),)
+        return Tensor("-", data.shape, zero_point=self.requantization.zero_point)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        data = arrays[0].astype(np.int64)
-        masked = self.mask is not None or len(arrays) > 1
-        offsets = 4 * arrays[1].astype(np.int64) if len(arrays) > 1 else self.offsets(data.shape)
+    def reference(self, inputs: Tensors, data: Array, *masks: Array) -> Any:
+        data = data.astype(np.int64)
+        offsets = 4 * masks[0].astype(np.int64) if masks else self.offsets(data.shape)
         most = (data + offsets).max(axis=-1, keepdims=True)
+        masked = self.mask is not None or masks
         below = np.maximum(data - most, FURTHEST) + offsets if masked else data - most
-        if len(arrays) > 1:
+        if masks:
             below -= 2 * np.minimum(most + 128, 0)
         below = np.clip(255 + below, 0, 255)
         high, low = (table[below].astype(np.int64) for table in self.tables)
         sums = shares(_Int32(), high, low, data.shape[-1])
         return self.requantization.apply(sums, 0)
 
-    def _check_given(self, inputs: Sequence[Tensor]) -> None:
+    def _check_given(self, first: Tensor, masks: Tensors) -> None:
         """Check that a second input is a mask of the first; raises ShapeError."""
-        first, *masks = inputs
         if len(masks) > 1 or self.mask is not None:
             raise ShapeError("a softmax has one mask: a constant, or a second input")
         if masks[0].shape != first.shape or masks[0].zero_point:

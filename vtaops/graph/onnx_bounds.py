@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from vtaops.base.errors import ProgramError, UnsupportedError, raising
-from vtaops.graph.onnx_files import ModelProto, attributes, require, tensor_shapes
+from vtaops.graph.onnx_files import ModelProto, attributes, require, subgraphs, tensor_shapes
 
 TRIPS = 1 << 16
 """Largest number of trips of a loop, those of the loops around it included."""
@@ -59,7 +59,7 @@ def _folded(graph: Any, constants: set[str], sizes: Mapping[str, int]) -> int:
     """Return the bytes of what a graph computes of constants alone."""
     folded, constants = 0, {*constants, ""}
     for node in graph.node:
-        if {*node.input} <= constants and not _graphs(node):
+        if {*node.input} <= constants and not subgraphs(node):
             constants |= {*node.output}
             folded += sum(sizes.get(name, 0) for name in node.output)
     return folded
@@ -92,12 +92,8 @@ def _sizes(graph: Any) -> Iterator[tuple[str, int]]:
             itemsize = tensor_dtype_to_np_dtype(kind.elem_type).itemsize
             yield value.name, itemsize * prod(dim.dim_value for dim in kind.shape.dim)
     for node in graph.node:
-        for inner in _graphs(node):
+        for inner in subgraphs(node):
             yield from _sizes(inner)
-
-
-def _graphs(node: Any) -> list[Any]:
-    return [inner for a in node.attribute for inner in ([a.g] if a.HasField("g") else a.graphs)]
 
 
 def _require_few_trips(
@@ -114,7 +110,7 @@ def _require_few_trips(
                 f"the {node.op_type} {node.name or node.output[0]!r} must state how often it "
                 f"runs, at most {TRIPS:,} times with the loops around it"
             )
-        for inner in _graphs(node):
+        for inner in subgraphs(node):
             _require_few_trips(inner, constants, shapes, own)
 
 

@@ -73,14 +73,13 @@ def opened(
     """Return a model as `load` does, but in its own opset and unchecked."""
     onnx = require("onnx")
     model: ModelProto = onnx.ModelProto()
-    if isinstance(source, onnx.ModelProto):
+    path = None if isinstance(source, onnx.ModelProto) else Path(source)
+    if path is None:
         model.CopyFrom(source)
-        _check_types(model)
-        _refuse_external_data(model)
     else:
-        model = read(Path(source))
-        _check_types(model)
-        _read_external_data(model, Path(source))
+        model = read(path)
+    _check_types(model)
+    _read_external_data(model, path)
     _widen_weights(model)
     make_static(model, shapes or {})
     _list_inputs_only(model)
@@ -143,9 +142,8 @@ def _flatten_hardmax(graph: Any) -> None:
     """
     nodes: list[NodeProto] = []
     for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*[attribute.g] * attribute.HasField("g"), *attribute.graphs):
-                _flatten_hardmax(inner)
+        for inner in subgraphs(node):
+            _flatten_hardmax(inner)
         if node.op_type != "Hardmax":
             nodes.append(node)
             continue
@@ -233,12 +231,13 @@ def initializers(model: ModelProto) -> Arrays:
     ModelError
         If the data of a tensor do not match its shape.
     """
-    onnx = require("onnx")
-    found = {}
-    for tensor in model.graph.initializer:
-        text = f"the tensor {tensor.name!r} is malformed"
-        with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
-            found[tensor.name] = onnx.numpy_helper.to_array(tensor)
+    return {tensor.name: _array_of(tensor) for tensor in model.graph.initializer}
+
+
+def _array_of(tensor: Any) -> Array:
+    text = f"the tensor {tensor.name!r} is malformed"
+    with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
+        found: Array = require("onnx").numpy_helper.to_array(tensor)
     return found
 
 
@@ -273,9 +272,9 @@ def inferred_shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
     return tensor_shapes((*graph.input, *graph.value_info, *graph.output))
 
 
-def without_unread(nodes: Sequence[NodeProto], model: ModelProto) -> list[NodeProto]:
-    """Return the nodes whose results others of them read, or are outputs of a model."""
-    read, kept = {value.name for value in model.graph.output}, list[NodeProto]()
+def needed(nodes: Sequence[NodeProto], names: Iterable[str]) -> list[NodeProto]:
+    """Return the nodes that compute some tensors, in order."""
+    read, kept = {*names}, list[NodeProto]()
     for node in reversed(nodes):
         if not read.isdisjoint(node.output):
             kept.append(node)
@@ -381,14 +380,19 @@ def float_tensors(model: ModelProto) -> list[str]:
     return [name for name in written if types.get(name) == onnx.TensorProto.FLOAT]
 
 
-def _read_external_data(model: ModelProto, path: Path) -> None:
-    """Read weights from files beside the model into it.
+def _read_external_data(model: ModelProto, path: Path | None) -> None:
+    """Read weights from files beside the model into it; raises ModelError if it is in none.
 
     Only regular files in the model's folder are read, and only as many bytes as the shapes require,
     so that a model of a hundred bytes cannot load a neighbouring file of a gigabyte.
     """
     left = NETWORK
     for tensor in filter(_is_external, tensors(model)):
+        if path is None:
+            raise ModelError(
+                f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
+                "read its weights with onnx.load_external_data_for_model first"
+            )
         what = f"{path}: cannot read the tensor {tensor.name!r} from its file"
         with raising(ModelError, what, OSError, ValueError, told=reason_of):
             nbytes = _nbytes(tensor)
@@ -463,18 +467,8 @@ def _widen_weights(model: ModelProto) -> None:
                 f"tensor {tensor.name!r} has four bits; vtaops reads such where DequantizeLinear "
                 f"alone reads them, not in {', '.join(sorted(kinds)) or 'an attribute'}"
             )
-        text = f"the tensor {tensor.name!r} is malformed"
-        with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
-            values = onnx.numpy_helper.to_array(tensor).astype(wider[tensor.data_type])
+        values = _array_of(tensor).astype(wider[tensor.data_type])
         tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-
-
-def _refuse_external_data(model: ModelProto) -> None:
-    for tensor in filter(_is_external, tensors(model)):
-        raise ModelError(
-            f"the tensor {tensor.name!r} lies in another file: give the path of the model, or "
-            "read its weights with onnx.load_external_data_for_model first"
-        )
 
 
 def tensors(message: Any) -> Iterator[Any]:
@@ -519,14 +513,18 @@ def _sort(model: ModelProto) -> None:
 
 def rename_inner(node: NodeProto, renamed: Mapping[str, str]) -> None:
     """Rename tensors in the subgraphs of a node."""
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            for inner in graph.node:
-                for names in (inner.input, inner.output):
-                    names[:] = [renamed.get(name, name) for name in names]
-                rename_inner(inner, renamed)
-            for value in graph.output:
-                value.name = renamed.get(value.name, value.name)
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            for names in (inner.input, inner.output):
+                names[:] = [renamed.get(name, name) for name in names]
+            rename_inner(inner, renamed)
+        for value in graph.output:
+            value.name = renamed.get(value.name, value.name)
+
+
+def subgraphs(node: NodeProto) -> list[Any]:
+    """Return the graphs that a node holds, as branches or the body of a loop."""
+    return [graph for a in node.attribute for graph in ([a.g] if a.HasField("g") else a.graphs)]
 
 
 def read_by(node: NodeProto) -> Iterator[str]:
@@ -537,13 +535,12 @@ def read_by(node: NodeProto) -> Iterator[str]:
 
 def read_outside(node: NodeProto) -> Iterator[str]:
     """Yield the tensors that the subgraphs of a node read from outside."""
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-            inside = {tensor.name for tensor in (*graph.input, *graph.initializer)}
-            for inner in graph.node:
-                yield from (name for name in read_by(inner) if name not in inside)
-                inside |= set(inner.output)
-            yield from ({value.name for value in graph.output} - inside)
+    for graph in subgraphs(node):
+        inside = {tensor.name for tensor in (*graph.input, *graph.initializer)}
+        for inner in graph.node:
+            yield from (name for name in read_by(inner) if name not in inside)
+            inside |= set(inner.output)
+        yield from ({value.name for value in graph.output} - inside)
 
 
 def _store_constants(model: ModelProto) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -32,6 +31,7 @@ else:
 
 Pair = tuple[int, int]
 Shape = tuple[int, ...]
+Tensors = Sequence[Tensor]
 
 ACCUMULATOR = 1 << 31
 """Exclusive bound of a sum's magnitude: int32."""
@@ -52,7 +52,7 @@ def graph_operator(cls: type[T]) -> type[T]:
     return checked_init(dataclass(frozen=True, eq=False, repr=False)(cls))
 
 
-class GraphOperator(ReprMixin, ABC):
+class GraphOperator(ReprMixin):
     """Base class: a frozen dataclass of parameters and weights."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -68,21 +68,26 @@ class GraphOperator(ReprMixin, ABC):
 
     def __post_init__(self) -> None:
         """Convert window parameters to tuples of integers; reject invalid ones."""
-        for name, length in _WINDOWS.items():
+        for name, count in _WINDOWS.items():
             if getattr(self, name, None) is not None:
-                check_window(self, name, length)
+                least = 0 if name in ("padding", "output_padding") else 1
+                check_integers(self, name, count, least, (1 << 31) - 1)
 
-    @abstractmethod
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Infer the result tensors; the graph names them.
+    def infer(self, *inputs: Any, **_: Any) -> Tensor:
+        """Infer the result from its inputs; the graph names it.
 
         Raises
         ------
         ShapeError
             If the operator rejects the inputs.
         """
+        raise NotImplementedError
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def infer_outputs(self, inputs: Tensors) -> tuple[Tensor, ...]:
+        """Infer all results: one, but for `Host`. Raises as `infer`."""
+        return (self.infer(*inputs),)
+
+    def reference(self, inputs: Tensors, *arrays: Any, **_: Any) -> Any:
         """Compute the result, or a tuple of results, from input arrays.
 
         Raises
@@ -107,7 +112,7 @@ class Requantized(GraphOperator):
     channels_axis: ClassVar[int | None] = 1
     """Axis of the sums to which per-channel requantization applies; None: one for all channels."""
 
-    def result(self, shape: Shape) -> tuple[Tensor, ...]:
+    def result(self, shape: Shape) -> Tensor:
         """Return the int8 result tensor of a shape.
 
         Raises
@@ -124,7 +129,7 @@ class Requantized(GraphOperator):
         for name in scaling.limits:
             if (values := getattr(scaling, name)).size > 1:
                 check_channels(name, values, shape[axis or 0])
-        return (Tensor("-", shape, zero_point=scaling.zero_point),)
+        return Tensor("-", shape, zero_point=scaling.zero_point)
 
     def sums(self, *real: Integers) -> Integers:
         """Compute the sums to requantize from zero-point-free inputs, in steps of their scales.
@@ -133,7 +138,7 @@ class Requantized(GraphOperator):
         """
         raise NotImplementedError
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, *arrays: Array) -> Any:
         real = (tensor.real(array) for tensor, array in zip(inputs, arrays, strict=True))
         assert isinstance(self.requantization, Requantization)
         return self.requantization.apply(self.sums(*real), self.channels_axis or 0)
@@ -153,7 +158,7 @@ def check_accumulator(kind: str, bound: npt.NDArray[Any]) -> None:
         raise ShapeError(f"the sums of {kind} could reach {reach}{where}, beyond int32")
 
 
-def require_one_zero_point(inputs: Sequence[Tensor], become: str) -> None:
+def require_one_zero_point(inputs: Tensors, become: str) -> None:
     """Reject tensors of several zero points; raises ShapeError, with what they are to become."""
     first = inputs[0]
     for other in inputs[1:]:
@@ -170,12 +175,11 @@ def check_channels(name: str, values: npt.NDArray[Any], channels: int) -> None:
         raise ShapeError(f"{name} has shape {values.shape}; there are {channels} output channels")
 
 
-def check_window(op: GraphOperator, name: str, length: int) -> None:
-    """Convert a window parameter to a tuple of so many integers; raises ShapeError."""
-    least = 0 if name in ("padding", "output_padding") else 1
-    values = integers(name, getattr(op, name), least, (1 << 31) - 1)
-    if values.shape != (length,):
-        raise ShapeError(f"{name} is {getattr(op, name)}; give {length} integers")
+def check_integers(op: GraphOperator, name: str, count: int, least: int, most: int) -> None:
+    """Convert a parameter to a tuple of so many integers; raises ShapeError."""
+    values = integers(name, getattr(op, name), least, most)
+    if values.shape != (count,):
+        raise ShapeError(f"{name} is {getattr(op, name)}; give {count} integers")
     object.__setattr__(op, name, tuple(int(value) for value in values))
 
 

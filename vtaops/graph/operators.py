@@ -1,7 +1,7 @@
 """The graph operators: computation on int8 tensors, with weights.
 
-Each is a frozen description. `GraphOperator.results` infers the result tensors and rejects invalid
-inputs. `GraphOperator.meaning` computes the results in NumPy: every device must match it bit for
+Each is a frozen description. `GraphOperator.infer` infers the result and rejects invalid
+inputs. `GraphOperator.reference` computes the results in NumPy: every device must match it bit for
 bit. It follows ``docs/quantization.md`` and shares no code with the compiler or the simulators.
 
 Activations are ``real = scale * (value - zero_point)``; weights and factors have no zero point.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from vtaops.graph.operator import (
     GraphOperator,
     Pair,
     Requantized,
+    Tensors,
     check_accumulator,
     graph_operator,
     image_of,
@@ -64,12 +64,12 @@ class MaxPool(GraphOperator):
         window = Window(self.kernel, self.strides, self.padding, self.dilation, self.ceil)
         return window.padded_up(*data.shape[2:])
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        n, c, h, w = image_of(inputs[0])
-        return (replace(inputs[0], shape=(n, c, *self.window(inputs[0]).out_size(h, w))),)
+    def infer(self, data: Tensor) -> Tensor:
+        n, c, h, w = image_of(data)
+        return replace(data, shape=(n, c, *self.window(data).out_size(h, w)))
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
-        return over_windows(np.maximum, arrays[0], self.window(inputs[0]), -128)
+    def reference(self, inputs: Tensors, data: Array) -> Any:
+        return over_windows(np.maximum, data, self.window(inputs[0]), -128)
 
 
 @graph_operator
@@ -195,23 +195,23 @@ class AveragePool(Requantized):
             for axis in (0, 1)
         )
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        n, c, h, w = image_of(inputs[0])
-        window = self.window(inputs[0])
+    def infer(self, data: Tensor) -> Tensor:
+        n, c, h, w = image_of(data)
+        window = self.window(data)
         check_padded(window.padded(h, w))
         size = window.out_size(h, w)
         factor = self.factor
         divides = isinstance(self.requantization, Quotient)
         if divides:
             self._check_quotient(window)
-        if self.differs(inputs[0]):
-            rows, columns = self.counts(inputs[0])
+        if self.differs(data):
+            rows, columns = self.counts(data)
             real = np.unique(np.multiply.outer(np.unique(rows), np.unique(columns)))
             factor = max(self.of_count(int(count), window.count)[0] for count in real)
-        check_accumulator(self.kind, np.array(window.count * factor * inputs[0].reach))
+        check_accumulator(self.kind, np.array(window.count * factor * data.reach))
         shape = n, c, *size
         if divides:
-            return (Tensor("-", shape, zero_point=inputs[0].zero_point),)
+            return Tensor("-", shape, zero_point=data.zero_point)
         return self.result(shape)
 
     def _check_quotient(self, window: Window) -> None:
@@ -238,9 +238,9 @@ class AveragePool(Requantized):
             return scaling.apply(total + zero * count, count)
         return scaling.apply(total * factor)
 
-    def meaning(self, inputs: Sequence[Tensor], arrays: Sequence[Array]) -> Any:
+    def reference(self, inputs: Tensors, *arrays: Array) -> Any:
         window, zero = self.window(inputs[0]), inputs[0].zero_point
-        total = over_windows(np.add, inputs[0].real(arrays[0]), window, 0)
+        total = over_windows(np.add, inputs[0].real(*arrays), window, 0)
         if not self.differs(inputs[0]):
             return self.means(total, window.count, window.count, zero)
         counts = np.multiply.outer(*self.counts(inputs[0]))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -105,6 +105,12 @@ class Requantization(ReprMixin):
         """Number of channels with numbers of their own; 1: the same for all."""
         return int(max(getattr(self, name).size for name in self.limits))
 
+    def repeated(self, count: int) -> Requantization:
+        """Return the same for channels of which each is repeated so many times."""
+        numbers = {name: getattr(self, name) for name in self.limits}
+        each: dict[str, Any] = {name: np.repeat(v, count) for name, v in numbers.items() if v.ndim}
+        return replace(self, **each)
+
     @property
     def half(self) -> Integers:
         """Rounding term added before the shift: half an output step."""
@@ -118,7 +124,8 @@ class Requantization(ReprMixin):
         A VTA without extensions supports only this.
         """
         multiplier, shift = np.unique(self.multiplier), np.unique(self.shift)
-        if multiplier.size != 1 or shift.size != 1 or not is_power_of_two(int(multiplier[0])):
+        one = type(self) is Requantization and multiplier.size == shift.size == 1
+        if not one or not is_power_of_two(int(multiplier[0])):  # others do not round like a shift
             return None
         left = int(multiplier[0]).bit_length() - 1
         return int(shift[0]) - left if left == 0 or int(shift[0]) == 0 else None
@@ -196,11 +203,6 @@ class TfliteRequantization(Requantization):
         return TfliteRequantization(*numbers, zero_point, clip, rounds)
 
     @property
-    def right_shift(self) -> None:
-        """None: no shift rounds like this."""
-        return None
-
-    @property
     def by_sign(self) -> Integers:
         if self.rounds == "once":
             return super().by_sign
@@ -241,11 +243,6 @@ class FineRequantization(Requantization):
         super().__post_init__()
         if self.fine not in range(1, len(BASES)):
             raise ShapeError(f"fine is {self.fine}; it must lie in 1..{len(BASES) - 1}")
-
-    @property
-    def right_shift(self) -> None:
-        """None: no shift rounds like this."""
-        return None
 
     @property
     def words(self) -> Integers:

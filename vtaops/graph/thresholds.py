@@ -17,12 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.fixed_point import FINE_BITS, FINE_SHIFTS, NUDGES, nudged
-from vtaops.graph.requantization import FineRequantization, Quotient, Requantization
-
-Integers = npt.NDArray[np.int64]
+from vtaops.graph.requantization import FineRequantization, Integers, Quotient, Requantization
 
 NEIGHBOURS = sorted(range(-16, 17), key=abs)
 """Offsets of the multipliers to try, relative to the one nearest to the ratio."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from vtaops.graph.operator import (
     Pair,
     Requantized,
     Shape,
+    Tensors,
     check_accumulator,
     check_channels,
     graph_operator,
@@ -152,8 +152,7 @@ class Convolution(Weighted):
         """The window over the image."""
         return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        data = inputs[0]
+    def infer(self, data: Tensor, *residual: Tensor) -> Tensor:
         n, c, h, w = image_of(data)
         o, i, *_ = self.weight.shape
         if i * self.groups != c:
@@ -162,14 +161,14 @@ class Convolution(Weighted):
                 f"groups read {i * self.groups}"
             )
         shape = (n, o, *self.window.out_size(h, w))
-        expected = 1 if self.residual_factor is None else 2
-        if len(inputs) != expected:
-            raise ShapeError(f"{self.kind} takes {expected} inputs; {len(inputs)} given")
+        expected, given = 1 + (self.residual_factor is not None), 1 + len(residual)
+        if given != expected:
+            raise ShapeError(f"{self.kind} takes {expected} inputs; {given} given")
         bound = self.bound(data)
-        if self.residual_factor is not None:
-            if inputs[1].shape != shape:
-                raise ShapeError(f"the residual has shape {inputs[1].shape}, the result {shape}")
-            bound = bound + self.residual_factor * inputs[1].reach
+        for other in residual:
+            if other.shape != shape:
+                raise ShapeError(f"the residual has shape {other.shape}, the result {shape}")
+            bound = bound + self.residual_factor * other.reach
         check_accumulator(self.kind, bound)
         return self.result(shape)
 
@@ -220,11 +219,11 @@ class TransposedConvolution(Weighted):
         """The window over the result."""
         return Window(self.weight.shape[2:], self.strides, self.padding, self.dilation)
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        n, c, h, w = image_of(inputs[0])
+    def infer(self, data: Tensor) -> Tensor:
+        n, c, h, w = image_of(data)
         i, o, *_ = self.weight.shape
         if i != c:
-            raise ShapeError(f"{inputs[0].name} has {c} channels; the weights read {i}")
+            raise ShapeError(f"{data.name} has {c} channels; the weights read {i}")
         most = tuple(map(max, self.strides, self.dilation))
         if any(a >= b for a, b in zip(self.output_padding, most, strict=True)):
             raise ShapeError(
@@ -234,7 +233,7 @@ class TransposedConvolution(Weighted):
         rows, columns = self.window.transposed_size(h, w, self.output_padding)
         if rows < 1 or columns < 1:
             raise ShapeError(f"nothing is left of the result: {rows} x {columns} pixels")
-        check_accumulator(self.kind, self.bound(inputs[0]))
+        check_accumulator(self.kind, self.bound(data))
         return self.result((n, o * self.groups, rows, columns))
 
     def sums(self, *real: Integers) -> Integers:
@@ -259,8 +258,7 @@ class Dense(Weighted):
     rank = 2
     channels_axis = -1
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        data = inputs[0]
+    def infer(self, data: Tensor) -> Tensor:
         if len(data.shape) < 2 or data.shape[-1] != self.weight.shape[1]:
             raise ShapeError(
                 f"{data.name} has shape {data.shape}; the weights read (..., "
@@ -292,15 +290,14 @@ class Matmul(Requantized):
     channels_axis = None
     arity = 2
 
-    def results(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        a, b = inputs
+    def infer(self, a: Tensor, b: Tensor) -> Tensor:
         if min(len(a.shape), len(b.shape)) < 2 or a.shape[-1] != b.shape[-2]:
             raise ShapeError(f"{a.shape} and {b.shape} cannot be multiplied as matrices")
         check_accumulator(self.kind, np.array(a.shape[-1] * a.reach * b.reach))
-        return self.result((*self.leading(inputs), a.shape[-2], b.shape[-1]))
+        return self.result((*self.leading((a, b)), a.shape[-2], b.shape[-1]))
 
     @staticmethod
-    def leading(inputs: Sequence[Tensor]) -> Shape:
+    def leading(inputs: Tensors) -> Shape:
         """Return the leading axes of the result.
 
         Raises

@@ -64,21 +64,9 @@ def bands(window: Window, axis: int, size: int, counts: Sequence[int]) -> list[B
     return found
 
 
-@dataclass(frozen=True)
-class WindowsPart:
-    """A part of the result.
-
-    Attributes
-    ----------
-    pool : AvgPool2d
-        Operator that computes it for one block of channels.
-    data, res : (int, int, int, int)
-        Parts of the image and of the result that it does not see, as negative numbers.
-    """
-
-    pool: AvgPool2d
-    data: Sides
-    res: Sides
+WindowsPart = tuple[AvgPool2d, Sides, Sides]
+"""The operator that computes a part of the result for one block of channels, and the parts of the
+image and of the result that it does not see, as negative numbers."""
 
 
 def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterator[WindowsPart]:
@@ -120,7 +108,7 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
                 rounding="half_up",
                 clip=scaling.clip,
             )
-            yield WindowsPart(
+            yield (
                 scaled(pool, scaling, factor, data.zero_point, scales),
                 (-rows.begin, -columns.begin, rows.end - image[2], columns.end - image[3]),
                 (-rows.first, -columns.first, rows.stop - outputs[2], columns.stop - outputs[3]),

@@ -27,13 +27,9 @@ class _Region:
     """The nodes of one attention: `entries` make heads of rows, `exits` join them."""
 
     count: int
-    inside: set[str] = field(default_factory=set)
+    nodes: dict[str, Node] = field(default_factory=dict)
     entries: set[str] = field(default_factory=set)
     exits: set[str] = field(default_factory=set)
-
-    @property
-    def names(self) -> set[str]:
-        return self.inside | self.entries | self.exits
 
 
 def sequences_apart(graph: Graph, target: Target) -> Graph:
@@ -43,19 +39,19 @@ def sequences_apart(graph: Graph, target: Target) -> Graph:
         if isinstance(node.op, ops.Matmul) and node.name not in regions:
             found = _region(node, graph)
             if found is not None and _is_needed(found, graph, target):
-                regions |= dict.fromkeys(found.names, found)
+                regions |= dict.fromkeys(found.nodes, found)
 
     def put(result: Graph, node: Node) -> None:
         if node.name in regions:
             _each(node, regions[node.name], result)
         else:
-            result.add_like(node)
+            result.clone(node)
 
-    return graph.rewritten(put) if regions else graph
+    return graph.transform(put) if regions else graph
 
 
 def _is_needed(region: _Region, graph: Graph, target: Target) -> bool:
-    nodes = [node for node in graph.nodes if node.name in region.names]
+    nodes = region.nodes.values()
     return any(reason_for_host(n, graph, target) or is_apart(n, graph, target) for n in nodes)
 
 
@@ -72,8 +68,9 @@ def _region(start: Node, graph: Graph) -> _Region | None:
     region, left = _Region(count), [start]
     while left:
         node = left.pop()
-        if node.name in region.names:
+        if node.name in region.nodes:
             continue
+        region.nodes[node.name] = node
         beside = _beside(node, region, graph)
         if beside is None:
             return None
@@ -82,7 +79,7 @@ def _region(start: Node, graph: Graph) -> _Region | None:
 
 
 def _beside(node: Node, region: _Region, graph: Graph) -> list[Node] | None:
-    """Add a node to a region, and return those beside it; None if it is no part of attention."""
+    """Return the nodes beside one of a region; None if it is no part of attention."""
     if _joins_rows(node, region.count):
         region.exits.add(node.name)
         return [*filter(None, [graph.maker(node.inputs[0])])]
@@ -95,7 +92,6 @@ def _beside(node: Node, region: _Region, graph: Graph) -> list[Node] | None:
     makers = [maker for maker in map(graph.maker, node.inputs) if maker is not None]
     if len(makers) < len(node.inputs) or not _is_within(node, region.count):
         return None
-    region.inside.add(node.name)
     return makers + readers
 
 

@@ -52,8 +52,7 @@ class Decomposition:
 def decomposition_of(node: Node, graph: Graph, target: Target) -> Decomposition | None:
     """Return operators for a node that VTA cannot execute as one; None if there are none."""
     make = _DECOMPOSITIONS.get(type(node.op))
-    across = isinstance(node.op, ops.Convolution) and _reads_channels(node, graph, target)
-    if make is None or not (across or reason_for_host(node, graph, target)):
+    if make is None or not (make is _convolution or reason_for_host(node, graph, target)):
         return None
     found = make(node, graph, target)
     if isinstance(found, Decomposition):
@@ -142,7 +141,7 @@ def _by_phases(op: ops.TransposedConvolution, node: Node) -> Steps | None:
     phases = _phases(op.weight, (stride_h, stride_w), (taps[0], taps[1]))
     if min(bottom, right) < 0 or phases.size > MOST_WEIGHTS:
         return None
-    each = _repeated(op.requantization, stride_h * stride_w)
+    each = op.requantization.repeated(stride_h * stride_w)
     bias = None if op.bias is None else np.repeat(op.bias, stride_h * stride_w)
     first = ops.Convolution(phases, bias, each, padding=(taps[0] - 1, taps[1] - 1, bottom, right))
     weight = np.zeros((len(phases), outputs, stride_h, stride_w), np.int8)
@@ -171,15 +170,6 @@ def _phases(weight: Array, strides: tuple[int, int], taps: tuple[int, int]) -> A
     split = padded.reshape(channels, outputs, taps[0], strides[0], taps[1], strides[1])
     turned = split.transpose(1, 3, 5, 0, 2, 4)[..., ::-1, ::-1]
     return np.ascontiguousarray(turned.reshape(-1, channels, *taps))
-
-
-def _repeated(scaling: Requantization, count: int) -> Requantization:
-    """Return a requantisation after each channel has been repeated `count` times."""
-    multiplier, shift = (
-        np.repeat(value, count) if value.ndim else value
-        for value in (scaling.multiplier, scaling.shift)
-    )
-    return replace(scaling, multiplier=multiplier, shift=shift)
 
 
 def _convolution(node: Node, graph: Graph, target: Target) -> Steps | None:

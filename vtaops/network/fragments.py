@@ -121,16 +121,16 @@ class Fragments:
     target: Target
     pin_weights: bool = False
     _known: dict[tuple[object, ...], Fragment] = field(default_factory=dict)
-    _of: dict[int, tuple[MappedOperator, Fragment]] = field(default_factory=dict)
+    _of: dict[MappedOperator, Fragment] = field(default_factory=dict)
     _alone: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def of(self, step: MappedOperator) -> Fragment:
         """Return the operations of a step, but for the numbers of its results (`finished`)."""
-        if id(step) not in self._of:
+        if step not in self._of:
             config = self.target.config
             tiling = default_tiling(settled(step.op, config), config)
-            self._of[id(step)] = step, self._emitted(step, tiling, POST_ROWS)
-        return self._of[id(step)][1]
+            self._of[step] = self._emitted(step, tiling, POST_ROWS)
+        return self._of[step]
 
     def alone(self, step: MappedOperator) -> tuple[int, float]:
         """Return the cycles of the compute unit, and all, of a program of one step."""

@@ -52,22 +52,11 @@ from vtaops.network.matrices import (
 from vtaops.network.places import Lanes, TensorPlace, Use
 from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion, all_but, zero_weights
-from vtaops.network.storage import Storage, flattens, makes, storages, turns
+from vtaops.network.storage import Storage, flattens, joins_pixels, makes, storages, turns
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Conv2dTranspose, Elementwise, MaxPool2d
 from vtaops.ops.elementwise import Function
 from vtaops.ops.epilogue import offset_stages
-
-ON_HOST = (
-    ops.Host
-    | ops.FloatOperator
-    | ops.Quantize
-    | ops.Dequantize
-    | ops.Constant
-    | ops.FromUint8
-    | ops.ToUint8
-)
-"""Operators that always run on the host."""
 
 _ENDS: dict[type[ops.GraphOperator], str] = {
     ops.Quantize: "the quantize/dequantize boundary",
@@ -77,6 +66,9 @@ _ENDS: dict[type[ops.GraphOperator], str] = {
     ops.Constant: "a constant, which the host passes",
 }
 """What operators between the accelerator and the world are."""
+
+ON_HOST = (ops.Host, ops.FloatOperator, *_ENDS)
+"""Operators that always run on the host."""
 
 MAX_EXTENT = 1 << 18
 """Maximum size of an image axis, because the compiler lists them; vocabularies are smaller."""
@@ -114,26 +106,34 @@ def _check_inputs(node: Node, region: LoweredRegion) -> None:
 def reason_for_host(node: Node, graph: Graph, target: Target) -> Reason | None:
     """Return why a node runs on the host; None if VTA can execute it."""
     try:
-        _check(node, graph, target)
-        if is_apart(node, graph, target):
-            lower_matmul(node, target)
-        else:
-            _LOWERINGS[type(node.op)](node.op, node, LoweredRegion(graph, [node], target))
+        _lower_alone(node, graph, target)
     except NotOnVta as error:
         return error.reason if isinstance(node.op, ops.Host) else _named(error.reason, node.op.kind)
     return None
 
 
 def is_apart(node: Node, graph: Graph, target: Target) -> bool:
-    """Return whether a product of two tensors needs a launch with operands of the host."""
-    if not isinstance(node.op, ops.Matmul):
-        return False
-    try:
-        if target.stores_weights:
-            lower_product(node.op, node, LoweredRegion(graph, [node], target))
-    except NotOnVta:
+    """Return whether VTA executes a product of two tensors, in a launch of its own."""
+    return isinstance(node.op, ops.Matmul) and _lower_alone(node, graph, target)
+
+
+def _lower_alone(node: Node, graph: Graph, target: Target) -> bool:
+    """Lower a node alone; return whether the host must pack its operands, which are matrices.
+
+    Raises NotOnVta if the host executes it.
+    """
+    _check(node, graph, target)
+    if isinstance(node.op, ops.Matmul) and not target.stores_weights:
+        lower_matmul(node, target)
         return True
-    return not target.stores_weights
+    try:
+        _LOWERINGS[type(node.op)](node.op, node, LoweredRegion(graph, [node], target))
+    except NotOnVta:
+        if not isinstance(node.op, ops.Matmul):
+            raise
+        lower_matmul(node, target)
+        return True
+    return False
 
 
 def _named(reason: Reason, kind: str) -> Reason:
@@ -389,8 +389,8 @@ def lower_lookup_table(op: ops.LookupTable, node: Node, region: LoweredRegion) -
         raise NotOnVta("extension", text)
     data = region.same_lanes(node)
     copy = Elementwise(function="identity", shape=region.shape(data), multiplier=1)
-    region.tabulate(node, op.table)
-    region.step_alike(node, copy, data)
+    uses = {"data": Use(data), "res": Use(region.result(node, region.lanes(data)))}
+    region.append(node.name, copy, uses, table=op.table)
 
 
 # ------------------------------------------------------------------------------------ movement
@@ -398,7 +398,7 @@ def lower_lookup_table(op: ops.LookupTable, node: Node, region: LoweredRegion) -
 
 def lower_concat(op: ops.Concat, node: Node, region: LoweredRegion) -> None:
     """Lower to nothing, if channels are joined: to copies of the parts that lie elsewhere."""
-    if region.moves_pixels(node):
+    if joins_pixels(node, region.storages):
         _join_pixels(node, region, op.axis)
         return
     places = [region.part(node, position) for position in range(len(node.inputs))]
@@ -474,7 +474,7 @@ def _view(node: Node, region: LoweredRegion, lanes: Array) -> None:
 
 def lower_slice(op: ops.Slice, node: Node, region: LoweredRegion) -> None:
     """Lower to a view of channels, or to a copy of pixels."""
-    if region.moves_pixels(node):
+    if joins_pixels(node, region.storages):
         cut = _join_pixels if op.step == 1 else _skip_pixels
         cut(node, region, op.axis, op.start)
         return
@@ -487,32 +487,18 @@ def lower_channel_shuffle(op: ops.ChannelShuffle, node: Node, region: LoweredReg
     _view(node, region, np.array(region.first(node).lanes).reshape(op.groups, -1).T)
 
 
-def lower_reshape(op: ops.Reshape | ops.Transpose, node: Node, region: LoweredRegion) -> None:
-    """Lower to a view, which may see the pixels in other rows, or to a matrix that is turned."""
-    (result,) = node.outputs
-    image, known, place = region.image_of(result), region.storages, region.first(node)
-    if _turns(node, region):
-        place = turned(node, region)
-    elif flattens(node, known[node.inputs[0].name], known[result.name]):
-        region.places[result.name] = flattened(node, region)
-        return
-    region.places[result.name] = region.seen_as(node, place, image)
-
-
-def _turns(node: Node, region: LoweredRegion) -> bool:
-    data, result = (region.storages[t.name] for t in (*node.inputs, *node.outputs))
-    return turns(node, data, result)
-
-
-def lower_transpose(op: ops.Transpose, node: Node, region: LoweredRegion) -> None:
-    """Lower to a view, or to a matrix that is turned."""
-    if _turns(node, region):
-        lower_reshape(op, node, region)
-        return
+def lower_view(op: ops.Reshape | ops.Transpose, node: Node, region: LoweredRegion) -> None:
+    """Lower a reshape or a transposition to a view, or to a matrix that is turned or flattened."""
     (data,), (result,), place = node.inputs, node.outputs, region.first(node)
-    lanes = _flat(_by_axis(data, place.lanes, region).transpose(op.axes))
-    image = region.image_of(result)
-    region.places[result.name] = region.seen_as(node, replace(place, lanes=lanes), image)
+    stored = region.storages[data.name], region.storages[result.name]
+    if turns(node, *stored):
+        place = turned(node, region)
+    elif flattens(node, *stored):
+        place = flattened(node, region)
+    elif isinstance(op, ops.Transpose):
+        lanes = _by_axis(data, place.lanes, region).transpose(op.axes)
+        place = replace(place, lanes=_flat(lanes))
+    region.places[result.name] = region.seen_as(node, place, region.image_of(result))
 
 
 def lower_expand(op: ops.Expand, node: Node, region: LoweredRegion) -> None:
@@ -585,11 +571,11 @@ _LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], N
     ops.Multiply: lower_multiply,
     ops.Pad: lower_pad,
     ops.Requantize: lower_requantize,
-    ops.Reshape: lower_reshape,
+    ops.Reshape: lower_view,
     ops.RowNorm: lower_row_norm,
     ops.RowSoftmax: lower_row_softmax,
     ops.Slice: lower_slice,
-    ops.Transpose: lower_transpose,
+    ops.Transpose: lower_view,
     ops.TransposedConvolution: lower_transposed_convolution,
     ops.Upsample: lower_upsample,
 }

@@ -23,7 +23,7 @@ from vtaops.machine.views import constant_digits
 from vtaops.network.averages import parts, scaled
 from vtaops.network.digits import in_digits
 from vtaops.network.epilogue import LARGEST_WEIGHT, SumEpilogue, single_shift
-from vtaops.network.gathering import gathered
+from vtaops.network.im2col import im2col
 from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
 from vtaops.network.storage import Storage, mixes_heads
@@ -56,16 +56,11 @@ def lower_convolution(op: ops.Convolution, node: Node, region: LoweredRegion) ->
 def _of_heads(op: ops.Convolution, storage: Storage) -> ops.Convolution:
     """Return a convolution that mixes heads, as one that mixes the channels of all heads."""
     each = storage.image[1] // storage.outer
-    scaling = op.requantization
-    multiplier, shift = (
-        np.repeat(value, each) if value.ndim else value
-        for value in (scaling.multiplier, scaling.shift)
-    )
     return replace(
         op,
         weight=np.kron(op.weight[..., 0, 0], np.eye(each, dtype=np.int8))[..., None, None],
         bias=None if op.bias is None else np.repeat(op.bias, each),
-        requantization=replace(scaling, multiplier=multiplier, shift=shift),
+        requantization=op.requantization.repeated(each),
     )
 
 
@@ -119,7 +114,7 @@ def _convolve(
         channels = len(data.lanes)
         narrow = replace(convolution, in_channels=channels)
         config = region.target.config
-        found = gathered(narrow, weight[:, :channels], epilogue.constant, config)
+        found = im2col(narrow, weight[:, :channels], epilogue.constant, config)
         if found is not None:
             data.memory.folded = found.buffer
             convolution, weight = found.op, found.weight
@@ -308,9 +303,9 @@ def _average_in_parts(op: ops.AveragePool, node: Node, region: LoweredRegion) ->
         raise NotOnVta("window", f"in parts of equal windows: {error}") from error
     data = region.same_lanes(node)
     place = region.result(node, region.lanes(data))
-    for part in found:
-        pool = replace(part.pool, channels=region.width(data))
-        region.step(node, pool, {"data": Use(data, part.data), "res": Use(place, part.res)})
+    for pool, read, written in found:
+        pool = replace(pool, channels=region.width(data))
+        region.step(node, pool, {"data": Use(data, read), "res": Use(place, written)})
 
 
 def _average(

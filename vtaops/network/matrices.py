@@ -9,71 +9,117 @@ transposed first: each tile is read as weights, and multiplied by the identity.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.shapes import Array, ceil_div
-from vtaops.graph import FineRequantization, Node, Tensor
+from vtaops.graph import Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.lowering import RowLayout, Strides, extents_of
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.network.epilogue import uniform
 from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use, packed_lanes
+from vtaops.network.products import require_product
 from vtaops.network.region import LoweredRegion
 from vtaops.network.storage import Held, are_groups, held_matrices
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import BatchMatmul, Elementwise
 from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
 
+Look = Callable[[int, int], tuple[Strides, int]]
+"""Returns strides and the first element, for an image of so many blocks of so many pixels each."""
+
 
 @dataclass(frozen=True)
-class Matrices(Use):
-    """Matrices in an image, whose rows are pixels and whose columns are channels.
+class StridedUse(Use):
+    """A part of an image as an operator sees it: at strides of its own.
 
     Attributes
     ----------
-    count : int
-        Number of matrices: images, or equal groups of blocks of channels.
-    weights : bool
-        Whether the operator reads tiles of weights, of so many rows each.
-    rows_apart : bool
-        Whether the rows are images.
-    stacked : bool
-        Whether the matrices are one below the other.
-    first, step : int
-        Which of the matrices in the image these are: every so manieth, from the first on.
+    look : callable
+        Returns them. The size of the image is known when the whole region is lowered.
     """
 
-    count: int = 1
-    weights: bool = False
-    rows_apart: bool = False
-    stacked: bool = False
-    first: int = 0
-    step: int = 1
+    look: Look = field(kw_only=True)
 
-    def _one(self, config: HardwareConfig) -> int:
-        """Return the number of elements of the image from one of its matrices to the next."""
-        images, blocks, height, width = extents_of(self.place.memory.buffer(config))
-        plane, lanes, count = height * width, self.place.lanes, self.count * self.step
-        if self.stacked:
-            return math.prod(self.place.image[2:]) // count
-        if images == 1 < count:
-            return (lanes[len(lanes) // count] - lanes[0]) // config.block_in * plane
-        return images // count * blocks * plane
+    def _seen(self, config: HardwareConfig) -> tuple[Strides, int]:
+        _, blocks, height, width = extents_of(self.place.memory.buffer(config))
+        return self.look(blocks, height * width)
 
     def strides(self, config: HardwareConfig) -> Strides:
-        _, blocks, height, width = extents_of(self.place.memory.buffer(config))
-        each, plane = self._one(config) * self.step, height * width
-        tiles = config.block_out if self.weights else 1
-        row = blocks if self.rows_apart else 1
-        return Strides(each // tiles, row, plane // tiles)
+        return self._seen(config)[0]
 
     def offset(self, config: HardwareConfig) -> int:
-        _, _, height, width = extents_of(self.place.memory.buffer(config))
-        begin = min(self.place.lanes) // config.block_in * height * width
-        return (begin + self.first * self._one(config)) * config.inp.element_bytes
+        return self._seen(config)[1] * config.inp.element_bytes
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Matrices in an image: other images, equal groups of blocks of channels, or pixels.
+
+    Attributes
+    ----------
+    place : TensorPlace
+        Where they lie.
+    count : int
+        How many there are.
+    block : int
+        Channels of a block.
+    held : Held
+        What rows are; those of `STACKED` matrices are one below the other.
+    """
+
+    place: TensorPlace
+    count: int
+    block: int
+    held: Held = Held.ROWS_ARE_PIXELS
+
+    def _find(self, number: int, blocks: int, plane: int) -> tuple[int, int]:
+        """Return the first element of a matrix, and how many there are to the next one."""
+        images, lanes, count = self.place.memory.image[0], self.place.lanes, self.count
+        if self.held is Held.STACKED:
+            each = math.prod(self.place.image[2:]) // count
+        elif images == 1 < count:
+            each = (lanes[len(lanes) // count] - lanes[0]) // self.block * plane
+        else:
+            each = images // count * blocks * plane
+        return lanes[0] // self.block * plane + number * each, each
+
+    def from_on(self, number: int, step: int = 1, tile: int = 1) -> StridedUse:
+        """Return every so manieth matrix, whose columns are channels, in tiles of so many rows."""
+
+        def look(blocks: int, plane: int) -> tuple[Strides, int]:
+            first, each = self._find(number, blocks, plane)
+            row = blocks if self.held is Held.ROWS_ARE_IMAGES else 1
+            return Strides(each * step // tile, row, plane // tile), first
+
+        return StridedUse(self.place, look=look)
+
+    def weights(self, number: int = 0) -> StridedUse:
+        """Return the matrices from one on as tiles of weights."""
+        return self.from_on(number, tile=self.block)
+
+    def blocks(self, number: int, first: int, *, rows: bool = False) -> StridedUse:
+        """Return the blocks of channels of a matrix as weights, or those of its pixels (`rows`)."""
+
+        def look(blocks: int, plane: int) -> tuple[Strides, int]:
+            begin, _ = self._find(number, blocks, plane)
+            if rows:
+                return Strides(self.block, 1, plane), begin + first * self.block
+            return Strides(plane // self.block, 1, 0), begin + first * plane
+
+        return StridedUse(self.place, look=look)
+
+    def column(self, number: int) -> StridedUse:
+        """Return one image of several, whose pixels are a column."""
+
+        def look(blocks: int, plane: int) -> tuple[Strides, int]:
+            return Strides(0, plane, 1), number * blocks * plane
+
+        return StridedUse(self.place, look=look)
 
 
 def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
@@ -88,12 +134,7 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
         If the images do not hold the matrices.
     """
     a, b = node.inputs
-    if isinstance(op.requantization, FineRequantization):
-        text = "it has a fine scale; VTA multiplies two tensors with coarse ones"
-        raise NotOnVta("rounding", text)
-    if a.shape[:-2] != b.shape[:-2] and math.prod(b.shape[:-2]) > 1:
-        text = f"it multiplies {a.shape[:-2]} by {b.shape[:-2]} matrices; VTA by as many, or by one"
-        raise NotOnVta("shape", text)
+    require_product(op, node)
     count = math.prod(b.shape[:-2])
     rows = math.prod(a.shape[:-1]) // count
     scale = uniform(op.requantization)
@@ -109,13 +150,13 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
         other_zero_point=b.zero_point,
         **scale,
     )
-    data = replace(_inputs(node, a, (count, rows, a.shape[-1]), region), count=count // repeats)
+    data = _inputs(node, a, (count, rows, a.shape[-1]), region)
     shape = count // repeats, b.shape[-2], b.shape[-1]
-    weights = _weights(node, b, other, shape, region)
-    res = replace(_result(node, count, region), count=count // repeats)
+    weights = _weights(node, b, other, shape, region).weights()
+    res = _result(node, count, region)
     for number in range(repeats):
-        data, res = (replace(use, first=number, step=repeats) for use in (data, res))
-        region.step(node, product, {"data": data, "other": weights, "res": res})
+        uses: dict[str, Use] = {"data": data.from_on(number, repeats), "other": weights}
+        region.step(node, product, {**uses, "res": res.from_on(number, repeats)})
 
 
 def _once(place: TensorPlace, count: int) -> tuple[TensorPlace, int]:
@@ -145,8 +186,7 @@ def _inputs(node: Node, tensor: Tensor, shape: Shape, region: LoweredRegion) -> 
     zeros, below = not columns % region.block or place.memory.zeros, held is Held.STACKED
     place = _aligned(node, tensor, place, 1 if below else count, region, keep=zeros)
     place.memory.fix()
-    apart = held is Held.ROWS_ARE_IMAGES
-    return Matrices(place, count=count, rows_apart=apart, stacked=below)
+    return Matrices(place, count, region.block, held)
 
 
 def _weights(
@@ -162,7 +202,7 @@ def _weights(
         _read_as_weights(place.memory, region.block)
     else:
         place = _transposed(node, tensor, place, shape, region, swapped=False)
-    return Matrices(place, count=shape[0], weights=True)
+    return Matrices(place, shape[0], region.block)
 
 
 def _held(node: Node, tensor: Tensor, count: int, region: LoweredRegion) -> Held:
@@ -198,12 +238,10 @@ def _aligned(
     """Return a place at which the channels of each matrix begin a block, copied if necessary."""
     block, images = region.block, place.memory.image[0]
     groups = 1 if images > 1 else count
-    first = min(place.lanes) // block * block
-    lanes = tuple(lane - first for lane in place.lanes)
-    if keep and lanes == _group_lanes(len(lanes), groups, block):
+    wanted = _group_lanes(len(place.lanes), groups, block)
+    if keep and region.lanes(place) == wanted:
         return place
     n, _, h, w = place.image
-    wanted = _group_lanes(len(lanes), groups, block)
     name = f"{node.name}:aligned:{tensor.name}"
     copy = region.own(name, (n, wanted[-1] + 1, h, w), wanted, tensor)
     region.copy(node.name, place, copy, zeros=True)
@@ -242,13 +280,7 @@ def _transposed(
     turned.memory.zeros = tensor.zero_point == 0 or pixels % block == 0
     _read_as_weights(turned.memory, block)
     for number in range(count):
-        _turn(
-            node,
-            _Blocks(source, number=number, count=count),
-            _Blocks(turned, number=number, count=count),
-            region,
-            channels,
-        )
+        _turn(node, source, turned, (number, count), channels, region)
     return turned
 
 
@@ -299,18 +331,29 @@ def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
     for group in range(groups):
         lanes = packed_lanes(channels)[group * each : (group + 1) * each]
         whole = Use(replace(source if as_rows else target, lanes=lanes))
-        row = _Flat(target if as_rows else source, pixels=pixels, number=group)
+        row = _flat_row(target if as_rows else source, pixels, group)
         data, res = (whole, row) if as_rows else (row, whole)
         region.append(node.name, copy, {"data": data, "res": res})
     return target if as_rows else replace(target, size=None)
 
 
+def _flat_row(place: TensorPlace, pixels: int, number: int) -> StridedUse:
+    """Return a row of a matrix as pixels, one below the other: their channels lie in that row."""
+    return StridedUse(place, look=lambda _, plane: (Strides(0, pixels * plane, plane), number))
+
+
 def _turn(
-    node: Node, source: _Blocks, target: _Blocks, region: LoweredRegion, channels: int
+    node: Node,
+    source: TensorPlace,
+    target: TensorPlace,
+    which: tuple[int, int],
+    channels: int,
+    region: LoweredRegion,
 ) -> None:
-    """Copy a matrix so that its channels become pixels, and its pixels channels."""
-    block = region.block
-    pixels = len(target.place.lanes) // (target.count if target.place.memory.image[0] == 1 else 1)
+    """Copy one of so many matrices so that its channels become pixels, and its pixels channels."""
+    block, (number, matrices) = region.block, which
+    pixels = len(target.lanes) // (matrices if target.memory.image[0] == 1 else 1)
+    given, made = (Matrices(place, matrices, block) for place in (source, target))
     for first, count, size in (
         (0, channels // block, block),
         (channels // block, 1, channels % block),
@@ -320,8 +363,8 @@ def _turn(
         move = BatchMatmul(batch=count, m=size, n=pixels, k=block, shift=0, clip=None)
         identity = np.broadcast_to(np.eye(size, block, dtype=np.int8), (count, size, block))
         uses: dict[str, Use] = {
-            "other": replace(source, first=first, weights=True),
-            "res": replace(target, first=first, rows=True),
+            "other": given.blocks(number, first),
+            "res": made.blocks(number, first, rows=True),
         }
         region.append(node.name, move, uses, data=identity)
 
@@ -354,13 +397,11 @@ def lower_row_norm(op: ops.RowNorm, node: Node, region: LoweredRegion) -> None:
         if op.multiplier is None
     }
     n = columns.memory.image[0]
+    given, made = (Matrices(each, n, region.block) for each in (source, columns))
     for number in range(n):
-        uses: dict[str, Use] = {
-            "data": _Blocks(source, number=number, count=n, weights=True, matrix=True),
-            "res": _Image(columns, number=number),
-        }
+        uses: dict[str, Use] = {"data": given.weights(number), "res": made.column(number)}
         region.append(node.name, norm, uses, constants=norm.constants(region.block), **vectors)
-        _turn_back(node, columns, place, number, norm.rows, region)
+        _turn(node, columns, place, (number, n), norm.rows, region)
     region.places[result.name] = place
 
 
@@ -390,19 +431,17 @@ def lower_row_softmax(op: ops.RowSoftmax, node: Node, region: LoweredRegion) -> 
     place.memory.zeros = True
     n, identity = parts.memory.image[0], np.eye(region.block, dtype=np.int8)
     for number, mask in enumerate(_masks(op, node.inputs[0], n)):
-        blocks = (
-            _Blocks(rows, number=number, count=n, weights=True, matrix=True) for rows in sources
-        )
-        read: dict[str, Use] = dict(zip(("data", "mask"), blocks, strict=False))
-        digits = [_Image(digit, number=number) for digit in (high, low)]
+        rows = (Matrices(source, n, region.block).weights(number) for source in sources)
+        read: dict[str, Use] = dict(zip(("data", "mask"), rows, strict=False))
+        *digits, whole = (Matrices(p, n, region.block).column(number) for p in (high, low, parts))
         uses: dict[str, Use]
         for digit, table in zip(digits, op.tables, strict=True):
             uses = {**read, "res": digit}
             arrays = {"constants": below.constants(region.block), "mask": mask}
             region.append(node.name, below, uses, **arrays, table=table)
-        uses = {"data": digits[0], "low": digits[1], "res": _Image(parts, number=number)}
+        uses = {"data": digits[0], "low": digits[1], "res": whole}
         region.append(node.name, shares, uses, constants=identity[None])
-        _turn_back(node, parts, place, number, shares.rows, region)
+        _turn(node, parts, place, (number, n), shares.rows, region)
     region.places[result.name] = place
 
 
@@ -423,13 +462,6 @@ def _extents(node: Node, region: LoweredRegion) -> dict[str, int]:
     if not groups or (groups == 1 and storage.split):
         raise NotOnVta("layout", f"{tensor.name} is stored as {storage}, whose pixels are no rows")
     return {"rows": height * width, "channels": channels}
-
-
-def _row_matrices(node: Node, region: LoweredRegion) -> int:
-    """Return the number of matrices of rows: images, or equal groups of the channels of one."""
-    tensor = node.inputs[0]
-    storage = region.storages[tensor.name]
-    return storage.image[0] * storage.row_groups(tensor.shape)
 
 
 def _rows(
@@ -461,9 +493,13 @@ def _is_permuted(place: TensorPlace, op: RowOperator) -> bool:
 def _columns(
     node: Node, name: str, like: Tensor, op: RowOperator, region: LoweredRegion
 ) -> TensorPlace:
-    """Return a place for columns, which are read as weights to transpose them back."""
-    n = _row_matrices(node, region)
-    lanes = _group_lanes(op.rows, 1, region.block)
+    """Return a place for columns, which are read as weights to transpose them back.
+
+    It has an image for each matrix of rows: images, or equal groups of the channels of one.
+    """
+    tensor, lanes = node.inputs[0], _group_lanes(op.rows, 1, region.block)
+    storage = region.storages[tensor.name]
+    n = storage.image[0] * storage.row_groups(tensor.shape)
     place = region.own(f"{node.name}:{name}", (n, op.rows, op.channels, 1), lanes, like)
     _read_as_weights(place.memory, region.block)
     return place
@@ -481,20 +517,6 @@ def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     return place
 
 
-def _turn_back(
-    node: Node,
-    columns: TensorPlace,
-    place: TensorPlace,
-    number: int,
-    rows: int,
-    region: LoweredRegion,
-) -> None:
-    """Transpose the columns of one image to rows."""
-    n = columns.memory.image[0]
-    source, target = (_Blocks(p, number=number, count=n) for p in (columns, place))
-    _turn(node, source, target, region, rows)
-
-
 def _check(op: RowOperator, target: Target) -> None:
     """Refuse a function of rows that the hardware cannot execute."""
     able, config = target.capabilities, target.config
@@ -507,84 +529,6 @@ def _check(op: RowOperator, target: Target) -> None:
         RowLayout.of(op, config)
     except ScheduleError as error:
         raise NotOnVta("scratchpad", str(error)) from error
-
-
-@dataclass(frozen=True)
-class _Image(Use):
-    """One image of several."""
-
-    number: int = 0
-
-    def offset(self, config: HardwareConfig) -> int:
-        _, blocks, height, width = extents_of(self.place.memory.buffer(config))
-        return self.number * blocks * height * width * config.inp.element_bytes
-
-
-@dataclass(frozen=True)
-class _Flat(Use):
-    """A row of a matrix as pixels, one below the other, whose blocks of channels lie in a row.
-
-    Attributes
-    ----------
-    pixels : int
-        How many there are.
-    number : int
-        The row.
-    """
-
-    pixels: int = 1
-    number: int = 0
-
-    def strides(self, config: HardwareConfig) -> Strides:
-        _, _, height, width = extents_of(self.place.memory.buffer(config))
-        plane = height * width
-        return Strides(0, self.pixels * plane, plane)
-
-    def offset(self, config: HardwareConfig) -> int:
-        return self.number * config.inp.element_bytes
-
-
-@dataclass(frozen=True)
-class _Blocks(Use):
-    """One of several matrices in an image, in blocks: of its channels, or, if `rows`, its pixels.
-
-    Attributes
-    ----------
-    number, count : int
-        Which of how many matrices: images, or equal groups of blocks of channels.
-    first : int
-        Its first block.
-    weights : bool
-        Whether the operator reads tiles of weights.
-    rows : bool
-        Whether its blocks are those of pixels.
-    matrix : bool
-        Whether the operator reads it as one matrix.
-    """
-
-    number: int = 0
-    count: int = 1
-    first: int = 0
-    weights: bool = False
-    rows: bool = False
-    matrix: bool = False
-
-    def strides(self, config: HardwareConfig) -> Strides:
-        _, _, height, width = extents_of(self.place.memory.buffer(config))
-        plane = height * width
-        if self.rows:
-            return Strides(config.block_in, 1, plane)
-        tiles = plane // config.block_out
-        return Strides(0, 1, tiles) if self.matrix else Strides(tiles, 1, 0)
-
-    def offset(self, config: HardwareConfig) -> int:
-        images, blocks, height, width = extents_of(self.place.memory.buffer(config))
-        lanes, plane = self.place.lanes, height * width
-        each = len(lanes) // self.count if images == 1 else 0
-        image = 0 if images == 1 else self.number * blocks * plane
-        first = image + lanes[self.number * each] // config.block_in * plane
-        first += self.first * (config.block_in if self.rows else plane)
-        return first * config.inp.element_bytes
 
 
 def _result(node: Node, count: int, region: LoweredRegion) -> Matrices:
@@ -602,4 +546,4 @@ def _result(node: Node, count: int, region: LoweredRegion) -> Matrices:
     place = region.own(tensor.name, (n, lanes[-1] + 1, h, w), lanes, tensor)
     place.memory.fix()
     region.places[tensor.name] = place
-    return Matrices(place, count=count, stacked=below)
+    return Matrices(place, count, region.block, held)

@@ -21,7 +21,7 @@ Found = dict[str, tuple[GraphOperator, list[Node]]]
 mask that is added before, and what made floats."""
 
 
-def norms_on_integers(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
+def norms_on_integers(graph: Graph, target: Target) -> tuple[Graph, set[str]]:
     """Return a graph whose norms and softmax VTA executes, where it can, and their names."""
     found: Found = {n.name: norm for n in graph.nodes if (norm := _norm(n, graph))}
     while found:
@@ -29,9 +29,9 @@ def norms_on_integers(graph: Graph, target: Target) -> tuple[Graph, list[str]]:
         own = [node for node in legal.nodes if node.name in found]
         kept = {node.name for node in own if not reason_for_host(node, legal, target)}
         if len(kept) == len(found):
-            return legal, [*found]
+            return legal, {*found}
         found = {name: found[name] for name in kept}
-    return graph, []
+    return graph, set()
 
 
 def _norm(node: Node, graph: Graph) -> tuple[GraphOperator, list[Node]] | None:
@@ -84,24 +84,18 @@ def _on_integers(
 
 
 def _replaced(graph: Graph, found: Found) -> Graph:
-    """Return a graph with norms on integers; floats that nothing else reads are left out."""
-    gone = {node.name for _, nodes in found.values() for node in nodes[:-1]}
-    for _, (*_, before) in found.values():
-        tensor = before.outputs[0]
-        readers = {reader.name for reader in graph.consumers(tensor)}
-        if readers <= gone and tensor not in graph.outputs:
-            gone.add(before.name)
+    """Return a graph with norms on integers."""
 
     def put(result: Graph, node: Node) -> None:
         if node.name in found:
             op, (norm, *_, before) = found[node.name]
             (given,) = before.inputs
             masks = [_mask(result, node, mask, given) for mask in norm.inputs[1:]]
-            result.add_like(node, op, [given.name, *masks])
-        elif node.name not in gone:
-            result.add_like(node)
+            result.clone(node, op, [given.name, *masks])
+        else:
+            result.clone(node)
 
-    return graph.rewritten(put)
+    return graph.transform(put)
 
 
 def _mask(result: Graph, node: Node, mask: Tensor, given: Tensor) -> str:

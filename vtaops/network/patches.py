@@ -79,24 +79,23 @@ class _Groups:
 
 def patches_as_copies(graph: Graph, target: Target) -> Graph:
     """Return a graph whose patches are slices of pixels, where VTA does not make them otherwise."""
-    found, inside = dict[str, tuple[Tensor, _Groups, bool]](), set[str]()
+    found = dict[str, tuple[Tensor, _Groups, bool]]()
     for chain in _chains(graph):
         if any(reason_for_host(node, graph, target) for node in chain):
             known = _match(chain)
             if known is not None:
                 nodes, groups, back = known
                 found[nodes[-1].name] = nodes[0].inputs[0], groups, back
-                inside.update(node.name for node in nodes[:-1])
 
     def put(result: Graph, node: Node) -> None:
         if node.name in found:
             source, groups, back = found[node.name]
             make = _Copies(result, node)
             (make.joined if back else make.grouped)(result.tensors[source.name], groups)
-        elif node.name not in inside:
-            result.add_like(node)
+        else:
+            result.clone(node)
 
-    return graph.rewritten(put) if found else graph
+    return graph.transform(put) if found else graph
 
 
 def _chains(graph: Graph) -> Iterator[list[Node]]:

@@ -29,8 +29,6 @@ Lanes = tuple[int, ...]
 
 NO_SIDES: Sides = (0, 0, 0, 0)
 
-_ROLES = {"input": Role.INPUT, "output": Role.OUTPUT, "scratch": Role.SCRATCH}
-
 
 @dataclass
 class StoredImage:
@@ -46,8 +44,8 @@ class StoredImage:
         Value of the border.
     border : (int, int, int, int)
         Rows and columns of the border: (top, left, bottom, right).
-    role : str
-        ``"input"``, ``"output"`` or ``"scratch"``.
+    role : Role
+        Of its buffer: an input, an output or scratch.
     filled : bool
         Whether parts of the image itself are never stored, and keep the zero point.
     folded : Buffer or None
@@ -63,7 +61,7 @@ class StoredImage:
     image: Image
     zero_point: int = 0
     border: Sides = NO_SIDES
-    role: str = "scratch"
+    role: Role = Role.SCRATCH
     filled: bool = False
     folded: Buffer | None = None
     fixed: bool = False
@@ -86,16 +84,15 @@ class StoredImage:
 
     def buffer(self, config: HardwareConfig) -> Buffer:
         """Return its buffer in the program, the place of which is not known yet."""
-        role = _ROLES[self.role]
         if self.folded is not None:
-            return replace(self.folded, name=self.name, role=role)
+            return replace(self.folded, name=self.name, role=self.role)
         n, c, h, w = self.image
         top, left, bottom, right = self.border
         fill = None
-        if role is Role.SCRATCH and (self.filled or any(self.border)):
+        if self.role is Role.SCRATCH and (self.filled or any(self.border)):
             fill = self.zero_point
         shape = n, c, h + top + bottom, w + left + right
-        return Buffer(self.name, role, shape, "int8", data_layout(config), fill=fill)
+        return Buffer(self.name, self.role, shape, "int8", data_layout(config), fill=fill)
 
 
 @dataclass(frozen=True)
@@ -127,11 +124,6 @@ class TensorPlace:
         """Return the first block of channels that holds part of it, and the number of blocks."""
         first = min(self.lanes) // block
         return first, max(self.lanes) // block - first + 1
-
-    def relative(self, block: int) -> Lanes:
-        """Return the lanes, counted from the first block."""
-        start = self.blocks(block)[0] * block
-        return tuple(lane - start for lane in self.lanes)
 
 
 @dataclass(frozen=True)

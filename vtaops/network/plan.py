@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import cycle
 
 from vtaops.base.errors import ScheduleError
@@ -79,15 +78,7 @@ def plan(legal: LegalGraph, target: Target) -> Plan:
             rows = tuple(_row(n, graph, reasons[n.name], legal.notes) for n in graph.nodes)
             return Plan(rows, tuple(partitions), graph)
         own |= refused
-        graph = graph.rewritten(partial(_given_back, legal, refused))
-
-
-def _given_back(
-    legal: LegalGraph, refused: Mapping[str, Reason], result: Graph, node: Node
-) -> None:
-    """Add a node; one that the host executes after all, as the file has it."""
-    kept = legal.originals if node.name in refused else {}
-    result.add_like(node, kept.get(node.name, node.op))
+        graph = legal.given_back(graph, refused)
 
 
 def _lowered(

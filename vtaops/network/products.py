@@ -70,13 +70,7 @@ def lower_matmul(node: Node, target: Target) -> Product:
     """Return VTA's operator for a product of two tensors; raises NotOnVta if there is none."""
     (a, b), (result,), op = node.inputs, node.outputs, node.op
     assert isinstance(op, Matmul)
-    if isinstance(op.requantization, FineRequantization):
-        text = "it has a fine scale; VTA multiplies two tensors with coarse ones"
-        raise NotOnVta("rounding", text)
-    first, second = (tensor.shape[:-2] for tensor in node.inputs)
-    if math.prod(second) > 1 and first != second:
-        text = f"it multiplies {first} by {second} matrices; VTA by as many, or by one"
-        raise NotOnVta("shape", text)
+    require_product(op, node)
     batch, rows, inner = _matrices(node, 0)
     fields, added = _epilogue(op, node, target)
     product = BatchMatmul(
@@ -94,6 +88,17 @@ def lower_matmul(node: Node, target: Target) -> Product:
     else:
         own = replace(own, constant=rest)
     return _with_sums(product, own, other, target.config.block_in)
+
+
+def require_product(op: Matmul, node: Node) -> None:
+    """Refuse scales and numbers of matrices that no product of two tensors has."""
+    if isinstance(op.requantization, FineRequantization):
+        text = "it has a fine scale; VTA multiplies two tensors with coarse ones"
+        raise NotOnVta("rounding", text)
+    first, second = (tensor.shape[:-2] for tensor in node.inputs)
+    if math.prod(second) > 1 and first != second:
+        text = f"it multiplies {first} by {second} matrices; VTA by as many, or by one"
+        raise NotOnVta("shape", text)
 
 
 def _epilogue(op: Matmul, node: Node, target: Target) -> tuple[dict[str, Any], int]:

@@ -30,6 +30,7 @@ from vtaops.network.places import (
 from vtaops.network.storage import ROWS, Image, Storage, joins_pixels, storages
 from vtaops.network.target import NotOnVta, Target
 from vtaops.ops import Conv2d, Elementwise, Operator
+from vtaops.program import Role
 
 MAX_WEIGHTS = 1 << 28
 """Maximum bytes of weights made by the compiler, to move channels or for zeros between groups."""
@@ -85,7 +86,7 @@ class LoweredRegion:
         if target.tables:
             self._fuse_tables()
         for tensor in self.inputs:
-            self.places[tensor.name] = self.new(tensor, role="input")
+            self.places[tensor.name] = self.new(tensor, role=Role.INPUT)
         self._join_concatenations()
 
     def _heads_apart(self, known: Mapping[str, Storage]) -> dict[str, Storage]:
@@ -122,32 +123,28 @@ class LoweredRegion:
         """Return the shape (N, C, H, W) of the image that holds a tensor."""
         return self.storages[tensor.name].image
 
-    def moves_pixels(self, node: Node) -> bool:
-        """Return whether an operator joins or cuts pixels, and not channels."""
-        return joins_pixels(node, self.storages)
-
-    def new(self, tensor: Tensor, *, role: str = "scratch", name: str = "") -> TensorPlace:
+    def new(self, tensor: Tensor, *, role: Role = Role.SCRATCH, name: str = "") -> TensorPlace:
         """Return a new image for a tensor, with contiguous channels."""
         image = self.image_of(tensor)
-        memory = self._memory(name or tensor.name, image, tensor, role)
-        return TensorPlace(memory, packed_lanes(image[1]))
+        return self.own(name or tensor.name, image, packed_lanes(image[1]), tensor, role)
 
-    def _memory(
-        self, name: str, image: Image, tensor: Tensor, role: str = "scratch"
-    ) -> StoredImage:
-        n, c, h, w = image
-        if role != "input":  # the host pads inputs
-            c = self.filled(c)
-        memory = StoredImage(name, (n, c, h, w), tensor.zero_point, role=role)
-        memory.zeros = role == "input"
-        self.memories[name] = memory
-        return memory
-
-    def own(self, name: str, image: Image, lanes: Lanes, tensor: Tensor) -> TensorPlace:
+    def own(
+        self,
+        name: str,
+        image: Image,
+        lanes: Lanes,
+        like: Tensor | StoredImage,
+        role: Role = Role.SCRATCH,
+    ) -> TensorPlace:
         """Return a place of its own for a tensor, in an image of any size and order."""
         while name in self.memories:
             name += "'"
-        return TensorPlace(self._memory(name, image, tensor), lanes)
+        n, c, h, w = image
+        inputs = role is Role.INPUT  # which the host pads
+        image = n, c if inputs else self.filled(c), h, w
+        memory = StoredImage(name, image, like.zero_point, role=role, zeros=inputs)
+        self.memories[name] = memory
+        return TensorPlace(memory, lanes)
 
     def result(self, node: Node, lanes: Lanes | None = None) -> TensorPlace:
         """Return the place of a node's result: its part of a concatenation, or a new image.
@@ -159,7 +156,7 @@ class LoweredRegion:
         if place is None:
             n, channels, h, w = self.image_of(tensor)
             lanes = packed_lanes(channels) if lanes is None else lanes
-            place = TensorPlace(self._memory(tensor.name, (n, max(lanes) + 1, h, w), tensor), lanes)
+            place = self.own(tensor.name, (n, max(lanes) + 1, h, w), lanes, tensor)
         self.places[tensor.name] = place
         return place
 
@@ -182,7 +179,8 @@ class LoweredRegion:
 
     def lanes(self, place: TensorPlace) -> Lanes:
         """Return the lanes of a tensor's channels, from the first of its blocks."""
-        return place.relative(self.block)
+        start = place.blocks(self.block)[0] * self.block
+        return tuple(lane - start for lane in place.lanes)
 
     # ---------------------------------------------------------------- concatenations
 
@@ -195,7 +193,7 @@ class LoweredRegion:
         joins = [
             node
             for node in self.nodes
-            if isinstance(node.op, ops.Concat) and not self.moves_pixels(node)
+            if isinstance(node.op, ops.Concat) and not joins_pixels(node, self.storages)
         ]
         parts = self._parts(joins)
         widths: dict[str, int] = {}  # in lanes
@@ -207,8 +205,8 @@ class LoweredRegion:
             (result,) = node.outputs
             if result.name not in self._slots:
                 n, _, h, w = self.image_of(result)
-                memory = self._memory(result.name, (n, widths[result.name], h, w), result)
-                self._slots[result.name] = TensorPlace(memory, (0,))
+                image = n, widths[result.name], h, w
+                self._slots[result.name] = self.own(result.name, image, (0,), result)
             slot = self._slots[result.name]
             start = slot.lanes[0]
             for name, tensor in parts[node.name]:
@@ -325,13 +323,8 @@ class LoweredRegion:
 
     def _copied(self, node: str, place: TensorPlace) -> TensorPlace:
         """Return a copy of a tensor in an image of its own, as the tensor sees it."""
-        n, _, h, w = place.image
         name = f"{node}:copy:{place.memory.name}"
-        while name in self.memories:
-            name += "'"
-        image = n, self.width(place), h, w
-        memory = self.memories[name] = StoredImage(name, image, place.memory.zero_point)
-        copy = TensorPlace(memory, self.lanes(place))
+        copy = self.own(name, self.shape(place), self.lanes(place), place.memory)
         self.copy(node, place, copy)
         return copy
 
@@ -345,10 +338,6 @@ class LoweredRegion:
             place = self._copied(node.name, place)
         place.memory.fix()
         return replace(place, size=size)
-
-    def tabulate(self, node: Node, table: Array) -> None:
-        """Have the step of a node map its results by a table."""
-        self._tables[node.outputs[0].name] = table
 
     def copy(
         self,
@@ -395,11 +384,11 @@ class LoweredRegion:
         for tensor in self.outputs:
             place = self.places[tensor.name]
             memory = place.memory
-            if memory.role == "input" or memory.filled or any(memory.border):
+            if memory.role is Role.INPUT or memory.filled or any(memory.border):
                 copy = self.new(tensor, name=f"{tensor.name}:output")
                 self.copy(tensor.name, place, copy)
                 self.places[tensor.name] = place = copy
-            place.memory.role = "output"
+            place.memory.role = Role.OUTPUT
 
 
 def is_free(op: GraphOperator) -> bool:

@@ -29,13 +29,12 @@ from vtaops.graph import (
 )
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator, Weighted
+from vtaops.graph.requantization import Integers
 from vtaops.graph.thresholds import (
     FineScale,
-    Integers,
     Steps,
     fine_scale_for,
     firsts_of_requantization,
-    quotient_scale,
     steps_of_requantization,
 )
 from vtaops.network.digits import folded, nearest, ratios
@@ -321,17 +320,18 @@ def round_average_pool(
 ) -> Replacement | None:
     """Round a mean; TFLite's pool is unchanged with fine scales."""
     scaling, (source,) = op.requantization, inputs
-    size, zero, counts = op.window(source).count, source.zero_point, _counts(op, source)
+    size, zero = op.window(source).count, source.zero_point
     if isinstance(scaling, Quotient):
         if target.fine:
-            return _fine_quotient(op, counts)
+            return Replacement(op, 0, 1)  # fine scales divide by any number of pixels
         ratio, zero_point = 1.0, zero
     else:
         parts = op.differs(source) and target.scales  # each has a multiplier of its own
         if parts or not scaling.multiplier.any():
             return None
         if target.fine:
-            return _finest(op, *_all_sums(size, zero))
+            ends = size * (np.array([[-128], [127]]) - zero)
+            return _finest(op, *ends)
         ratio = float(scaling.multiplier) / 2.0 ** float(scaling.shift) * size * op.factor
         zero_point = scaling.zero_point
     widths = [7]
@@ -348,25 +348,8 @@ def round_average_pool(
             clip=scaling.clip,
             **op.windowed,
         )
-        found.append(_compared_means(made, op, zero, counts, size))
+        found.append(_compared_means(made, op, source))
     return min(found, key=lambda each: each.differing)
-
-
-def _compared_means(
-    made: ops.AveragePool, op: ops.AveragePool, zero: int, counts: Sequence[int], size: int
-) -> Replacement:
-    off = sum(_means_off(made, op, zero, count, size) for count in counts)
-    return Replacement(made, off, sum(255 * count + 1 for count in counts))
-
-
-def _all_sums(size: int, zero: int) -> ValueRange:
-    """Return the least and the greatest sum of `size` values, in steps from the zero point."""
-    return np.array([size * (-128 - zero)]), np.array([size * (127 - zero)])
-
-
-def _fine_quotient(op: ops.AveragePool, counts: Sequence[int]) -> Replacement:
-    off = sum(quotient_scale(count).differing for count in counts)
-    return Replacement(op, off, 255 * sum(counts))
 
 
 def _counts(op: ops.AveragePool, source: Tensor) -> list[int]:
@@ -377,11 +360,14 @@ def _counts(op: ops.AveragePool, source: Tensor) -> list[int]:
     return found
 
 
-def _means_off(made: ops.AveragePool, op: ops.AveragePool, zero: int, count: int, size: int) -> int:
-    """Return for how many sums of `count` values two means of windows of `size` pixels differ."""
-    sums = np.arange(-128 * count, 127 * count + 1) - count * zero
-    own, wanted = (pool.means(sums, count, size, zero) for pool in (made, op))
-    return int(np.count_nonzero(own != wanted))
+def _compared_means(made: ops.AveragePool, op: ops.AveragePool, source: Tensor) -> Replacement:
+    """Return a mean in place of another, with the number of sums for which they differ."""
+    size, zero, off, total = op.window(source).count, source.zero_point, 0, 0
+    for count in _counts(op, source):
+        sums = np.arange(-128 * count, 127 * count + 1) - count * zero
+        own, wanted = (pool.means(sums, count, size, zero) for pool in (made, op))
+        off, total = off + int(np.count_nonzero(own != wanted)), total + sums.size
+    return Replacement(made, off, total)
 
 
 # --------------------------------------------------------------------------- elementwise
@@ -394,18 +380,26 @@ def round_multiply(
     scaling, (a, b) = op.requantization, _values(inputs, ranges)
     sums = np.multiply.outer(a, b)
     results = scaling.apply(sums)
-    made: Requantization
+    made = _coarse(scaling)
     if target.fine:
         assert isinstance(scaling, TfliteRequantization)  # others are unchanged there
         ratio = max(float(scaling.multiplier), 1.0) / 2.0 ** float(scaling.shift)
-        steps = _steps_of_results(sums, results, scaling)
-        assert steps is not None  # a requantisation is monotone
-        found = [fine_scale_for(steps, ratio, kind) for kind in KINDS[scaling.rounds]]
-        made = _nudged([min(found, key=lambda scale: scale.differing)], scaling)
-    else:
-        made = _coarse(scaling)
-    off = np.count_nonzero(made.apply(sums) != results)
-    return Replacement(replace(op, requantization=made), int(off), sums.size)
+        fitted = _fitted(sums, results, ratio, scaling, KINDS[scaling.rounds])
+        assert fitted is not None  # a requantisation is monotone
+        made = fitted
+    rounded = replace(op, requantization=made)
+    return Replacement(rounded, _pairs_off(rounded, a, b, results), sums.size)
+
+
+def _fitted(
+    sums: Integers, results: Array, ratio: float, scaling: Requantization, kinds: Sequence[int]
+) -> FineRequantization | None:
+    """Return the fine scale nearest to results; None if they are not monotone in the sums."""
+    steps = _steps_of_results(sums, results, scaling)
+    if steps is None:
+        return None
+    found = [fine_scale_for(steps, ratio, kind) for kind in kinds]
+    return _nudged([min(found, key=lambda scale: scale.differing)], scaling)
 
 
 def _values(inputs: Sequence[Tensor], ranges: Sequence[ValueRange]) -> list[Integers]:
@@ -443,14 +437,6 @@ def round_add(
     if shifted is None and isinstance(op, ops.Add):
         return None
     return _nearest_add(op, inputs, ranges, shifted, fine=target.fine)
-
-
-def host_rounding(op: GraphOperator, inputs: Sequence[Tensor]) -> Replacement | None:
-    """Return a host addition equal to TFLite's; None if there is none."""
-    if not isinstance(op, ops.RescaledAdd):
-        return None
-    found = _nearest_add(op, inputs, [ANY_VALUE, ANY_VALUE], fine=True)
-    return None if found.differing else found
 
 
 def _ratios(op: ops.Add | ops.RescaledAdd) -> tuple[float, float]:
@@ -499,16 +485,19 @@ def _nearest_add(
     best = best or ops.Add.from_ratios(first, second, scaling.zero_point, scaling.clip)
     fewest = _pairs_off(best, a, b, results)
     for factors in _factors(first, second) if fine else []:
-        found = _fine_add(factors, first, a, b, results, scaling)
-        off = results.size if found is None else _pairs_off(found, a, b, results)
-        if found is not None and off <= max(fewest - 1, 0):
-            best, fewest = found, off
+        sums = factors[0] * a[:, None] + factors[1] * b[None, :]
+        fitted = _fitted(sums, results, first / factors[0], scaling, (1, 2))
+        if fitted is not None:
+            found = ops.Add(factors, fitted)
+            off = _pairs_off(found, a, b, results)
+            if off <= max(fewest - 1, 0):
+                best, fewest = found, off
         if not fewest:
             break
     return Replacement(best, fewest, results.size)
 
 
-def _pairs_off(op: ops.Add, a: Integers, b: Integers, results: Array) -> int:
+def _pairs_off(op: ops.Add | ops.Multiply, a: Integers, b: Integers, results: Array) -> int:
     found = op.requantization.apply(op.sums(a[:, None], b[None, :]))
     return int(np.count_nonzero(found != results))
 
@@ -527,24 +516,6 @@ def _factors(first: float, second: float) -> list[tuple[int, int]]:
             pair = int(greater[index]), int(smaller[index])
             pairs.append(pair if abs(first) >= abs(second) else pair[::-1])
     return [(x, sign * y) for x, y in pairs if x and y]
-
-
-def _fine_add(
-    factors: tuple[int, int],
-    ratio: float,
-    a: Integers,
-    b: Integers,
-    results: Array,
-    scaling: Requantization,
-) -> ops.Add | None:
-    """Return the addition whose factors come nearest to the results; None if there is none."""
-    sums = factors[0] * a[:, None] + factors[1] * b[None, :]
-    steps = _steps_of_results(sums, results, scaling)
-    if steps is None:
-        return None
-    found = [fine_scale_for(steps, ratio / factors[0], kind) for kind in (1, 2)]
-    scale = min(found, key=lambda each: each.differing)
-    return ops.Add(factors, _nudged([scale], scaling))
 
 
 _ROUNDINGS: dict[type[GraphOperator], Callable[..., Replacement | None]] = {

@@ -8,9 +8,9 @@ of channels, which are free.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from vtaops.graph import Graph, GraphOperator, Node, Tensor
+from vtaops.graph import Graph, GraphOperator, Node
 from vtaops.graph import operators as ops
 from vtaops.network.lower import reason_for_host
 from vtaops.network.storage import by_channel
@@ -20,54 +20,38 @@ Range = tuple[int, int, int]
 """An axis, its first element, and the one behind its last."""
 
 
-@dataclass(frozen=True)
-class _Path:
-    """The way from a product to a slice.
-
-    Attributes
-    ----------
-    root : Tensor
-        The result of the product.
-    part : Slice
-        The slice of that result.
-    nodes : tuple of Node
-        What follows, in order, without the slice.
-    """
-
-    root: Tensor
-    part: ops.Slice
-    nodes: tuple[Node, ...]
+Path = list[Node]
+"""From a slice of the result of a product, what follows, as for the whole, in order."""
 
 
 def slices_first(graph: Graph, target: Target) -> Graph:
     """Return a graph whose slices divide products, where VTA does not execute them otherwise."""
     paths = _paths(graph, target)
-    idle = _idle(graph, paths)
 
     def put(result: Graph, node: Node) -> None:
         if node.name in paths:
             _follow(paths[node.name], node.name, result)
-        elif node.name not in idle:
-            result.add_like(node)
+        else:
+            result.clone(node)
 
-    return graph.rewritten(put) if paths else graph
+    return graph.transform(put) if paths else graph
 
 
-def _paths(graph: Graph, target: Target) -> dict[str, _Path]:
+def _paths(graph: Graph, target: Target) -> dict[str, Path]:
     """Return the ways to slices that VTA does not execute as they are, by their names."""
     found = [(node, _path(node, graph)) for node in graph.nodes if isinstance(node.op, ops.Slice)]
     return {n.name: path for n, path in found if path and reason_for_host(n, graph, target)}
 
 
-def _follow(path: _Path, name: str, result: Graph) -> None:
+def _follow(path: Path, name: str, result: Graph) -> None:
     """Add a slice of the product and what follows, whose last result has a name."""
-    tensor = result.add(path.part, result.tensors[path.root.name], name=f"{name}:part")
-    for number, node in enumerate(path.nodes, 1):
-        made = name if number == len(path.nodes) else f"{name}:part{number}"
+    tensor = result.tensors[path[0].inputs[0].name]
+    for number, node in enumerate(path):
+        made = name if node is path[-1] else f"{name}:part{number or ''}"
         tensor = result.add(node.op, tensor, name=made, scale=node.outputs[0].scale)
 
 
-def _path(node: Node, graph: Graph) -> _Path | None:
+def _path(node: Node, graph: Graph) -> Path | None:
     """Return the way from a product to a slice; None if there is none, or only the slice."""
     assert isinstance(node.op, ops.Slice)
     tensor, found = node.inputs[0], list[Node]()
@@ -76,8 +60,8 @@ def _path(node: Node, graph: Graph) -> _Path | None:
         if isinstance(maker.op, ops.Dense):
             axis, first, behind = part
             product = found and axis == len(tensor.shape) - 1
-            sliced = ops.Slice(axis, first, behind)
-            return _Path(tensor, sliced, tuple(found[::-1])) if product else None
+            op, root = ops.Slice(axis, first, behind), (tensor,)
+            return [Node(node.name, op, root, root), *found[::-1]] if product else None
         moved = _before(maker, part)
         if moved is None:
             return None
@@ -111,14 +95,3 @@ def _of_part(node: Node, part: Range) -> GraphOperator:
         return node.op
     shape, (axis, first, behind) = node.outputs[0].shape, part
     return ops.Reshape((*shape[:axis], behind - first, *shape[axis + 1 :]))
-
-
-def _idle(graph: Graph, paths: dict[str, _Path]) -> set[str]:
-    """Return the nodes before slices that nothing else reads."""
-    idle, on_paths = {*paths}, {node.name for path in paths.values() for node in path.nodes}
-    for node in reversed(graph.nodes):
-        readers = (reader.name for tensor in node.outputs for reader in graph.consumers(tensor))
-        read = any(tensor in graph.outputs for tensor in node.outputs)
-        if node.name in on_paths and not read and idle.issuperset(readers):
-            idle.add(node.name)
-    return idle - paths.keys()

@@ -32,7 +32,7 @@ def with_state(graph: Graph, state: Mapping[str, str]) -> Graph:
 
     for node in graph.nodes:
         if node not in gone:
-            result.add_like(node, inputs=[*map(name_of, node.inputs)])
+            result.clone(node, inputs=[*map(name_of, node.inputs)])
     result.output(*(result.tensors[name] for name in map(name_of, graph.outputs)))
     carried = {**graph.state, **state}
     result.carry({past: renamed.get(present, present) for past, present in carried.items()})

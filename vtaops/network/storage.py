@@ -20,6 +20,8 @@ from itertools import accumulate, filterfalse
 from operator import mul
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.graph.operators import GraphOperator
@@ -50,6 +52,7 @@ POINTWISE = (
 ROWS = ops.RowNorm | ops.RowSoftmax
 """Functions of rows: the last axis are the channels."""
 
+_COMPUTES = PIXELWISE | POINTWISE | ROWS | ops.Dense
 _VIEWS = ops.Reshape | ops.Transpose | ops.Concat | ops.Slice | ops.Expand
 
 
@@ -152,11 +155,6 @@ class Storage:
         whole = self.image[0] == 1 and len(shape) - 1 in axes
         return self.image[1] // shape[-1] if whole else 0
 
-    def channels_on(self, axis: int, shape: Shape) -> bool:
-        """Return whether one axis of the tensor, whose shape this is, holds all channels."""
-        axes = self.channel_axes(shape)
-        return axes is not None and axis in axes and shape[axis] == self.image[1]
-
     def seen_as(self, other: Storage | None) -> Storage:
         """Return the storage with the pixels in the rows of another one, if it has as many."""
         if other is None or (*self.image[:2], self.pixels) != (*other.image[:2], other.pixels):
@@ -188,22 +186,17 @@ def held_matrices(storage: Storage, shape: tuple[int, int, int]) -> Held | None:
     Different matrices are images, channels, or pixels; rows or columns that are not pixels are
     channels.
     """
-    return _held_apart(storage, shape) or (Held.STACKED if storage == stacked(shape) else None)
-
-
-def _held_apart(storage: Storage, shape: tuple[int, int, int]) -> Held | None:
-    """Return how an image holds matrices that are other images, or channels."""
     (count, rows, columns), (n, channels, *_) = shape, storage.image
-    if storage.pixels == 1 and (n, channels) == (count * rows, columns):
-        return Held.ROWS_ARE_IMAGES if rows > 1 else Held.ROWS_ARE_PIXELS
     groups, one = count // n, min(channels, storage.pixels) == 1
-    if n not in (1, count):
-        return None
-    if (storage.pixels, channels) == (rows, groups * columns) and (one or storage.outer == groups):
-        return Held.ROWS_ARE_PIXELS
-    if (storage.pixels, channels) == (columns, groups * rows) and storage.outer == channels:
-        return Held.COLUMNS_ARE_PIXELS
-    return None
+    if n in (1, count):
+        size = storage.pixels, channels
+        if size == (rows, groups * columns) and (one or storage.outer == groups):
+            return Held.ROWS_ARE_PIXELS
+        if size == (columns, groups * rows) and storage.outer == channels:
+            return Held.COLUMNS_ARE_PIXELS
+    if storage.pixels == 1 and (n, channels) == (count * rows, columns):
+        return Held.ROWS_ARE_IMAGES
+    return Held.STACKED if storage == stacked(shape) else None
 
 
 def stacked(shape: tuple[int, int, int]) -> Storage:
@@ -279,9 +272,9 @@ def natural(shape: Shape, rows: Rows) -> Storage | None:
 
 
 def as_image(shape: Shape) -> Storage:
-    """Return the storage of an image as it is."""
-    n, c, h, w = shape
-    return Storage.of((n, c, h, w))
+    """Return the storage of an image as it is, or of another tensor whose axis 1 are channels."""
+    height, width = shape[2:] if len(shape) == 4 else (1, math.prod(shape[2:]))
+    return Storage.of((shape[0], shape[1], height, width))
 
 
 def as_rows(shape: Shape) -> Storage:
@@ -375,14 +368,14 @@ def _of_result(
     node: Node, found: Mapping[str, Storage], wishes: Mapping[str, Wish], rows: Rows
 ) -> Storage | None:
     """Return the storage of a result; None if its readers decide."""
-    given = [found[tensor.name] for tensor in node.inputs if tensor.name in found]
-    result = made(node, given) if len(given) == len(node.inputs) else None
+    known = all(tensor.name in found for tensor in node.inputs)
+    result = made(node, [found[tensor.name] for tensor in node.inputs]) if known else None
     if result is None or not isinstance(node.op, _VIEWS):
         return result
     wish, own = wishes.get(node.outputs[0].name), natural(node.outputs[0].shape, rows)
     if wish is None:
         return result if own in (None, result) else None
-    return next((s for s in _seen(node, result, wish) if s == own or wish.takes(s)), None)
+    return next(filter(lambda s: s == own or wish.takes(s), _seen(node, result, wish)), None)
 
 
 def _seen(node: Node, result: Storage, wish: Wish) -> tuple[Storage, ...]:
@@ -500,13 +493,19 @@ def forward(node: Node, shape: Shape, storage: Storage) -> Storage | None:
         return storage if _has_channels(op, shape, storage) else None
     if _reads_rows(node):
         return _of_rows(node, shape, storage)
+    return storage if isinstance(op, ops.Reshape) else _moved(op, storage, shape, result)
+
+
+def _moved(
+    op: GraphOperator, storage: Storage, shape: Shape, other: Shape, *, back: bool = False
+) -> Storage | None:
+    """Return the storage of what an operator makes of a tensor, or, `back`, of what it reads."""
     if isinstance(op, ops.Concat | ops.Slice):
-        return _resized(storage, shape, result, op.axis % len(result))
+        return _resized(storage, shape, other, op.axis % len(shape))
     if isinstance(op, ops.Transpose):
-        return _transposed(shape, op.axes, storage)
-    if isinstance(op, ops.Expand):
-        return _repeated(storage, shape, result)
-    return storage if isinstance(op, ops.Reshape) else None
+        axes = tuple(np.argsort(op.axes).tolist()) if back else op.axes
+        return _transposed(shape, axes, storage)
+    return _repeated(storage, shape, other) if isinstance(op, ops.Expand) else None
 
 
 def _of_image(node: Node, shape: Shape, storage: Storage) -> Storage | None:
@@ -527,18 +526,14 @@ def backward(node: Node, shape: Shape, wanted: Storage | None, rows: Rows) -> St
     if _reads_images(node):
         return as_image(shape)
     if isinstance(op, POINTWISE):
-        return wanted if _has_channels(op, shape, wanted) else _by_axis_1(shape)
+        return wanted if _has_channels(op, shape, wanted) else as_image(shape)
     if _reads_rows(node):
         return _best_rows(node, shape, wanted, rows)
     if wanted is None:
         return None
-    if isinstance(op, ops.Transpose):
-        return _transposed(result, _inverse(op.axes), wanted)
-    if isinstance(op, ops.Concat | ops.Slice):
-        return _resized(wanted, result, shape, op.axis % len(shape))
-    return (
-        _repeated(wanted, result, shape) if isinstance(op, ops.Expand) else _in_rows(wanted, shape)
-    )
+    if isinstance(op, ops.Reshape):
+        return _in_rows(wanted, shape)
+    return _moved(op, wanted, result, shape, back=True)
 
 
 def _in_rows(storage: Storage, shape: Shape) -> Storage:
@@ -587,7 +582,9 @@ def _scales_rows(node: Node) -> bool:
 
 def _has_channels(op: GraphOperator, shape: Shape, storage: Storage | None) -> bool:
     """Return whether the channels of a storage are those by which a function may differ."""
-    return not by_channel(op) or (storage is not None and storage.channels_on(1, shape))
+    if storage is None or not by_channel(op):
+        return not by_channel(op)
+    return 1 in (storage.channel_axes(shape) or ()) and shape[1] == storage.image[1]
 
 
 def by_channel(op: GraphOperator) -> bool:
@@ -718,35 +715,27 @@ def _wishes(graph: Graph, rows: Rows) -> dict[str, Wish]:
 
 def _wish(node: Node, shape: Shape, beyond: Wish | None, rows: Rows) -> Wish | None:
     """Return what a node wants of an input of a shape, if `beyond` wants its result."""
-    if _reads_images(node):
-        return _as_image(node, shape, beyond)
-    moves = isinstance(node.op, _VIEWS)
-    if beyond is None if moves else not (isinstance(node.op, POINTWISE) or _reads_rows(node)):
+    computes, images = isinstance(node.op, _COMPUTES), _reads_images(node)
+    if not computes and (beyond is None or not isinstance(node.op, _VIEWS)):
         return None
-    direct = not isinstance(node.op, ops.Reshape | ops.Transpose)
-    if isinstance(node.op, POINTWISE):
-        direct = beyond is None or beyond.direct
 
     def takes(storage: Storage) -> bool:
         result = forward(node, shape, storage)
-        if result is None or beyond is None:
+        if result is None or (images and storage == as_image(shape)):
             return result is not None
+        if beyond is None:
+            return not images  # heads are for what takes such
         return any(map(beyond.takes, _seen(node, result, beyond)))
 
     best = backward(node, shape, beyond.best if beyond else None, rows)
-    return Wish(best, takes, beyond, direct=direct)
+    return Wish(best, takes, None if images else beyond, direct=_is_direct(node, beyond))
 
 
-def _as_image(node: Node, shape: Shape, beyond: Wish | None) -> Wish:
-    """Return the wish of what reads an image, or heads for what takes such."""
-
-    def takes(storage: Storage) -> bool:
-        if not mixes_heads(node, shape, storage):
-            return storage == as_image(shape)
-        result = forward(node, shape, storage)
-        return beyond is not None and result is not None and beyond.takes(result)
-
-    return Wish(as_image(shape), takes)
+def _is_direct(node: Node, beyond: Wish | None) -> bool:
+    """Return whether a node, or what reads its result, computes."""
+    if isinstance(node.op, POINTWISE) and not _reads_images(node):
+        return beyond is None or beyond.direct
+    return not isinstance(node.op, ops.Reshape | ops.Transpose)
 
 
 def _reads_host(node: Node, graph: Graph) -> bool:
@@ -794,13 +783,3 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
 
 def _exactly(wanted: Storage | None) -> Wish:
     return Wish(wanted, lambda storage: storage == wanted)
-
-
-def _by_axis_1(shape: Shape) -> Storage:
-    """Return the storage of a tensor whose axis 1 are the channels."""
-    size = shape[2:] if len(shape) == 4 else (1, math.prod(shape[2:]))
-    return Storage.of((shape[0], shape[1], size[0], size[1]))
-
-
-def _inverse(axes: Shape) -> Shape:
-    return tuple(sorted(range(len(axes)), key=axes.__getitem__))

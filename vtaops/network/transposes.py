@@ -27,7 +27,7 @@ def transposes_last(graph: Graph, target: Target) -> Graph:
     """
     nodes = [node for node in graph.nodes if isinstance(node.op, Transpose)]
     found = {node.name for node in nodes if _moves(node, graph, target)}
-    return graph.rewritten(_Walk(graph, found).put) if found else graph
+    return graph.transform(_Walk(graph, found).put) if found else graph
 
 
 def _moves(node: Node, graph: Graph, target: Target) -> bool:
@@ -63,7 +63,7 @@ class _Walk:
         elif not isinstance(node.op, Constant):  # which is added where it is read
             for tensor in node.inputs:
                 self._made(result, tensor)
-            result.add_like(node)
+            result.clone(node)
         for tensor in node.outputs:
             if tensor in self._graph.outputs:
                 self._made(result, tensor)

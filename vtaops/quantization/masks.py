@@ -18,6 +18,7 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     make_node,
+    needed,
     read_by,
     refill,
     require,
@@ -35,10 +36,10 @@ _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
     """Write the masks of a prepared model as choices, in place; return what stays float."""
-    tensors = Connections(model)
-    added = [found for node in model.graph.node for found in _added(node, tensors)]
+    tensors, decided = Connections(model), _decided_by_inputs(model)
+    added = [found for node in model.graph.node for found in _added(node, tensors, decided)]
     masks = _that_leave_out(model, {name for _, name in added}, samples)
-    floats = set[str]().union(*(_makers(name, tensors) for name in masks))
+    floats = masks.union(*map(read_by, needed(model.graph.node, masks)))
     for total, name in added:
         if name in masks:
             total.input[:] = [f"{name}:chosen" if each == name else each for each in total.input]
@@ -56,33 +57,28 @@ def _that_leave_out(model: ModelProto, names: set[str], samples: Iterable[Sample
     return names
 
 
-def _added(node: NodeProto, tensors: Connections) -> Iterator[tuple[NodeProto, str]]:
-    """Yield the sum before a softmax with what it adds to the logits."""
+def _added(
+    node: NodeProto, tensors: Connections, decided: set[str]
+) -> Iterator[tuple[NodeProto, str]]:
+    """Yield the sum before a softmax with what it adds to the logits, if that is no choice yet."""
     total = tensors.writers.get(node.input[0]) if node.op_type == "Softmax" else None
     if total is not None and total.op_type == "Add":
-        yield from ((total, name) for name in {*total.input} if _is_mask(name, tensors))
+        for name in {*total.input} & decided:
+            made = tensors.writers.get(name)
+            if made is None or made.op_type != "Where":
+                yield total, name
 
 
-def _is_mask(name: str, tensors: Connections) -> bool:
-    """Return whether inputs decide what a tensor is, without products, and it is no choice yet."""
-    made = tensors.writers.get(name)
-    if made is not None and made.op_type == "Where":
-        return False
-    makers = _makers(name, tensors)
-    kinds = {node.op_type for each in makers if (node := tensors.writers.get(each))}
-    given = makers - tensors.writers.keys() - tensors.constants.keys()
-    return bool(given) and kinds.isdisjoint(_PRODUCTS)
-
-
-def _makers(name: str, tensors: Connections) -> set[str]:
-    """Return a tensor and those of which it is computed."""
-    stack, seen = [name], {name}
-    while stack:
-        node = tensors.writers.get(stack.pop())
-        new = {*read_by(node)} - seen if node is not None else set[str]()
-        stack += new
-        seen |= new
-    return seen
+def _decided_by_inputs(model: ModelProto) -> set[str]:
+    """Return the tensors that inputs decide, without products."""
+    decided, products = {value.name for value in model.graph.input}, set[str]()
+    for node in model.graph.node:
+        read = {*read_by(node)}
+        if not read.isdisjoint(decided):
+            decided |= {*node.output}
+        if node.op_type in _PRODUCTS or not read.isdisjoint(products):
+            products |= {*node.output}
+    return decided - products
 
 
 def _leaves_out(value: Array) -> bool:

@@ -26,6 +26,7 @@ from vtaops.graph.onnx_files import (
     attributes,
     initializers,
     make_node,
+    needed,
     producers,
     read_by,
     refill,
@@ -33,7 +34,6 @@ from vtaops.graph.onnx_files import (
     replace_initializer,
     require,
     tensor_shapes,
-    without_unread,
 )
 from vtaops.graph.probe import runtime_session
 from vtaops.quantization.group_norms import group_norms_as_rows
@@ -73,7 +73,8 @@ def prepare(model: ModelProto) -> ModelProto:
         prepared = onnx.load(str(path))
     _free_names(prepared)
     _drop_idle(prepared)
-    refill(prepared.graph.node, without_unread(prepared.graph.node, prepared))
+    outputs = [value.name for value in prepared.graph.output]
+    refill(prepared.graph.node, needed(prepared.graph.node, outputs))
     keep_heads(prepared)
     spell_out_responses(prepared)
     group_norms_as_rows(prepared)

@@ -10,8 +10,8 @@ from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
     inferred_shapes,
+    needed,
     refill,
-    without_unread,
 )
 
 
@@ -33,7 +33,7 @@ class Rewriter(ABC):
 
     def run(self) -> None:
         """Replace the nodes in place, without those whose results nobody reads any more."""
-        refill(self.model.graph.node, without_unread([*self.nodes()], self.model))
+        refill(self.model.graph.node, needed([*self.nodes()], self.tensors.outputs))
 
     @abstractmethod
     def nodes(self) -> Iterable[NodeProto]:

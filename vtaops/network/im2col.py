@@ -14,7 +14,7 @@ from vtaops.machine.views import Patches, constant_digits
 from vtaops.ops import Conv2d
 from vtaops.program import Buffer
 
-GAIN = 1.1
+MIN_SPEEDUP = 1.1
 """Gather pixels if the operator takes more than this multiple of the cycles without."""
 
 
@@ -40,7 +40,7 @@ class Gathered:
     constant: Array
 
 
-def gathered(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig) -> Gathered | None:
+def im2col(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig) -> Gathered | None:
     """Return a convolution with an image packed for it by the host; None to leave it unchanged.
 
     All pixels of a window, or those of one of its rows, become channels, whichever takes fewer
@@ -50,7 +50,7 @@ def gathered(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig)
     columns = replace(op, fold_columns=True)
     patches, view = _as_patches(op, config.block_in)
     plain, folded, whole = (_cost(each, config) for each in (op, columns.unfolded, patches))
-    if plain <= GAIN * min(plain, folded, whole):
+    if plain <= MIN_SPEEDUP * min(plain, folded, whole):
         return None
     if whole > min(plain, folded):
         return Gathered(columns, columns.buffers(config)[0], weight, constant)
