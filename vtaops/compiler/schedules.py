@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -121,9 +120,7 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
         raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
     for own, wanted in zip(given, declared, strict=True):
         shape, takes = _declared_shape(own), wanted.packed_shape
-        # Operators without axes are declared on a row of tiles.
-        row = len(takes) == 3 and (math.prod(takes), takes[-1]) == (math.prod(shape), shape[-1])
-        if (takes != shape and not row) or own.dtype != wanted.dtype:
+        if takes != shape or own.dtype != wanted.dtype:
             raise ShapeError(
                 f"buffer {own.name} is {own.dtype}{list(shape)} when packed; the "
                 f"function takes {wanted.dtype}{list(takes)} for {wanted.name}"
