@@ -21,6 +21,7 @@ from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
 from vtaops.machine.config import HardwareConfig
+from vtaops.machine.views import Plus
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm, Operator
 from vtaops.program import Buffer, Role
 from vtaops.session.plain import AluEpilogue, PlainOp, schedule_on_cpu, schedule_on_cuda
@@ -86,13 +87,16 @@ def host_op(op: Operator) -> TensorOp:
 
 
 def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> list[Array]:
-    """Return the arguments, checked."""
+    """Return the arguments, checked; a bias with half a step for rounding, as VTA's."""
     inputs = [b for b in buffers if b.role in (Role.INPUT, Role.PARAMETER)]
     if len(arrays) != len(inputs):
         names = ", ".join(buffer.name for buffer in inputs)
         raise ShapeError(f"{len(arrays)} arrays given; the operator takes {len(inputs)}: {names}")
-    checked = (buffer.checked(array) for buffer, array in zip(inputs, arrays, strict=True))
-    return [*map(np.ascontiguousarray, checked)]
+    images = []
+    for buffer, array in zip(inputs, arrays, strict=True):
+        image, view = buffer.checked(array), buffer.layout.view
+        images.append(np.ascontiguousarray(view.apply(image) if isinstance(view, Plus) else image))
+    return images
 
 
 def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, list[Array]]:
