@@ -13,7 +13,6 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
 from vtaops.base.shapes import Padding, Pair, ceil_div, require_at_least
-from vtaops.base.window import Size
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
@@ -248,16 +247,6 @@ class Conv2d(WindowOperator, SumOfProducts):
         return op, (images, filters, *high, *vectors(op.out_channels, given), *added)
 
     # ------------------------------------------------------------------- shapes
-
-    @property
-    def kernel_size(self) -> Size:
-        """Kernel (height, width)."""
-        return self.window.kernel
-
-    @property
-    def stride(self) -> Size:
-        """Strides (height, width)."""
-        return self.window.strides
 
     @property
     def gathers_rows(self) -> bool:

@@ -186,7 +186,7 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[Array]:
                 narrow = buffer.name in ("weight", "kernel") and getattr(op, "weight_bits", 8) == 4
                 limit = 8 if narrow else 128
                 values = rng.integers(-limit, limit, buffer.shape)
-            elif buffer.name == "scales" and getattr(op, "fine", False):
+            elif buffer.name == "scales" and op.epilogue and op.epilogue.fine:
                 values = _random_fine_scales(buffer.shape, rng)
             elif buffer.name == "scales":
                 values = _random_scales(buffer.shape, rng)

@@ -16,6 +16,7 @@ from tvm import te, tirx
 from tvm.tirx import IterVar
 
 from vtaops import ops
+from vtaops.base.errors import UnsupportedError
 from vtaops.kernels.build import block_names
 from vtaops.kernels.build import create_schedule as cpu_schedule
 from vtaops.kernels.cpu.schedule.tiles import PARALLEL_ELEMENTS, parallel_if
@@ -139,7 +140,7 @@ class PlainOp(FusedOp):
 @singledispatch
 def _sums(op: Operator, given: Given, shape: tuple[int, ...]) -> Lane:
     """Return the int32 sums, or maxima, of an operator before its epilogue."""
-    raise NotImplementedError(type(op).__name__)
+    raise UnsupportedError(f"the host has no kernel for {op.summary}")
 
 
 @_sums.register
