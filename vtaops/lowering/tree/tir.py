@@ -158,7 +158,12 @@ class _Parser:
         elif (leaf := self._leaf(stmt)) is not None:
             self._check_thread(leaf, _block_of(stmt))
             yield leaf
-        elif isinstance(stmt, tirx.For):
+        else:
+            yield from self._several(stmt)
+
+    def _several(self, stmt: Any) -> Iterator[Node]:
+        """Yield the nodes of a statement around several others."""
+        if isinstance(stmt, tirx.For):
             self._check_loop(stmt)
             _require(DMA_COPY not in stmt.annotations, _no_copy(stmt))
             yield LoopNode(_loop(stmt), tuple(self.statements(stmt.body)))
@@ -205,18 +210,13 @@ class _Parser:
         """Check padding: LOAD pads with zeros; other values are valid only before a maximum."""
         nests = [*leaves(tree.body)]
         for load in nests:
-            if not isinstance(load, CopyNest) or not load.padding:
-                continue
-            name = load.dst.buffer.name
-            made = {nest.dst.buffer.name for nest in nests if name in nest.read} - {name}
-            readers = [nest for nest in nests if made & nest.read and isinstance(nest, CallNest)]
-            stages = [nest for nest in readers if nest.call not in (GEMM_CALL, PRODUCT_CALL)]
-            for_maxima = stages and all(_takes_maximum(nest, made) for nest in stages)
-            _require(
-                load.padding == LEAST and for_maxima,
-                f"block {self._users[name][1]!r} pads with {load.padding}; LOAD pads with zeros "
-                f"(and with {LEAST} where only maxima read the result)",
-            )
+            if isinstance(load, CopyNest) and load.padding:
+                name = load.dst.buffer.name
+                _require(
+                    load.padding == LEAST and _feeds_maxima(name, nests),
+                    f"block {self._users[name][1]!r} pads with {load.padding}; LOAD pads with "
+                    f"zeros (and with {LEAST} where only maxima read the result)",
+                )
 
     def _check_loop(self, stmt: Any) -> None:
         _require(
@@ -228,30 +228,33 @@ class _Parser:
 
     def _leaf(self, stmt: Any) -> LeafNest | None:
         """Return a statement as a leaf nest, or None if it contains several."""
-        whole = stmt
-        loops: list[Any] = []
-        guards: list[Expression] = []
-        marked: list[int] = []
-        while isinstance(stmt, tirx.For | tirx.IfThenElse) or _names(stmt):
-            if isinstance(stmt, tirx.For):
-                self._check_loop(stmt)
-                marked += [len(loops)] * (DMA_COPY in stmt.annotations)
-                loops.append(stmt)
-                stmt = stmt.body
-            elif isinstance(stmt, tirx.IfThenElse):
-                guards += conjuncts(stmt.condition)
-                stmt = stmt.then_case
-            else:
-                stmt = stmt.body
-        nest = _Nest(_block_of(whole), loops, guards, self._config, self._parameters)
-        if isinstance(stmt, tirx.BufferStore):
-            copy = nest.copy(stmt, marked)
+        loops, guards, inner = _perfect(stmt)
+        for loop in loops:
+            self._check_loop(loop)
+        marked = [place for place, loop in enumerate(loops) if DMA_COPY in loop.annotations]
+        nest = _Nest(_block_of(stmt), loops, guards, self._config, self._parameters)
+        if isinstance(inner, tirx.BufferStore):
+            copy = nest.copy(inner, marked)
             # One transfer per iteration of the loops outside the mark.
-            return copy if not [place for place in marked if place] else None
-        if isinstance(stmt, tirx.Evaluate):
-            _require(not marked, _no_copy(loops[marked[0]]) if marked else "")
-            return nest.call(stmt.value)
-        return nest.product(stmt) if isinstance(stmt, tirx.SeqStmt) else None
+            return None if any(marked) else copy
+        if isinstance(inner, tirx.Evaluate):
+            for place in marked:
+                raise ScheduleError(_no_copy(loops[place]))
+            return nest.call(inner.value)
+        return nest.product(inner) if isinstance(inner, tirx.SeqStmt) else None
+
+
+def _perfect(stmt: Any) -> tuple[list[Any], list[Expression], Any]:
+    """Return the loops and guards around the first statement that is neither, and that."""
+    loops: list[Any] = []
+    guards: list[Expression] = []
+    while isinstance(stmt, tirx.For | tirx.IfThenElse) or _names(stmt):
+        if isinstance(stmt, tirx.For):
+            loops.append(stmt)
+        elif isinstance(stmt, tirx.IfThenElse):
+            guards += conjuncts(stmt.condition)
+        stmt = getattr(stmt, "then_case", None) or stmt.body
+    return loops, guards, stmt
 
 
 def _names(stmt: Any) -> bool:
@@ -397,30 +400,25 @@ class _Nest:
         ``if k == 0: acc[i, c] = 0`` followed by ``acc[i, c] += inp[i, k] * wgt[c, k]``; the
         innermost loops run over the lanes of a tile and are dropped.
         """
-        if len(stmt.seq) != 2 or not isinstance(stmt.seq[0], tirx.IfThenElse):
+        if not _is_sum(stmt):
             return None
-        reset, store = stmt.seq
-        if not isinstance(reset.then_case, tirx.BufferStore) or not hasattr(store, "value"):
-            return None
-        # TVM drops the loop over the rows of a one-row tile.
-        lanes = 2 + (self._config.batch > 1)
-        extents = [loop.extent for loop in self._loops[-2:]]
-        value, names = store.value, expression(reset.condition).names
-        whole = isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul)
-        factors = [value.b.a.value, value.b.b.value] if whole else []  # casts to int32
-        accesses = [(store.buffer, store.indices[0])]
-        accesses += [(load.source, load.indices[0]) for load in factors if hasattr(load, "source")]
+        (reset, store), names = stmt.seq, {loop.name for loop in self._loops[-1:]}
+        accesses = _factors(store)
         right = (
             [_memory(buffer) for buffer, _ in accesses] == ["acc", "inp", "wgt"]
-            and extents == [self._config.block_out, self._config.block_in]
-            and names == {self._loops[-1].name}
+            and [loop.extent for loop in self._loops[-2:]]
+            == [self._config.block_out, self._config.block_in]
+            and expression(reset.condition).names == names
         )
         _require(
             right,
-            f"{self._block} still holds its reset: `{_plain(store.buffer)}[...] = {_text(value)}`; "
-            f"split it off with s.decompose_reduction(s.get_sblock({self._name!r}), loop), loop "
-            f"being the outermost of the sum, and tensorize both parts",
+            f"{self._block} still holds its reset: `{_plain(store.buffer)}[...] = "
+            f"{_text(store.value)}`; split it off with s.decompose_reduction(s.get_sblock("
+            f"{self._name!r}), loop), loop being the outermost of the sum, and tensorize both "
+            f"parts",
         )
+        # TVM drops the loop over the rows of a one-row tile.
+        lanes = 2 + (self._config.batch > 1)
         at_first_lane = dict.fromkeys((loop.name for loop in self._loops[-lanes:]), 0)
         operands = tuple(_operand(buffer, index, at_first_lane) for buffer, index in accesses)
         return CallNest(self._loops[:-lanes], self._guards, operands, PRODUCT_CALL)
@@ -457,6 +455,25 @@ class _Nest:
             f"those of {self._config.name} have {lanes}: make the intrinsic for this configuration",
         )
         return found
+
+
+def _is_sum(stmt: Any) -> bool:
+    """Whether statements are the reset of a sum in its first iteration, and an addition to it."""
+    return (
+        len(stmt.seq) == 2
+        and isinstance(stmt.seq[0], tirx.IfThenElse)
+        and isinstance(stmt.seq[0].then_case, tirx.BufferStore)
+        and isinstance(stmt.seq[1], tirx.BufferStore)
+    )
+
+
+def _factors(store: Any) -> list[tuple[Any, Any]]:
+    """Return where a sum of products is, and its factors if they are loads: (buffer, index)."""
+    value, found = store.value, [(store.buffer, store.indices[0])]
+    if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
+        loads = [getattr(factor, "value", factor) for factor in (value.b.a, value.b.b)]  # casts
+        found += [(load.source, load.indices[0]) for load in loads if hasattr(load, "source")]
+    return found
 
 
 def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> TileOperand:
@@ -498,20 +515,32 @@ def _advice(name: str, value: Any) -> str:
         return f"this is a reset: {write(f'vta.reset(config{at})')}"
     if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
         return write("vta.gemm(config)")
-    x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
-    op = next((op for op in AluOp if type(lane_meaning(op, x, y)) is type(value)), None)
     operand = getattr(value, "b", None)
     if isinstance(value, tirx.LShift) and isinstance(operand, tirx.IntImm):
         return write(f"vta.alu(config, 'shr', {-int(operand.value)})")
     if isinstance(value, tirx.Sub):
         return _INSTEAD_OF_SUB[isinstance(operand, tirx.IntImm)]
-    if op is None:
+    if (op := _alu_op(value)) is None:
         return (
             "the ALU adds, multiplies, shifts to the right, and takes minima and maxima: declare "
             "it as stages of these"
         )
     second = f", {operand.value}" if isinstance(operand, tirx.IntImm) else ""
     return write(f"vta.alu(config, '{op.name.lower()}'{second})")
+
+
+def _alu_op(value: Any) -> AluOp | None:
+    """Return the ALU's operation of an expression's class."""
+    x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+    return next((op for op in AluOp if type(lane_meaning(op, x, y)) is type(value)), None)
+
+
+def _feeds_maxima(name: str, nests: list[LeafNest]) -> bool:
+    """Whether only tile maxima read the values computed from a buffer."""
+    made = {nest.dst.buffer.name for nest in nests if name in nest.read} - {name}
+    readers = [nest for nest in nests if made & nest.read and isinstance(nest, CallNest)]
+    stages = [nest for nest in readers if nest.call not in (GEMM_CALL, PRODUCT_CALL)]
+    return bool(stages) and all(_takes_maximum(nest, made) for nest in stages)
 
 
 def _takes_maximum(nest: CallNest, made: set[str]) -> bool:
