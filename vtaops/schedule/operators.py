@@ -14,9 +14,8 @@ from vtaops.base.names import checked_call
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import steps
-from vtaops.schedule.blocked import check_tiling
 from vtaops.schedule.calls import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
-from vtaops.schedule.candidates import default_tiling
+from vtaops.schedule.candidates import check_tiling, default_tiling
 from vtaops.schedule.tiling import Tiling
 
 
