@@ -50,7 +50,7 @@ def launch_seconds(program: Program, kernel: str, repeat: int) -> float:
 def host_seconds(op: Conv2d, repeat: int) -> dict[str, float]:
     """Return the times of the matrix product that a convolution is, in NumPy and plain C++."""
     height, width = op.out_size
-    kernel_height, kernel_width = op.kernel_size
+    kernel_height, kernel_width = op.window.kernel
     inner = op.in_channels * kernel_height * kernel_width
     rng = np.random.default_rng(0)
     a = rng.integers(-128, 128, (height * width, inner), np.int8)

@@ -6,12 +6,10 @@ from tvm import tirx
 
 import vtaops
 from vtaops.base.errors import UnsupportedError
-from vtaops.kernels.ops.common import zero
 from vtaops.machine.alu import AluOp, wrapped
 from vtaops.ops.declarations import lane_meaning
-from vtaops.ops.epilogue import AluStage
 from vtaops.schedule.intrinsics import alu
-from vtaops.session.fallback import AluEpilogue
+from vtaops.session.plain import wrapping
 
 NUMBERS = [0, 1, -1, 5, -37, 127, -128, 1 << 15, -(1 << 31), (1 << 31) - 1]
 
@@ -38,6 +36,6 @@ def test_an_operation_without_a_meaning_is_an_error():
     with pytest.raises(UnsupportedError, match="the ALU's XOR has no expression"):
         lane_meaning(xor, x, 1)
     with pytest.raises(UnsupportedError, match="the ALU's XOR has no"):
-        AluEpilogue(stages=(AluStage("res", xor, 1),)).bind({})(zero("int32"), 0)
+        wrapping(xor, x, 1)
     with pytest.raises(UnsupportedError, match="the ALU's XOR has no expression"):
         alu(vtaops.HardwareConfig.load("pynq"), xor, 1)

@@ -23,7 +23,7 @@ from tvm.s_tir.schedule.schedule import ScheduleError as TvmScheduleError
 import vtaops
 from trials.campaign import Campaign, Result, result
 from trials.own_operators import RANDOM, Own
-from trials.random_cases import random_batch_matmul, random_gemm
+from trials.random_cases import random_gemm
 from vtaops import HardwareConfig, Program, ops
 from vtaops import schedule as vta
 from vtaops.base.errors import ShapeError
@@ -96,32 +96,19 @@ def of_own(own: Own) -> Subject:
 def of_operator(op: Operator, config: HardwareConfig, seed: int) -> Subject:
     """Return the subject of an operator, on configurations without extensions."""
     arrays = random_arguments(op, np.random.default_rng(seed))
-    stages, products, sums = [*op.stages], set(), {}
+    products = set()
     product = vta.reset(config), vta.gemm(config)
     loads = {"data_buf": "inp", "kernel_buf": "wgt"}
-    match op:
-        case ops.Gemm():
-            sums = {"res_gem": product}
-        case ops.BatchMatmul():
-            loads, sums = {"data_buf": "inp", "other_buf": "wgt"}, {"res_gem": product}
-        case ops.Conv2d() | ops.Conv2dTranspose():
-            sums = {"res_conv": product}
-        case ops.MaxPool2d():
-            loads, products = {"data_buf": "inp", "data_scale_buf": "wgt"}, {"res_data"}
-            sums = {"res_max": (vta.reset(config, -128), vta.alu_reduction(config, AluOp.MAX))}
-        case ops.AvgPool2d():
-            loads, sums = {"data_buf": "inp", "data_scale_buf": "wgt"}, {"res_sum": product}
-        case ops.Elementwise():
-            names = [name for name, _, _ in op.products]
-            products, stages = {f"res_{n}" for n in names}, [*op.offset_stages.values(), *stages]
-            loads = {f"{n}_scale_buf": "wgt" for n in names}
-            loads |= {f"{n}_buf": "inp" for n in op.operands}
+    sums = {"res_gem" if isinstance(op, ops.Gemm) else "res_conv": product}
+    if isinstance(op, ops.Conv2d) and op.residual:
+        products = {"res_residual"}
+        loads |= {"residual_buf": "inp", "residual_scale_buf": "wgt"}
     vectors = {f"{name}_buf": "acc" for s in op.stages for name in {*s.operands} & {*VECTORS}}
     return Subject(
         config,
         tensors(op, config),
         {**loads, **vectors},
-        {stage.name: vta.alu(config, stage.op, stage.imm) for stage in stages},
+        {stage.name: vta.alu(config, stage.op, stage.imm) for stage in op.stages},
         sums,
         arrays,
         evaluate(op, arrays),
@@ -162,26 +149,16 @@ OPERATORS: dict[str, Callable[[random.Random], Operator]] = {
             in_channels=c, out_channels=c, groups=c, **_image(rng, _kernel(rng)), **_epilogue(rng)
         )
     )(rng.randint(2, 40)),
-    "transposed": lambda rng: ops.Conv2dTranspose(
-        in_channels=rng.randint(1, 30),
-        out_channels=rng.randint(1, 30),
-        **_image(rng, (3, 3)),
+    "residual": lambda rng: ops.Conv2d(
+        in_channels=rng.randint(1, 40),
+        out_channels=rng.randint(1, 40),
+        **_image(rng, _kernel(rng)),
         **_epilogue(rng),
+        residual=True,
+        residual_scale=rng.choice([1, -3, 100]),
+        residual_shift=rng.randint(0, 6),
     ),
     "gemm": lambda rng: replace(random_gemm(rng), k=rng.randint(1, 90), n=rng.randint(1, 90)),
-    "batch matmul": lambda rng: replace(random_batch_matmul(rng), coarse=0),
-    "max pool of one": lambda rng: ops.MaxPool2d(
-        channels=rng.randint(1, 40), apart=False, **_image(rng, _kernel(rng))
-    ),
-    "average pool": lambda rng: ops.AvgPool2d(
-        channels=rng.randint(1, 40), **_image(rng, rng.choice([(1, 2), (2, 2), (4, 1)]))
-    ),
-    "elementwise": lambda rng: ops.Elementwise(
-        function=rng.choice(["add", "sub", "maximum", "identity"]),
-        shape=(rng.randint(1, 4), rng.randint(1, 40), rng.randint(1, 5), rng.randint(1, 5)),
-        scale=rng.choice([1, -3, 100]),
-        shift=rng.randint(0, 6),
-    ),
 }
 KINDS = (*(f"own {kind}" for kind in RANDOM), *OPERATORS)
 

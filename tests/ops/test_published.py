@@ -47,7 +47,7 @@ def test_hard_layers_run_on_the_smallest_configuration(name):
 def test_published_layers_have_default_tilings(network):
     """On the smallest configuration all, elsewhere the largest; the campaign compiles all."""
     layers = list(dict.fromkeys(NETWORKS[network]()))
-    largest = sorted(layers, key=lambda op: op.window.extent[0] * op.kernel_size[0])[-2:]
+    largest = sorted(layers, key=lambda op: op.window.extent[0] * op.window.kernel[0])[-2:]
     for config in CONFIGS:
         for op in layers if config.name == "tiny" else largest:
             default_tiling(op, config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,14 @@ from vtaops.base.names import checked_call
 from vtaops.compiler.driver import judged, linked
 from vtaops.lowering import Capacity, LoweringOptions
 from vtaops.lowering.options import ONE_TILE_EACH
-from vtaops.lowering.tree.tir import parse
+from vtaops.lowering.tree.nodes import Tree, leaves
+from vtaops.lowering.tree.tir import arguments, parse
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import Windows
 from vtaops.ops import Operator
 from vtaops.program import Buffer, OperatorRecord, Program, Role
-from vtaops.schedule.checks import check as check_schedule
-from vtaops.schedule.flatten import flatten
+from vtaops.schedule.flatten import flatten, named
 
 
 @checked_call
@@ -86,10 +85,10 @@ def compile_schedule(
     hardware = HardwareConfig.of(config)
     able = of_target(hardware, capabilities)
     module = _module(schedule)
-    declared = check_schedule(module["main"], hardware)
-    given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
+    function = module["main"]
+    arguments(function, set())  # of known shapes, or TVM fails
     try:
-        flat = flatten(module)
+        flat = flatten(named(module))
     except VTAError:
         raise
     except (RuntimeError, TypeError, ValueError) as error:
@@ -97,9 +96,22 @@ def compile_schedule(
         raise ScheduleError(f"TVM cannot lower the schedule: {reason[0][:300]}") from error
     options = LoweringOptions(capacity, able.micro_op_depth(hardware))
     tree = parse(flat["main"], hardware)
+    declared = arguments(function, _written(tree))
+    given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
     fragment = lowering.emit(tree, given, hardware, options, OperatorRecord(kind="schedule"))
     prove = False if against is None and not prove else prove
     return judged(linked(fragment, able), able, prove, verify, against)
+
+
+def _written(tree: Tree) -> set[str]:
+    """Return the names of the arguments that a program writes."""
+    written = {leaf.dst.buffer.name for leaf in leaves(tree.body) if not leaf.dst.buffer.scratchpad}
+    if not written:
+        raise ScheduleError(
+            "no argument is written: a program stores its result in DRAM, where te's last stage "
+            "lies unless its scope was set"
+        )
+    return written
 
 
 def _module(schedule: tvm.s_tir.Schedule | tvm.IRModule) -> tvm.IRModule:
@@ -121,9 +133,7 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
         raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
     for own, wanted in zip(given, declared, strict=True):
         shape, takes = _declared_shape(own), wanted.packed_shape
-        # Operators without axes are declared on a row of tiles.
-        row = len(takes) == 3 and (math.prod(takes), takes[-1]) == (math.prod(shape), shape[-1])
-        if (takes != shape and not row) or own.dtype != wanted.dtype:
+        if takes != shape or own.dtype != wanted.dtype:
             raise ShapeError(
                 f"buffer {own.name} is {own.dtype}{list(shape)} when packed; the "
                 f"function takes {wanted.dtype}{list(takes)} for {wanted.name}"

@@ -1,4 +1,4 @@
-"""Operators: descriptions of VTA computations; one file per family, with te declarations."""
+"""Operators: descriptions of VTA computations; one file per family."""
 
 from vtaops.ops.base import Operator
 from vtaops.ops.conv2d import Conv2d

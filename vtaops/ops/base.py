@@ -76,8 +76,12 @@ class Operator(ABC):
     def declare(self, config: HardwareConfig | str) -> tvm.IRModule:
         """Return the unscheduled computation on packed tensors, as one PrimFunc ``main``.
 
+        `Gemm` and `Conv2d` have one.
+
         Raises
         ------
+        ScheduleError
+            If operators of its kind have none.
         ConfigError
             If the configuration's name is unknown.
         """

@@ -1,7 +1,5 @@
 """Constant tiles, which bring int8 data and constants into the accumulators of every VTA.
 
-`vtaops.ops.declarations` declares products with them.
-
 A product with a diagonal weight tile copies an input tile to an accumulator tile and scales it, in
 one cycle, without an ALU multiplier or 8-bit accumulator loads. A diagonal of -1 subtracts.
 Elementwise operators, residuals and pooling build on it.

@@ -13,13 +13,11 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
 from vtaops.base.shapes import Padding, Pair, ceil_div, require_at_least
-from vtaops.base.window import Size
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout, data_layout, kernel_layout
 from vtaops.machine.views import KernelColumns, Patches, Windows
-from vtaops.ops import epilogue
 from vtaops.ops.arguments import (
     Arguments,
     factor_digits,
@@ -30,8 +28,8 @@ from vtaops.ops.arguments import (
     vectors,
 )
 from vtaops.ops.base import plain
-from vtaops.ops.constants import DIGIT_BITS, check_scale, constant_buffers, scale_buffer
-from vtaops.ops.epilogue import Rounding
+from vtaops.ops.constants import DIGIT_BITS, constant_buffers, scale_buffer
+from vtaops.ops.epilogue import INT8, AluStage, Epilogue, Residual, Rounding, Stage
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.ops.groups import ChannelGroups, GroupBlocks
 from vtaops.program import Buffer, Role
@@ -140,7 +138,7 @@ class Conv2d(WindowOperator, SumOfProducts):
     groups: int = 1
     bias: bool = False
     shift: int = 8
-    clip: tuple[int, int] | None = epilogue.INT8
+    clip: tuple[int, int] | None = INT8
     rounding: Rounding = "truncate"
     multiplier: bool = False
     residual: bool = False
@@ -174,14 +172,11 @@ class Conv2d(WindowOperator, SumOfProducts):
             raise ShapeError("wide weights exclude scales, multiplier, bias_tiles and four bits")
 
     def _check_residual(self) -> None:
-        epilogue.check_shift(self.residual_shift)
-        epilogue.check_clip(self.residual_clip)
-        check_scale("residual_scale", self.residual_scale)
-        own = self.residual_scale, self.residual_shift, self.residual_clip
-        if self.residual and self.has_factors and own != (1, 0, None):
+        own = self._residual
+        if self.residual and self.has_factors and own != Residual():
             raise ShapeError(
-                f"residual scale, shift and clip are {own}; with scales or wide weights, a "
-                f"residual has vectors of factors alone"
+                f"residual scale, shift and clip are {own.scale, own.shift, own.clip}; with scales "
+                f"or wide weights, a residual has vectors of factors alone"
             )
         if self.residual and self.zero_point and not self.scales:
             raise ShapeError("zero_point and a residual exclude each other without scales")
@@ -254,16 +249,6 @@ class Conv2d(WindowOperator, SumOfProducts):
     # ------------------------------------------------------------------- shapes
 
     @property
-    def kernel_size(self) -> Size:
-        """Kernel (height, width)."""
-        return self.window.kernel
-
-    @property
-    def stride(self) -> Size:
-        """Strides (height, width)."""
-        return self.window.strides
-
-    @property
     def gathers_rows(self) -> bool:
         """Whether the stride skips input rows, so that only the rows in use are loaded."""
         return self.window.strides[0] > self.window.extent[0]
@@ -309,25 +294,23 @@ class Conv2d(WindowOperator, SumOfProducts):
         return [[name, *rest] for name, rest in zip(self.residual_digits, sums, strict=True)]
 
     @property
-    def stages(self) -> Sequence[epilogue.Stage]:
-        found: list[epilogue.Stage] = []
+    def stages(self) -> Sequence[Stage]:
+        found: list[Stage] = []
         for number, names in enumerate(self.digits[1:]):
-            found.append(epilogue.AluStage(f"res_wide_{number}", AluOp.SHR, -DIGIT_BITS))
-            found += [
-                epilogue.AluStage(f"res_with_{name}", AluOp.ADD, None, name) for name in names
-            ]
+            found.append(AluStage(f"res_wide_{number}", AluOp.SHR, -DIGIT_BITS))
+            found += map(AluStage.adding, names)
         if self.bias_tiles:
-            found.append(epilogue.AluStage("res_biased", AluOp.ADD, None, "constant"))
-        if not self.residual or self.has_factors:
-            return [*found, *super().stages]
-        return [
-            *found,
-            *self.epilogue.passes,
-            *epilogue.clip_stages("res_own", self.residual_clip),
-            epilogue.AluStage("res_sum", AluOp.ADD, None, "residual"),
-            *epilogue.shift_stages("res_sum", self.residual_shift, self.rounding),
-            *epilogue.clip_stages("res", self.clip),
-        ]
+            found.append(AluStage.adding("constant"))
+        return [*found, *super().stages]
+
+    @cached_property
+    def epilogue(self) -> Epilogue:
+        alone = self.residual and not self.has_factors
+        return replace(super().epilogue, residual=self._residual if alone else None)
+
+    @property
+    def _residual(self) -> Residual:
+        return Residual(self.residual_scale, self.residual_shift, self.residual_clip)
 
     @cached_property
     def channel_groups(self) -> ChannelGroups:

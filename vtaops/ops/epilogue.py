@@ -35,6 +35,7 @@ from vtaops.machine.alu import PORTABLE_SHIFT, AluOp
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.machine.isa import Alu, values_of
 from vtaops.machine.layout import bias_layout, vector_layout
+from vtaops.ops.constants import check_scale
 from vtaops.program import Buffer, Role
 
 VECTORS = ("bias", "multiplier", "scales")
@@ -76,6 +77,11 @@ class AluStage:
     def operands(self) -> tuple[str, ...]:
         """Names of the operands besides the accumulators."""
         return (self.operand,) if self.imm is None else ()
+
+    @staticmethod
+    def adding(operand: str) -> AluStage:
+        """Return the addition of a tile, which takes no pass if the tile is a product."""
+        return AluStage(f"res_with_{operand}", AluOp.ADD, None, operand)
 
 
 @dataclass(frozen=True)
@@ -206,6 +212,28 @@ def clip_stages(prefix: str, clip: tuple[int, int] | None) -> list[AluStage]:
     ]
 
 
+@dataclass(frozen=True)
+class Residual:
+    """An int8 tensor, times `scale`, that is added to the shifted sums.
+
+    They are clipped before by bounds of their own, `clip`, and shifted again.
+
+    Raises
+    ------
+    ShapeError
+        If a value is invalid.
+    """
+
+    scale: int = 1
+    shift: int = 0
+    clip: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        check_shift(self.shift)
+        check_clip(self.clip)
+        check_scale("residual_scale", self.scale)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Epilogue:
     """How the sums of an operator become int8: addends, a shift or a scale, a zero point, a clip.
@@ -234,6 +262,8 @@ class Epilogue:
         For a fine scale: -8..7, 1..3; else 0.
     lowest : int
         Least shift.
+    residual : Residual or None
+        What is added between the shift and the clip; not with scales.
 
     Raises
     ------
@@ -251,6 +281,7 @@ class Epilogue:
     nudge: int = 0
     fine: int = 0
     lowest: int = 0
+    residual: Residual | None = None
 
     def __post_init__(self) -> None:
         check_clip(self.clip)
@@ -327,11 +358,12 @@ class Epilogue:
         return dict([*needed.items()][: self.scaled + (self.fine > 0)])
 
     @property
-    def word(self) -> int:
-        """The scale of all channels as one int32."""
+    def shared(self) -> dict[str, int]:
+        """The int32 parameters that all channels share: the constant, the word of the scale."""
+        word = self.multiplier | self.shift << MULTIPLIER_BITS
         if self.fine:
-            return int(fine_scale(self.multiplier, self.shift, self.nudge))
-        return self.multiplier | self.shift << MULTIPLIER_BITS
+            word = int(fine_scale(self.multiplier, self.shift, self.nudge))
+        return {"bias": self.constant, "scales": word}
 
     @property
     def half(self) -> int:
@@ -345,11 +377,16 @@ class Epilogue:
             names = (("bias",) if self.constant else ()) + ("scales",)
             names = names if self.multiplier else self.vectors
             return [ScaleStage("res_scaled", names, self.zero_point, self.clip, self.fine)]
-        return [*self.passes, *clip_stages("res", self.clip)]
+        stages = self._shifted
+        if self.residual:
+            stages += clip_stages("res_own", self.residual.clip)
+            stages.append(AluStage.adding("residual"))
+            stages += shift_stages("res_sum", self.residual.shift, self.rounding)
+        return [*stages, *clip_stages("res", self.clip)]
 
     @property
-    def passes(self) -> list[AluStage]:
-        """The ALU passes before the clip."""
+    def _shifted(self) -> list[AluStage]:
+        """The ALU passes of bias, multiplier and shift."""
         if self.constant:
             return offset_stages("res", self.constant, self.shift, self.rounding)
         biased, multiplied = ("bias" in self.vectors), ("multiplier" in self.vectors)
@@ -363,9 +400,9 @@ class Epilogue:
         """Return the buffers of vectors, or of the row of parameters that all tiles share."""
         row = vector_layout(config)
         if self.multiplier:
-            values, size = {"bias": self.constant, "scales": self.word}, config.block_out
+            size = config.block_out
             return [
-                Buffer(name, Role.CONSTANT, (size,), "int32", row, (values[name],) * size)
+                Buffer(name, Role.CONSTANT, (size,), "int32", row, (self.shared[name],) * size)
                 for name in self.stages[0].operands
             ]
         layouts = {"bias": bias_layout(config, plus=self.half), "multiplier": bias_layout(config)}

@@ -238,9 +238,8 @@ class BatchMatmul(UniformlyScaled):
     @property
     def stages(self) -> Sequence[Stage]:
         wide = AluStage("res_wide", AluOp.SHR, -COARSE_BITS)
-        begin = [wide, AluStage("res_total", AluOp.ADD, None, "product")] if self.coarse else []
-        terms = [AluStage(f"res_{name}", AluOp.ADD, None, name) for name in self.zero_terms]
-        return [*begin, *terms, *super().stages]
+        begin = [wide, AluStage.adding("product")] if self.coarse else []
+        return [*begin, *map(AluStage.adding, self.zero_terms), *super().stages]
 
     @property
     def zero_terms(self) -> dict[str, int]:

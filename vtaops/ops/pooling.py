@@ -77,7 +77,7 @@ class MaxPool2d(_Pool2d):
     apart : bool or None
         Whether the ALU computes maxima along the columns and then the rows (no window may have a
         row or column entirely in the padding) instead of over whole windows. None: the compiler
-        chooses the faster by the timing model, a bare declaration the one with fewer passes.
+        chooses the faster by the timing model.
 
     Raises
     ------

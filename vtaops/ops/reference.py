@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce, singledispatch
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from vtaops.base.shapes import Array, Int8Array, Int32Array, Ints
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import constant_values
 from vtaops.ops import Operator
+from vtaops.ops.epilogue import Epilogue
 from vtaops.program import Role
 
 
@@ -109,33 +109,27 @@ def _sums_of_avg_pool2d(op: ops.AvgPool2d, given: Given) -> Array:
 # ----------------------------------------------------------------------------- epilogue
 
 
-def _epilogue(op: Any, sums: Array, given: Given) -> Int8Array:
+def _epilogue(op: Operator, sums: Array, given: Given) -> Int8Array:
     """Apply the epilogue to sums: bias, scale or shift, residual, clip; return the low 8 bits."""
-    clip: tuple[int, int] | None = getattr(op, "clip", None)
+    end = op.epilogue
+    if end is None:
+        return sums.astype(np.int8)
     if "bias" in given:
         sums = sums + _by_channel(op, given["bias"])
-    if "scales" in given:
-        return _scaled(sums, _by_channel(op, given["scales"]), op)
-    if op.epilogue and op.epilogue.multiplier:
-        return _scaled(sums + op.epilogue.constant, np.array(op.epilogue.word), op)
+    if end.scaled:
+        if end.multiplier:
+            return _scaled(sums + end.constant, np.array(end.shared["scales"]), end)
+        return _scaled(sums, _by_channel(op, given["scales"]), end)
     acc = _int32(sums)
     if "multiplier" in given:
         acc = _int32(acc.astype(np.int64) * _by_channel(op, given["multiplier"]).astype(np.int64))
-    rounding = getattr(op, "rounding", "truncate")
-    acc = _shifted(acc, _shift(op), rounding)
-    if "multiplier" in given:
-        acc = acc + np.int32(op.zero_point)
-    if "residual" in given and not op.has_factors:
-        acc = _int32(_clipped(acc, op.residual_clip) + given["residual"] * op.residual_scale)
-        acc = _shifted(acc, op.residual_shift, rounding)
-    result: Int8Array = _clipped(acc, clip).astype(np.int8)
+    acc = _shifted(acc, end.shift, end.rounding) + np.int32(end.zero_point)
+    if end.residual:
+        own = _clipped(acc, end.residual.clip)
+        acc = _int32(own + given["residual"] * end.residual.scale)
+        acc = _shifted(acc, end.residual.shift, end.rounding)
+    result: Int8Array = _clipped(acc, end.clip).astype(np.int8)
     return result
-
-
-def _shift(op: Operator) -> int:
-    if isinstance(op, ops.AvgPool2d):
-        return 0 if op.divides else op.factor[1]
-    return getattr(op, "shift", 0)
 
 
 def _by_channel(op: Operator, vector: Array) -> Array:
@@ -160,16 +154,17 @@ def _shifted(acc: Int32Array, shift: int, rounding: str) -> Int32Array:
     return _int32(np.floor((_int32(total) if shift <= 15 else total) / 2.0**shift))
 
 
-def _scaled(acc: Array, scales: Array, op: Any) -> Int8Array:
+def _scaled(acc: Array, scales: Array, end: Epilogue) -> Int8Array:
     """Requantize by coarse or fine fixed-point scales, with exact products."""
     total, scale = _int32(acc).astype(np.int64), scales.astype(np.int64)
     multiplier, shift, nudge = scale & 0xFFFF, scale >> 16, np.zeros_like(scale)
-    if op.fine:
+    if end.fine:
         multiplier, shift = scale % (1 << 23) + (1 << 23), 20 + scale // (1 << 23) % 32
-        nudge = (0, 0, 1 << 23, 1 << 24)[op.fine] + (scale // (1 << 28) << 14)
+        nudge = (0, 0, 1 << 23, 1 << 24)[end.fine] + (scale // (1 << 28) << 14)
     half = ((1 << shift) >> 1) + np.where(total < 0, -nudge, nudge)
-    value = (total * multiplier + half >> shift) + op.zero_point
-    result: Int8Array = np.clip(value, *op.clip).astype(np.int8)
+    value = (total * multiplier + half >> shift) + end.zero_point
+    bounds = end.clip or (-128, 127)
+    result: Int8Array = np.clip(value, *bounds).astype(np.int8)
     return result
 
 
@@ -191,7 +186,7 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[Array]:
                 narrow = buffer.name in ("weight", "kernel") and getattr(op, "weight_bits", 8) == 4
                 limit = 8 if narrow else 128
                 values = rng.integers(-limit, limit, buffer.shape)
-            elif buffer.name == "scales" and getattr(op, "fine", False):
+            elif buffer.name == "scales" and op.epilogue and op.epilogue.fine:
                 values = _random_fine_scales(buffer.shape, rng)
             elif buffer.name == "scales":
                 values = _random_scales(buffer.shape, rng)

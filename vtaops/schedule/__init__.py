@@ -16,9 +16,9 @@ docs/tutorials/own_operators.md::
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vtaops.schedule.blocked import blocked_shape, check_tiling
+from vtaops.schedule.blocked import blocked_shape
 from vtaops.schedule.calls import ACC_SCOPE, DMA_COPY, INP_SCOPE, VTHREAD, WGT_SCOPE
-from vtaops.schedule.candidates import default_tiling
+from vtaops.schedule.candidates import check_tiling, default_tiling
 from vtaops.schedule.tiling import Tiling
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from vtaops import ops
 from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
 from vtaops.base.shapes import Ints, ceil_div
-from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig, Scratchpad
+from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.ops.conv2d_transpose import Phases
 from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
@@ -350,11 +350,7 @@ def _shape_of_conv2d(op: ops.Conv2d, config: HardwareConfig) -> BlockedShape:
         rows=rows,
         columns=columns if windows else replace(columns, taps=tuple(range(0, kw * dw, dw))),
         taps=kh * steps,
-        alu_passes=_passes(op, config),
-        resets=_resets(config),
-        bias=0 if op.scales else op.bias + op.multiplier,
-        scaled=int(op.scales),
-        nibbles=_nibbles(op, config),
+        **_ended(op, config),
         groups=blocks.count,
         group_oc=blocks.oc,
         addends=int(op.residual),
@@ -370,16 +366,21 @@ def _shape_of_gemm(op: ops.Gemm, config: HardwareConfig) -> BlockedShape:
         oc=ceil_div(op.n, config.block_out),
         ic=ceil_div(op.k, config.block_in),
         rows=_line(ceil_div(op.m, config.batch)),
-        alu_passes=_passes(op, config),
-        resets=_resets(config),
-        bias=0 if op.scales else op.bias,
-        scaled=int(op.scales),
-        nibbles=_nibbles(op, config),
+        **_ended(op, config),
     )
 
 
-def _nibbles(op: ops.Operator, config: HardwareConfig) -> int:
-    return int(any(buffer.layout.nibbles for buffer in op.buffers(config)))
+def _ended(op: ops.Operator, config: HardwareConfig) -> dict[str, Any]:
+    """Return what the epilogue of sums takes, and their start, and the bits of their weights."""
+    end = op.epilogue
+    assert end is not None
+    return {
+        "alu_passes": _passes(op, config),
+        "resets": int(not config.has(Extension.OVERWRITE)),
+        "bias": 0 if end.scaled else len(end.vectors),
+        "scaled": int(end.scaled),
+        "nibbles": int(any(buffer.layout.nibbles for buffer in op.buffers(config))),
+    }
 
 
 @_shape_of.register
@@ -389,9 +390,7 @@ def _shape_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig) -> Block
         oc=ceil_div(op.n, config.block_out),
         ic=ceil_div(op.k, config.block_in),
         rows=_line(ceil_div(op.m, config.batch)),
-        alu_passes=_passes(op, config),
-        resets=_resets(config),
-        scaled=int(op.multiplier > 0),
+        **_ended(op, config),
         coarse=ceil_div(op.coarse, config.block_in),
         column_sums=int(op.data_zero_point != 0),
         operands=int(op.other_zero_point != 0),
@@ -416,10 +415,7 @@ def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) 
         rows=_phases(rows),
         columns=_phases(columns),
         taps=rows.taps * rows.stride * columns.taps * columns.stride,
-        alu_passes=_passes(op, config),
-        resets=_resets(config),
-        bias=0 if op.scales else op.bias,
-        scaled=int(op.scales),
+        **_ended(op, config),
         phases=rows.phases * columns.phases,
     )
     # All phases of a large kernel may not fit; an output row needs the weights of one.
@@ -436,13 +432,13 @@ def _shape_of_conv2d_transpose(op: ops.Conv2dTranspose, config: HardwareConfig) 
 @_shape_of.register
 def _shape_of_elementwise(op: ops.Elementwise, config: HardwareConfig) -> BlockedShape:
     blocks = op.tiles(config, "other") if op.by_channel else 1
+    ended = _ended(op, config)
+    ended["alu_passes"] += len(op.offset_stages)
     return BlockedShape(
         batch=blocks,
         rows=_line(op.tiles(config) // blocks),
-        alu_passes=_passes(op, config) + len(op.offset_stages),
-        resets=_resets(config),
+        **ended,
         addends=len(op.products) - 1,
-        scaled=int(op.multiplier > 0),
         operands=int(op.function in ("multiply", "minimum", "maximum")),
         shared_weights=1,
     )
@@ -521,10 +517,6 @@ def _is_product(stage: Stage) -> bool:
     )
 
 
-def _resets(config: HardwareConfig) -> int:
-    return int(not config.has(Extension.OVERWRITE))
-
-
 def _line(extent: int) -> Axis:
     """Return an axis on which every output reads one input."""
     return Axis(extent, 1, 1, _REAL * extent)
@@ -548,53 +540,3 @@ def _phases(axis: Phases) -> Axis:
     """Return an axis of a transposed convolution, in pixels of one phase."""
     real = bytes(0 <= axis.lowest + pixel < axis.extent for pixel in range(axis.span))
     return Axis(axis.steps, 1, axis.window, real, tuple(range(axis.taps)))
-
-
-@checked_call
-def check_tiling(op: ops.Operator, config: HardwareConfig, tiling: Tiling) -> None:
-    """Reject a tiling that does not suit the operator or overflows a scratchpad.
-
-    Raises
-    ------
-    ScheduleError
-        If so; the message names the parameter, or the scratchpad, its overflow and a tiling that
-        fits.
-    """
-    whole = blocked_shape(op, config)
-    shape = whole.in_parts(tiling.taps)
-    for name, value, block, blocks in (
-        ("oc", tiling.oc, config.block_out, shape.oc),
-        ("ic", tiling.ic, config.block_in, shape.ic),
-        ("h", tiling.h, 1, shape.rows.extent),
-        ("w", tiling.w, 1, shape.columns.extent),
-    ):
-        if value % block or value > block * blocks:
-            rule = f"a multiple of {block}, " if block > 1 else ""
-            raise ScheduleError(
-                f"tiling {name} is {value}; for this operator it must be {rule}at most "
-                f"{block * blocks}"
-            )
-    if not shape.admits(tiling.oc // config.block_out):
-        raise ScheduleError(
-            f"tiling oc is {tiling.oc}; it must divide a group of "
-            f"{shape.group_oc * config.block_out} output channels, or hold whole groups"
-        )
-    for name, threads, tiles in (
-        ("oc_threads", tiling.oc_threads, ceil_div(shape.oc * config.block_out, tiling.oc)),
-        ("h_threads", tiling.h_threads, ceil_div(shape.rows.extent, tiling.h)),
-    ):
-        if threads > tiles:
-            raise ScheduleError(
-                f"tiling {name} is {threads}, but there are only {tiles} tiles along this axis; "
-                f"use fewer threads or smaller tiles"
-            )
-    for memory, used in whole.footprint(tiling, config).items():
-        scratchpad: Scratchpad = getattr(config, memory)
-        if used > scratchpad.depth:
-            from vtaops.schedule.candidates import default_tiling
-
-            raise ScheduleError(
-                f"{tiling} needs {used} elements of the {memory} scratchpad, which has "
-                f"{scratchpad.depth}: {used - scratchpad.depth} too many; "
-                f"{default_tiling(op, config)} fits"
-            )

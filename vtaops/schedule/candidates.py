@@ -17,7 +17,13 @@ import numpy as np
 from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
 from vtaops.base.shapes import Ints, ceil_div
-from vtaops.machine.config import INSTRUCTION_BYTES, POST_ROWS, Extension, HardwareConfig
+from vtaops.machine.config import (
+    INSTRUCTION_BYTES,
+    POST_ROWS,
+    Extension,
+    HardwareConfig,
+    Scratchpad,
+)
 from vtaops.ops import Operator
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule.blocked import Axis, BlockedShape, Count, blocked_shape
@@ -450,6 +456,54 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
         If even the smallest tile (one block, one pixel) does not fit.
     """
     return tiling_of(op, config)
+
+
+@checked_call
+def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
+    """Reject a tiling that does not suit the operator or overflows a scratchpad.
+
+    Raises
+    ------
+    ScheduleError
+        If so; the message names the parameter, or the scratchpad, its overflow and a tiling that
+        fits.
+    """
+    whole = blocked_shape(op, config)
+    shape = whole.in_parts(tiling.taps)
+    for name, value, block, blocks in (
+        ("oc", tiling.oc, config.block_out, shape.oc),
+        ("ic", tiling.ic, config.block_in, shape.ic),
+        ("h", tiling.h, 1, shape.rows.extent),
+        ("w", tiling.w, 1, shape.columns.extent),
+    ):
+        if value % block or value > block * blocks:
+            rule = f"a multiple of {block}, " if block > 1 else ""
+            raise ScheduleError(
+                f"tiling {name} is {value}; for this operator it must be {rule}at most "
+                f"{block * blocks}"
+            )
+    if not shape.admits(tiling.oc // config.block_out):
+        raise ScheduleError(
+            f"tiling oc is {tiling.oc}; it must divide a group of "
+            f"{shape.group_oc * config.block_out} output channels, or hold whole groups"
+        )
+    for name, threads, tiles in (
+        ("oc_threads", tiling.oc_threads, ceil_div(shape.oc * config.block_out, tiling.oc)),
+        ("h_threads", tiling.h_threads, ceil_div(shape.rows.extent, tiling.h)),
+    ):
+        if threads > tiles:
+            raise ScheduleError(
+                f"tiling {name} is {threads}, but there are only {tiles} tiles along this axis; "
+                f"use fewer threads or smaller tiles"
+            )
+    for memory, used in whole.footprint(tiling, config).items():
+        scratchpad: Scratchpad = getattr(config, memory)
+        if used > scratchpad.depth:
+            raise ScheduleError(
+                f"{tiling} needs {used} elements of the {memory} scratchpad, which has "
+                f"{scratchpad.depth}: {used - scratchpad.depth} too many; "
+                f"{default_tiling(op, config)} fits"
+            )
 
 
 @lru_cache(maxsize=1024)

@@ -12,11 +12,11 @@ from typing import Any
 
 import tvm
 from tvm import te, tirx
+from tvm.s_tir import SBlock, SBlockRealize
 from tvm.s_tir.schedule import LoopRV, SBlockRV
 
 from vtaops.base.errors import ScheduleError, VTAError
 from vtaops.base.names import suggestion
-from vtaops.schedule.checks import blocks
 from vtaops.schedule.intrinsics import lanes
 from vtaops.schedule.steps import mismatch
 
@@ -77,6 +77,20 @@ for _name, _primitive in list(vars(tvm.s_tir.Schedule).items()):
         and _name not in ("get", "work_on", "show")
     ):
         setattr(ExplainedSchedule, _name, _explained(_name, _primitive))
+
+
+def blocks(stmt: Any) -> Iterator[SBlock]:
+    """Yield the innermost blocks of a statement."""
+    if isinstance(stmt, SBlockRealize):
+        inner = list(blocks(stmt.block.body))
+        yield from inner or [stmt.block]
+    elif isinstance(stmt, tirx.SeqStmt):
+        for child in stmt.seq:
+            yield from blocks(child)
+    elif isinstance(stmt, tirx.For):
+        yield from blocks(stmt.body)
+    elif isinstance(stmt, tirx.IfThenElse):
+        yield from blocks(stmt.then_case)
 
 
 def _explanation(

@@ -6,8 +6,6 @@ What the tutorials show, and a second opinion: the trees that `vtaops.compile` b
 
 from __future__ import annotations
 
-from functools import singledispatch
-
 from tvm.s_tir import Schedule
 
 from vtaops import ops
@@ -16,9 +14,8 @@ from vtaops.base.names import checked_call
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import steps
-from vtaops.schedule.blocked import check_tiling
 from vtaops.schedule.calls import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
-from vtaops.schedule.candidates import default_tiling
+from vtaops.schedule.candidates import check_tiling, default_tiling
 from vtaops.schedule.tiling import Tiling
 
 
@@ -36,18 +33,16 @@ def schedule(op: Operator, config: HardwareConfig, tiling: Tiling | None = None)
         tiling = default_tiling(op, config)
     else:
         check_tiling(op, config, tiling)
-    return _schedule(op, config, tiling)
-
-
-@singledispatch
-def _schedule(op: Operator, config: HardwareConfig, tiling: Tiling) -> Schedule:
+    if isinstance(op, ops.Gemm):
+        return _schedule_of_gemm(op, config, tiling)
+    if isinstance(op, ops.Conv2d):
+        return _schedule_of_conv2d(op, config, tiling)
     raise ScheduleError(
         f"there is no TVM schedule of {type(op).__name__}, only of Gemm and Conv2d; "
         f"vtaops.compile builds its loops directly"
     )
 
 
-@_schedule.register
 def _schedule_of_gemm(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
     s = Schedule(op.declare(config))
     loops = steps.block_matrix(s, config, tiling)
@@ -60,13 +55,9 @@ def _schedule_of_gemm(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> S
     return s
 
 
-@_schedule.register
 def _schedule_of_conv2d(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
     """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
-    if op.wide:
-        raise ScheduleError("there is no TVM schedule of wide weights; vtaops.compile builds them")
-    op = op.unfolded
-    s = Schedule(op.declare(config))
+    s, op = Schedule(op.declare(config)), op.unfolded
     loops = steps.block_image(s, config, tiling)
     if op.residual and op.scales:  # the scaled residual, the convolution and their sum
         steps.attach_chain(s, op.stages, loops.tile)

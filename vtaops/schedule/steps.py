@@ -65,7 +65,12 @@ def attach_output_stages(
     Per-channel vectors (a bias) are loaded inside loop `channels`: once for all tiles of a channel
     block.
     """
-    attach_stages(s, stages, tile)
+    attach_chain(s, stages, tile)
+    for name in sorted({name for stage in stages for name in stage.operands}.difference(VECTORS)):
+        # Not tensorized: lowering recognizes it (`vtaops.lowering.tree.tir`).
+        place(s, f"res_{name}", tile, ACC_SCOPE)
+        place(s, f"{name}_scale_buf", tile, WGT_SCOPE)
+        place(s, f"{name}_buf", tile, INP_SCOPE)
     place(s, acc, tile, ACC_SCOPE)
     attach_vectors(s, stages, channels)
 
@@ -82,38 +87,16 @@ def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
                 place(s, f"{name}_buf", loop, ACC_SCOPE)
 
 
-def attach_stages(s: Schedule, stages: Sequence[Stage], tile: LoopRV) -> None:
-    """Compute the ALU stages, and the products that they read, inside loop `tile`."""
-    attach_chain(s, stages, tile)
-    for name in sorted(tile_operands(stages).difference(VECTORS)):
-        attach_product(s, name, tile)
-
-
 def attach_chain(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
     """Compute stages, but not their operands, inside a loop."""
     for stage in reversed(stages):  # consumers first
         place(s, stage.name, loop, ACC_SCOPE)
 
 
-def tile_operands(stages: Sequence[Stage]) -> set[str]:
-    """Return the names of the tiles that are second operands of stages."""
-    return {name for stage in stages for name in stage.operands}
-
-
 def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
     """Compute a stage inside `loop`, in a scratchpad."""
     s.compute_at(s.get_sblock(block), loop, preserve_unit_loops=True)
     s.set_scope(s.get_sblock(block), 0, scope)
-
-
-def attach_product(s: Schedule, name: str, loop: LoopRV) -> None:
-    """Compute the diagonal product ``res_{name}``, and load both its operands, inside `loop`.
-
-    The product is not tensorized; lowering recognizes it (`vtaops.lowering.tree.tir`).
-    """
-    place(s, f"res_{name}", loop, ACC_SCOPE)
-    place(s, f"{name}_scale_buf", loop, WGT_SCOPE)
-    place(s, f"{name}_buf", loop, INP_SCOPE)
 
 
 def attach_loads(s: Schedule, step: LoopRV) -> None:
@@ -139,11 +122,6 @@ def tensorize(
     s.decompose_reduction(s.get_sblock(acc), step)
     tensorize_block(s, f"{acc}_init", intrinsics.reset(config))
     tensorize_block(s, f"{acc}_update", intrinsics.gemm(config))
-    tensorize_stages(s, config, stages)
-
-
-def tensorize_stages(s: Schedule, config: HardwareConfig, stages: Sequence[Stage]) -> None:
-    """Map stages to intrinsics."""
     for stage in stages:
         if isinstance(stage, ScaleStage):
             name = intrinsics.requantize(config, stage)

@@ -1,14 +1,14 @@
 """Fallback: VTA operators on the host, by CPU or GPU kernels that TVM compiles.
 
 Convolutions and matrix products become those of `vtaops.cpu` or `vtaops.cuda`, with the ALU passes
-as epilogue, and use dot-product instructions and tensor cores. All other operators use their own
-declaration with one-lane tiles (`PlainOp`).
+as epilogue, and use dot-product instructions and tensor cores. All other operators are declared on
+plain arrays (`PlainOp`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -20,69 +20,14 @@ from vtaops.base.shapes import Array, Int8Array
 from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
-from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
-from vtaops.kernels.ops.epilogue import Epilogue, reading_sums
+from vtaops.machine.config import HardwareConfig
+from vtaops.machine.views import Plus
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm, Operator
-from vtaops.ops.declarations import scale_meaning, wrapping_meaning
-from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.program import Buffer, Role
-from vtaops.session.plain import ONE_LANE, PlainOp, schedule_on_cpu, schedule_on_cuda
-
-_PACKING_PAYS = 32
-"""Minimum rows of a matrix product for which CPU dot products pay for their packing."""
+from vtaops.session.plain import AluEpilogue, PlainOp, schedule_on_cpu, schedule_on_cuda
 
 _SOURCES = ("session", "ops")
 """Source folders of the operators and their schedules."""
-
-
-@dataclass(frozen=True)
-class AluEpilogue(Epilogue):
-    """Vector ALU passes, then the low 8 bits: the epilogue of a sum on any processor.
-
-    The stages are those that a VTA operator lists for its accumulators, so both compute the same,
-    including overflows: sums and products wrap.
-
-    Attributes
-    ----------
-    stages : tuple of AluStage or ScaleStage
-        The passes.
-    residual_scale : int
-        Factor of a tensor operand.
-    """
-
-    stages: tuple[Stage, ...] = ()
-    residual_scale: int = 1
-
-    def result_dtype(self, accumulator: str) -> str:
-        return "int8"
-
-    def inputs(self, channels: int, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, ...]:
-        operands = [name for stage in self.stages for name in stage.operands]
-        return tuple(
-            TensorSpec(name, (channels,), "int32")
-            if name in VECTORS
-            else TensorSpec(name, shape, "int8")
-            for name in operands
-        )
-
-    def bind(
-        self, arguments: dict[str, Tensor], dtype: str = "int32", *, scaled: bool = False
-    ) -> Callable[..., Expr]:
-        def apply(value: Expr, channel: Expr, *index: Expr) -> Expr:
-            for stage in self.stages:
-                operands = [
-                    arguments[name][channel]
-                    if name in VECTORS
-                    else arguments[name](*index).astype("int32") * self.residual_scale
-                    for name in stage.operands
-                ]
-                if isinstance(stage, ScaleStage):
-                    value = scale_meaning(stage, value, operands)
-                else:
-                    value = wrapping_meaning(stage.op, value, *(operands or [stage.imm]))
-            return value.astype("int8")
-
-        return reading_sums(apply)
 
 
 def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int8Array:
@@ -106,33 +51,33 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int
     """
     if isinstance(op, Conv2d) and op.fold_columns:
         op = replace(op, fold_columns=False)
-    buffers = op.buffers(ONE_LANE)
+    buffers = op.buffers(HardwareConfig())  # whose logical shapes all have
     images = _images(buffers, arrays)
     if isinstance(op, Conv2dTranspose):
         op, images = _as_convolution(op, images)
     found = kernel(op, host)
-    specs = found.op.inputs  # includes the constants only for a `PlainOp`
-    inputs = [image.reshape(spec.shape) for image, spec in zip(images, specs, strict=False)]
+    specs = found.op.inputs
+    inputs = [image.reshape(spec.shape) for image, spec in zip(images, specs, strict=True)]
     return cast(Int8Array, found(*inputs).reshape(buffers[-1].shape))
 
 
 @lru_cache(maxsize=1024)
 def kernel(op: Operator, host: str = "cpu") -> RunnableKernel:
     """Return an operator's kernel for the host."""
-    found = host_op(op, host)
+    found = host_op(op)
     plain = isinstance(found, PlainOp)
     if host == "cuda":
         return cuda.kernel(found, schedule_on_cuda if plain else None, _SOURCES)
     return cpu.kernel(found, schedule_on_cpu if plain else None, _SOURCES)
 
 
-def host_op(op: Operator, host: str = "cpu") -> TensorOp:
+def host_op(op: Operator) -> TensorOp:
     """Return the CPU or GPU operator equivalent to a VTA operator."""
-    end = AluEpilogue(stages=(*op.stages,), residual_scale=getattr(op, "residual_scale", 1))
+    end = AluEpilogue(end=op.epilogue)
     match op:
-        case Gemm() if host == "cuda" or op.m >= _PACKING_PAYS:
+        case Gemm():
             return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, end)
-        case Conv2d() if not (op.wide or (op.residual and op.scales)):
+        case Conv2d() if not (op.wide or op.bias_tiles or (op.residual and op.scales)):
             image = op.batch, op.in_channels, op.height, op.width
             if op.groups == op.in_channels > 1:
                 multiplier = op.out_channels // op.groups
@@ -142,21 +87,16 @@ def host_op(op: Operator, host: str = "cpu") -> TensorOp:
 
 
 def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> list[Array]:
-    """Return the arguments of a plain operator: the user's, followed by its constants."""
+    """Return the arguments, checked; a bias with half a step for rounding, as VTA's."""
     inputs = [b for b in buffers if b.role in (Role.INPUT, Role.PARAMETER)]
     if len(arrays) != len(inputs):
         names = ", ".join(buffer.name for buffer in inputs)
         raise ShapeError(f"{len(arrays)} arrays given; the operator takes {len(inputs)}: {names}")
-    images = [_image(buffer, array) for buffer, array in zip(inputs, arrays, strict=True)]
-    return images + [b.constant_image() for b in buffers if b.role is Role.CONSTANT]
-
-
-def _image(buffer: Buffer, array: npt.ArrayLike) -> Array:
-    """Return an argument in the layout for one-lane tiles, copied only if necessary."""
-    data, layout = buffer.checked(array), buffer.layout
-    if layout.view is not None:
-        data = layout.view.apply(data)
-    return np.ascontiguousarray(data.transpose([layout.axes.index(axis) for axis in layout.outer]))
+    images = []
+    for buffer, array in zip(inputs, arrays, strict=True):
+        image, view = buffer.checked(array), buffer.layout.view
+        images.append(np.ascontiguousarray(view.apply(image) if isinstance(view, Plus) else image))
+    return images
 
 
 def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, list[Array]]:
@@ -179,6 +119,7 @@ def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, l
     convolution = Conv2d(
         batch=op.batch, in_channels=op.in_channels, out_channels=op.out_channels, height=height,
         width=width, kernel=(kh, kw), bias=op.bias, shift=op.shift, clip=op.clip,
-        rounding=op.rounding, scales=op.scales, zero_point=op.zero_point,
+        rounding=op.rounding, scales=op.scales, fine=op.fine, zero_point=op.zero_point,
     )  # fmt: skip
-    return convolution, [stretched, np.ascontiguousarray(kernel[:, :, ::-1, ::-1]), *rest]
+    flipped = np.ascontiguousarray(kernel[:, :, ::-1, ::-1].swapaxes(0, 1))
+    return convolution, [stretched, flipped, *rest]

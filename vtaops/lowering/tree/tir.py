@@ -1,6 +1,8 @@
-"""Parse the flat TIR of a schedule to a tree.
+"""Parse the flat TIR of a schedule to a tree, or say why VTA cannot execute it.
 
-Index expressions become Python, whatever divisions and bounds TVM leaves in them.
+Each statement must be a copy between DRAM and a scratchpad (LOAD, STORE), or an intrinsic (GEMM,
+ALU). A refusal names the block (`vtaops.schedule.flatten.named`) and a remedy. Index expressions
+become Python, whatever divisions and bounds TVM leaves in them.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import prod
+from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any
 
@@ -27,8 +30,13 @@ from vtaops.lowering.tree.nodes import (
     TileBuffer,
     TileOperand,
     Tree,
+    leaves,
 )
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import LEAST, HardwareConfig
+from vtaops.machine.isa import AluOp
+from vtaops.machine.layout import Layout
+from vtaops.ops.declarations import lane_meaning
+from vtaops.program import Buffer, Role
 from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,
@@ -37,54 +45,233 @@ from vtaops.schedule.calls import (
     GEMM_CALL,
     INP_SCOPE,
     REQUANTIZE_CALL,
+    RESET_CALL,
     SCALE_SCOPE,
+    VTHREAD,
     WGT_SCOPE,
 )
+from vtaops.schedule.flatten import BLOCK
 
 NOTHING_FIXED: Mapping[str, int] = MappingProxyType({})
 
-SCRATCHPAD_OF_SCOPE = {
+_SCRATCHPADS = {
     INP_SCOPE: "inp",
     WGT_SCOPE: "wgt",
     ACC_SCOPE: "acc",
     BIAS_SCOPE: "bias",
     SCALE_SCOPE: "scale",
+    "global": "",
+    "": "",
 }
+_INT32 = ("acc", "bias", "scale")
+_KINDS = {1: "parallel", 2: "vectorized"}
+_INSTEAD_OF_SUB = (
+    "VTA cannot subtract tensors; multiply one with -1 on the way (a weight of -1)",
+    "VTA adds: declare x + (-y), which is vta.alu(config, 'add', -y)",
+)
+"""For tensors, and for an immediate."""
 
 
 def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
-    """Parse the flat TIR of a scheduled operator."""
-    allocations: list[TileBuffer] = []
-    body = tuple(_statements(function.body, allocations, config))
-    return Tree(body, tuple(allocations))
+    """Parse the flat TIR of a schedule.
+
+    Raises
+    ------
+    ScheduleError
+        If VTA cannot execute it; the message names the block, its statement, and a remedy.
+    """
+    parser = _Parser(config, {str(parameter.name) for parameter in function.params})
+    tree = Tree(tuple(parser.statements(function.body)), tuple(parser.allocations))
+    parser.check_padding(tree)
+    return tree
 
 
-def _statements(stmt: Any, allocations: list[TileBuffer], config: HardwareConfig) -> Iterator[Node]:
-    """Yield the nodes of a statement; append the buffers that it allocates."""
-    if isinstance(stmt, tirx.SeqStmt):
-        for child in stmt.seq:
-            yield from _statements(child, allocations, config)
-    elif isinstance(stmt, tirx.AllocBuffer):
-        allocations.append(_tile_buffer(stmt.buffer))
-    elif _is_thread(stmt):
-        loop = Loop(name_of(stmt.node.var), int(stmt.value))
-        yield LoopNode(loop, tuple(_statements(stmt.body, allocations, config)), threads=True)
-    elif (leaf := _leaf(stmt, config)) is not None:
-        yield leaf
-    elif isinstance(stmt, tirx.For):
-        loop = Loop(name_of(stmt.loop_var), int(stmt.extent))
-        yield LoopNode(loop, tuple(_statements(stmt.body, allocations, config)))
-    elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
-        guards = tuple(conjuncts(stmt.condition))
-        for node in _statements(stmt.then_case, allocations, config):
-            yield _guarded(node, guards)
-    elif not isinstance(stmt, tirx.DeclBuffer):
-        raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
+def arguments(function: tirx.PrimFunc, written: set[str]) -> tuple[Buffer, ...]:
+    """Return the arguments of a function, packed as declared, of which some are written.
+
+    Raises
+    ------
+    ScheduleError
+        If one is no tensor or has an unknown shape.
+    """
+    found = []
+    for parameter in function.params:
+        name, kind = str(parameter.name), parameter.ty
+        _require(hasattr(kind, "shape"), f"parameter {name} is a {kind}; a program takes tensors")
+        shape = tuple(_extent(f"parameter {name}", kind.shape, each) for each in kind.shape)
+        role = Role.OUTPUT if name in written else Role.INPUT
+        layout = Layout(ascii_uppercase[: len(shape)])
+        found.append(Buffer(name, role, shape, str(kind.dtype), layout))
+    return tuple(found)
 
 
-def _is_thread(stmt: Any) -> bool:
-    """Whether a statement binds a loop to a virtual thread."""
-    return isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent"
+def _extent(what: str, shown: Any, extent: Any) -> int:
+    _require(
+        isinstance(extent, tirx.IntImm),
+        f"{what} has the extent {shown}; shapes must be known when a program is built",
+    )
+    return int(extent)
+
+
+def _require(right: object, reason: str) -> None:
+    """Reject the schedule for a reason unless a condition holds."""
+    if not right:
+        raise ScheduleError(reason)
+
+
+def _block_of(stmt: Any) -> str:
+    """Return the name of the first block of a statement."""
+    while not (isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == BLOCK):
+        if isinstance(stmt, tirx.SeqStmt):
+            return next(filter(None, map(_block_of, stmt.seq)), "")
+        stmt = getattr(stmt, "then_case", None) or getattr(stmt, "body", None)
+        if stmt is None:
+            return ""
+    return str(stmt.value.value)
+
+
+class _Parser:
+    """A walk over statements, with the virtual thread around them.
+
+    Attributes
+    ----------
+    allocations : list of TileBuffer
+        The buffers that statements allocate, in order.
+    """
+
+    def __init__(self, config: HardwareConfig, parameters: set[str]) -> None:
+        self.allocations: list[TileBuffer] = []
+        self._config, self._parameters = config, parameters
+        self._thread = ""
+        self._users: dict[str, tuple[str, str]] = {}
+        """The thread and the block that first use each tile."""
+
+    def statements(self, stmt: Any) -> Iterator[Node]:
+        """Yield the nodes of a statement."""
+        if isinstance(stmt, tirx.SeqStmt):
+            for child in stmt.seq:
+                yield from self.statements(child)
+        elif isinstance(stmt, tirx.AllocBuffer):
+            self.allocations.append(_tile_buffer(stmt.buffer))
+        elif isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
+            yield self._threads(stmt)
+        elif (leaf := self._leaf(stmt)) is not None:
+            self._check_thread(leaf, _block_of(stmt))
+            yield leaf
+        else:
+            yield from self._several(stmt)
+
+    def _several(self, stmt: Any) -> Iterator[Node]:
+        """Yield the nodes of a statement around several others."""
+        if isinstance(stmt, tirx.For):
+            self._check_loop(stmt)
+            _require(DMA_COPY not in stmt.annotations, _no_copy(stmt))
+            yield LoopNode(_loop(stmt), tuple(self.statements(stmt.body)))
+        elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+            guards = tuple(conjuncts(stmt.condition))
+            for node in self.statements(stmt.then_case):
+                yield _guarded(node, guards)
+        elif isinstance(stmt, tirx.AttrStmt):
+            yield from self.statements(stmt.body)
+        elif not isinstance(stmt, tirx.DeclBuffer):
+            raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
+
+    def _threads(self, stmt: Any) -> LoopNode:
+        """Parse a loop that is bound to virtual threads."""
+        tag, name, block = str(stmt.node.thread_tag), str(stmt.node.var.name), _block_of(stmt)
+        _require(
+            tag == VTHREAD,
+            f"a loop around block {block!r} is bound to {tag!r}; VTA has virtual threads alone: "
+            f"s.bind(loop, vta.vthread)",
+        )
+        _require(
+            not self._thread,
+            f"loops around block {block!r} are both bound to virtual threads; fuse them and bind "
+            f"the result: s.bind(s.fuse(a, b), vta.vthread)",
+        )
+        self._thread = name
+        body = tuple(self.statements(stmt.body))
+        self._thread = ""
+        return LoopNode(Loop(name_of(stmt.node.var), int(stmt.value)), body, threads=True)
+
+    def _check_thread(self, leaf: LeafNest, block: str) -> None:
+        """Require that tiles, which belong to a virtual thread, are filled and read in its loop."""
+        for buffer in (operand.buffer for operand in leaf.operands if operand.buffer.scratchpad):
+            thread, user = self._users.setdefault(buffer.name, (self._thread, block))
+            outside, inside = (block, user) if thread else (user, block)
+            _require(
+                thread == self._thread,
+                f"block {outside!r} stands outside of the loop of virtual threads in which "
+                f"{inside!r} uses the same tile ({_plain(buffer)}); each thread has its own "
+                f"tiles: compute it inside the loop",
+            )
+
+    def check_padding(self, tree: Tree) -> None:
+        """Check padding: LOAD pads with zeros; other values are valid only before a maximum."""
+        nests = [*leaves(tree.body)]
+        for load in nests:
+            if isinstance(load, CopyNest) and load.padding:
+                name = load.dst.buffer.name
+                _require(
+                    load.padding == LEAST and _feeds_maxima(name, nests),
+                    f"block {self._users[name][1]!r} pads with {load.padding}; LOAD pads with "
+                    f"zeros (and with {LEAST} where only maxima read the result)",
+                )
+
+    def _check_loop(self, stmt: Any) -> None:
+        _require(
+            int(stmt.kind) not in _KINDS,
+            f"loop {stmt.loop_var.name} of block {_block_of(stmt)!r} is "
+            f"{_KINDS.get(int(stmt.kind))}; VTA runs loops in order and lanes by intrinsics: leave "
+            f"it serial, or tensorize it",
+        )
+
+    def _leaf(self, stmt: Any) -> LeafNest | None:
+        """Return a statement as a leaf nest, or None if it contains several."""
+        loops, guards, inner = _perfect(stmt)
+        for loop in loops:
+            self._check_loop(loop)
+        marked = [place for place, loop in enumerate(loops) if DMA_COPY in loop.annotations]
+        nest = _Nest(_block_of(stmt), loops, guards, self._config, self._parameters)
+        if isinstance(inner, tirx.BufferStore):
+            copy = nest.copy(inner, marked)
+            # One transfer per iteration of the loops outside the mark.
+            return None if any(marked) else copy
+        if isinstance(inner, tirx.Evaluate):
+            for place in marked:
+                raise ScheduleError(_no_copy(loops[place]))
+            return nest.call(inner.value)
+        return nest.product(inner) if isinstance(inner, tirx.SeqStmt) else None
+
+
+def _perfect(stmt: Any) -> tuple[list[Any], list[Expression], Any]:
+    """Return the loops and guards around the first statement that is neither, and that."""
+    loops: list[Any] = []
+    guards: list[Expression] = []
+    while isinstance(stmt, tirx.For | tirx.IfThenElse) or _names(stmt):
+        if isinstance(stmt, tirx.For):
+            loops.append(stmt)
+        elif isinstance(stmt, tirx.IfThenElse):
+            guards += conjuncts(stmt.condition)
+        stmt = getattr(stmt, "then_case", None) or stmt.body
+    return loops, guards, stmt
+
+
+def _names(stmt: Any) -> bool:
+    """Whether a statement names the block that it contains."""
+    return isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == BLOCK
+
+
+def _no_copy(loop: Any) -> str:
+    return (
+        f"loop {loop.loop_var.name} is marked as a copy (vta.dma_copy) and holds block "
+        f"{_block_of(loop)!r}, which is none; mark a loop that contains nothing but one copy"
+    )
+
+
+def _loop(stmt: Any) -> Loop:
+    name = f"loop {stmt.loop_var.name}"
+    return Loop(name_of(stmt.loop_var), _extent(name, stmt.extent, stmt.extent))
 
 
 def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
@@ -93,91 +280,200 @@ def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
     return replace(node, guards=guards + node.guards)
 
 
-def _leaf(stmt: Any, config: HardwareConfig) -> LeafNest | None:
-    """Return `stmt` as a leaf nest, or None if it contains several statements."""
-    loops: list[Loop] = []
-    guards: list[Expression] = []
-    while isinstance(stmt, tirx.For | tirx.IfThenElse):
-        if isinstance(stmt, tirx.For):
-            if loops and DMA_COPY in stmt.annotations:
-                return None  # one transfer per iteration of the loops outside the mark
-            loops.append(Loop(name_of(stmt.loop_var), int(stmt.extent)))
-            stmt = stmt.body
+# --------------------------------------------------------------------------- leaf nests
+
+
+class _Nest:
+    """The loops and guards around one statement, of a block by name."""
+
+    def __init__(
+        self,
+        block: str,
+        loops: list[Any],
+        guards: list[Expression],
+        config: HardwareConfig,
+        parameters: set[str],
+    ) -> None:
+        self._block, self._for, self._config = f"block {block!r}", loops, config
+        self._name, self._parameters = block, parameters
+        self._loops, self._guards = tuple(map(_loop, loops)), tuple(guards)
+
+    def copy(self, stmt: Any, marked: list[int]) -> CopyNest:
+        """Parse a copy, of which some loops are marked as one."""
+        target, memory = stmt.buffer, _memory(stmt.buffer)
+        self._check_target(target)
+        value, inside, padding = stmt.value, None, 0
+        if isinstance(value, tirx.Cast):
+            value = value.value
+        if isinstance(value, Call) and len(value.args) == 3:  # if_then_else(inside, load, padding)
+            condition, value, outside = value.args
+            if isinstance(outside, tirx.IntImm):
+                inside, padding = expression(condition), int(outside.value)
+            else:
+                value = stmt.value
+        if isinstance(value, tirx.Cast):
+            value = value.value
+        operands = [_operand(target, stmt.indices[0])]
+        if isinstance(value, tirx.IntImm) and isinstance(stmt.value, Call):
+            inside, padding = None, int(value.value)  # all of the tile is padding
+        elif hasattr(value, "source"):
+            self._check_source(value.source, target)
+            operands.append(_operand(value.source, value.indices[0]))
         else:
-            guards += conjuncts(stmt.condition)
-            stmt = stmt.then_case
-    if isinstance(stmt, tirx.SeqStmt):
-        return _product(stmt, loops, guards, config)
-    if isinstance(stmt, tirx.BufferStore):
-        return _copy(stmt, loops, guards)
-    if isinstance(stmt, tirx.Evaluate):
-        return _call(stmt.value, loops, guards)
-    return None
+            text = f"`{_plain(target)}[...] = {_text(stmt.value)}`"
+            raise ScheduleError(
+                f"{self._block} is not tensorized: {text}; {_advice(self._name, stmt.value)}"
+            )
+        self._check_lanes(memory, marked)
+        return CopyNest(self._loops, self._guards, tuple(operands), inside, padding)
+
+    def _check_target(self, target: Any) -> None:
+        scope, memory = str(target.scope()), _memory(target)
+        _require(
+            scope in _SCRATCHPADS,
+            f"{self._block} writes {_plain(target)} in scope {scope!r}; VTA has vta.inp_scope, "
+            f"vta.wgt_scope and vta.acc_scope",
+        )
+        wanted = "acc_scope" if str(target.dtype) == "int32" else "inp_scope"
+        _require(
+            memory or str(target.name) in self._parameters,
+            f"{self._block} writes {_plain(target)} in DRAM, which is not an argument; keep it on "
+            f"chip: s.set_scope(s.get_sblock({self._name!r}), 0, vta.{wanted})",
+        )
+        dtype = "int32" if memory in _INT32 else "int8"
+        _require(
+            str(target.dtype) == dtype,
+            f"{self._block} writes {target.dtype} to {_where(memory)}, which holds {dtype}; VTA "
+            f"multiplies int8, adds int32 and stores int8",
+        )
+
+    def _check_source(self, source: Any, target: Any) -> None:
+        memory, origin = _memory(target), _memory(source)
+        _require(
+            not (origin and memory),
+            f"{self._block} copies {_plain(source)} from {_where(origin)} to {_where(memory)}; no "
+            f"instruction does (within acc: vta.alu(config, 'add', 0))",
+        )
+        _require(
+            origin or memory,
+            f"{self._block} copies DRAM to DRAM; stage it on chip: set a scope of the block "
+            f"between, for example vta.inp_scope",
+        )
+        _require(
+            memory or origin == "acc",
+            f"{self._block} stores from {_where(origin)}; STORE reads the accumulators alone",
+        )
+        allowed = ("int8",) if memory in ("inp", "wgt") else ("int8", "int32")
+        _require(
+            str(source.dtype) in allowed,
+            f"{self._block} loads {source.dtype} into {_where(memory)}; it takes "
+            f"{' or '.join(allowed)}",
+        )
+
+    def _check_lanes(self, memory: str, marked: list[int]) -> None:
+        """Require whole tiles inside the loops, of which some are marked."""
+        post = memory in ("bias", "scale")
+        lanes = getattr(self._config, "post" if post else memory or "acc").lanes
+        scalars = prod(loop.extent for loop in self._loops)
+        _require(
+            scalars >= lanes,
+            f"{self._block} copies {scalars} scalars at a time; DMA moves whole tiles of {lanes}: "
+            f"do not cut or fuse the loops over lanes",
+        )
+        if not marked:
+            return
+        first, last = (str(self._for[place].loop_var.name) for place in (marked[0], marked[-1]))
+        _require(
+            prod(loop.extent for loop in self._loops[marked[-1] :]) >= lanes,
+            f"{self._block} is marked as a copy at loop {last}, inside a tile of {lanes} lanes; "
+            f"mark a loop outside of the lanes",
+        )
+        _require(
+            not memory or prod(loop.extent for loop in self._loops[: marked[0]]) == 1,
+            f"{self._block} is marked as a copy at loop {first}; one load fills the whole tile: "
+            f"mark its outermost loop {self._for[0].loop_var.name}",
+        )
+
+    def product(self, stmt: Any) -> CallNest | None:
+        """Parse a one-step product that TVM could not tensorize; None if there are statements.
+
+        ``if k == 0: acc[i, c] = 0`` followed by ``acc[i, c] += inp[i, k] * wgt[c, k]``; the
+        innermost loops run over the lanes of a tile and are dropped.
+        """
+        if not _is_sum(stmt):
+            return None
+        (reset, store), names = stmt.seq, {loop.name for loop in self._loops[-1:]}
+        accesses = _factors(store)
+        right = (
+            [_memory(buffer) for buffer, _ in accesses] == ["acc", "inp", "wgt"]
+            and [loop.extent for loop in self._loops[-2:]]
+            == [self._config.block_out, self._config.block_in]
+            and expression(reset.condition).names == names
+        )
+        _require(
+            right,
+            f"{self._block} still holds its reset: `{_plain(store.buffer)}[...] = "
+            f"{_text(store.value)}`; split it off with s.decompose_reduction(s.get_sblock("
+            f"{self._name!r}), loop), loop being the outermost of the sum, and tensorize both "
+            f"parts",
+        )
+        # TVM drops the loop over the rows of a one-row tile.
+        lanes = 2 + (self._config.batch > 1)
+        at_first_lane = dict.fromkeys((loop.name for loop in self._loops[-lanes:]), 0)
+        operands = tuple(_operand(buffer, index, at_first_lane) for buffer, index in accesses)
+        return CallNest(self._loops[:-lanes], self._guards, operands, PRODUCT_CALL)
+
+    def call(self, call: Any) -> CallNest:
+        """Parse the call of an intrinsic."""
+        name, *arguments = call.args if isinstance(call, Call) and call.args else (call,)
+        kind = str(getattr(name, "value", name))
+        _require(
+            kind in (GEMM_CALL, RESET_CALL, ALU_CALL, REQUANTIZE_CALL),
+            f"{self._block} calls {kind}; VTA has vta.gemm, vta.reset and vta.alu",
+        )
+        alu_op = imm = None
+        scaling: tuple[int, ...] = ()
+        if kind == ALU_CALL:
+            alu_op = int(arguments.pop(0))
+        if kind == REQUANTIZE_CALL:
+            scaling = tuple(int(number) for number in arguments[:4])
+            del arguments[:4]
+        if isinstance(arguments[-1], tirx.IntImm):
+            imm = int(arguments.pop())
+        operands = tuple(map(self._pointed, arguments))
+        return CallNest(self._loops, self._guards, operands, kind, alu_op, imm, scaling)
+
+    def _pointed(self, pointer: Any) -> TileOperand:
+        """Return the operand of tvm_access_ptr(type, buffer.data, offset, extent, mask)."""
+        _, data, offset, extent, _ = pointer.args
+        found = _operand(data.args[0], offset)
+        memory = found.buffer.memory
+        lanes = getattr(self._config, memory).lanes if memory else 0
+        _require(
+            int(extent) == lanes,
+            f"{self._block} was tensorized for tiles of {extent} scalars in {memory or 'DRAM'}; "
+            f"those of {self._config.name} have {lanes}: make the intrinsic for this configuration",
+        )
+        return found
 
 
-def _copy(stmt: Any, loops: list[Loop], guards: list[Expression]) -> CopyNest:
-    value, inside, padding = stmt.value, None, 0
-    operands = [_operand(stmt.buffer, stmt.indices[0])]
-    if isinstance(value, tirx.Cast):
-        value = value.value
-    if isinstance(value, Call):  # if_then_else(inside, load, padding)
-        condition, value, outside = value.args
-        inside, padding = expression(condition), int(outside.value)
-    if isinstance(value, tirx.IntImm):
-        inside, padding = None, int(value.value)
-    elif hasattr(value, "source"):
-        operands.append(_operand(value.source, value.indices[0]))
-    else:
-        raise ScheduleError(f"neither a copy nor tensorized:\n{stmt}")
-    return CopyNest(tuple(loops), tuple(guards), tuple(operands), inside, padding)
+def _is_sum(stmt: Any) -> bool:
+    """Whether statements are the reset of a sum in its first iteration, and an addition to it."""
+    return (
+        len(stmt.seq) == 2
+        and isinstance(stmt.seq[0], tirx.IfThenElse)
+        and isinstance(stmt.seq[0].then_case, tirx.BufferStore)
+        and isinstance(stmt.seq[1], tirx.BufferStore)
+    )
 
 
-def _product(
-    stmt: Any, loops: list[Loop], guards: list[Expression], config: HardwareConfig
-) -> CallNest | None:
-    """Parse a one-step product that TVM could not tensorize.
-
-    ``if k == 0: acc[i, c] = 0`` followed by ``acc[i, c] += inp[i, k] * wgt[c, k]``; the innermost
-    loops run over the lanes of a tile and are dropped.
-    """
-    if len(stmt.seq) != 2 or not isinstance(stmt.seq[1], tirx.BufferStore):
-        return None
-    store, value = stmt.seq[1], stmt.seq[1].value
-    if not isinstance(value, tirx.Add) or not isinstance(value.b, tirx.Mul):
-        return None
-    accesses = [(store.buffer, store.indices[0])]
-    for factor in (value.b.a, value.b.b):
-        load = factor.value  # inside a cast to int32
-        accesses.append((load.source, load.indices[0]))
-    # TVM drops the loop over the rows of a one-row tile.
-    lanes = 2 + (config.batch > 1)
-    at_first_lane = dict.fromkeys((loop.name for loop in loops[-lanes:]), 0)
-    operands = tuple(_operand(buffer, index, at_first_lane) for buffer, index in accesses)
-    assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
-    return CallNest(tuple(loops[:-lanes]), tuple(guards), operands, PRODUCT_CALL)
-
-
-def _call(call: Any, loops: list[Loop], guards: list[Expression]) -> CallNest:
-    name, *arguments = call.args
-    alu_op = imm = None
-    scaling: tuple[int, ...] = ()
-    if name.value == ALU_CALL:
-        alu_op = int(arguments.pop(0))
-    if name.value == REQUANTIZE_CALL:
-        scaling = tuple(int(number) for number in arguments[:4])
-        del arguments[:4]
-    if isinstance(arguments[-1], tirx.IntImm):
-        imm = int(arguments.pop())
-    operands = tuple(map(_pointed, arguments))
-    if name.value == GEMM_CALL:
-        assert [o.buffer.scratchpad for o in operands] == ["acc", "inp", "wgt"]
-    return CallNest(tuple(loops), tuple(guards), operands, str(name.value), alu_op, imm, scaling)
-
-
-def _pointed(pointer: Any) -> TileOperand:
-    """Return the operand of tvm_access_ptr(type, buffer.data, offset, extent, mask)."""
-    _, data, offset, *_ = pointer.args
-    return _operand(data.args[0], offset)
+def _factors(store: Any) -> list[tuple[Any, Any]]:
+    """Return where a sum of products is, and its factors if they are loads: (buffer, index)."""
+    value, found = store.value, [(store.buffer, store.indices[0])]
+    if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
+        loads = [getattr(factor, "value", factor) for factor in (value.b.a, value.b.b)]  # casts
+        found += [(load.source, load.indices[0]) for load in loads if hasattr(load, "source")]
+    return found
 
 
 def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> TileOperand:
@@ -185,8 +481,73 @@ def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) 
 
 
 def _tile_buffer(buffer: Any) -> TileBuffer:
-    scratchpad = SCRATCHPAD_OF_SCOPE.get(buffer.scope(), "")
-    return TileBuffer(buffer.name, scratchpad, prod(map(int, buffer.shape)), str(buffer.dtype))
+    scalars = prod(_extent(f"buffer {buffer.name}", buffer.shape, n) for n in buffer.shape)
+    return TileBuffer(buffer.name, _memory(buffer), scalars, str(buffer.dtype))
+
+
+def _memory(buffer: Any) -> str:
+    return _SCRATCHPADS.get(str(buffer.scope()), "")
+
+
+def _where(memory: str) -> str:
+    return f"the {memory} scratchpad" if memory else "DRAM"
+
+
+def _plain(buffer: Any) -> str:
+    """Return a buffer's declared name."""
+    return str(buffer.name).split("_local.")[0]
+
+
+def _text(value: Any) -> str:
+    """Return an expression in the user's notation, on one line."""
+    text = str(value).splitlines()[-1].replace("_local_acc_buffer", "")
+    return text if len(text) < 100 else text[:97] + "..."
+
+
+def _advice(name: str, value: Any) -> str:
+    """Suggest the intrinsic that computes a value, or say that none does."""
+
+    def write(intrinsic: str) -> str:
+        return f"write vta.tensorize(s, {name!r}, {intrinsic})"
+
+    if isinstance(value, tirx.IntImm):
+        at = f", {value.value}" if value.value else ""
+        return f"this is a reset: {write(f'vta.reset(config{at})')}"
+    if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
+        return write("vta.gemm(config)")
+    operand = getattr(value, "b", None)
+    if isinstance(value, tirx.LShift) and isinstance(operand, tirx.IntImm):
+        return write(f"vta.alu(config, 'shr', {-int(operand.value)})")
+    if isinstance(value, tirx.Sub):
+        return _INSTEAD_OF_SUB[isinstance(operand, tirx.IntImm)]
+    if (op := _alu_op(value)) is None:
+        return (
+            "the ALU adds, multiplies, shifts to the right, and takes minima and maxima: declare "
+            "it as stages of these"
+        )
+    second = f", {operand.value}" if isinstance(operand, tirx.IntImm) else ""
+    return write(f"vta.alu(config, '{op.name.lower()}'{second})")
+
+
+def _alu_op(value: Any) -> AluOp | None:
+    """Return the ALU's operation of an expression's class."""
+    x, y = tirx.Var("x", "int32"), tirx.Var("y", "int32")
+    return next((op for op in AluOp if type(lane_meaning(op, x, y)) is type(value)), None)
+
+
+def _feeds_maxima(name: str, nests: list[LeafNest]) -> bool:
+    """Whether only tile maxima read the values computed from a buffer."""
+    made = {nest.dst.buffer.name for nest in nests if name in nest.read} - {name}
+    readers = [nest for nest in nests if made & nest.read and isinstance(nest, CallNest)]
+    stages = [nest for nest in readers if nest.call not in (GEMM_CALL, PRODUCT_CALL)]
+    return bool(stages) and all(_takes_maximum(nest, made) for nest in stages)
+
+
+def _takes_maximum(nest: CallNest, made: set[str]) -> bool:
+    """Whether a call is a maximum of two tiles, or one of its first two is all that it reads."""
+    second = {operand.buffer.name for operand in nest.operands[2:]}
+    maximum = nest.call == ALU_CALL and len(nest.operands) == 3 and nest.alu_op == AluOp.MAX
+    return maximum or not made & second
 
 
 # ------------------------------------------------------------------------- expressions
