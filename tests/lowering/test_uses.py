@@ -30,7 +30,7 @@ def drawn_accesses(seed):
 
 def accessing(*accesses):
     """An operation that accesses what a test says."""
-    return Operation(Load()).elsewhere(scratchpads=accesses)
+    return Operation(Load()).having(operands=accesses)
 
 
 def changed(**changes):

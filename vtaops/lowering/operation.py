@@ -17,7 +17,7 @@ import numpy.typing as npt
 import vtaops._uses as _uses
 from vtaops.base.shapes import Ints
 from vtaops.lowering.options import LoweringOptions
-from vtaops.machine.accesses import OFF, Access, accesses, steps
+from vtaops.machine.accesses import OFF, Access, accesses, parameters, steps
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Instruction, LoopInstruction, Post
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
@@ -50,9 +50,16 @@ class Operation:
     relocation: int = NO_BUFFER
 
     @cached_property
-    def scratchpads(self) -> tuple[Access, ...]:
+    def operands(self) -> tuple[Access, ...]:
         """What it accesses on chip, but for the micro-op memory, which one unit alone uses."""
-        return accesses(self.instruction, self.rows, self.post)
+        return accesses(self.instruction, self.rows)
+
+    @property
+    def scratchpads(self) -> tuple[Access, ...]:
+        """Its operands, and the parameters of its post-processing."""
+        if not self.post.enable:
+            return self.operands
+        return (*self.operands, *parameters(self.instruction, self.post))
 
     @property
     def rows(self) -> Ints | None:
@@ -67,15 +74,22 @@ class Operation:
         rows = None if self.micro_ops is None else self.micro_ops.tobytes()
         return self.instruction, rows, self.post
 
-    def elsewhere(self, **changes: object) -> Operation:
-        """Return the operation at another place in DRAM or in the program.
+    def having(self, **changes: object) -> Operation:
+        """Return the operation with other attributes, as `dataclasses.replace`.
 
-        As `dataclasses.replace`, but keeps what is known of its scratchpads.
+        It keeps what is known of its operands, which must be the same, or among the changes.
         """
         other = object.__new__(Operation)
         vars(other).update(vars(self), **changes)
         vars(other).pop("key", None)
         return other
+
+    def moved(self, by: Elements) -> Operation:
+        """Return it with tiles of dst, src and wgt that lie further behind."""
+        assert self.micro_ops is not None
+        shifts = zip(self.operands, by.tolist(), strict=False)
+        operands = tuple(Access(a.memory, a.first + n, *a[2:]) for a, n in shifts)
+        return self.having(micro_ops=self.micro_ops + by, operands=operands)
 
     def of(self, memory: Memory) -> list[Access]:
         """Return what it accesses in one scratchpad."""

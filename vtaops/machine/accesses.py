@@ -87,8 +87,10 @@ class Access(NamedTuple):
         return slice(self.first, self.end) if contiguous else self.elements
 
 
-def accesses(i: Instruction, micro_ops: Ints | None, post: Post = OFF) -> tuple[Access, ...]:
-    """Return what an instruction accesses in the scratchpads, but for the micro-op memory.
+def accesses(i: Instruction, micro_ops: Ints | None) -> tuple[Access, ...]:
+    """Return what an instruction accesses in the scratchpads, but for micro-ops and `parameters`.
+
+    Those of a loop are in the order of a micro-op's operands.
 
     Parameters
     ----------
@@ -96,13 +98,11 @@ def accesses(i: Instruction, micro_ops: Ints | None, post: Post = OFF) -> tuple[
         The instruction.
     micro_ops : ndarray of int64, shape (n, 3), or None
         The micro-ops (dst, src, wgt) that it executes; None if it executes none.
-    post : Post
-        The post-processing of its results.
     """
     if isinstance(i, Load | Store):
         return tuple(_moved(i))
     if isinstance(i, LoopInstruction) and micro_ops is not None and i.iterations:
-        return (*_operands(i, micro_ops), *_parameters(i, post))
+        return tuple(_operands(i, micro_ops))
     return ()
 
 
@@ -154,9 +154,9 @@ def tiles_of(i: LoopInstruction) -> int:
     return WINDOW_TILES if isinstance(i, Depthwise) else 1
 
 
-def _parameters(i: LoopInstruction, post: Post) -> Iterator[Access]:
+def parameters(i: Instruction, post: Post) -> Iterator[Access]:
     """Yield the rows and the table by which results are post-processed; a reset writes none."""
-    if not post.enable or i.reset:
+    if not post.enable or not isinstance(i, LoopInstruction) or i.reset:
         return
     factors = post.row_factor_out, post.row_factor_in
     offsets = _offsets(_ZERO, i.iter_out, i.iter_in, *factors, 1)

@@ -79,7 +79,7 @@ def program_of(stream: Stream, like: Program) -> Program | None:
 
 def changed(operation: Operation, **changes: object) -> Operation:
     """Return an operation with other fields."""
-    other = operation.elsewhere(**changes)
+    other = operation.having(**changes)
     vars(other).pop("scratchpads", None)
     return other
 

@@ -7,8 +7,8 @@ tiles (padding, void tiles) determine which iterations are needed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.emission.context import Context, Memo
-from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, moved, operation_of, roles
+from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.voids import Mask, boxes
 from vtaops.lowering.operation import Elements, Operation
@@ -29,8 +29,15 @@ from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
 
-Box = list[range]
-"""The iterations of a nest to execute: one range per loop."""
+Point = tuple[int, ...]
+"""Values of the outer loops on which something depends."""
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """The iterations of a nest to execute: one range per loop. Equal ones are one object."""
+
+    spans: tuple[range, ...]
 
 
 class Computation:
@@ -61,15 +68,21 @@ class Computation:
 
     def emit(self, values: Values, thread: int) -> Iterator[Operation]:
         """Yield the instructions for the current values of the outer loops."""
-        key = ("box", *(values[name] for name in self._guard_names))
+        key = tuple(values[name] for name in self._guard_names)
         box = self._known.once(key, lambda: self._guarded_box(values))
         if box is None:
             return
         if self._leaf.call == RESET_CALL:
             self._begin(box, values, thread)
+        at = tuple(
+            self._addresses.base(operand.buffer.name, thread) if operand else 0
+            for operand in self._roles
+        )
+        point = self._point(values)
         for part in self._needed(box, values, thread):
-            for regular in self._regular(part, values):
-                yield from self._operations(regular, values, thread)
+            regular = self._known.once(("regular", part), lambda p=part: [*self._cut(p, values)])
+            for own in regular:
+                yield from self._known.once((own, at, point), lambda o=own: self._at(at, o, values))
 
     def _begin(self, box: Box, values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
@@ -83,8 +96,8 @@ class Computation:
 
     # --------------------------------------------------------------- needed iterations
 
-    def _needed(self, box: Box, values: Values, thread: int) -> Iterator[Box]:
-        """Yield the parts of a box that no guard excludes and that read no void tile or padding."""
+    def _needed(self, box: Box, values: Values, thread: int) -> list[Box]:
+        """Return the parts of a box that no guard excludes and that read no void or padding."""
         # An axis of extent 1 stands for a loop that does not matter.
         conditions = [self._evaluate(guard, box, values) for guard in self._partial_guards]
         for operand in self._leaf.operands[1:]:
@@ -92,14 +105,15 @@ class Computation:
             if unread is not None:
                 conditions.append(~unread)
         if not conditions:
-            yield box
-            return
+            return [box]
         needed = reduce(np.logical_and, conditions)
-        for part in self._known.once((needed.shape, needed.tobytes()), lambda: [*boxes(needed)]):
-            yield [
-                span if extent == 1 else span[p.start : p.stop]
-                for span, p, extent in zip(box, part, needed.shape, strict=True)
-            ]
+        key = (box, needed.shape, needed.tobytes())
+        return self._known.once(key, lambda: [*self._parts(box, needed)])
+
+    def _parts(self, box: Box, needed: Mask) -> Iterator[Box]:
+        for part in boxes(needed):
+            spans = zip(box.spans, part, needed.shape, strict=True)
+            yield self._box(s if extent == 1 else s[p.start : p.stop] for s, p, extent in spans)
 
     def _unread(self, operand: TileOperand, box: Box, values: Values, thread: int) -> Mask | None:
         """Return the iterations whose operand is void, or padding that adds nothing."""
@@ -130,39 +144,33 @@ class Computation:
         Axes of loops that it does not use have extent 1.
         """
         point: dict[str, Any] = {**values}
-        for inner, loop, span in zip(range(len(box))[::-1], self._leaf.loops, box, strict=True):
+        axes = len(box.spans)
+        for axis, loop, span in zip(range(axes), self._leaf.loops, box.spans, strict=True):
             if loop.name in expression.names:  # an open grid; `numpy.ogrid` is slow
-                point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *[1] * inner)
+                inner = [1] * (axes - axis - 1)
+                point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *inner)
         found = np.asarray(expression(point))
-        return found.reshape((1,) * (len(box) - found.ndim) + found.shape)
+        return found.reshape((1,) * (axes - found.ndim) + found.shape)
 
     def _positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
-        key = (id(operand), *self._key(box, values))  # the leaf keeps the operand alive
+        key = (operand.buffer.name, operand.offset, box, self._point(values))
         return self._known.once(key, lambda: self._evaluated_positions(operand, box, values))
 
-    def _regular(self, box: Box, values: Values) -> list[Box]:
-        """Split a box until every operand has constant strides along every loop.
+    def _point(self, values: Values) -> Point:
+        """Return what of the outer loops the operands depend on."""
+        return tuple(values[name] for name in self._offset_names)
 
-        A phase of a transposed convolution, for example, reads a pixel that is not affine in the
-        phase.
-        """
-        return self._known.once(("regular", *box), lambda: [*self._cut(box, values)])
-
-    def _operations(self, box: Box, values: Values, thread: int) -> list[Operation]:
-        """Return the operations of a box in which every operand is affine."""
-        dst, src, wgt = (
-            self._addresses.base(operand.buffer.name, thread) if operand else 0
-            for operand in self._roles
-        )
-        key = self._key(box, values)
-        plain = self._known.once(("plain", *key), lambda: self._emitted(box, values))
-        at = (dst, src, wgt)
-        return self._known.once((at, *key), lambda: [moved(o, at) for o in plain])
-
-    def _key(self, box: Box, values: Values) -> tuple[Hashable, ...]:
-        """Return a memo key for evaluations of the operands."""
-        return (*box, *(values[name] for name in self._offset_names))
+    def _at(self, tiles: Point, box: Box, values: Values) -> list[Operation]:
+        """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
+        key = (box, self._point(values))
+        plain = self._known.once(key, lambda: self._emitted(box, values))
+        found = [operation.moved(np.array(tiles, np.int64)) for operation in plain]
+        for operation in found:
+            rows = operation.rows
+            if operation.post.use_bias and rows is not None and (rows[:, 1] != rows[:, 2]).any():
+                raise ScheduleError("a bias and its scale lie in different rows; load them in one loop")
+        return found
 
     def _emitted(self, box: Box, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
@@ -171,7 +179,7 @@ class Computation:
             return []
         affine = [self._affine(operand, box, values) for operand in self._roles]
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
-        steps = zip(box, dst_steps, src_steps, wgt_steps, strict=True)
+        steps = zip(box.spans, dst_steps, src_steps, wgt_steps, strict=True)
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         if self._leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
@@ -228,34 +236,43 @@ class Computation:
                 continue
             (name,) = inner
             span = box[name]
-            holds = span.start + np.flatnonzero(guard({**values, name: np.array(span)}))
-            if not holds.size:
+            key = (guard, span, *(values[other] for other in guard.names - inner))
+            box[name] = self._known.once(key, lambda: _held(guard, values, name, span))
+            if not box[name]:
                 return None
-            if holds[-1] - holds[0] + 1 != holds.size:
-                raise ScheduleError(
-                    f"a condition on {name} holds for scattered iterations; VTA's loops run over a "
-                    f"range"
-                )
-            box[name] = range(int(holds[0]), int(holds[-1]) + 1)
-        return list(box.values())
+        return self._box(box.values())
+
+    def _box(self, spans: Iterable[range]) -> Box:
+        own = (*spans,)
+        return self._known.once(own, lambda: Box(own))
 
     def _cut(self, box: Box, values: Values) -> Iterator[Box]:
-        for index, span in enumerate(box):
-            line = [s if i == index else s[:1] for i, s in enumerate(box)]
-            positions = (self._evaluated_positions(o, line, values) for o in self._leaf.operands)
-            if len(span) > 2 and any(np.diff(p.ravel(), 2).any() for p in positions):
+        """Split a box until every operand has constant strides along every loop.
+
+        A phase of a transposed convolution, for example, reads a pixel that is not affine in the
+        phase.
+        """
+        for index, span in enumerate(box.spans):
+            if len(span) > 2 and self._bends(box, index, values):
                 for step in span:
-                    part = [*box[:index], range(step, step + 1), *box[index + 1 :]]
+                    one = range(step, step + 1)
+                    part = self._box((*box.spans[:index], one, *box.spans[index + 1 :]))
                     yield from self._cut(part, values)
                 return
         yield box
+
+    def _bends(self, box: Box, index: int, values: Values) -> bool:
+        """Whether an operand moves by unequal steps along a loop."""
+        line = Box(tuple(s if i == index else s[:1] for i, s in enumerate(box.spans)))
+        positions = (self._evaluated_positions(o, line, values) for o in self._leaf.operands)
+        return any(np.diff(p.ravel(), 2).any() for p in positions)
 
     def _affine(
         self, operand: TileOperand | None, box: Box, values: Values
     ) -> tuple[int, list[int]]:
         """Return an operand's first position in its tile and its stride along each loop."""
         if operand is None:
-            return 0, [0] * len(box)
+            return 0, [0] * len(box.spans)
         lanes = self._addresses.lanes(operand.buffer)
         if (self._evaluate(operand.offset, box, values) % lanes).any():
             raise ScheduleError(
@@ -275,6 +292,18 @@ class Computation:
                 f"VTA's loops add constants"
             )
         return base, strides
+
+
+def _held(guard: Expression, values: Values, name: str, span: range) -> range:
+    """Return the part of the range of a loop in which a guard holds."""
+    holds = span.start + np.flatnonzero(guard({**values, name: np.array(span)}))
+    if not holds.size:
+        return range(0)
+    if holds[-1] - holds[0] + 1 != holds.size:
+        raise ScheduleError(
+            f"a condition on {name} holds for scattered iterations; VTA's loops run over a range"
+        )
+    return range(int(holds[0]), int(holds[-1]) + 1)
 
 
 def _outer_names(expressions: Iterable[Expression], own: set[str]) -> list[str]:

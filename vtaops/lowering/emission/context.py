@@ -10,6 +10,7 @@ from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.voids import Voids
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.config import HardwareConfig
+from vtaops.program import Buffer
 
 Found = TypeVar("Found")
 
@@ -40,6 +41,10 @@ class Context:
         Requirements of schedule and device.
     addresses : Addresses
         Addresses of the tiles.
+    buffers : tuple of Buffer
+        The arguments in DRAM.
+    changing : frozenset of str
+        Those that the operator both stores and loads.
     pass_after_reset : bool
         Whether the ALU adds 0 to every reset accumulator.
     voids, zeros : Voids
@@ -50,6 +55,8 @@ class Context:
     config: HardwareConfig
     options: LoweringOptions
     addresses: Addresses
+    buffers: tuple[Buffer, ...]
+    changing: frozenset[str]
     pass_after_reset: bool
     voids: Voids = field(default_factory=Voids)
     zeros: Voids = field(default_factory=Voids)
