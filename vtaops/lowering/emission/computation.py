@@ -155,7 +155,21 @@ class Computation:
     def _positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
         key = (operand.buffer.name, operand.offset, box, self._point(values))
-        return self._known.once(key, lambda: self._evaluated_positions(operand, box, values))
+        return self._known.once(key, lambda: self._positions_in(box.spans, operand, values))
+
+    def _positions_in(
+        self, spans: tuple[range, ...], operand: TileOperand, values: Values
+    ) -> Elements:
+        elements = self._scalars(spans, operand, values) // self._addresses.lanes(operand.buffer)
+        return self._addresses.place(operand.buffer.name, elements)
+
+    def _scalars(self, spans: tuple[range, ...], operand: TileOperand, values: Values) -> Elements:
+        """Return an operand's offsets over some iterations, evaluated once for all of them."""
+        every = Box(tuple(range(loop.extent) for loop in self._leaf.loops))
+        key = (operand.offset, self._point(values))
+        found = self._known.once(key, lambda: self._evaluate(operand.offset, every, values))
+        own = zip(spans, found.shape, strict=True)
+        return found[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
 
     def _point(self, values: Values) -> Point:
         """Return what of the outer loops the operands depend on."""
@@ -220,11 +234,6 @@ class Computation:
             for kernel in kernels((dst, src + first, wgt), others, self._micro_op_depth)
         ]
 
-    def _evaluated_positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
-        lanes = self._addresses.lanes(operand.buffer)
-        scalars = self._evaluate(operand.offset, box, values)
-        return self._addresses.place(operand.buffer.name, scalars // lanes)
-
     def _guarded_box(self, values: Values) -> Box | None:
         """Apply the guards on at most one loop; those on several split the box later."""
         box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
@@ -252,8 +261,9 @@ class Computation:
         A phase of a transposed convolution, for example, reads a pixel that is not affine in the
         phase.
         """
+        bent = [o for o in self._leaf.operands if not self._is_straight(o)]
         for index, span in enumerate(box.spans):
-            if len(span) > 2 and self._bends(box, index, values):
+            if len(span) > 2 and any(self._bends(o, box, index, values) for o in bent):
                 for step in span:
                     one = range(step, step + 1)
                     part = self._box((*box.spans[:index], one, *box.spans[index + 1 :]))
@@ -261,11 +271,13 @@ class Computation:
                 return
         yield box
 
-    def _bends(self, box: Box, index: int, values: Values) -> bool:
+    def _is_straight(self, operand: TileOperand) -> bool:
+        return operand.offset.affine and self._addresses.is_whole(operand.buffer.name)
+
+    def _bends(self, operand: TileOperand, box: Box, index: int, values: Values) -> bool:
         """Whether an operand moves by unequal steps along a loop."""
-        line = Box(tuple(s if i == index else s[:1] for i, s in enumerate(box.spans)))
-        positions = (self._evaluated_positions(o, line, values) for o in self._leaf.operands)
-        return any(np.diff(p.ravel(), 2).any() for p in positions)
+        line = tuple(s if i == index else s[:1] for i, s in enumerate(box.spans))
+        return bool(np.diff(self._positions_in(line, operand, values).ravel(), 2).any())
 
     def _affine(
         self, operand: TileOperand | None, box: Box, values: Values
@@ -274,7 +286,7 @@ class Computation:
         if operand is None:
             return 0, [0] * len(box.spans)
         lanes = self._addresses.lanes(operand.buffer)
-        if (self._evaluate(operand.offset, box, values) % lanes).any():
+        if (self._scalars(box.spans, operand, values) % lanes).any():
             raise ScheduleError(
                 f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on whole "
                 f"tiles of {lanes} lanes"

@@ -73,7 +73,8 @@ class _Tile:
         elements = distinct(np.concatenate([_written(*writer, lanes) for writer in writers]))
         elements = elements[elements < buffer.scalars // lanes]  # others, guards exclude
         self.size = len(elements)
-        self._elements = None if elements[-1] + 1 == self.size else elements
+        self._elements = elements
+        self.is_whole = bool(elements[-1] + 1 == self.size)
         around = _around(writers)
         # A tile that one leaf loads again, for other products, is still one tile.
         fills = [*{id(leaf): (outer, leaf) for outer, leaf in writers if _fills(leaf)}.values()]
@@ -87,7 +88,7 @@ class _Tile:
 
     def place(self, element: Elements) -> Elements:
         """Return the packed positions of elements of TVM's buffer."""
-        return element if self._elements is None else np.searchsorted(self._elements, element)
+        return element if self.is_whole else np.searchsorted(self._elements, element)
 
 
 def _around(writers: list[_Placed]) -> tuple[str, ...]:
@@ -265,6 +266,10 @@ class Addresses:
     def size(self, buffer: str) -> int:
         """Return the number of elements in a tile of a buffer."""
         return self._tiles[buffer].size
+
+    def is_whole(self, buffer: str) -> bool:
+        """Whether a buffer's tile has no gaps, so that elements are positions."""
+        return self._tiles[buffer].is_whole
 
     def place(self, buffer: str, element: Elements) -> Elements:
         """Return the positions of elements within a buffer's tile."""
