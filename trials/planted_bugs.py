@@ -192,8 +192,8 @@ BUGS = (
     Bug(
         "weights of a moved operation stay",
         "lowering/operation.py",
-        "micro_ops=self.micro_ops + by",
-        "micro_ops=self.micro_ops + by * [1, 1, 0]",
+        "self.micro_ops + np.array(by, np.int64)",
+        "self.micro_ops + np.array((*by[:2], 0), np.int64)",
     ),
     Bug(
         "missing reset",

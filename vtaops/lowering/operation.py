@@ -25,6 +25,9 @@ from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 Elements = npt.NDArray[np.int64]
 """Element numbers."""
 
+Shift = tuple[int, int, int]
+"""Elements of (dst, src, wgt)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Operation:
@@ -42,19 +45,24 @@ class Operation:
         stands for a requantization; its micro-ops' src are rows of parameters.
     relocation : int
         Buffer that ``dram_base`` is relative to, as in `Program.relocations`.
+    template, shift : Operation or None, (int, int, int)
+        The operation from which it differs only by the elements (dst, src, wgt) of its tiles, and
+        how far they lie behind; None: itself.
     """
 
     instruction: Instruction
     micro_ops: Ints | None = None
     post: Post = OFF
     relocation: int = NO_BUFFER
+    template: Operation | None = field(default=None, init=False)
+    shift: Shift = field(default=(0, 0, 0), init=False)
 
     @cached_property
     def operands(self) -> tuple[Access, ...]:
         """What it accesses on chip, but for the micro-op memory, which one unit alone uses."""
         return accesses(self.instruction, self.rows)
 
-    @property
+    @cached_property
     def scratchpads(self) -> tuple[Access, ...]:
         """Its operands, and the parameters of its post-processing."""
         if not self.post.enable:
@@ -68,28 +76,24 @@ class Operation:
             return None
         return self.micro_ops[i.uop_begin : i.uop_end]
 
-    @cached_property
-    def key(self) -> tuple[object, ...]:
-        """A key of all that its place in a program does not decide: equal tiles share work."""
-        rows = None if self.micro_ops is None else self.micro_ops.tobytes()
-        return self.instruction, rows, self.post
-
     def having(self, **changes: object) -> Operation:
-        """Return the operation with other attributes, as `dataclasses.replace`.
+        """Return a template with other attributes, as `dataclasses.replace`.
 
         It keeps what is known of its operands, which must be the same, or among the changes.
         """
         other = object.__new__(Operation)
-        vars(other).update(vars(self), **changes)
-        vars(other).pop("key", None)
+        vars(other).update(vars(self), **{"template": None, "shift": (0, 0, 0), **changes})
+        vars(other).pop("scratchpads", None)
         return other
 
-    def moved(self, by: Elements) -> Operation:
-        """Return it with tiles of dst, src and wgt that lie further behind."""
+    def moved(self, by: Shift) -> Operation:
+        """Return it with tiles that lie further behind; this must be a template."""
         assert self.micro_ops is not None
-        shifts = zip(self.operands, by.tolist(), strict=False)
+        assert self.template is None
+        shifts = zip(self.operands, by, strict=False)
         operands = tuple(Access(a.memory, a.first + n, *a[2:]) for a, n in shifts)
-        return self.having(micro_ops=self.micro_ops + by, operands=operands)
+        micro_ops = self.micro_ops + np.array(by, np.int64)
+        return self.having(micro_ops=micro_ops, operands=operands, template=self, shift=by)
 
     def of(self, memory: Memory) -> list[Access]:
         """Return what it accesses in one scratchpad."""

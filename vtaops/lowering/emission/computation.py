@@ -20,7 +20,7 @@ from vtaops.lowering.emission.context import Context, Memo
 from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.voids import Mask, boxes
-from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.operation import Elements, Operation, Shift
 from vtaops.lowering.passes.windows import WINDOW_CALL
 from vtaops.lowering.tree.accumulate import JOIN_CALL
 from vtaops.lowering.tree.expressions import Expression, Values
@@ -74,10 +74,11 @@ class Computation:
             return
         if self._leaf.call == RESET_CALL:
             self._begin(box, values, thread)
-        at = tuple(
+        dst, src, wgt = (
             self._addresses.base(operand.buffer.name, thread) if operand else 0
             for operand in self._roles
         )
+        at = (dst, src, wgt)
         point = self._point(values)
         for part in self._needed(box, values, thread):
             regular = self._known.once(("regular", part), lambda p=part: [*self._cut(p, values)])
@@ -175,11 +176,11 @@ class Computation:
         """Return what of the outer loops the operands depend on."""
         return tuple(values[name] for name in self._offset_names)
 
-    def _at(self, tiles: Point, box: Box, values: Values) -> list[Operation]:
+    def _at(self, tiles: Shift, box: Box, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
         key = (box, self._point(values))
         plain = self._known.once(key, lambda: self._emitted(box, values))
-        found = [operation.moved(np.array(tiles, np.int64)) for operation in plain]
+        found = [operation.moved(tiles) for operation in plain]
         for operation in found:
             rows = operation.rows
             if operation.post.use_bias and rows is not None and (rows[:, 1] != rows[:, 2]).any():

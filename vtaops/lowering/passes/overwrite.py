@@ -55,7 +55,7 @@ class _Resets:
         self._depth = max((access.end for own in touched for access in own), default=0)
         self._places = [place for place, reached in enumerate(self._reached) if reached]
         self._runs = {kind: _runs(operations, kind) for kind in (Gemm, Pool)}
-        self._divided: dict[object, Division] = {}
+        self._divided: dict[Operation, Division] = {}
 
     def removed(self) -> list[Operation]:
         for number, place in enumerate(self._places):
@@ -137,9 +137,15 @@ class _Resets:
         operation, reached = self._operations[place], pending[self._reached[place][0]]
         if not reached.all():
             return _split(operation, pending, self._config) if reached.any() else ([], [operation])
-        if operation.key not in self._divided:
-            self._divided[operation.key] = _split(operation, pending, self._config)
-        return self._divided[operation.key]
+        template = operation.template or operation
+        if template not in self._divided:
+            every = np.ones(template.of(Memory.ACC)[0].end, np.bool_)
+            self._divided[template] = _split(template, every, self._config)
+        heads, rest = self._divided[template]
+        if template is operation:
+            return heads, rest
+        by = operation.shift
+        return [o.moved(by) for o in heads], [o.moved(by) for o in rest]
 
 
 def _runs(operations: list[Operation], kind: type[Product]) -> list[int]:

@@ -65,7 +65,7 @@ class _Fold:
         self.touched = [[access.indices for access in own] for own in accesses]
         self.depth = max((access.end for own in accesses for access in own), default=0)
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
-        """What `_parts` returns, by its arguments: equal tiles share work."""
+        """What `_parts` returns for templates, by its arguments: equal tiles share work."""
         self.places = [place for place, touched in enumerate(self.touched) if touched]
         self.rows = _rows(operations, {*biases.values()})
         self.stored_only = _stored_only(operations)
@@ -140,7 +140,7 @@ class _Fold:
             if chain.bias is not None or not others:
                 return
             nothing = _adding_nothing(self.operations[first])
-            parts = {first: [replace(nothing, post=chain.post)]}
+            parts = {first: [nothing.having(post=chain.post)]}
         self.parts.update(parts)
         self.dropped.update({first, *others} - parts.keys())
 
@@ -169,7 +169,7 @@ class _Fold:
             first = 0  # the sources are rows already
             vector, post = self.operations[chain.places[0]], chain.post
         elif chain.bias is None:
-            return {k: [replace(self.operations[k], post=chain.post)] for k in writers}
+            return {k: [self.operations[k].having(post=chain.post)] for k in writers}
         else:
             vector, load = self.operations[chain.bias], self.biases[chain.bias]
             if self.rows is None or load > min(writers):
@@ -178,13 +178,24 @@ class _Fold:
             first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
         found = {}
         for k in writers:
-            given = self.operations[k].key, vector.key, first, post
-            if given not in self.known:
-                self.known[given] = _parts(self.operations[k], vector, first, post)
-            if (parts := self.known[given]) is None:
+            parts = self._parts(self.operations[k], vector, first, post)
+            if parts is None:
                 return None
             found[k] = parts
         return found
+
+    def _parts(
+        self, writer: Operation, vector: Operation, first: int, post: Post
+    ) -> list[Operation] | None:
+        """Return the parts of a writer that read the rows of a vector, from `first` on."""
+        own, others = writer.template or writer, vector.template or vector
+        first += vector.shift[1]
+        given = own, others, writer.shift[0] - vector.shift[0], first, post
+        if given not in self.known:
+            self.known[given] = _parts(own, others, given[2], first, post)
+        found, (dst, *_) = self.known[given], writer.shift
+        by = (dst, dst, 0) if writer.post.enable else writer.shift
+        return found and [part.moved(by) for part in found]
 
     def _assembled(self) -> list[Operation]:
         """Return the remaining operations, with POST inserted where its setting changes.
@@ -209,7 +220,7 @@ class _Fold:
         """Return what stands for an operation: its parts that post-process, or it as `plain`."""
         if place in self.parts or not isinstance(operation.instruction, LoopInstruction):
             return self.parts.get(place, [operation])
-        return [operation if operation.post is plain else replace(operation, post=plain)]
+        return [operation if operation.post is plain else operation.having(post=plain)]
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
         """Yield the places, from `start`, of operations that touch some accumulators."""
@@ -317,15 +328,23 @@ def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operatio
     return replace(load, instruction=replace(load.instruction, **fields))
 
 
-def _parts(writer: Operation, vector: Operation, first: int, post: Post) -> list[Operation] | None:
-    """Return the parts of a writer that read the rows of a vector, from `first` on."""
-    row_of = np.zeros(max(int(o.written.max()) for o in (writer, vector)) + 1, np.int64)
-    row_of[vector.steps("dst")] = vector.steps("src") + first
-    return _by_rows(_adding_nothing(writer) if writer.post.enable else writer, row_of, post)
+def _parts(
+    writer: Operation, vector: Operation, ahead: int, first: int, post: Post
+) -> list[Operation] | None:
+    """Return the parts of a writer that read the rows of a vector, from `first` on.
+
+    The writer's accumulators lie `ahead` behind those of the vector.
+    """
+    ours, theirs = writer.steps("dst") + max(ahead, 0), vector.steps("dst") + max(-ahead, 0)
+    row_of = np.zeros(max(int(ours.max()), int(theirs.max())) + 1, np.int64)
+    row_of[theirs] = vector.steps("src") + first
+    return _by_rows(_adding_nothing(writer) if writer.post.enable else writer, row_of[ours], post)
 
 
-def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Operation] | None:
+def _by_rows(operation: Operation, grid: Elements, post: Post) -> list[Operation] | None:
     """Split an operation into parts that each read the rows of their accumulators.
+
+    `grid` has the row of each step.
 
     The row of a step is affine in the hardware loops, so micro-ops of different rows need separate
     parts. None if it is not affine.
@@ -333,7 +352,6 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Operati
     i, table = operation.instruction, operation.micro_ops
     assert isinstance(i, LoopInstruction)
     assert table is not None
-    grid = row_of[operation.steps("dst")]
     out = int(grid[1, 0, 0] - grid[0, 0, 0]) if i.iter_out > 1 else 0
     inner = int(grid[0, 1, 0] - grid[0, 0, 0]) if i.iter_in > 1 else 0
     steps = np.arange(i.iter_out)[:, None] * out + np.arange(i.iter_in) * inner
