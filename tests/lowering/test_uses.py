@@ -35,7 +35,7 @@ def accessing(*accesses):
 
 def changed(**changes):
     """An access to two elements apart with other attributes."""
-    return Access(Memory.INP, 1, np.array([0, 2]), writes=True)._replace(**changes)
+    return listed(Memory.INP, np.array([1, 3]), writes=True)._replace(**changes)
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,16 @@ class Access(NamedTuple):
         All elements, counted from the first one: distinct, ascending, shared between accesses.
     writes, reads : bool
         What it does to them. An instruction that accumulates does both.
+    extent : int
+        Elements from the first to the last.
     """
 
     memory: int
     first: int
     offsets: Ints
-    writes: bool = False
-    reads: bool = True
+    writes: bool
+    reads: bool
+    extent: int
 
     @property
     def size(self) -> int:
@@ -74,7 +77,7 @@ class Access(NamedTuple):
 
     @property
     def end(self) -> int:
-        return self.first + int(self.offsets[-1]) + 1
+        return self.first + self.extent
 
     @property
     def elements(self) -> Ints:
@@ -83,8 +86,8 @@ class Access(NamedTuple):
     @property
     def indices(self) -> slice | Ints:
         """An index of the elements in an array: a slice if they are contiguous."""
-        contiguous = self.end - self.first == self.size
-        return slice(self.first, self.end) if contiguous else self.elements
+        contiguous = self.extent == len(self.offsets)
+        return slice(self.first, self.first + self.extent) if contiguous else self.elements
 
 
 def accesses(i: Instruction, micro_ops: Ints | None) -> tuple[Access, ...]:
@@ -128,7 +131,7 @@ def _operands(i: LoopInstruction, micro_ops: Ints) -> Iterator[Access]:
         first = int(column.min())
         loops = i.iter_out, i.iter_in, *_FACTORS[operand](i)
         offsets = _offsets((column - first).tobytes(), *loops, tiles)
-        yield Access(memory, first, offsets, written, not written or accumulates(i))
+        yield _access(memory, first, offsets, written, not written or accumulates(i))
 
 
 @cache
@@ -162,7 +165,7 @@ def parameters(i: Instruction, post: Post) -> Iterator[Access]:
     offsets = _offsets(_ZERO, i.iter_out, i.iter_in, *factors, 1)
     for used, half in ((post.use_bias, 0), (post.use_scale, POST_ROWS)):
         if used:
-            yield Access(Memory.POST, half + post.row, offsets)
+            yield _access(Memory.POST, half + post.row, offsets)
     if post.use_table:
         yield run(Memory.TABLE, post.table_index, 1)
 
@@ -172,7 +175,7 @@ _ZERO = np.zeros(1, np.int64).tobytes()
 
 def run(memory: int, first: int, size: int, *, writes: bool = False, reads: bool = True) -> Access:
     """Return an access to consecutive elements."""
-    return Access(memory, first, _range(size), writes, reads)
+    return Access(memory, first, _range(size), writes, reads, size)
 
 
 def block(memory: int, first: int, rows: tuple[int, int], size: int) -> Access:
@@ -180,13 +183,19 @@ def block(memory: int, first: int, rows: tuple[int, int], size: int) -> Access:
     count, stride = rows
     if count == 1 or stride == size:
         return run(memory, first, count * size)
-    return Access(memory, first, _offsets(_range(size).tobytes(), count, 1, stride, 0, 1))
+    return _access(memory, first, _offsets(_range(size).tobytes(), count, 1, stride, 0, 1))
 
 
 def listed(memory: int, elements: Ints, *, writes: bool = False, reads: bool = True) -> Access:
     """Return an access to distinct elements in ascending order."""
     first = int(elements[0])
-    return Access(memory, first, elements - first, writes, reads)
+    return _access(memory, first, elements - first, writes, reads)
+
+
+def _access(
+    memory: int, first: int, offsets: Ints, writes: bool = False, reads: bool = True
+) -> Access:
+    return Access(memory, first, offsets, writes, reads, int(offsets[-1]) + 1)
 
 
 @lru_cache(maxsize=256)

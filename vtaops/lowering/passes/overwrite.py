@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.lowering.operation import Elements, Operation, PassContext
+from vtaops.lowering.passes.uses import Accumulators
 from vtaops.machine.accesses import distinct, in_runs, loop_steps
 from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
@@ -50,10 +51,8 @@ class _Resets:
     def __init__(self, operations: list[Operation], config: HardwareConfig) -> None:
         self._operations, self._config = operations, config
         self._parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
-        touched = [o.of(Memory.ACC) for o in operations]
-        self._reached = [[access.indices for access in own] for own in touched]
-        self._depth = max((access.end for own in touched for access in own), default=0)
-        self._places = [place for place, reached in enumerate(self._reached) if reached]
+        self._accumulators = Accumulators(operations)
+        self._places = self._accumulators.places
         self._runs = {kind: _runs(operations, kind) for kind in (Gemm, Pool)}
         self._divided: dict[Operation, Division] = {}
 
@@ -69,8 +68,8 @@ class _Resets:
 
         Accumulators are touched by the reset, at `self._places[number]`, and what follows.
         """
-        pending = np.zeros(self._depth, np.bool_)
-        pending[self._reached[self._places[number]][0]] = True
+        written = self._accumulators.written(self._places[number])
+        pending = self._accumulators.mask(written)
         least = self._least_added(number, pending) if self._config.has(Extension.POOL) else None
         if least is None and not self._config.has(Extension.OVERWRITE):
             return {}
@@ -83,14 +82,11 @@ class _Resets:
         reset = self._operations[self._places[number]]
         for following in range(number + 1, len(self._places)):
             place = self._places[following]
-            if self._reaches(place, pending):
+            if self._accumulators.touches(place, pending):
                 i, written = self._operations[place].instruction, self._operations[place].written
                 adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
                 return following if adds and np.array_equal(written, reset.written) else None
         return None
-
-    def _reaches(self, place: int, pending: Mask) -> bool:
-        return any(pending[reached].any() for reached in self._reached[place])
 
     def _first_products(self, pending: Mask, begin: int, kind: type[Product]) -> Parts | None:
         """Return replacements for the products that first reach `pending` accumulators.
@@ -101,7 +97,7 @@ class _Resets:
         found: Parts = {}
         runs = groupby(islice(self._places, begin, None), self._runs[kind].__getitem__)
         for products, run in runs:
-            group = [place for place in run if self._reaches(place, pending)]
+            group = [place for place in run if self._accumulators.touches(place, pending)]
             if not group:
                 continue
             # Something else comes first, or a product already split for another reset.
@@ -127,14 +123,15 @@ class _Resets:
             heads += head
             for operation in head:
                 pending[operation.written] = False
-        if any(self._reaches(place, pending) for place in group):
+        if any(self._accumulators.touches(place, pending) for place in group):
             return None
         parts[group[0]] = [*heads, *parts[group[0]]]
         return parts
 
     def _halves(self, place: int, pending: Mask) -> Division:
         """Return the steps of a product that can overwrite `pending`, and the others."""
-        operation, reached = self._operations[place], pending[self._reached[place][0]]
+        operation = self._operations[place]
+        reached = pending[self._accumulators.written(place)]
         if not reached.all():
             return _split(operation, pending, self._config) if reached.any() else ([], [operation])
         template = operation.template or operation

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.lowering.passes.uses import Followed, LastWrites, last_writers, read_later
+from vtaops.lowering.passes.uses import Accumulators, Followed, LastWrites, last_writers, read_later
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
@@ -61,12 +61,9 @@ class _Fold:
         self.biases = biases
         self.parts: dict[int, list[Operation]] = {}
         self.dropped: set[int] = set()
-        accesses = [o.of(Memory.ACC) for o in operations]
-        self.touched = [[access.indices for access in own] for own in accesses]
-        self.depth = max((access.end for own in accesses for access in own), default=0)
+        self.accumulators = Accumulators(operations)
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns for templates, by its arguments: equal tiles share work."""
-        self.places = [place for place, touched in enumerate(self.touched) if touched]
         self.rows = _rows(operations, {*biases.values()})
         self.stored_only = _stored_only(operations)
         self.writes = LastWrites()
@@ -74,7 +71,7 @@ class _Fold:
 
     def result(self) -> list[Operation] | None:
         """Return the remaining operations, with POST; None if a bias cannot be moved."""
-        for place in self.places:
+        for place in self.accumulators.places:
             chain = self._chain(place)
             if chain is not None and chain.places[-1] in self.stored_only:
                 self._take(chain)
@@ -152,7 +149,7 @@ class _Fold:
         first = int(self.writes.of(Memory.ACC, chain.elements).min())
         if first < 0:
             return None
-        inside = self._mask(chain.elements)
+        inside = self.accumulators.mask(chain.elements)
         touching = self._touching(chain.elements, first)
         found = [*takewhile(lambda k: k < chain.places[0], touching)]
         return found if all(self._may_process(k, inside) for k in found) else None
@@ -224,15 +221,10 @@ class _Fold:
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
         """Yield the places, from `start`, of operations that touch some accumulators."""
-        mask = self._mask(elements)
+        mask = self.accumulators.mask(elements)
         for k in range(start, len(self.operations)):
-            if any(mask[e].any() for e in self.touched[k]) and k not in self.dropped:
+            if self.accumulators.touches(k, mask) and k not in self.dropped:
                 yield k
-
-    def _mask(self, elements: Elements) -> npt.NDArray[np.bool_]:
-        mask = np.zeros(self.depth, np.bool_)
-        mask[elements] = True
-        return mask
 
 
 def _stored_only(operations: list[Operation]) -> set[int]:

@@ -40,6 +40,38 @@ class PerElement(dict[int, npt.NDArray[Any]]):
         return found
 
 
+class Accumulators:
+    """The operations that touch accumulators, in program order.
+
+    Attributes
+    ----------
+    places : list of int
+        The places of the operations that touch any.
+    """
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._touched = [[a.indices for a in o.operands if a.memory == _ACC] for o in operations]
+        self._depth = max((a.end for o in operations for a in o.of(Memory.ACC)), default=0)
+        self.places = [place for place, touched in enumerate(self._touched) if touched]
+
+    def mask(self, elements: slice | Elements) -> Flags:
+        """Return a flag for each accumulator: whether it is among some."""
+        mask = np.zeros(self._depth, np.bool_)
+        mask[elements] = True
+        return mask
+
+    def written(self, place: int) -> slice | Elements:
+        """Return an index of the accumulators that the operation at one of `places` writes."""
+        return self._touched[place][0]
+
+    def touches(self, place: int, mask: Flags) -> bool:
+        """Whether the operation at a place touches accumulators that a mask has."""
+        return any(mask[touched].any() for touched in self._touched[place])
+
+
+_ACC = int(Memory.ACC)
+
+
 class LastWrites:
     """The places of the last write of each element; -1 if none."""
 
