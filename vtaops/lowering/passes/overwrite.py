@@ -51,7 +51,7 @@ class _Resets:
     def __init__(self, operations: list[Operation], config: HardwareConfig) -> None:
         self._operations, self._config = operations, config
         self._parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
-        self._accumulators = Accumulators(operations)
+        self._accumulators = Accumulators(operations, config.acc.depth)
         self._places = self._accumulators.places
         self._runs = {kind: _runs(operations, kind) for kind in (Gemm, Pool)}
         self._divided: dict[Operation, Division] = {}
@@ -68,8 +68,7 @@ class _Resets:
 
         Accumulators are touched by the reset, at `self._places[number]`, and what follows.
         """
-        written = self._accumulators.written(self._places[number])
-        pending = self._accumulators.mask(written)
+        pending = self._accumulators.mask(self._accumulators.touched[self._places[number]][0])
         least = self._least_added(number, pending) if self._config.has(Extension.POOL) else None
         if least is None and not self._config.has(Extension.OVERWRITE):
             return {}
@@ -131,7 +130,7 @@ class _Resets:
     def _halves(self, place: int, pending: Mask) -> Division:
         """Return the steps of a product that can overwrite `pending`, and the others."""
         operation = self._operations[place]
-        reached = pending[self._accumulators.written(place)]
+        reached = pending[self._accumulators.touched[place][0]]
         if not reached.all():
             return _split(operation, pending, self._config) if reached.any() else ([], [operation])
         template = operation.template or operation

@@ -23,9 +23,9 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.lowering.passes.uses import Accumulators, Followed, LastWrites, last_writers, read_later
+from vtaops.lowering.passes.uses import Accumulators, Followed, last_writers, read_later
 from vtaops.machine.accesses import OFF
-from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
+from vtaops.machine.config import POST_ROWS, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
 
 
@@ -45,9 +45,10 @@ class _Chain:
 
 def post_process_outputs(operations: list[Operation], context: PassContext) -> list[Operation]:
     """Remove as many passes before the stores as possible."""
-    biases = _biases(operations, context.config)
-    result = _Fold(operations, biases).result() if biases else None
-    return result or _Fold(operations, {}).result() or operations
+    accumulators = Accumulators(operations, context.config.acc.depth)
+    biases = _biases(operations, accumulators) if context.config.batch == 1 else {}
+    result = _Fold(operations, accumulators, biases).result() if biases else None
+    return result or _Fold(operations, accumulators, {}).result() or operations
 
 
 class _Fold:
@@ -56,18 +57,20 @@ class _Fold:
     `biases` maps the place of each bias addition to that of the LOAD that it adds.
     """
 
-    def __init__(self, operations: list[Operation], biases: dict[int, int]) -> None:
+    def __init__(
+        self, operations: list[Operation], accumulators: Accumulators, biases: dict[int, int]
+    ) -> None:
         self.operations = list(operations)
         self.biases = biases
         self.parts: dict[int, list[Operation]] = {}
         self.dropped: set[int] = set()
-        self.accumulators = Accumulators(operations)
+        self.accumulators = accumulators
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns for templates, by its arguments: equal tiles share work."""
         self.rows = _rows(operations, {*biases.values()})
         self.stored_only = _stored_only(operations)
-        self.writes = LastWrites()
-        """Last writes by the remaining operations, up to the current place."""
+        self.last = accumulators.never()
+        """The last writer of each accumulator among the remaining operations, up to this place."""
 
     def result(self) -> list[Operation] | None:
         """Return the remaining operations, with POST; None if a bias cannot be moved."""
@@ -77,8 +80,9 @@ class _Fold:
                 self._take(chain)
             elif chain is not None and chain.post.use_scale:
                 raise ScheduleError("a per-channel result can only be stored")
-            if place not in self.dropped:
-                self.writes.note(self.operations[place], place)
+            written = self.accumulators.written[place]
+            if written is not None and place not in self.dropped:
+                self.last[written] = place
         if not self.biases.keys() <= self.dropped or self.rows is None:
             return None
         for load in {*self.biases.values()}:
@@ -119,7 +123,7 @@ class _Fold:
 
         The sum wraps in the ALU, but not in POST; other sums are far from the limit.
         """
-        last = int(self.writes.of(Memory.ACC, elements).max())
+        last = int(self.last[elements].max())
         if last < 0:
             return False
         instruction = self.operations[last].instruction
@@ -146,7 +150,7 @@ class _Fold:
 
         Includes writers in between, so that the setting changes rarely.
         """
-        first = int(self.writes.of(Memory.ACC, chain.elements).min())
+        first = int(self.last[chain.elements].min())
         if first < 0:
             return None
         inside = self.accumulators.mask(chain.elements)
@@ -205,19 +209,14 @@ class _Fold:
         now = OFF
         for place, operation in kept.items():
             # Unstored results may be anything, but should read no row.
-            plain = OFF if place in stored or now.reads_row else now
-            for part in self._with_post(place, operation, plain):
-                if isinstance(part.instruction, LoopInstruction) and part.post != now:
+            matters = place in self.parts or place in stored or now.reads_row
+            for part in self.parts.get(place, [operation]):
+                loops = matters and isinstance(part.instruction, LoopInstruction)
+                if loops and part.post != now:
                     now = part.post
                     result.append(Operation(now))
                 result.append(part)
         return result if now == OFF else [*result, Operation(OFF)]
-
-    def _with_post(self, place: int, operation: Operation, plain: Post) -> list[Operation]:
-        """Return what stands for an operation: its parts that post-process, or it as `plain`."""
-        if place in self.parts or not isinstance(operation.instruction, LoopInstruction):
-            return self.parts.get(place, [operation])
-        return [operation if operation.post is plain else operation.having(post=plain)]
 
     def _touching(self, elements: Elements, start: int) -> Iterator[int]:
         """Yield the places, from `start`, of operations that touch some accumulators."""
@@ -250,37 +249,31 @@ def _stored_from(operations: dict[int, Operation]) -> set[int]:
 # ------------------------------------------------------------------------------ biases
 
 
-def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, int]:
+def _biases(operations: list[Operation], accumulators: Accumulators) -> dict[int, int]:
     """Map the place of each vector addition to that of the LOAD that it adds.
 
-    Empty if anything else uses one of these LOADs, or if tiles have several rows: then an
-    accumulator tile is not a row of parameters.
+    Empty if anything else uses one of these LOADs. Tiles must have one row: then an accumulator
+    tile is a row of parameters.
     """
-    if config.batch > 1:
-        return {}
     is_vector = np.array([*map(_loads_vectors, operations), False])  # also for place -1
     if not is_vector.any():
         return {}
-    writes = LastWrites()
+    writers = accumulators.never()
     found: dict[int, int] = {}
     others: set[int] = set()
     for place, operation in enumerate(operations):
         if _adds_tile(operation):
-            own = writes.of(Memory.ACC, operation.written)
-            added = writes.of(Memory.ACC, operation.steps("src").ravel())
+            own = writers[operation.written]
+            added = writers[operation.steps("src").ravel()]
             if is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any():
                 found[place] = int(added[0])
         if place not in found:
-            last = _last_read(operation, writes)
-            others.update(last[is_vector[last]].tolist())
-        writes.note(operation, place)
+            for access in (own for own in operation.of(Memory.ACC) if own.reads):
+                last = writers[access.indices]
+                others.update(last[is_vector[last]].tolist())
+        if (written := accumulators.written[place]) is not None:
+            writers[written] = place
     return {place: load for place, load in found.items() if load not in others}
-
-
-def _last_read(operation: Operation, writes: LastWrites) -> Elements:
-    """Return the places of the last writers of the accumulators that an operation reads."""
-    read = [access.elements for access in operation.of(Memory.ACC) if access.reads]
-    return writes.of(Memory.ACC, np.concatenate(read)) if read else np.zeros(0, np.intp)
 
 
 def _adds_tile(operation: Operation) -> bool:

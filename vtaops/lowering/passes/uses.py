@@ -1,15 +1,13 @@
 """The def-use index of operations: last writers of elements, and liveness.
 
 Answers the passes' queries about scratchpad elements. The loops of `read_later` and `last_writers`
-are C++ (the module ``vtaops._uses``, which also links). `LastWrites` tracks the last write of each
-element for a pass that decides as it goes.
+are C++ (the module ``vtaops._uses``, which also links).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,39 +18,25 @@ from vtaops.machine.config import Memory
 
 Flags = npt.NDArray[np.bool_]
 
-_NOTHING = np.zeros(0, np.int64)
-
-
-class PerElement(dict[int, npt.NDArray[Any]]):
-    """A number for each element of some memories, initially `fill`."""
-
-    def __init__(self, fill: Any) -> None:
-        super().__init__()
-        self._fill = fill
-
-    def of(self, memory: int, end: int) -> npt.NDArray[Any]:
-        """Return the numbers of a memory, covering at least its first `end` elements."""
-        found = self.get(memory, _NOTHING)
-        if len(found) < end:
-            grown = np.full(max(end, 2 * len(found)), self._fill)
-            grown[: len(found)] = found
-            self[memory] = found = grown
-        return found
-
-
 class Accumulators:
-    """The operations that touch accumulators, in program order.
+    """The accumulators that operations touch: indices, by their place.
 
     Attributes
     ----------
+    touched : list of list
+        What each operation reads and writes.
+    written : list
+        What each writes, or None.
     places : list of int
         The places of the operations that touch any.
     """
 
-    def __init__(self, operations: Sequence[Operation]) -> None:
-        self._touched = [[a.indices for a in o.operands if a.memory == _ACC] for o in operations]
-        self._depth = max((a.end for o in operations for a in o.of(Memory.ACC)), default=0)
-        self.places = [place for place, touched in enumerate(self._touched) if touched]
+    def __init__(self, operations: Sequence[Operation], depth: int) -> None:
+        own = [[a for a in o.operands if a.memory == Memory.ACC] for o in operations]
+        self._depth = depth
+        self.touched = [[access.indices for access in accesses] for accesses in own]
+        self.written = [next((a.indices for a in accesses if a.writes), None) for accesses in own]
+        self.places = [place for place, accesses in enumerate(own) if accesses]
 
     def mask(self, elements: slice | Elements) -> Flags:
         """Return a flag for each accumulator: whether it is among some."""
@@ -60,34 +44,13 @@ class Accumulators:
         mask[elements] = True
         return mask
 
-    def written(self, place: int) -> slice | Elements:
-        """Return an index of the accumulators that the operation at one of `places` writes."""
-        return self._touched[place][0]
-
     def touches(self, place: int, mask: Flags) -> bool:
         """Whether the operation at a place touches accumulators that a mask has."""
-        return any(mask[touched].any() for touched in self._touched[place])
+        return any(mask[touched].any() for touched in self.touched[place])
 
-
-_ACC = int(Memory.ACC)
-
-
-class LastWrites:
-    """The places of the last write of each element; -1 if none."""
-
-    def __init__(self) -> None:
-        self._last = PerElement(-1)
-
-    def note(self, operation: Operation, place: int) -> None:
-        """Record the writes of an operation at `place`, which must follow all recorded places."""
-        for access in operation.scratchpads:
-            if access.writes:
-                self._last.of(access.memory, access.end)[access.indices] = place
-
-    def of(self, memory: Memory, elements: Elements) -> Elements:
-        """Return the place of the last write of each element."""
-        end = int(elements.max()) + 1 if elements.size else 0
-        return self._last.of(memory, end)[elements]
+    def never(self) -> Elements:
+        """Return a place for each accumulator at which it was written last: -1, nowhere yet."""
+        return np.full(self._depth, -1)
 
 
 class Followed(IntEnum):
