@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.emission.context import Context, Memo
+from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.voids import Mask, boxes
@@ -28,10 +28,6 @@ from vtaops.lowering.tree.nodes import PRODUCT_CALL, CallNest, TileOperand
 from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
-
-Point = tuple[int, ...]
-"""Values of the outer loops on which something depends."""
-
 
 @dataclass(frozen=True, eq=False)
 class Box:
@@ -52,9 +48,17 @@ class Computation:
         own = {loop.name for loop in leaf.loops}
         self._partial_guards = [g for g in leaf.guards if len(g.names & own) > 1]
         """Guards on several loops at once, which exclude parts of a box."""
-        self._guard_names = _outer_names(leaf.guards, own)
-        self._offset_names = _outer_names((operand.offset for operand in leaf.operands), own)
-        self._known = Memo()
+        self._guards = [
+            (g, "".join(g.names & own), picker([*g.names - own]))
+            for g in leaf.guards
+            if g not in self._partial_guards
+        ]
+        """Other guards, each with its loop in the nest, if any, and the values that it uses."""
+        self._guard_point = picker(_outer_names(leaf.guards, own))
+        offsets = (operand.offset for operand in leaf.operands)
+        self._point = picker(_outer_names(offsets, own))
+        """What of the outer loops the operands depend on."""
+        self._boxes, self._known = Memo(), Memo()
 
     @staticmethod
     def of(leaf: CallNest, context: Context) -> list[Computation]:
@@ -68,8 +72,8 @@ class Computation:
 
     def emit(self, values: Values, thread: int) -> Iterator[Operation]:
         """Yield the instructions for the current values of the outer loops."""
-        key = tuple(values[name] for name in self._guard_names)
-        box = self._known.once(key, lambda: self._guarded_box(values))
+        key = "guarded", self._guard_point(values)
+        box = self._boxes.once(key, lambda: self._guarded_box(values))
         if box is None:
             return
         if self._leaf.call == RESET_CALL:
@@ -81,9 +85,8 @@ class Computation:
         at = (dst, src, wgt)
         point = self._point(values)
         for part in self._needed(box, values, thread):
-            regular = self._known.once(("regular", part), lambda p=part: [*self._cut(p, values)])
-            for own in regular:
-                yield from self._known.once((own, at, point), lambda o=own: self._at(at, o, values))
+            key = part, at, point
+            yield from self._known.once(key, lambda p=part: [*self._at(at, p, values)])
 
     def _begin(self, box: Box, values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
@@ -172,20 +175,18 @@ class Computation:
         own = zip(spans, found.shape, strict=True)
         return found[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
 
-    def _point(self, values: Values) -> Point:
-        """Return what of the outer loops the operands depend on."""
-        return tuple(values[name] for name in self._offset_names)
-
-    def _at(self, tiles: Shift, box: Box, values: Values) -> list[Operation]:
-        """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
-        key = (box, self._point(values))
-        plain = self._known.once(key, lambda: self._emitted(box, values))
-        found = [operation.moved(tiles) for operation in plain]
-        for operation in found:
-            rows = operation.rows
-            if operation.post.use_bias and rows is not None and (rows[:, 1] != rows[:, 2]).any():
-                raise ScheduleError("a bias and its scale lie in different rows; load them in one loop")
-        return found
+    def _at(self, tiles: Shift, box: Box, values: Values) -> Iterator[Operation]:
+        """Yield the operations of a box for tiles (dst, src, wgt) at these addresses."""
+        for regular in self._known.once(box, lambda: [*self._cut(box, values)]):
+            key = regular, self._point(values)
+            for plain in self._known.once(key, lambda own=regular: self._emitted(own, values)):
+                operation = plain.moved(tiles)
+                rows = operation.micro_ops
+                if operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
+                    raise ScheduleError(
+                        "a bias and its scale lie in different rows; load them in one loop"
+                    )
+                yield operation
 
     def _emitted(self, box: Box, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
@@ -238,23 +239,20 @@ class Computation:
     def _guarded_box(self, values: Values) -> Box | None:
         """Apply the guards on at most one loop; those on several split the box later."""
         box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
-        for guard in self._leaf.guards:
-            inner = guard.names & box.keys()
-            if not inner and not guard(values):
-                return None
-            if len(inner) != 1:
+        for guard, name, point in self._guards:
+            if not name:
+                if not guard(values):
+                    return None
                 continue
-            (name,) = inner
-            span = box[name]
-            key = (guard, span, *(values[other] for other in guard.names - inner))
-            box[name] = self._known.once(key, lambda: _held(guard, values, name, span))
+            key = guard, box[name], point(values)
+            box[name] = self._boxes.once(key, lambda g=guard, n=name: _held(g, values, n, box[n]))
             if not box[name]:
                 return None
         return self._box(box.values())
 
     def _box(self, spans: Iterable[range]) -> Box:
         own = (*spans,)
-        return self._known.once(own, lambda: Box(own))
+        return self._boxes.once(own, lambda: Box(own))
 
     def _cut(self, box: Box, values: Values) -> Iterator[Box]:
         """Split a box until every operand has constant strides along every loop.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from vtaops.lowering.emission.scratchpads import Addresses
 from vtaops.lowering.emission.voids import Voids
 from vtaops.lowering.options import LoweringOptions
+from vtaops.lowering.tree.expressions import Values
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Buffer
 
@@ -27,6 +29,11 @@ class Memo:
             self._known[key] = make()
         found: Found = self._known[key]
         return found
+
+
+def picker(names: Sequence[str]) -> Callable[[Values], Hashable]:
+    """Return a function that picks the values of some loops, as a key."""
+    return itemgetter(*names) if names else lambda values: ()
 
 
 @dataclass(frozen=True)

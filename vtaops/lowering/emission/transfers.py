@@ -10,7 +10,7 @@ import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
-from vtaops.lowering.emission.context import Context, Memo
+from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.images import extents_of, placed
 from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
@@ -36,10 +36,10 @@ class Transfer:
         self._origin = dict.fromkeys((loop.name for loop in leaf.loops), 0)
         inside = () if leaf.inside is None else (leaf.inside,)
         self._deciding = [
-            (e, sorted(e.names - self._origin.keys()))
+            (e, picker(sorted(e.names - self._origin.keys())))
             for e in (*inside, *leaf.guards, leaf.on_chip.offset)
         ]
-        """What decides what is copied, and its place on chip, with the outer loops that it uses."""
+        """What decides what is copied, and its place on chip, with the values that it uses."""
         self._changes = bool(leaf.read & context.changing)
         self._number, self._narrow, self._part = NO_BUFFER, False, None
         if leaf.dram is not None:
@@ -101,8 +101,8 @@ class Transfer:
         return copy, 0 if copy.lowest is None else copy.lowest + (turn - at) * step
 
     def _decided(self, values: Values) -> Iterator[bytes]:
-        for expression, outer in self._deciding:
-            key = (expression, *(values[name] for name in outer))
+        for expression, pick in self._deciding:
+            key = expression, pick(values)
             yield self._known.once(key, lambda e=expression: self._over_loops(e, values).tobytes())
 
     def _over_loops(self, expression: Expression, values: Values) -> Grid:
