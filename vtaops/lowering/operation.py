@@ -7,7 +7,7 @@ tokens and encodes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -60,7 +60,10 @@ class Operation:
     @cached_property
     def operands(self) -> tuple[Access, ...]:
         """What it accesses on chip, but for the micro-op memory, which one unit alone uses."""
-        return accesses(self.instruction, self.rows)
+        if self.template is None:
+            return accesses(self.instruction, self.rows)
+        shifts = zip(self.template.operands, self.shift, strict=False)
+        return tuple(Access(a.memory, a.first + by, *a[2:]) for a, by in shifts)
 
     @cached_property
     def scratchpads(self) -> tuple[Access, ...]:
@@ -68,6 +71,13 @@ class Operation:
         if not self.post.enable:
             return self.operands
         return (*self.operands, *parameters(self.instruction, self.post))
+
+    @cached_property
+    def reach(self) -> Any:
+        """Its scratchpads for C++."""
+        if self.template is None:
+            return _uses.Reach(self.scratchpads)
+        return self.template.reach.moved(self.shift[: len(self.template.operands)])
 
     @property
     def rows(self) -> Ints | None:
@@ -77,23 +87,22 @@ class Operation:
         return self.micro_ops[i.uop_begin : i.uop_end]
 
     def having(self, **changes: object) -> Operation:
-        """Return a template with other attributes, as `dataclasses.replace`.
+        """Return it with other attributes, as `dataclasses.replace`, and with the same operands.
 
-        It keeps what is known of its operands, which must be the same, or among the changes.
+        These can be among the changes.
         """
-        other = object.__new__(Operation)
-        vars(other).update(vars(self), **{"template": None, "shift": (0, 0, 0), **changes})
-        vars(other).pop("scratchpads", None)
+        other = replace(self)
+        vars(other).update({"operands": self.operands, **changes})
         return other
 
     def moved(self, by: Shift) -> Operation:
         """Return it with tiles that lie further behind; this must be a template."""
         assert self.micro_ops is not None
         assert self.template is None
-        shifts = zip(self.operands, by, strict=False)
-        operands = tuple(Access(a.memory, a.first + n, *a[2:]) for a, n in shifts)
         micro_ops = self.micro_ops + np.array(by, np.int64)
-        return self.having(micro_ops=micro_ops, operands=operands, template=self, shift=by)
+        other = Operation(self.instruction, micro_ops, self.post, self.relocation)
+        vars(other).update(template=self, shift=by)
+        return other
 
     def of(self, memory: Memory) -> list[Access]:
         """Return what it accesses in one scratchpad."""

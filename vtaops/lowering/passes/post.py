@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.lowering.passes.uses import Accumulators, Followed, last_writers, read_later
+from vtaops.lowering.passes.uses import Followed, Uses, mask_of
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
@@ -45,10 +44,10 @@ class _Chain:
 
 def post_process_outputs(operations: list[Operation], context: PassContext) -> list[Operation]:
     """Remove as many passes before the stores as possible."""
-    accumulators = Accumulators(operations, context.config.acc.depth)
-    biases = _biases(operations, accumulators) if context.config.batch == 1 else {}
-    result = _Fold(operations, accumulators, biases).result() if biases else None
-    return result or _Fold(operations, accumulators, {}).result() or operations
+    uses, depth = Uses(operations), context.config.acc.depth
+    biases = _biases(operations, depth) if context.config.batch == 1 else {}
+    result = _Fold(operations, uses, depth, biases).result() if biases else None
+    return result or _Fold(operations, uses, depth, {}).result() or operations
 
 
 class _Fold:
@@ -58,32 +57,28 @@ class _Fold:
     """
 
     def __init__(
-        self, operations: list[Operation], accumulators: Accumulators, biases: dict[int, int]
+        self, operations: list[Operation], uses: Uses, depth: int, biases: dict[int, int]
     ) -> None:
         self.operations = list(operations)
         self.biases = biases
         self.parts: dict[int, list[Operation]] = {}
-        self.dropped: set[int] = set()
-        self.accumulators = accumulators
+        self.dropped = np.zeros(len(operations), np.bool_)
+        self.uses = uses
+        self.depth = depth
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns for templates, by its arguments: equal tiles share work."""
         self.rows = _rows(operations, {*biases.values()})
-        self.stored_only = _stored_only(operations)
-        self.last = accumulators.never()
-        """The last writer of each accumulator among the remaining operations, up to this place."""
+        self.stored_only = _stored_only(operations, uses)
 
     def result(self) -> list[Operation] | None:
         """Return the remaining operations, with POST; None if a bias cannot be moved."""
-        for place in self.accumulators.places:
+        for place in range(len(self.operations)):
             chain = self._chain(place)
             if chain is not None and chain.places[-1] in self.stored_only:
                 self._take(chain)
             elif chain is not None and chain.post.use_scale:
                 raise ScheduleError("a per-channel result can only be stored")
-            written = self.accumulators.written[place]
-            if written is not None and place not in self.dropped:
-                self.last[written] = place
-        if not self.biases.keys() <= self.dropped or self.rows is None:
+        if not self.dropped[[*self.biases]].all() or self.rows is None:
             return None
         for load in {*self.biases.values()}:
             self.operations[load] = _load_of_rows(self.operations[load], self.rows)
@@ -98,35 +93,35 @@ class _Fold:
             elements = self.operations[place].written
             return _Chain((place,), elements, scaled)
         bias = place if place in self.biases else None
-        if place in self.dropped or (bias is None and _pass_of(self.operations[place]) is None):
+        if self.dropped[place] or (bias is None and _pass_of(self.operations[place]) is None):
             return None
         elements = self.operations[place].written
         begin = () if bias is None else (place,)
         passes = self._passes(elements, place + len(begin))
         post = _post_of([*passes.values()])
-        if post is None or (post.round_half and self._is_product(elements)):
+        if post is None or (post.round_half and self._is_product(elements, place)):
             return None
         return _Chain((*begin, *passes), elements, post, bias)
 
     def _passes(self, elements: Elements, start: int) -> dict[int, tuple[AluOp, int]]:
         """Return the passes over all of some accumulators that follow each other, by place."""
         passes = {}
-        for place in self._touching(elements, start):
+        for place in self._touching(elements, start, len(self.operations)):
             found = _pass_of(self.operations[place])
             if found is None or not np.array_equal(self.operations[place].written, elements):
                 break
             passes[place] = found
         return passes
 
-    def _is_product(self, elements: Elements) -> bool:
+    def _is_product(self, elements: Elements, end: int) -> bool:
         """Whether a MUL wrote accumulators last: any int32, so adding half may overflow.
 
         The sum wraps in the ALU, but not in POST; other sums are far from the limit.
         """
-        last = int(self.last[elements].max())
-        if last < 0:
+        writers = self.uses.writers(mask_of(elements, self.depth), end, self.dropped)
+        if writers is None:
             return False
-        instruction = self.operations[last].instruction
+        instruction = self.operations[writers[1]].instruction
         return isinstance(instruction, Alu) and instruction.alu_op == AluOp.MUL
 
     def _take(self, chain: _Chain) -> None:
@@ -143,19 +138,18 @@ class _Fold:
             nothing = _adding_nothing(self.operations[first])
             parts = {first: [nothing.having(post=chain.post)]}
         self.parts.update(parts)
-        self.dropped.update({first, *others} - parts.keys())
+        self.dropped[[*({first, *others} - parts.keys())]] = True
 
     def _last_writers(self, chain: _Chain) -> list[int] | None:
         """Return the places of the last writers of a chain's accumulators; None if unsuitable.
 
         Includes writers in between, so that the setting changes rarely.
         """
-        first = int(self.last[chain.elements].min())
-        if first < 0:
+        inside = mask_of(chain.elements, self.depth)
+        writers = self.uses.writers(inside, chain.places[0], self.dropped)
+        if writers is None:
             return None
-        inside = self.accumulators.mask(chain.elements)
-        touching = self._touching(chain.elements, first)
-        found = [*takewhile(lambda k: k < chain.places[0], touching)]
+        found = [*self._touching(chain.elements, writers[0], chain.places[0])]
         return found if all(self._may_process(k, inside) for k in found) else None
 
     def _may_process(self, place: int, inside: npt.NDArray[np.bool_]) -> bool:
@@ -203,7 +197,7 @@ class _Fold:
 
         POST is off at the beginning and at the end, next to other operators.
         """
-        kept = {k: o for k, o in enumerate(self.operations) if k not in self.dropped}
+        kept = {k: self.operations[k] for k in np.flatnonzero(~self.dropped).tolist()}
         stored = _stored_from(kept)
         result: list[Operation] = []
         now = OFF
@@ -218,18 +212,19 @@ class _Fold:
                 result.append(part)
         return result if now == OFF else [*result, Operation(OFF)]
 
-    def _touching(self, elements: Elements, start: int) -> Iterator[int]:
-        """Yield the places, from `start`, of operations that touch some accumulators."""
-        mask = self.accumulators.mask(elements)
-        for k in range(start, len(self.operations)):
-            if self.accumulators.touches(k, mask) and k not in self.dropped:
+    def _touching(self, elements: Elements, k: int, end: int) -> Iterator[int]:
+        """Yield the places ``k .. end - 1`` of operations that touch some accumulators."""
+        mask = mask_of(elements, self.depth)
+        while (k := self.uses.touching(mask, k, end)) < end:
+            if not self.dropped[k]:
                 yield k
+            k += 1
 
 
-def _stored_only(operations: list[Operation]) -> set[int]:
+def _stored_only(operations: list[Operation], uses: Uses) -> set[int]:
     """Return the places of ALU instructions whose results are only stored, not read."""
     stores = (isinstance(o.instruction, Store) for o in operations)
-    read = read_later(operations, [Followed.NEVER if it else Followed.ALWAYS for it in stores])
+    read = uses.read_later([Followed.NEVER if it else Followed.ALWAYS for it in stores])
     return {
         place
         for place in np.flatnonzero(~read).tolist()
@@ -240,7 +235,7 @@ def _stored_only(operations: list[Operation]) -> set[int]:
 def _stored_from(operations: dict[int, Operation]) -> set[int]:
     """Return the places of all writers of stored elements."""
     kept = [*operations.values()]
-    writes = last_writers(kept, [isinstance(o.instruction, Store) for o in kept])
+    writes = Uses(kept).last_writers([isinstance(o.instruction, Store) for o in kept])
     return {
         place for place, is_stored in zip(operations, writes.tolist(), strict=True) if is_stored
     }
@@ -249,7 +244,7 @@ def _stored_from(operations: dict[int, Operation]) -> set[int]:
 # ------------------------------------------------------------------------------ biases
 
 
-def _biases(operations: list[Operation], accumulators: Accumulators) -> dict[int, int]:
+def _biases(operations: list[Operation], depth: int) -> dict[int, int]:
     """Map the place of each vector addition to that of the LOAD that it adds.
 
     Empty if anything else uses one of these LOADs. Tiles must have one row: then an accumulator
@@ -258,7 +253,7 @@ def _biases(operations: list[Operation], accumulators: Accumulators) -> dict[int
     is_vector = np.array([*map(_loads_vectors, operations), False])  # also for place -1
     if not is_vector.any():
         return {}
-    writers = accumulators.never()
+    writers = np.full(depth, -1)
     found: dict[int, int] = {}
     others: set[int] = set()
     for place, operation in enumerate(operations):
@@ -271,8 +266,8 @@ def _biases(operations: list[Operation], accumulators: Accumulators) -> dict[int
             for access in (own for own in operation.of(Memory.ACC) if own.reads):
                 last = writers[access.indices]
                 others.update(last[is_vector[last]].tolist())
-        if (written := accumulators.written[place]) is not None:
-            writers[written] = place
+        for access in (own for own in operation.of(Memory.ACC) if own.writes):
+            writers[access.indices] = place
     return {place: load for place, load in found.items() if load not in others}
 
 

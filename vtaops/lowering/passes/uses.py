@@ -18,56 +18,46 @@ from vtaops.machine.config import Memory
 
 Flags = npt.NDArray[np.bool_]
 
-class Accumulators:
-    """The accumulators that operations touch: indices, by their place.
-
-    Attributes
-    ----------
-    touched : list of list
-        What each operation reads and writes.
-    written : list
-        What each writes, or None.
-    places : list of int
-        The places of the operations that touch any.
-    """
-
-    def __init__(self, operations: Sequence[Operation], depth: int) -> None:
-        own = [[a for a in o.operands if a.memory == Memory.ACC] for o in operations]
-        self._depth = depth
-        self.touched = [[access.indices for access in accesses] for accesses in own]
-        self.written = [next((a.indices for a in accesses if a.writes), None) for accesses in own]
-        self.places = [place for place, accesses in enumerate(own) if accesses]
-
-    def mask(self, elements: slice | Elements) -> Flags:
-        """Return a flag for each accumulator: whether it is among some."""
-        mask = np.zeros(self._depth, np.bool_)
-        mask[elements] = True
-        return mask
-
-    def touches(self, place: int, mask: Flags) -> bool:
-        """Whether the operation at a place touches accumulators that a mask has."""
-        return any(mask[touched].any() for touched in self.touched[place])
-
-    def never(self) -> Elements:
-        """Return a place for each accumulator at which it was written last: -1, nowhere yet."""
-        return np.full(self._depth, -1)
-
-
 class Followed(IntEnum):
-    """When `read_later` follows what an operation does, as in C++."""
+    """When `Uses.read_later` follows what an operation does, as in C++."""
 
     NEVER = 0
     ALWAYS = 1
     IF_READ = 2
 
 
-def read_later(operations: Sequence[Operation], followed: Sequence[Followed]) -> Flags:
-    """Return of which operations a later, followed one reads a result, not yet overwritten."""
-    found: Flags = _uses.read_later([*operations], np.array(followed, np.int64))
-    return found
+class Uses:
+    """Answers about what some operations access, each in one walk."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._index = _uses.Uses([*operations])
+
+    def read_later(self, followed: Sequence[Followed]) -> Flags:
+        """Return of which operations a later, followed one reads a result, not yet overwritten."""
+        found: Flags = self._index.read_later(np.array(followed, np.int64))
+        return found
+
+    def last_writers(self, asked: Sequence[bool]) -> Flags:
+        """Return which operations wrote last what an `asked` one reads."""
+        found: Flags = self._index.last_writers(np.array(asked, np.int64))
+        return found
+
+    def touching(self, accumulators: Flags, begin: int, end: int) -> int:
+        """Return the place of the first of some operations that accesses one of these, or `end`."""
+        place: int = self._index.touching(int(Memory.ACC), accumulators, begin, end)
+        return place
+
+    def writers(self, accumulators: Flags, end: int, dropped: Flags) -> tuple[int, int] | None:
+        """Return the first and the last place of the last writers of these, before `end`.
+
+        Those of operations that are dropped do not count. None if one was never written.
+        """
+        first, last = self._index.writers(int(Memory.ACC), accumulators, end, dropped)
+        return None if first < 0 else (first, last)
 
 
-def last_writers(operations: Sequence[Operation], asked: Sequence[bool]) -> Flags:
-    """Return which operations wrote last what an `asked` one reads."""
-    found: Flags = _uses.last_writers([*operations], np.array(asked, np.int64))
-    return found
+def mask_of(elements: Elements, depth: int) -> Flags:
+    """Return a flag for each of `depth` elements: whether it is among some."""
+    mask = np.zeros(depth, np.bool_)
+    mask[elements] = True
+    return mask
