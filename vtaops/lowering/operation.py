@@ -65,7 +65,7 @@ class Operation:
         shifts = zip(self.template.operands, self.shift, strict=False)
         return tuple(Access(a.memory, a.first + by, *a[2:]) for a, by in shifts)
 
-    @cached_property
+    @property
     def scratchpads(self) -> tuple[Access, ...]:
         """Its operands, and the parameters of its post-processing."""
         if not self.post.enable:

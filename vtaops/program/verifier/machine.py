@@ -6,7 +6,7 @@ import numpy as np
 
 from vtaops.base.shapes import Flags
 from vtaops.machine import isa
-from vtaops.machine.config import DRAM_BYTES, POST_ROWS, WINDOW_TILES, Extension, Memory
+from vtaops.machine.config import DRAM_BYTES, POST_ROWS, WINDOW_TILES, Memory
 from vtaops.machine.isa import Unit
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
@@ -37,11 +37,10 @@ class Machine:
         self.program = program
         self.config = config
         self.depths = {int(memory): config.scratchpad(memory).depth for memory in Memory}
-        readers = (Unit.STORE, Unit.LOAD) if config.has(Extension.FORWARD) else (Unit.STORE,)
-        self.acc = History("ACC", config.acc.depth, Unit.COMPUTE, readers)
+        self.acc = History("ACC", config.acc.depth, Unit.COMPUTE)
         self.sram: dict[int, History] = {Memory.ACC: self.acc, Memory.ACC_8BIT: self.acc}
         for m in (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE):
-            self.sram[m] = History(m.name, self.depths[m], Unit.LOAD, (Unit.COMPUTE,))
+            self.sram[m] = History(m.name, self.depths[m], Unit.LOAD)
         self.pinned = _flags(self.depths)
         self.post = isa.Post()
         self.output_is_current = np.zeros(config.acc.depth, np.bool_)
