@@ -13,7 +13,7 @@ from vtaops.lowering.passes.uses import (
     Uses,
     mask_of,
 )
-from vtaops.machine.accesses import Access, listed
+from vtaops.machine.accesses import listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
 

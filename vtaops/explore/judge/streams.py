@@ -56,7 +56,7 @@ def program_of(stream: Stream, like: Program) -> Program | None:
     for number, operation in enumerate(stream):
         placement.post = _post(operation, placement.post)
         if operation.post != placement.post and operation.micro_ops is not None:
-            operation = stream[number] = changed(operation, post=placement.post)
+            operation = stream[number] = replace(operation, post=placement.post)
         placement.append(operation)
     placement.close()
     if not placement.fits:
@@ -75,13 +75,6 @@ def program_of(stream: Stream, like: Program) -> Program | None:
         )
     except EncodingError:
         return None
-
-
-def changed(operation: Operation, **changes: object) -> Operation:
-    """Return an operation with other fields."""
-    other = operation.having(**changes)
-    vars(other).pop("scratchpads", None)
-    return other
 
 
 def _post(operation: Operation, before: Post) -> Post:
@@ -162,7 +155,7 @@ def split(stream: Stream, at: int, by: int) -> Stream | None:
     i = stream[at].instruction
     if isinstance(i, Load | Store) and stream[at] is not UNLOADED:
         parts = _transfers(i, by)
-        made = [changed(stream[at], instruction=part) for part in parts]
+        made = [replace(stream[at], instruction=part) for part in parts]
     elif isinstance(i, LoopInstruction):
         made = _loops(stream[at], by)
     else:
@@ -196,8 +189,8 @@ def _loops(operation: Operation, by: int) -> Stream:
         return []
     rows, halves = rows_behind(operation, side, by), ({name: by}, {name: count - by})
     first, second = (replace(i, **half) for half in halves)
-    return [changed(operation, instruction=first),
-            changed(operation, instruction=second, micro_ops=rows)]  # fmt: skip
+    return [replace(operation, instruction=first),
+            replace(operation, instruction=second, micro_ops=rows)]  # fmt: skip
 
 
 def rows_behind(operation: Operation, side: str, count: int) -> Any:

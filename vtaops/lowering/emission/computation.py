@@ -29,6 +29,7 @@ from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
 
+
 @dataclass(frozen=True, eq=False)
 class Box:
     """The iterations of a nest to execute: one range per loop. Equal ones are one object."""
@@ -72,8 +73,7 @@ class Computation:
 
     def emit(self, values: Values, thread: int) -> Iterator[Operation]:
         """Yield the instructions for the current values of the outer loops."""
-        key = "guarded", self._guard_point(values)
-        box = self._boxes.once(key, lambda: self._guarded_box(values))
+        box = self._boxes.once(("box", self._guard_point(values)), self._guarded_box, values)
         if box is None:
             return
         if self._leaf.call == RESET_CALL:
@@ -86,7 +86,7 @@ class Computation:
         point = self._point(values)
         for part in self._needed(box, values, thread):
             key = part, at, point
-            yield from self._known.once(key, lambda p=part: [*self._at(at, p, values)])
+            yield from self._known.once(key, list, self._at(at, part, values))
 
     def _begin(self, box: Box, values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
@@ -112,7 +112,7 @@ class Computation:
             return [box]
         needed = reduce(np.logical_and, conditions)
         key = (box, needed.shape, needed.tobytes())
-        return self._known.once(key, lambda: [*self._parts(box, needed)])
+        return self._known.once(key, list, self._parts(box, needed))
 
     def _parts(self, box: Box, needed: Mask) -> Iterator[Box]:
         for part in boxes(needed):
@@ -159,7 +159,7 @@ class Computation:
     def _positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
         key = (operand.buffer.name, operand.offset, box, self._point(values))
-        return self._known.once(key, lambda: self._positions_in(box.spans, operand, values))
+        return self._known.once(key, self._positions_in, box.spans, operand, values)
 
     def _positions_in(
         self, spans: tuple[range, ...], operand: TileOperand, values: Values
@@ -171,17 +171,19 @@ class Computation:
         """Return an operand's offsets over some iterations, evaluated once for all of them."""
         every = Box(tuple(range(loop.extent) for loop in self._leaf.loops))
         key = (operand.offset, self._point(values))
-        found = self._known.once(key, lambda: self._evaluate(operand.offset, every, values))
+        found = self._known.once(key, self._evaluate, operand.offset, every, values)
         own = zip(spans, found.shape, strict=True)
         return found[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
 
     def _at(self, tiles: Shift, box: Box, values: Values) -> Iterator[Operation]:
         """Yield the operations of a box for tiles (dst, src, wgt) at these addresses."""
-        for regular in self._known.once(box, lambda: [*self._cut(box, values)]):
+        cut: list[Box] = self._known.once(box, list, self._cut(box, values))
+        for regular in cut:
             key = regular, self._point(values)
-            for plain in self._known.once(key, lambda own=regular: self._emitted(own, values)):
+            for plain in self._known.once(key, self._emitted, regular, values):
                 operation = plain.moved(tiles)
                 rows = operation.micro_ops
+                assert rows is not None
                 if operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
                     raise ScheduleError(
                         "a bias and its scale lie in different rows; load them in one loop"
@@ -245,14 +247,14 @@ class Computation:
                     return None
                 continue
             key = guard, box[name], point(values)
-            box[name] = self._boxes.once(key, lambda g=guard, n=name: _held(g, values, n, box[n]))
+            box[name] = self._boxes.once(key, _held, guard, values, name, box[name])
             if not box[name]:
                 return None
         return self._box(box.values())
 
     def _box(self, spans: Iterable[range]) -> Box:
         own = (*spans,)
-        return self._boxes.once(own, lambda: Box(own))
+        return self._boxes.once(own, Box, own)
 
     def _cut(self, box: Box, values: Values) -> Iterator[Box]:
         """Split a box until every operand has constant strides along every loop.

@@ -23,10 +23,10 @@ class Memo:
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
-    def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
-        """Return the value of `make`, calling it only the first time for a key."""
+    def once(self, key: Hashable, make: Callable[..., Found], *arguments: Any) -> Found:
+        """Return what `make` returns for these arguments, calling it once for a key."""
         if key not in self._known:
-            self._known[key] = make()
+            self._known[key] = make(*arguments)
         found: Found = self._known[key]
         return found
 

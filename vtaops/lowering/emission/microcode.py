@@ -97,7 +97,7 @@ def kernels(
 def _chosen(
     nest: tuple[AffineLoop, ...], max_micro_ops: int, pairs: bool
 ) -> tuple[list[AffineLoop], list[AffineLoop] | None]:
-    """Return the fused loops of a nest, and the best choice of hardware loops; None if none fits."""
+    """Return the fused loops of a nest, and the best of them for the hardware loops, if any."""
     loops = fuse([loop for loop in nest if loop.extent > 1])
     paired = _choose_pairs(loops, max_micro_ops) if pairs else None
     return loops, paired or _choose(loops, max_micro_ops)

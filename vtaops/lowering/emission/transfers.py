@@ -103,14 +103,14 @@ class Transfer:
     def _decided(self, values: Values) -> Iterator[bytes]:
         for expression, pick in self._deciding:
             key = expression, pick(values)
-            yield self._known.once(key, lambda e=expression: self._over_loops(e, values).tobytes())
+            yield self._known.once(key, self._over_loops, expression, values)
 
-    def _over_loops(self, expression: Expression, values: Values) -> Grid:
+    def _over_loops(self, expression: Expression, values: Values) -> bytes:
         """Evaluate an expression over the loops of the copy that it uses."""
         own = [loop for loop in self._leaf.loops if loop.name in expression.names]
         grid = open_grid([loop.extent for loop in own])
         point = dict(zip((loop.name for loop in own), grid, strict=True))
-        return np.asarray(expression({**values, **point}))
+        return np.asarray(expression({**values, **point})).tobytes()
 
     def _evaluated(self, values: Values) -> _Copy:
         """Evaluate a copy for the current values of the outer loops."""
@@ -152,7 +152,8 @@ class Transfer:
         def evaluated(expression: Expression) -> Grid:
             return np.broadcast_to(np.asarray(expression(point)), shape)
 
-        places = self._addresses.place(leaf.on_chip.buffer.name, evaluated(leaf.on_chip.offset) // lanes).ravel()
+        elements = evaluated(leaf.on_chip.offset) // lanes
+        places = self._addresses.place(leaf.on_chip.buffer.name, elements).ravel()
         start = int(places.min())
         grid = np.full(shape, ZERO, np.int64)
         if leaf.dram is not None:
@@ -175,7 +176,7 @@ class Transfer:
     def _cover(self, grid: Grid, pads: bool) -> list[BlockTransfer]:
         """Call `cover`, memoized."""
         key = (pads, grid.shape, grid.tobytes())
-        return self._known.once(key, lambda: cover(grid, pads))
+        return self._known.once(key, cover, grid, pads)
 
 
 @dataclass(frozen=True)

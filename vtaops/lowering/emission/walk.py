@@ -16,7 +16,15 @@ from vtaops.lowering.emission.transfers import Transfer
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.tree.expressions import Values
-from vtaops.lowering.tree.nodes import CallNest, CopyNest, LeafNest, Loop, LoopNode, Node, Tree, leaves
+from vtaops.lowering.tree.nodes import (
+    CopyNest,
+    LeafNest,
+    Loop,
+    LoopNode,
+    Node,
+    Tree,
+    leaves,
+)
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Unit
 from vtaops.program import Buffer, Role
@@ -54,7 +62,7 @@ class _Walk:
     def __init__(self, context: Context, operations: list[Operation]) -> None:
         self._context = context
         self._operations = operations
-        self._emitters: dict[LeafNest, list[Transfer] | list[Computation]] = {}
+        self._emitters: dict[Node, list[Transfer] | list[Computation]] = {}
         self._groups: dict[tuple[Node, ...], list[list[Node]]] = {}
 
     def run(self, nodes: tuple[Node, ...], values: Values, threads: Loop | None) -> None:
@@ -83,9 +91,10 @@ class _Walk:
 
     def _emitters_of(self, leaf: Node) -> list[Transfer] | list[Computation]:
         if leaf not in self._emitters:
+            assert isinstance(leaf, LeafNest)
             if isinstance(leaf, CopyNest):
                 self._emitters[leaf] = [Transfer(leaf, self._context)]
-            elif isinstance(leaf, CallNest):
+            else:
                 self._emitters[leaf] = Computation.of(leaf, self._context)
         return self._emitters[leaf]
 

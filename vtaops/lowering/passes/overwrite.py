@@ -38,6 +38,8 @@ def overwrite_instead_of_reset(
     operations: list[Operation], context: PassContext
 ) -> list[Operation]:
     """Remove as many resets as possible; none without the extensions."""
+    if not any(map(context.config.has, (Extension.OVERWRITE, Extension.POOL))):
+        return operations
     return _Resets(operations, context.config).removed()
 
 
@@ -138,7 +140,7 @@ class _Resets:
 
 
 def _ends(operations: list[Operation], kind: type[Product]) -> list[int]:
-    """Return for each place, and the one behind, that of the first non-product of a kind from it."""
+    """Return for each place, and the one behind, the first place from it without such a product."""
     ends = [len(operations)]
     for place, operation in reversed([*enumerate(operations)]):
         i = operation.instruction

@@ -18,6 +18,7 @@ from vtaops.machine.config import Memory
 
 Flags = npt.NDArray[np.bool_]
 
+
 class Followed(IntEnum):
     """When `Uses.read_later` follows what an operation does, as in C++."""
 

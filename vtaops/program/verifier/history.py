@@ -34,17 +34,17 @@ class History:
         if not written.item(place):
             element = element_at(elements, place)
             step.reject(Rule.UNDEFINED_SRAM, f"element {element} of {self.name} was never written")
-        self._note_read(step, clock, elements, written)
+        if step.unit is not self.writer:
+            self._note_read(step, clock, elements, written)
 
     def read_any(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check that a read is ordered after the writes before it, if there are any."""
-        self._note_read(step, clock, elements, self.written[elements])
+        if step.unit is not self.writer:
+            self._note_read(step, clock, elements, self.written[elements])
 
     def _note_read(
         self, step: CheckedInstruction, clock: Clock, elements: Elements, written: Int32Array
     ) -> None:
-        if step.unit is self.writer:
-            return
         self._check_order(step, clock, elements, self.writer, written, "writes")
         if step.unit not in self.read_by:
             self.read_by[step.unit] = np.zeros(self.size, np.int32)
