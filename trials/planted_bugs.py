@@ -258,8 +258,8 @@ BUGS = (
     Bug(
         "tokens: reads need no wait for writes of later tiles",
         "lowering/operation.py",
-        "_uses.Operations([*found.values()], words, order)",
-        "_uses.Operations([o.having(operands=o.operands[:1]) for o in found.values()], "
+        "_uses.Operations([*numbers], words, order)",
+        "_uses.Operations([o.having(operands=o.operands[:1]) for o in numbers], "
         "words, order)",
     ),
     Bug(

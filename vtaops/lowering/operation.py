@@ -31,7 +31,9 @@ Shift = tuple[int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One instruction without tokens and without micro-op addresses.
+    """One instruction without tokens and without micro-op addresses; an object, not a value.
+
+    Equal tiles of an operator are one object, or share a template.
 
     Attributes
     ----------
@@ -170,11 +172,10 @@ class Fragment:
     @cached_property
     def packed(self) -> Any:
         """Its operations for `link`, in C++: each distinct one once."""
-        found = {id(operation): operation for operation in self.operations}
-        numbers = {key: number for number, key in enumerate(found)}
-        words = Encoding.of(self.config).encode_all([o.instruction for o in found.values()])
-        order = np.array([numbers[id(operation)] for operation in self.operations], np.int64)
-        return _uses.Operations([*found.values()], words, order)
+        numbers = {o: number for number, o in enumerate(dict.fromkeys(self.operations))}
+        words = Encoding.of(self.config).encode_all([o.instruction for o in numbers])
+        order = np.array([numbers[operation] for operation in self.operations], np.int64)
+        return _uses.Operations([*numbers], words, order)
 
     def elsewhere(self, offsets: Mapping[Memory, int], **changes: object) -> Fragment:
         """Return it further behind in the scratchpads; both share what is known of operations."""
@@ -193,7 +194,7 @@ class Fragment:
     def _ends(self) -> Mapping[Memory, int]:
         """The elements of each scratchpad that its operations use, from the first one on."""
         used = dict.fromkeys((Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE), 0)
-        for operation in {id(o): o for o in self.operations}.values():
+        for operation in dict.fromkeys(self.operations):
             for access in operation.scratchpads:
                 # Biases and scales have half of the parameter memory each.
                 rows = access.memory == Memory.POST

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from vtaops.lowering.emission.scratchpads import Addresses
-from vtaops.lowering.emission.voids import Voids
+from vtaops.lowering.emission.voids import PaddingMasks
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.tree.expressions import Values
 from vtaops.machine.config import HardwareConfig
@@ -54,7 +54,7 @@ class Context:
         Those that the operator both stores and loads.
     pass_after_reset : bool
         Whether the ALU adds 0 to every reset accumulator.
-    voids, zeros : Voids
+    voids, zeros : PaddingMasks
         Padding of the current tiles that is unwritten, and that a LOAD wrote. Copies record it;
         computation skips products with it.
     """
@@ -65,5 +65,5 @@ class Context:
     buffers: tuple[Buffer, ...]
     changing: frozenset[str]
     pass_after_reset: bool
-    voids: Voids = field(default_factory=Voids)
-    zeros: Voids = field(default_factory=Voids)
+    voids: PaddingMasks = field(default_factory=PaddingMasks)
+    zeros: PaddingMasks = field(default_factory=PaddingMasks)

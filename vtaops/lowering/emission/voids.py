@@ -20,7 +20,7 @@ import numpy.typing as npt
 Mask = npt.NDArray[np.bool_]
 
 
-class Voids:
+class PaddingMasks:
     """Void elements of each buffer's current tile, for each virtual thread."""
 
     def __init__(self) -> None:
