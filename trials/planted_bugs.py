@@ -228,8 +228,8 @@ BUGS = (
     Bug(
         "POST takes the bias of the next row",
         "lowering/passes/post.py",
-        'row_of[vector.steps("dst")] = vector.steps("src") + first',
-        'row_of[vector.steps("dst")] = vector.steps("src") + first + 1',
+        'row_of[theirs] = vector.steps("src") + first',
+        'row_of[theirs] = vector.steps("src") + first + 1',
     ),
     Bug(
         "POST: bounds of the clip exchanged for those of int8",
