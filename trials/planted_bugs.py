@@ -259,8 +259,7 @@ BUGS = (
         "tokens: reads need no wait for writes of later tiles",
         "lowering/operation.py",
         "_uses.Operations([*numbers], words, order)",
-        "_uses.Operations([o.having(operands=o.operands[:1]) for o in numbers], "
-        "words, order)",
+        "_uses.Operations([o.having(operands=o.operands[:1]) for o in numbers], words, order)",
     ),
     Bug(
         "parts of a concatenation at the first slot",

@@ -22,6 +22,7 @@ from vtaops.machine.isa import (
     Gemm,
     Instruction,
     Load,
+    MemoryInstruction,
     Pool,
     Post,
     Store,
@@ -526,10 +527,10 @@ class ConcurrentProgram(RandomProgram):
         begin, end = getattr(insn, "uop_begin", 0), getattr(insn, "uop_end", 0)
         micro_ops = np.array(self.reference.uop[begin:end], np.int64)
         own = *accesses(insn, micro_ops), *parameters(insn, self.reference.post)
-        dram = self._dram(insn) if isinstance(insn, Load | Store) else ()
+        dram = self._dram(insn) if isinstance(insn, MemoryInstruction) else ()
         return Operation(insn).having(operands=own + dram)
 
-    def _dram(self, insn: Load | Store) -> tuple[Access, ...]:
+    def _dram(self, insn: MemoryInstruction) -> tuple[Access, ...]:
         """Return the words of DRAM that an instruction moves."""
         unit = self.config.dram_element_bytes(Memory(insn.memory))
         rows = [insn.dram_base + y * insn.x_stride for y in range(insn.y_size)]

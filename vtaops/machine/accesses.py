@@ -26,8 +26,8 @@ from vtaops.machine.isa import (
     Depthwise,
     Gemm,
     Instruction,
-    Load,
     LoopInstruction,
+    MemoryInstruction,
     MicroOp,
     Opcode,
     Pool,
@@ -102,14 +102,14 @@ def accesses(i: Instruction, micro_ops: Ints | None) -> tuple[Access, ...]:
     micro_ops : ndarray of int64, shape (n, 3), or None
         The micro-ops (dst, src, wgt) that it executes; None if it executes none.
     """
-    if isinstance(i, Load | Store):
+    if isinstance(i, MemoryInstruction):
         return tuple(_moved(i))
     if isinstance(i, LoopInstruction) and micro_ops is not None and i.iterations:
         return tuple(_operands(i, micro_ops))
     return ()
 
 
-def _moved(i: Load | Store) -> Iterator[Access]:
+def _moved(i: MemoryInstruction) -> Iterator[Access]:
     if i.is_nop or i.memory == Memory.UOP:
         return
     if isinstance(i, Store):

@@ -17,7 +17,15 @@ from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Operation
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Encoding, Finish, Instruction, Load, LoopInstruction, Post, Store
+from vtaops.machine.isa import (
+    Encoding,
+    Finish,
+    Instruction,
+    Load,
+    LoopInstruction,
+    MemoryInstruction,
+    Post,
+)
 from vtaops.program import MICRO_OPS, Program
 
 Stream = list[Operation]
@@ -47,7 +55,7 @@ def operations_of(program: Program) -> Stream:
 
 
 def _is_derived(i: Instruction) -> bool:
-    return isinstance(i, Finish) or (isinstance(i, Load | Store) and i.is_nop)
+    return isinstance(i, Finish) or (isinstance(i, MemoryInstruction) and i.is_nop)
 
 
 def program_of(stream: Stream, like: Program) -> Program | None:
@@ -153,7 +161,7 @@ def moved(stream: Stream, at: int, by: int) -> Stream:
 def split(stream: Stream, at: int, by: int) -> Stream | None:
     """Split an operation behind so many rows, elements or steps; None if it has not that many."""
     i = stream[at].instruction
-    if isinstance(i, Load | Store) and stream[at] is not UNLOADED:
+    if isinstance(i, MemoryInstruction) and stream[at] is not UNLOADED:
         parts = _transfers(i, by)
         made = [replace(stream[at], instruction=part) for part in parts]
     elif isinstance(i, LoopInstruction):
@@ -163,7 +171,7 @@ def split(stream: Stream, at: int, by: int) -> Stream | None:
     return [*stream[:at], *made, *stream[at + 1 :]] if made else None
 
 
-def _transfers(i: Load | Store, by: int) -> tuple[Load | Store, ...]:
+def _transfers(i: MemoryInstruction, by: int) -> tuple[MemoryInstruction, ...]:
     if 0 < by < i.y_size:
         places = i.sram_base + (i.y_pad_top + by) * i.sram_row, i.dram_base + by * i.x_stride
         second = replace(i, y_size=i.y_size - by, y_pad_top=0)
@@ -175,7 +183,7 @@ def _transfers(i: Load | Store, by: int) -> tuple[Load | Store, ...]:
     return ()
 
 
-def _at(i: Load | Store, sram_base: int, dram_base: int) -> Load | Store:
+def _at(i: MemoryInstruction, sram_base: int, dram_base: int) -> MemoryInstruction:
     return replace(i, sram_base=sram_base, dram_base=dram_base)
 
 

@@ -20,7 +20,7 @@ from vtaops.lowering.options import Extents, Strides
 from vtaops.lowering.tree.expressions import Expression, Values, open_grid
 from vtaops.lowering.tree.nodes import CopyNest, Loop
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Gemm, Load, Store
+from vtaops.machine.isa import Gemm, Load, MemoryInstruction, Store
 from vtaops.program import NO_BUFFER
 
 
@@ -215,7 +215,7 @@ def _period(extents: Extents, strides: Strides) -> tuple[int, int]:
     return images * blocks * height * width, images * strides.image
 
 
-def _of_nibbles(load: Load | Store) -> Load:
+def _of_nibbles(load: MemoryInstruction) -> Load:
     """Return the LOAD of the same tiles from a buffer whose elements hold two each."""
     assert isinstance(load, Load)
     if load.x_stride == load.x_size:  # one long row

@@ -161,7 +161,7 @@ class Machine:
             )
         return shifted(rows(i.y_size, i.x_size, i.x_stride), i.dram_base)
 
-    def _sram_range(self, step: CheckedInstruction, i: isa.Load | isa.Store) -> slice:
+    def _sram_range(self, step: CheckedInstruction, i: isa.MemoryInstruction) -> slice:
         end = i.sram_base + i.sram_size
         if end > self.depths[i.memory]:
             pad = self.config.scratchpad(Memory(i.memory))
@@ -172,7 +172,7 @@ class Machine:
             )
         return slice(i.sram_base, end)
 
-    def _dram(self, step: CheckedInstruction, i: isa.Load | isa.Store) -> WrittenBuffer | None:
+    def _dram(self, step: CheckedInstruction, i: isa.MemoryInstruction) -> WrittenBuffer | None:
         """Check an access to DRAM; return the history of the buffer if the program writes it."""
         if isinstance(i, isa.Store) and step.relocation == MICRO_OPS:
             step.reject(Rule.RELOCATION, "the micro-op table is read-only")
@@ -198,7 +198,7 @@ class Machine:
             )
         return self.dram.get(step.relocation)
 
-    def _dram_elements(self, i: isa.Load | isa.Store) -> Elements:
+    def _dram_elements(self, i: isa.MemoryInstruction) -> Elements:
         """Return the granules of DRAM that a LOAD or STORE touches."""
         scale = self.dram_bytes[i.memory] // self.granule
         return shifted(rows(i.y_size, i.x_size * scale, i.x_stride * scale), i.dram_base * scale)
