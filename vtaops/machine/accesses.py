@@ -72,10 +72,6 @@ class Access(NamedTuple):
     extent: int
 
     @property
-    def size(self) -> int:
-        return len(self.offsets)
-
-    @property
     def end(self) -> int:
         return self.first + self.extent
 

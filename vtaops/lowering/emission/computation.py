@@ -31,7 +31,7 @@ from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
 
 
 @dataclass(frozen=True, eq=False)
-class Box:
+class IterationBox:
     """The iterations of a nest to execute: one range per loop. Equal ones are one object."""
 
     spans: tuple[range, ...]
@@ -88,7 +88,7 @@ class Computation:
             key = part, at, point
             yield from self._known.once(key, list, self._at(at, part, values))
 
-    def _begin(self, box: Box, values: Values, thread: int) -> None:
+    def _begin(self, box: IterationBox, values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
         filled = self._leaf.dst
         if self._addresses.continues(filled.buffer.name, thread, values):
@@ -100,7 +100,7 @@ class Computation:
 
     # --------------------------------------------------------------- needed iterations
 
-    def _needed(self, box: Box, values: Values, thread: int) -> list[Box]:
+    def _needed(self, box: IterationBox, values: Values, thread: int) -> list[IterationBox]:
         """Return the parts of a box that no guard excludes and that read no void or padding."""
         # An axis of extent 1 stands for a loop that does not matter.
         conditions = [self._evaluate(guard, box, values) for guard in self._partial_guards]
@@ -114,12 +114,14 @@ class Computation:
         key = (box, needed.shape, needed.tobytes())
         return self._known.once(key, list, self._parts(box, needed))
 
-    def _parts(self, box: Box, needed: Mask) -> Iterator[Box]:
+    def _parts(self, box: IterationBox, needed: Mask) -> Iterator[IterationBox]:
         for part in boxes(needed):
             spans = zip(box.spans, part, needed.shape, strict=True)
             yield self._box(s if extent == 1 else s[p.start : p.stop] for s, p, extent in spans)
 
-    def _unread(self, operand: TileOperand, box: Box, values: Values, thread: int) -> Mask | None:
+    def _unread(
+        self, operand: TileOperand, box: IterationBox, values: Values, thread: int
+    ) -> Mask | None:
         """Return the iterations whose operand is void, or padding that adds nothing."""
         name = self._addresses.root(operand.buffer.name)  # in-place stages keep voids
         zero, void = self._context.zeros.of(name, thread), self._context.voids.of(name, thread)
@@ -142,7 +144,9 @@ class Computation:
 
     # ---------------------------------------------------------------------- evaluation
 
-    def _evaluate(self, expression: Expression, box: Box, values: Values) -> npt.NDArray[Any]:
+    def _evaluate(
+        self, expression: Expression, box: IterationBox, values: Values
+    ) -> npt.NDArray[Any]:
         """Evaluate an expression over all iterations of a box.
 
         Axes of loops that it does not use have extent 1.
@@ -156,7 +160,7 @@ class Computation:
         found = np.asarray(expression(point))
         return found.reshape((1,) * (axes - found.ndim) + found.shape)
 
-    def _positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
+    def _positions(self, operand: TileOperand, box: IterationBox, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
         key = (operand.buffer.name, operand.offset, box, self._point(values))
         return self._known.once(key, self._positions_in, box.spans, operand, values)
@@ -169,15 +173,15 @@ class Computation:
 
     def _scalars(self, spans: tuple[range, ...], operand: TileOperand, values: Values) -> Elements:
         """Return an operand's offsets over some iterations, evaluated once for all of them."""
-        every = Box(tuple(range(loop.extent) for loop in self._leaf.loops))
+        every = IterationBox(tuple(range(loop.extent) for loop in self._leaf.loops))
         key = (operand.offset, self._point(values))
         found = self._known.once(key, self._evaluate, operand.offset, every, values)
         own = zip(spans, found.shape, strict=True)
         return found[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
 
-    def _at(self, tiles: Shift, box: Box, values: Values) -> Iterator[Operation]:
+    def _at(self, tiles: Shift, box: IterationBox, values: Values) -> Iterator[Operation]:
         """Yield the operations of a box for tiles (dst, src, wgt) at these addresses."""
-        cut: list[Box] = self._known.once(box, list, self._cut(box, values))
+        cut: list[IterationBox] = self._known.once(box, list, self._cut(box, values))
         for regular in cut:
             key = regular, self._point(values)
             for plain in self._known.once(key, self._emitted, regular, values):
@@ -190,7 +194,7 @@ class Computation:
                     )
                 yield operation
 
-    def _emitted(self, box: Box, values: Values) -> list[Operation]:
+    def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
         self._check_in_place(box, values)
         if self._leaf.call == JOIN_CALL:
@@ -212,7 +216,7 @@ class Computation:
             ]
         return operations
 
-    def _check_in_place(self, box: Box, values: Values) -> None:
+    def _check_in_place(self, box: IterationBox, values: Values) -> None:
         """Require operands in one tile to be one element, but the second, read-only one."""
         operands = self._leaf.operands
         shared = operands if self._leaf.call == JOIN_CALL else operands[:2]
@@ -238,7 +242,7 @@ class Computation:
             for kernel in kernels((dst, src + first, wgt), others, self._micro_op_depth)
         ]
 
-    def _guarded_box(self, values: Values) -> Box | None:
+    def _guarded_box(self, values: Values) -> IterationBox | None:
         """Apply the guards on at most one loop; those on several split the box later."""
         box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
         for guard, name, point in self._guards:
@@ -252,11 +256,11 @@ class Computation:
                 return None
         return self._box(box.values())
 
-    def _box(self, spans: Iterable[range]) -> Box:
+    def _box(self, spans: Iterable[range]) -> IterationBox:
         own = (*spans,)
-        return self._boxes.once(own, Box, own)
+        return self._boxes.once(own, IterationBox, own)
 
-    def _cut(self, box: Box, values: Values) -> Iterator[Box]:
+    def _cut(self, box: IterationBox, values: Values) -> Iterator[IterationBox]:
         """Split a box until every operand has constant strides along every loop.
 
         A phase of a transposed convolution, for example, reads a pixel that is not affine in the
@@ -275,13 +279,13 @@ class Computation:
     def _is_straight(self, operand: TileOperand) -> bool:
         return operand.offset.affine and self._addresses.is_whole(operand.buffer.name)
 
-    def _bends(self, operand: TileOperand, box: Box, index: int, values: Values) -> bool:
+    def _bends(self, operand: TileOperand, box: IterationBox, index: int, values: Values) -> bool:
         """Whether an operand moves by unequal steps along a loop."""
         line = tuple(s if i == index else s[:1] for i, s in enumerate(box.spans))
         return bool(np.diff(self._positions_in(line, operand, values).ravel(), 2).any())
 
     def _affine(
-        self, operand: TileOperand | None, box: Box, values: Values
+        self, operand: TileOperand | None, box: IterationBox, values: Values
     ) -> tuple[int, list[int]]:
         """Return an operand's first position in its tile and its stride along each loop."""
         if operand is None:

@@ -24,7 +24,7 @@ from vtaops.machine.isa import Gemm, Load, MemoryInstruction, Store
 from vtaops.program import NO_BUFFER
 
 
-class Transfer:
+class TileCopy:
     """One copy with its loops; it records the padding of what it loads."""
 
     def __init__(self, leaf: CopyNest, context: Context) -> None:

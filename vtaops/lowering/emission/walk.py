@@ -12,7 +12,7 @@ from itertools import groupby
 from vtaops.lowering.emission.computation import Computation
 from vtaops.lowering.emission.context import Context
 from vtaops.lowering.emission.scratchpads import Addresses
-from vtaops.lowering.emission.transfers import Transfer
+from vtaops.lowering.emission.transfers import TileCopy
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.tree.expressions import Values
@@ -62,7 +62,7 @@ class _Walk:
     def __init__(self, context: Context, operations: list[Operation]) -> None:
         self._context = context
         self._operations = operations
-        self._emitters: dict[Node, list[Transfer] | list[Computation]] = {}
+        self._emitters: dict[Node, list[TileCopy] | list[Computation]] = {}
         self._groups: dict[tuple[Node, ...], list[list[Node]]] = {}
 
     def run(self, nodes: tuple[Node, ...], values: Values, threads: Loop | None) -> None:
@@ -89,11 +89,11 @@ class _Walk:
                 for emitter in self._emitters_of(leaf):
                     self._operations += emitter.emit(bound, thread)
 
-    def _emitters_of(self, leaf: Node) -> list[Transfer] | list[Computation]:
+    def _emitters_of(self, leaf: Node) -> list[TileCopy] | list[Computation]:
         if leaf not in self._emitters:
             assert isinstance(leaf, LeafNest)
             if isinstance(leaf, CopyNest):
-                self._emitters[leaf] = [Transfer(leaf, self._context)]
+                self._emitters[leaf] = [TileCopy(leaf, self._context)]
             else:
                 self._emitters[leaf] = Computation.of(leaf, self._context)
         return self._emitters[leaf]

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.lowering.passes.uses import Followed, Uses, mask_of
+from vtaops.lowering.passes.uses import Flags, Followed, Uses, mask_of
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
@@ -68,13 +68,15 @@ class _Fold:
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns for templates, by its arguments: equal tiles share work."""
         self.rows = _rows(operations, {*biases.values()})
-        self.stored_only = _stored_only(operations, uses)
+        stores = [isinstance(o.instruction, Store) for o in operations]
+        self.read = uses.read_later([Followed.NEVER if it else Followed.ALWAYS for it in stores])
+        """Whether anything but a store reads a result."""
 
     def result(self) -> list[Operation] | None:
         """Return the remaining operations, with POST; None if a bias cannot be moved."""
         for place in range(len(self.operations)):
             chain = self._chain(place)
-            if chain is not None and chain.places[-1] in self.stored_only:
+            if chain is not None and not self.read[chain.places[-1]]:
                 self._take(chain)
             elif chain is not None and chain.post.use_scale:
                 raise ScheduleError("a per-channel result can only be stored")
@@ -197,13 +199,14 @@ class _Fold:
 
         POST is off at the beginning and at the end, next to other operators.
         """
-        kept = {k: self.operations[k] for k in np.flatnonzero(~self.dropped).tolist()}
-        stored = _stored_from(kept)
+        places = np.flatnonzero(~self.dropped).tolist()
+        kept = [self.operations[place] for place in places]
+        stored = Uses(kept).last_writers([isinstance(o.instruction, Store) for o in kept])
         result: list[Operation] = []
         now = OFF
-        for place, operation in kept.items():
+        for place, operation, is_stored in zip(places, kept, stored.tolist(), strict=True):
             # Unstored results may be anything, but should read no row.
-            matters = place in self.parts or place in stored or now.reads_row
+            matters = place in self.parts or is_stored or now.reads_row
             for part in self.parts.get(place, [operation]):
                 loops = matters and isinstance(part.instruction, LoopInstruction)
                 if loops and part.post != now:
@@ -219,26 +222,6 @@ class _Fold:
             if not self.dropped[k]:
                 yield k
             k += 1
-
-
-def _stored_only(operations: list[Operation], uses: Uses) -> set[int]:
-    """Return the places of ALU instructions whose results are only stored, not read."""
-    stores = (isinstance(o.instruction, Store) for o in operations)
-    read = uses.read_later([Followed.NEVER if it else Followed.ALWAYS for it in stores])
-    return {
-        place
-        for place in np.flatnonzero(~read).tolist()
-        if isinstance(operations[place].instruction, Alu)
-    }
-
-
-def _stored_from(operations: dict[int, Operation]) -> set[int]:
-    """Return the places of all writers of stored elements."""
-    kept = [*operations.values()]
-    writes = Uses(kept).last_writers([isinstance(o.instruction, Store) for o in kept])
-    return {
-        place for place, is_stored in zip(operations, writes.tolist(), strict=True) if is_stored
-    }
 
 
 # ------------------------------------------------------------------------------ biases
@@ -257,18 +240,25 @@ def _biases(operations: list[Operation], depth: int) -> dict[int, int]:
     found: dict[int, int] = {}
     others: set[int] = set()
     for place, operation in enumerate(operations):
-        if _adds_tile(operation):
-            own = writers[operation.written]
-            added = writers[operation.steps("src").ravel()]
-            if is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any():
-                found[place] = int(added[0])
-        if place not in found:
-            for access in (own for own in operation.of(Memory.ACC) if own.reads):
-                last = writers[access.indices]
-                others.update(last[is_vector[last]].tolist())
-        for access in (own for own in operation.of(Memory.ACC) if own.writes):
-            writers[access.indices] = place
+        own = operation.of(Memory.ACC)
+        load = _added(operation, writers, is_vector)
+        if load is not None:
+            found[place] = load
+        else:
+            read = [writers[access.indices] for access in own if access.reads]
+            others.update(*(last[is_vector[last]].tolist() for last in read))
+        if own and own[0].writes:  # the destination is the first
+            writers[own[0].indices] = place
     return {place: load for place, load in found.items() if load not in others}
+
+
+def _added(operation: Operation, writers: Elements, is_vector: Flags) -> int | None:
+    """Return the place of the LOAD of vectors that an operation adds to other accumulators."""
+    if not _adds_tile(operation):
+        return None
+    own, added = writers[operation.written], writers[operation.steps("src").ravel()]
+    one = is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any()
+    return int(added[0]) if one else None
 
 
 def _adds_tile(operation: Operation) -> bool:
