@@ -68,8 +68,8 @@ class _Fold:
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
         """What `_parts` returns for templates, by its arguments: equal tiles share work."""
         self.rows = _rows(operations, {*biases.values()})
-        stores = [isinstance(o.instruction, Store) for o in operations]
-        self.read = uses.read_later([Followed.NEVER if it else Followed.ALWAYS for it in stores])
+        ways = (Followed.ALWAYS, Followed.NEVER)
+        self.read = uses.read_later([ways[is_store] for is_store in _stores(operations)])
         """Whether anything but a store reads a result."""
 
     def result(self) -> list[Operation] | None:
@@ -201,7 +201,7 @@ class _Fold:
         """
         places = np.flatnonzero(~self.dropped).tolist()
         kept = [self.operations[place] for place in places]
-        stored = Uses(kept).last_writers([isinstance(o.instruction, Store) for o in kept])
+        stored = Uses(kept).last_writers(_stores(kept))
         result: list[Operation] = []
         now = OFF
         for place, operation, is_stored in zip(places, kept, stored.tolist(), strict=True):
@@ -245,11 +245,15 @@ def _biases(operations: list[Operation], depth: int) -> dict[int, int]:
         if load is not None:
             found[place] = load
         else:
-            read = [writers[access.indices] for access in own if access.reads]
-            others.update(*(last[is_vector[last]].tolist() for last in read))
+            read = (writers[access.indices] for access in own if access.reads)
+            others.update(*map(np.ndarray.tolist, read))
         if own and own[0].writes:  # the destination is the first
             writers[own[0].indices] = place
     return {place: load for place, load in found.items() if load not in others}
+
+
+def _stores(operations: list[Operation]) -> list[bool]:
+    return [isinstance(operation.instruction, Store) for operation in operations]
 
 
 def _added(operation: Operation, writers: Elements, is_vector: Flags) -> int | None:
