@@ -44,7 +44,7 @@ from vtaops.explore.judge.streams import (
 )
 from vtaops.lowering.operation import Operation
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Alu, Gemm, Load, LoopInstruction, Pool, Store
+from vtaops.machine.isa import Alu, Gemm, Load, LoopInstruction, MemoryInstruction, Pool, Store
 from vtaops.ops import Operator
 from vtaops.program import Program, assemble
 from vtaops.schedule.candidates import TilingList
@@ -288,7 +288,7 @@ def _moved(
     i = operation.instruction
     if not all(part.all() for part in own):
         return None
-    if isinstance(i, Load | Store):
+    if isinstance(i, MemoryInstruction):
         if i.sram_base + delta < 0 or getattr(i, "forward", 0):
             return None
         return changed(operation, instruction=replace(i, sram_base=i.sram_base + delta))

@@ -30,7 +30,16 @@ from vtaops.explore.judge.answers import Answer
 from vtaops.explore.judge.answers import program_of as answered
 from vtaops.explore.judge.streams import EDITS, UNLOADED, Stream, operations_of, program_of
 from vtaops.machine.alu import AluOp
-from vtaops.machine.isa import Alu, Encoding, Gemm, Load, LoopInstruction, Post, Store
+from vtaops.machine.isa import (
+    Alu,
+    Encoding,
+    Gemm,
+    Load,
+    LoopInstruction,
+    MemoryInstruction,
+    Post,
+    Store,
+)
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Program, Role
@@ -114,7 +123,7 @@ def another_buffer(judge: Judge, rng: random.Random) -> Answer | None:
 def another_place(judge: Judge, rng: random.Random) -> Answer | None:
     """A LOAD or a STORE touches what lies beside its data."""
 
-    def beside(i: Load | Store) -> Load | Store | None:
+    def beside(i: MemoryInstruction) -> MemoryInstruction | None:
         return None if i.is_nop else replace(i, dram_base=i.dram_base + rng.choice((1, 2, 16)))
 
     return _edited(judge.task.compiled, rng, (Load, Store), beside)
@@ -133,7 +142,7 @@ def overlapping(judge: Judge, rng: random.Random) -> Answer | None:
 def races(judge: Judge, rng: random.Random) -> Answer | None:
     """A token is missing: on most devices, on most days, the order is right anyway."""
 
-    def silent(i: LoopInstruction | Load | Store) -> object:
+    def silent(i: LoopInstruction | MemoryInstruction) -> object:
         flags = [n for n in ("pop_prev", "pop_next", "push_prev", "push_next") if getattr(i, n)]
         return replace(i, **{rng.choice(flags): 0}) if flags else None
 

@@ -60,8 +60,8 @@ BUGS = (
     Bug(
         "parts of a split copy to the first place",
         "lowering/copies.py",
-        "yield from _cover(part, sram + index * size, pads)",
-        "yield from _cover(part, sram, pads)",
+        "at = sram + index * part.size",
+        "at = sram",
     ),
     Bug(
         "border: rows of another image height",
@@ -102,7 +102,7 @@ BUGS = (
     Bug(
         "copies of a part recur like those of a whole",
         "lowering/emission/transfers.py",
-        "period, step = _period(*part) if part else (1, 1)",
+        "period, step = _period(*self._part) if self._part else (1, 1)",
         "period, step = 1, 1",
     ),
     Bug(
@@ -156,8 +156,8 @@ BUGS = (
     Bug(
         "a tile that is still there, although the content is another",
         "lowering/emission/transfers.py",
-        "content = (relocation, copy.number, shift)",
-        "content = (relocation, copy.number)",
+        "content = (self._number, copy.content, shift)",
+        "content = (self._number, copy.content)",
     ),
     Bug(
         "last iteration of a guarded loop left out",
@@ -191,9 +191,9 @@ BUGS = (
     ),
     Bug(
         "weights of a moved operation stay",
-        "lowering/emission/instructions.py",
-        "rows = operation.micro_ops + np.array(tiles, np.int64)",
-        "rows = operation.micro_ops + np.array((*tiles[:2], 0), np.int64)",
+        "lowering/operation.py",
+        "self.micro_ops + np.array(by, np.int64)",
+        "self.micro_ops + np.array((*by[:2], 0), np.int64)",
     ),
     Bug(
         "missing reset",
@@ -228,8 +228,8 @@ BUGS = (
     Bug(
         "POST takes the bias of the next row",
         "lowering/passes/post.py",
-        'row_of[vector.steps("dst")] = vector.steps("src") + first',
-        'row_of[vector.steps("dst")] = vector.steps("src") + first + 1',
+        'row_of[theirs] = vector.steps("src") + first',
+        'row_of[theirs] = vector.steps("src") + first + 1',
     ),
     Bug(
         "POST: bounds of the clip exchanged for those of int8",
@@ -258,9 +258,8 @@ BUGS = (
     Bug(
         "tokens: reads need no wait for writes of later tiles",
         "lowering/operation.py",
-        "_uses.Operations([*found.values()], words, order)",
-        "_uses.Operations([o.elsewhere(scratchpads=o.scratchpads[:1]) for o in found.values()], "
-        "words, order)",
+        "_uses.Operations([*numbers], words, order)",
+        "_uses.Operations([o.having(operands=o.operands[:1]) for o in numbers], words, order)",
     ),
     Bug(
         "parts of a concatenation at the first slot",

@@ -12,7 +12,7 @@ from vtaops import HardwareConfig
 from vtaops.base.fixed_point import FINE_BITS, fine_scale
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Operation
-from vtaops.machine.accesses import DRAM, Access, accesses, listed, run
+from vtaops.machine.accesses import DRAM, Access, accesses, listed, parameters, run
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, Memory
 from vtaops.machine.isa import (
     Alu,
@@ -22,6 +22,7 @@ from vtaops.machine.isa import (
     Gemm,
     Instruction,
     Load,
+    MemoryInstruction,
     Pool,
     Post,
     Store,
@@ -527,11 +528,11 @@ class ConcurrentProgram(RandomProgram):
         """Return the operation of an instruction, with the micro-ops that lie there now."""
         begin, end = getattr(insn, "uop_begin", 0), getattr(insn, "uop_end", 0)
         micro_ops = np.array(self.reference.uop[begin:end], np.int64)
-        own = accesses(insn, micro_ops, self.reference.post)
-        dram = self._dram(insn) if isinstance(insn, Load | Store) else ()
-        return Operation(insn).elsewhere(scratchpads=own + dram)
+        own = *accesses(insn, micro_ops), *parameters(insn, self.reference.post)
+        dram = self._dram(insn) if isinstance(insn, MemoryInstruction) else ()
+        return Operation(insn).having(operands=own + dram)
 
-    def _dram(self, insn: Load | Store) -> tuple[Access, ...]:
+    def _dram(self, insn: MemoryInstruction) -> tuple[Access, ...]:
         """Return the words of DRAM that an instruction moves."""
         unit = self.config.dram_element_bytes(Memory(insn.memory))
         rows = [insn.dram_base + y * insn.x_stride for y in range(insn.y_size)]
@@ -546,11 +547,11 @@ class ConcurrentProgram(RandomProgram):
         shift = Alu(uop_end=1, iter_out=1, iter_in=depth, dst_factor_in=1, use_imm=1, imm=8)
         shift = replace(shift, alu_op=AluOp.SHR)
         own = run(Memory.ACC, 0, depth, writes=True)
-        written = Operation(shift).elsewhere(scratchpads=(own,))
+        written = Operation(shift).having(operands=(own,))
         tail = [Operation(uop)]
         if self.has(Extension.POST):
             same = replace(shift, alu_op=AluOp.ADD, imm=0)
-            tail += [Operation(Post()), written.elsewhere(instruction=same)]
+            tail += [Operation(Post()), written.having(instruction=same)]
         for byte in range(4):
             first = self.dump // unit + byte * depth
             tail += [written] if byte else []
@@ -687,14 +688,14 @@ class RacingProgram(ReloadingProgram):
     def _operation(self, insn: Instruction) -> Operation:
         operation = super()._operation(insn)
         kept = (a for a in operation.scratchpads if a.memory not in (Memory.INP, Memory.WGT))
-        return operation.elsewhere(scratchpads=tuple(kept))
+        return operation.having(operands=tuple(kept))
 
 
 def with_tokens(operations: list[Operation]) -> list[Operation]:
     """Return the operations with relays, FINISH and the flags of their tokens."""
     ordered, _, flags = insert_tokens(operations)
     return [
-        o.elsewhere(instruction=replace(o.instruction, **dict(zip(FLAGS, own, strict=True))))
+        o.having(instruction=replace(o.instruction, **dict(zip(FLAGS, own, strict=True))))
         for o, own in zip(ordered, flags.tolist(), strict=True)
     ]
 

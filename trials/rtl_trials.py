@@ -42,6 +42,7 @@ from vtaops.machine.isa import (
     Gemm,
     Instruction,
     Load,
+    MemoryInstruction,
     Post,
     Store,
     words_to_array,
@@ -402,7 +403,7 @@ def with_origins(
     of |= {Memory.ACC: 3, Memory.ACC_8BIT: 3, Memory.OUT: 4}
 
     def moved(insn: Instruction) -> Instruction:
-        if not isinstance(insn, Load | Store) or getattr(insn, "forward", 0):
+        if not isinstance(insn, MemoryInstruction) or getattr(insn, "forward", 0):
             return insn
         ahead = 4096 * of[insn.memory] // config.dram_element_bytes(insn.memory)
         return replace(insn, dram_base=insn.dram_base + ahead)
@@ -619,7 +620,7 @@ def behind_finish(opened: Opened, config: HardwareConfig) -> list[Any]:
     with opened(latency=40) as device:
         area = place(device, np.zeros(1 << 12, np.uint8))
         for insn in behind:
-            if isinstance(insn, Load | Store) and not insn.is_nop:
+            if isinstance(insn, MemoryInstruction) and not insn.is_nop:
                 unit = config.dram_element_bytes(Memory(insn.memory))
                 insn = replace(insn, dram_base=area.address // unit)
             for count in (1, 2, 3, 4, 5):

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
+#include <memory>
 #include <vector>
 
 namespace nb = nanobind;
@@ -42,6 +42,45 @@ struct Access {
   }
 };
 
+// What one operation accesses on chip, as `Operation.scratchpads` in Python says.
+class Reach {
+ public:
+  explicit Reach(const nb::tuple& accesses) : kept_(std::make_shared<std::vector<nb::object>>()) {
+    for (nb::handle one : accesses) {
+      const auto access = nb::cast<nb::tuple>(one);
+      const std::size_t memory = checked(nb::cast<int64_t>(access[0]), kMemories);
+      const std::size_t first = checked(nb::cast<int64_t>(access[1]), kMost);
+      const auto offsets = nb::cast<Column>(access[2]);
+      const bool writes = nb::cast<bool>(access[3]), reads = nb::cast<bool>(access[4]);
+      std::size_t extent = 0;
+      for (std::size_t n = 0; n < offsets.size(); ++n) {
+        extent = std::max(extent, checked(offsets(n), kMost) + 1);
+      }
+      accesses_.push_back({memory, first, offsets.data(), offsets.size(), writes, reads});
+      extents_.push_back(extent);
+      kept_->push_back(nb::borrow(access[2]));
+    }
+  }
+
+  // Returns it with its first accesses so many elements further behind.
+  Reach moved(const std::vector<int64_t>& by) const {
+    Reach other = *this;
+    for (std::size_t n = 0; n < std::min(by.size(), accesses_.size()); ++n) {
+      std::size_t& first = other.accesses_[n].first;
+      first = checked(static_cast<int64_t>(first) + by[n], kMost);
+    }
+    return other;
+  }
+
+  const std::vector<Access>& accesses() const { return accesses_; }
+  std::size_t end(std::size_t n) const { return accesses_[n].first + extents_[n]; }
+
+ private:
+  std::vector<Access> accesses_;
+  std::vector<std::size_t> extents_;  // of each: one past the largest offset
+  std::shared_ptr<std::vector<nb::object>> kept_;  // what has the offsets
+};
+
 // The accesses of one operation.
 struct Own {
   const Access *first, *last;
@@ -59,10 +98,17 @@ class Accesses {
   Accesses() = default;
 
   explicit Accesses(const nb::list& operations) {
-    const nb::str scratchpads("scratchpads");  // each lookup would make its own
+    const nb::str reach("reach");  // each lookup would make its own
     for (nb::handle operation : operations) {
+      kept_.push_back(nb::getattr(operation, reach));
+      const auto& own = nb::cast<const Reach&>(kept_.back());
       const std::size_t begin = accesses_.size();
-      add_all(nb::getattr(operation, scratchpads));
+      for (std::size_t n = 0; n < own.accesses().size(); ++n) {
+        const Access& access = own.accesses()[n];
+        if (access.memory >= sizes_.size()) sizes_.resize(access.memory + 1, 0);
+        sizes_[access.memory] = std::max(sizes_[access.memory], own.end(n));
+        accesses_.push_back(access);
+      }
       bounds_.push_back({begin, accesses_.size()});
     }
   }
@@ -103,39 +149,8 @@ class Accesses {
     std::size_t begin, end;
   };
 
-  // Offsets that accesses share, and one past the largest.
-  struct Offsets {
-    Column numbers;
-    std::size_t end;
-  };
-
-  void add_all(const nb::object& accesses) {
-    for (nb::handle one : nb::cast<nb::tuple>(accesses)) {
-      const auto access = nb::cast<nb::tuple>(one);
-      const std::size_t memory = checked(nb::cast<int64_t>(access[0]), kMemories);
-      const std::size_t first = checked(nb::cast<int64_t>(access[1]), kMost);
-      const Offsets& own = offsets_of(access[2]);
-      const bool writes = nb::cast<bool>(access[3]), reads = nb::cast<bool>(access[4]);
-      if (memory >= sizes_.size()) sizes_.resize(memory + 1, 0);
-      sizes_[memory] = std::max(sizes_[memory], first + own.end);
-      accesses_.push_back({memory, first, own.numbers.data(), own.numbers.size(), writes, reads});
-    }
-  }
-
-  const Offsets& offsets_of(nb::handle array) {
-    const auto known = known_.find(array.ptr());
-    if (known != known_.end()) return known->second;
-    Offsets own{nb::cast<Column>(array), 0};
-    for (std::size_t n = 0; n < own.numbers.size(); ++n) {
-      own.end = std::max(own.end, checked(own.numbers(n), kMost) + 1);
-    }
-    kept_.push_back(nb::borrow(array));
-    return known_.emplace(array.ptr(), std::move(own)).first->second;
-  }
-
   std::vector<std::size_t> sizes_;  // of the memories
   std::vector<Access> accesses_;
   std::vector<Bounds> bounds_;  // of each operation's accesses
-  std::unordered_map<PyObject*, Offsets> known_;
-  std::vector<nb::object> kept_;  // so that no other array takes the place of a known one
+  std::vector<nb::object> kept_;  // the reach of each operation, which has the offsets
 };

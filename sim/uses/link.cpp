@@ -209,10 +209,10 @@ class Link {
   }
 
   // Gives every sequence of micro-ops an address in the micro-op memory. Programs are split into
-  // stretches whose distinct sequences fit together; each begins with one LOAD UOP of all of them.
+  // batches whose distinct sequences fit together; each begins with one LOAD UOP of all of them.
   Stream with_micro_ops(const Stream& operations) {
     Stream result;
-    std::unordered_map<int32_t, int64_t> places;  // of the stretch
+    std::unordered_map<int32_t, int64_t> places;  // of the batch
     std::size_t begin = 0;
     int64_t size = 0, loaded = 0;
     const auto close = [&] {

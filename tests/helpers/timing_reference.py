@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from vtaops import Program
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
+from vtaops.machine.isa import Alu, Finish, Gemm, Load, MemoryInstruction, Unit
 
 FETCH, LOAD, COMPUTE = range(3)
 
 
 def bursts_of(instruction, config, port: int, burst: int) -> list[tuple[int, bool]]:
     """List the bursts: the words of each aligned block in a row, and whether they end the row."""
-    if not isinstance(instruction, Load | Store) or not instruction.x_size:
+    if not isinstance(instruction, MemoryInstruction) or not instruction.x_size:
         return []
     size = config.dram_element_bytes(instruction.memory)
     found = []

@@ -15,7 +15,7 @@ from vtaops.base.errors import DeviceError
 from vtaops.machine.alu import AluOp
 from vtaops.machine.capabilities import FSIM
 from vtaops.machine.config import PAGE_BYTES, HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Encoding, Load, Store
+from vtaops.machine.isa import Alu, Encoding, MemoryInstruction
 from vtaops.program import Statistics
 from vtaops.program.interpreter import Interpreter
 
@@ -34,7 +34,7 @@ class UpstreamInterpreter(Interpreter):
     """Upstream's way with addresses and distances."""
 
     def execute(self, instruction) -> None:
-        if isinstance(instruction, Load | Store) and instruction.x_size:
+        if isinstance(instruction, MemoryInstruction) and instruction.x_size:
             unit = self.config.dram_element_bytes(Memory(instruction.memory))
             if instruction.dram_base * unit < PAGE_BYTES:
                 raise DeviceError(f"no memory at address {instruction.dram_base * unit}")

@@ -175,7 +175,7 @@ def test_equal_micro_ops_are_stored_once_and_memory_is_reused():
 
 def stub(instruction, *accesses):
     """An operation that accesses what a test says."""
-    return Operation(instruction).elsewhere(scratchpads=accesses)
+    return Operation(instruction).having(operands=accesses)
 
 
 def random_operations(rng, length):
@@ -272,7 +272,7 @@ def without_token(operations, pusher):
         changed = list(operations)
         for index, flag in ((pusher, push), (poppers[earlier], pop)):
             instruction = replace(changed[index].instruction, **{flag: 0})
-            changed[index] = changed[index].elsewhere(instruction=instruction)
+            changed[index] = changed[index].having(instruction=instruction)
         yield changed
 
 

@@ -10,32 +10,31 @@ from vtaops.lowering.linking import ordering
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.passes.uses import (
     Followed,
-    LastWrites,
-    last_writers,
-    read_later,
+    Uses,
+    mask_of,
 )
-from vtaops.machine.accesses import Access, listed
+from vtaops.machine.accesses import listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
 
 
-def drawn_accesses(seed):
+def drawn_accesses(seed, memories=(Memory.INP, Memory.WGT)):
     rng = random.Random(seed)
     for _ in range(60):
         elements = sorted(rng.sample(range(rng.choice([4, 40])), k=rng.randint(1, 4)))
-        memory, writes = rng.choice([Memory.INP, Memory.WGT]), rng.random() < 0.5
+        memory, writes = rng.choice(memories), rng.random() < 0.5
         reads = not writes or rng.random() < 0.3
         yield listed(memory, np.array(elements), writes=writes, reads=reads)
 
 
 def accessing(*accesses):
     """An operation that accesses what a test says."""
-    return Operation(Load()).elsewhere(scratchpads=accesses)
+    return Operation(Load()).having(operands=accesses)
 
 
 def changed(**changes):
     """An access to two elements apart with other attributes."""
-    return Access(Memory.INP, 1, np.array([0, 2]), writes=True)._replace(**changes)
+    return listed(Memory.INP, np.array([1, 3]), writes=True)._replace(**changes)
 
 
 @pytest.mark.parametrize(
@@ -54,19 +53,27 @@ def changed(**changes):
 )
 def test_what_does_not_match_is_refused(access, kinds, message):
     with pytest.raises(ValueError, match=message):
-        _uses.tokens([accessing(), accessing(access)], np.array(kinds))
+        _uses.Uses([accessing(), accessing(access)]).tokens(np.array(kinds))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_last_writes_are_those_of_single_elements(seed):
-    last, written = LastWrites(), {}
-    for place, access in enumerate(drawn_accesses(seed)):
-        elements = access.elements.tolist()
-        expected = [written.get((access.memory, element), -1) for element in elements]
-        assert last.of(access.memory, access.elements).tolist() == expected
-        last.note(accessing(access), place)
-        if access.writes:
-            written.update({(access.memory, element): place for element in elements})
+@pytest.mark.parametrize("seed", range(20))
+def test_accumulators_are_found_as_among_single_elements(seed):
+    accesses, rng = [*drawn_accesses(seed, [Memory.ACC, Memory.WGT])], random.Random(seed)
+    uses = Uses([*map(accessing, accesses)])
+    dropped = np.array([rng.random() < 0.2 for _ in accesses])
+    for _ in range(20):
+        wanted = {*rng.sample(range(40), k=rng.choice([1, 3]))}
+        flags = mask_of(np.array([*wanted]), 40)
+        begin, end = sorted(rng.choices(range(len(accesses) + 1), k=2))
+        own = [{*a.elements.tolist()} & wanted if a.memory == Memory.ACC else () for a in accesses]
+        touching = (place for place in range(begin, end) if own[place])
+        assert uses.touching(flags, begin, end) == next(touching, end)
+        written = {}
+        for place in range(end):
+            if accesses[place].writes and not dropped[place]:
+                written |= dict.fromkeys(own[place], place)
+        last = (min(written.values()), max(written.values())) if written.keys() == wanted else None
+        assert uses.writers(flags, end, dropped) == last
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -81,7 +88,7 @@ def test_results_are_read_before_they_are_overwritten(seed):
         if way is Followed.ALWAYS or (way is Followed.IF_READ and expected[0]):
             live -= own if access.writes else set()
             live |= own if access.reads else set()
-    assert read_later([*map(accessing, accesses)], followed).tolist() == expected
+    assert Uses([*map(accessing, accesses)]).read_later(followed).tolist() == expected
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -94,7 +101,7 @@ def test_the_last_writers_are_those_of_single_elements(seed):
         for writer in {written[element] for element in own if element in written}:
             expected[writer] |= is_asked and access.reads
         written |= dict.fromkeys(own, place) if access.writes else {}
-    assert last_writers([*map(accessing, accesses)], asked).tolist() == expected
+    assert Uses([*map(accessing, accesses)]).last_writers(asked).tolist() == expected
 
 
 @pytest.mark.parametrize(

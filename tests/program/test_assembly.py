@@ -12,7 +12,7 @@ from helpers.program_builder import PROGRAMS
 import vtaops
 from trials import mutations
 from vtaops.errors import ProgramError
-from vtaops.machine.isa import Encoding, Load, Store
+from vtaops.machine.isa import Encoding, MemoryInstruction
 from vtaops.machine.layout import Layout
 from vtaops.machine.text import TOKENS, Words, disassemble, parse, tokens_text
 from vtaops.machine.views import Plus
@@ -41,7 +41,7 @@ def test_every_instruction_has_one_text(config):
                 if name in values:
                     values[name] = rng.choice(named)
             instruction = cls(**values)
-            if isinstance(instruction, Load | Store) and instruction.is_nop:
+            if isinstance(instruction, MemoryInstruction) and instruction.is_nop:
                 zeros = {f.name: 0 for f in fields(cls) if f.name not in (*TOKENS, "memory")}
                 instruction = replace(instruction, **zeros)
             text = f"{disassemble(instruction)} {tokens_text(instruction)}"

@@ -27,6 +27,7 @@ from vtaops.machine.isa import (
     AluOp,
     Gemm,
     Load,
+    MemoryInstruction,
     Store,
     Unit,
 )
@@ -58,7 +59,7 @@ def accesses(program):
     result = []
     for i, where in zip(program.decode(), program.relocations.tolist(), strict=True):
         reads, writes = set(), set()
-        if isinstance(i, Load | Store) and i.x_size:
+        if isinstance(i, MemoryInstruction) and i.x_size:
             dram = {
                 place(program, where, (i.dram_base + r * i.x_stride + c) * sizes[i.memory] + byte)
                 for r, c, byte in product(range(i.y_size), range(i.x_size), range(sizes[i.memory]))

@@ -25,7 +25,17 @@ from vtaops.base.shapes import Int8Array, Int32Array, Ints
 from vtaops.machine.accesses import loop_steps
 from vtaops.machine.capabilities import FSIM, FULL, Capabilities, Feature
 from vtaops.machine.config import POST_ROWS, TABLES, WINDOW_TILES, Extension, HardwareConfig, Memory
-from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, Load, Pool, Post, Store
+from vtaops.machine.isa import (
+    Alu,
+    AluOp,
+    Depthwise,
+    Gemm,
+    Load,
+    MemoryInstruction,
+    Pool,
+    Post,
+    Store,
+)
 from vtaops.program.builder import ProgramBuilder
 from vtaops.program.program import Program, Role
 
@@ -544,6 +554,6 @@ def _half(size: int, context: int) -> _Window:
     return _Window(context * size // 2, size // 2)
 
 
-def _reach(block: Load | Store) -> int:
+def _reach(block: MemoryInstruction) -> int:
     """Return the DRAM elements from the first to the last access, inclusive."""
     return (block.y_size - 1) * block.x_stride + block.x_size

@@ -7,8 +7,8 @@ elements that need not be written (tiles beyond the edge of the operator).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +26,11 @@ MAX_PAD = values_of(Load, "x_pad_left")[-1]
 
 Grid = npt.NDArray[np.int64]
 
+_FAR = 1 << 62
 
-@dataclass(frozen=True)
-class BlockTransfer:
-    """The fields of a LOAD or STORE; `sram_base` counts from the start of the grid."""
+
+class BlockTransfer(NamedTuple):
+    """Fields of a LOAD or STORE, in their order; `sram_base` counts from the start of the grid."""
 
     sram_base: int
     dram_base: int
@@ -69,16 +70,24 @@ def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[BlockTransfer]:
     first, last = int(used[0]), int(used[-1]) + 1
     single = _single_access(flat, grid.shape, first, last, pads)
     if single is not None:
-        yield replace(single, sram_base=single.sram_base + sram)
+        yield single._replace(sram_base=single.sram_base + sram)
     elif grid.ndim > 1:
-        size = grid[0].size
+        known: dict[bytes, list[BlockTransfer]] = {}  # equal parts recur at other places
         for index, part in enumerate(grid):
-            yield from _cover(part, sram + index * size, pads)
+            lowest = int(part.min(where=part >= 0, initial=_FAR)) % _FAR
+            form = np.where(part >= 0, part - lowest, part)
+            found = known.setdefault(form.tobytes(), [])
+            if not found:
+                found += _cover(form, 0, pads)
+            at = sram + index * part.size
+            for one in found:
+                dram = one.dram_base + lowest * (one.y_size > 0)
+                yield one._replace(sram_base=one.sram_base + at, dram_base=dram)
     else:
         for begin, end in _runs(flat):
             run = _single_access(flat, flat.shape, begin, end, pads)
             assert run is not None
-            yield replace(run, sram_base=run.sram_base + sram)
+            yield run._replace(sram_base=run.sram_base + sram)
 
 
 def _single_access(
@@ -95,9 +104,9 @@ def _single_access(
             if (end - begin) % width == 0:
                 access = _rectangle(flat[begin:end].reshape(-1, width), pads)
                 if access is not None:
-                    return replace(access, sram_base=begin)
+                    return access._replace(sram_base=begin)
     access = _rectangle(flat[first:last].reshape(1, -1), pads)
-    return access and replace(access, sram_base=first)
+    return access and access._replace(sram_base=first)
 
 
 def _rectangle(rows: Grid, pads: bool) -> BlockTransfer | None:

@@ -7,7 +7,7 @@ tokens and encodes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import vtaops._uses as _uses
 from vtaops.base.shapes import Ints
 from vtaops.lowering.options import LoweringOptions
-from vtaops.machine.accesses import OFF, Access, accesses, steps
+from vtaops.machine.accesses import OFF, Access, accesses, parameters, steps
 from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Instruction, LoopInstruction, Post
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
@@ -25,10 +25,15 @@ from vtaops.program import NO_BUFFER, Buffer, OperatorRecord
 Elements = npt.NDArray[np.int64]
 """Element numbers."""
 
+Shift = tuple[int, int, int]
+"""Elements of (dst, src, wgt)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One instruction without tokens and without micro-op addresses.
+    """One instruction without tokens and without micro-op addresses; an object, not a value.
+
+    Equal tiles of an operator are one object, or share a template.
 
     Attributes
     ----------
@@ -42,17 +47,39 @@ class Operation:
         stands for a requantization; its micro-ops' src are rows of parameters.
     relocation : int
         Buffer that ``dram_base`` is relative to, as in `Program.relocations`.
+    template, shift : Operation or None, (int, int, int)
+        The operation from which it differs only by the elements (dst, src, wgt) of its tiles, and
+        how far they lie behind; None: itself.
     """
 
     instruction: Instruction
     micro_ops: Ints | None = None
     post: Post = OFF
     relocation: int = NO_BUFFER
+    template: Operation | None = field(default=None, init=False)
+    shift: Shift = field(default=(0, 0, 0), init=False)
 
     @cached_property
-    def scratchpads(self) -> tuple[Access, ...]:
+    def operands(self) -> tuple[Access, ...]:
         """What it accesses on chip, but for the micro-op memory, which one unit alone uses."""
-        return accesses(self.instruction, self.rows, self.post)
+        if self.template is None:
+            return accesses(self.instruction, self.rows)
+        shifts = zip(self.template.operands, self.shift, strict=False)
+        return tuple(Access(a.memory, a.first + by, *a[2:]) for a, by in shifts)
+
+    @property
+    def scratchpads(self) -> tuple[Access, ...]:
+        """Its operands, and the parameters of its post-processing."""
+        if not self.post.enable:
+            return self.operands
+        return (*self.operands, *parameters(self.instruction, self.post))
+
+    @cached_property
+    def reach(self) -> Any:
+        """Its scratchpads for C++."""
+        if self.template is None:
+            return _uses.Reach(self.scratchpads)
+        return self.template.reach.moved(self.shift[: len(self.template.operands)])
 
     @property
     def rows(self) -> Ints | None:
@@ -61,20 +88,22 @@ class Operation:
             return None
         return self.micro_ops[i.uop_begin : i.uop_end]
 
-    @cached_property
-    def key(self) -> tuple[object, ...]:
-        """A key of all that its place in a program does not decide: equal tiles share work."""
-        rows = None if self.micro_ops is None else self.micro_ops.tobytes()
-        return self.instruction, rows, self.post
+    def having(self, **changes: object) -> Operation:
+        """Return it with other attributes, as `dataclasses.replace`, and with the same operands.
 
-    def elsewhere(self, **changes: object) -> Operation:
-        """Return the operation at another place in DRAM or in the program.
-
-        As `dataclasses.replace`, but keeps what is known of its scratchpads.
+        These can be among the changes.
         """
-        other = object.__new__(Operation)
-        vars(other).update(vars(self), **changes)
-        vars(other).pop("key", None)
+        other = replace(self)
+        vars(other).update({"operands": self.operands, **changes})
+        return other
+
+    def moved(self, by: Shift) -> Operation:
+        """Return it with tiles that lie further behind; this must be a template."""
+        assert self.micro_ops is not None
+        assert self.template is None
+        micro_ops = self.micro_ops + np.array(by, np.int64)
+        other = Operation(self.instruction, micro_ops, self.post, self.relocation)
+        vars(other).update(template=self, shift=by)
         return other
 
     def of(self, memory: Memory) -> list[Access]:
@@ -143,11 +172,10 @@ class Fragment:
     @cached_property
     def packed(self) -> Any:
         """Its operations for `link`, in C++: each distinct one once."""
-        found = {id(operation): operation for operation in self.operations}
-        numbers = {key: number for number, key in enumerate(found)}
-        words = Encoding.of(self.config).encode_all([o.instruction for o in found.values()])
-        order = np.array([numbers[id(operation)] for operation in self.operations], np.int64)
-        return _uses.Operations([*found.values()], words, order)
+        numbers = {o: number for number, o in enumerate(dict.fromkeys(self.operations))}
+        words = Encoding.of(self.config).encode_all([o.instruction for o in numbers])
+        order = np.array([numbers[operation] for operation in self.operations], np.int64)
+        return _uses.Operations([*numbers], words, order)
 
     def elsewhere(self, offsets: Mapping[Memory, int], **changes: object) -> Fragment:
         """Return it further behind in the scratchpads; both share what is known of operations."""
@@ -166,7 +194,7 @@ class Fragment:
     def _ends(self) -> Mapping[Memory, int]:
         """The elements of each scratchpad that its operations use, from the first one on."""
         used = dict.fromkeys((Memory.INP, Memory.WGT, Memory.ACC, Memory.POST, Memory.TABLE), 0)
-        for operation in {id(o): o for o in self.operations}.values():
+        for operation in dict.fromkeys(self.operations):
             for access in operation.scratchpads:
                 # Biases and scales have half of the parameter memory each.
                 rows = access.memory == Memory.POST

@@ -26,8 +26,8 @@ from vtaops.machine.isa import (
     Depthwise,
     Gemm,
     Instruction,
-    Load,
     LoopInstruction,
+    MemoryInstruction,
     MicroOp,
     Opcode,
     Pool,
@@ -60,21 +60,20 @@ class Access(NamedTuple):
         All elements, counted from the first one: distinct, ascending, shared between accesses.
     writes, reads : bool
         What it does to them. An instruction that accumulates does both.
+    extent : int
+        Elements from the first to the last.
     """
 
     memory: int
     first: int
     offsets: Ints
-    writes: bool = False
-    reads: bool = True
-
-    @property
-    def size(self) -> int:
-        return len(self.offsets)
+    writes: bool
+    reads: bool
+    extent: int
 
     @property
     def end(self) -> int:
-        return self.first + int(self.offsets[-1]) + 1
+        return self.first + self.extent
 
     @property
     def elements(self) -> Ints:
@@ -83,12 +82,14 @@ class Access(NamedTuple):
     @property
     def indices(self) -> slice | Ints:
         """An index of the elements in an array: a slice if they are contiguous."""
-        contiguous = self.end - self.first == self.size
-        return slice(self.first, self.end) if contiguous else self.elements
+        contiguous = self.extent == len(self.offsets)
+        return slice(self.first, self.first + self.extent) if contiguous else self.elements
 
 
-def accesses(i: Instruction, micro_ops: Ints | None, post: Post = OFF) -> tuple[Access, ...]:
-    """Return what an instruction accesses in the scratchpads, but for the micro-op memory.
+def accesses(i: Instruction, micro_ops: Ints | None) -> tuple[Access, ...]:
+    """Return what an instruction accesses in the scratchpads, but for micro-ops and `parameters`.
+
+    Those of a loop are in the order of a micro-op's operands.
 
     Parameters
     ----------
@@ -96,17 +97,15 @@ def accesses(i: Instruction, micro_ops: Ints | None, post: Post = OFF) -> tuple[
         The instruction.
     micro_ops : ndarray of int64, shape (n, 3), or None
         The micro-ops (dst, src, wgt) that it executes; None if it executes none.
-    post : Post
-        The post-processing of its results.
     """
-    if isinstance(i, Load | Store):
+    if isinstance(i, MemoryInstruction):
         return tuple(_moved(i))
     if isinstance(i, LoopInstruction) and micro_ops is not None and i.iterations:
-        return (*_operands(i, micro_ops), *_parameters(i, post))
+        return tuple(_operands(i, micro_ops))
     return ()
 
 
-def _moved(i: Load | Store) -> Iterator[Access]:
+def _moved(i: MemoryInstruction) -> Iterator[Access]:
     if i.is_nop or i.memory == Memory.UOP:
         return
     if isinstance(i, Store):
@@ -128,7 +127,7 @@ def _operands(i: LoopInstruction, micro_ops: Ints) -> Iterator[Access]:
         first = int(column.min())
         loops = i.iter_out, i.iter_in, *_FACTORS[operand](i)
         offsets = _offsets((column - first).tobytes(), *loops, tiles)
-        yield Access(memory, first, offsets, written, not written or accumulates(i))
+        yield _access(memory, first, offsets, written, not written or accumulates(i))
 
 
 @cache
@@ -154,15 +153,15 @@ def tiles_of(i: LoopInstruction) -> int:
     return WINDOW_TILES if isinstance(i, Depthwise) else 1
 
 
-def _parameters(i: LoopInstruction, post: Post) -> Iterator[Access]:
+def parameters(i: Instruction, post: Post) -> Iterator[Access]:
     """Yield the rows and the table by which results are post-processed; a reset writes none."""
-    if not post.enable or i.reset:
+    if not post.enable or not isinstance(i, LoopInstruction) or i.reset:
         return
     factors = post.row_factor_out, post.row_factor_in
     offsets = _offsets(_ZERO, i.iter_out, i.iter_in, *factors, 1)
     for used, half in ((post.use_bias, 0), (post.use_scale, POST_ROWS)):
         if used:
-            yield Access(Memory.POST, half + post.row, offsets)
+            yield _access(Memory.POST, half + post.row, offsets)
     if post.use_table:
         yield run(Memory.TABLE, post.table_index, 1)
 
@@ -172,7 +171,7 @@ _ZERO = np.zeros(1, np.int64).tobytes()
 
 def run(memory: int, first: int, size: int, *, writes: bool = False, reads: bool = True) -> Access:
     """Return an access to consecutive elements."""
-    return Access(memory, first, _range(size), writes, reads)
+    return Access(memory, first, _range(size), writes, reads, size)
 
 
 def block(memory: int, first: int, rows: tuple[int, int], size: int) -> Access:
@@ -180,13 +179,19 @@ def block(memory: int, first: int, rows: tuple[int, int], size: int) -> Access:
     count, stride = rows
     if count == 1 or stride == size:
         return run(memory, first, count * size)
-    return Access(memory, first, _offsets(_range(size).tobytes(), count, 1, stride, 0, 1))
+    return _access(memory, first, _offsets(_range(size).tobytes(), count, 1, stride, 0, 1))
 
 
 def listed(memory: int, elements: Ints, *, writes: bool = False, reads: bool = True) -> Access:
     """Return an access to distinct elements in ascending order."""
     first = int(elements[0])
-    return Access(memory, first, elements - first, writes, reads)
+    return _access(memory, first, elements - first, writes, reads)
+
+
+def _access(
+    memory: int, first: int, offsets: Ints, writes: bool = False, reads: bool = True
+) -> Access:
+    return Access(memory, first, offsets, writes, reads, int(offsets[-1]) + 1)
 
 
 @lru_cache(maxsize=256)

@@ -263,6 +263,10 @@ class Pool(_LoopInstruction):
     overwrite: int = bits(1, "ignore the old accumulator")
 
 
+MemoryInstruction = Load | Store
+"""The instructions that move data."""
+
+
 def values_of(cls: type[Instruction], name: str) -> range:
     """Return the values of a field whose width depends on no configuration."""
     (found,) = (f.metadata for f in fields(cls) if f.name == name)

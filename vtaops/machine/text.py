@@ -26,6 +26,7 @@ from vtaops.machine.isa import (
     Instruction,
     Load,
     LoopInstruction,
+    MemoryInstruction,
     Pool,
     Post,
     Store,
@@ -58,7 +59,7 @@ def disassemble(instruction: Instruction) -> str:
 
 
 def _text(i: Instruction) -> str:
-    if isinstance(i, Load | Store):
+    if isinstance(i, MemoryInstruction):
         return _memory_text(i)
     if isinstance(i, Post):
         return _post_text(i)
@@ -105,7 +106,7 @@ def _post_text(i: Post) -> str:
 _PADS = {"top": "y_pad_top", "bottom": "y_pad_bottom", "left": "x_pad_left", "right": "x_pad_right"}
 
 
-def _memory_text(i: Load | Store) -> str:
+def _memory_text(i: MemoryInstruction) -> str:
     head = f"{i.opcode.name + ' ' + Memory(i.memory).name + ' ':<10}"
     if i.is_nop:
         return f"{head}nop"

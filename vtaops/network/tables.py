@@ -13,8 +13,9 @@ import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.operation import Fragment, Operation
+from vtaops.machine.accesses import OFF
 from vtaops.machine.config import TABLE_VALUES, Memory
-from vtaops.machine.isa import Load, Post, Store
+from vtaops.machine.isa import Load, LoopInstruction, Post, Store
 from vtaops.machine.layout import Layout
 from vtaops.program import Buffer, Role
 
@@ -34,19 +35,19 @@ def with_table(fragment: Fragment) -> Fragment:
     table = Buffer(TABLE, Role.PARAMETER, (TABLE_VALUES,), "int8", layout)
     load = Load(memory=Memory.TABLE, y_size=1, x_size=1, x_stride=1)
     operations = [Operation(load, relocation=len(fragment.buffers))]
-    enabled, processed = False, np.zeros(fragment.config.acc.depth, np.bool_)
+    setting, processed = OFF, np.zeros(fragment.config.acc.depth, np.bool_)
     for operation in fragment.operations:
         i = operation.instruction
         if isinstance(i, Store) and not processed[operation.scratchpads[0].indices].all():
             raise ScheduleError("a table maps what is post-processed; this operator's is not")
         for access in operation.of(Memory.ACC):
             if access.writes:
-                processed[access.indices] = enabled
+                processed[access.indices] = setting.enable
         if isinstance(i, Post):
-            enabled = bool(i.enable)
-            operation = replace(operation, instruction=replace(i, use_table=i.enable))
-        elif operation.post.enable:
-            operation = replace(operation, post=replace(operation.post, use_table=1))
+            setting = replace(i, use_table=i.enable)
+            operation = replace(operation, instruction=setting)
+        elif isinstance(i, LoopInstruction):
+            operation = operation.having(post=setting)
         operations.append(operation)
     buffers = (*fragment.buffers, table)
     return replace(fragment, operations=tuple(operations), buffers=buffers)

@@ -12,7 +12,17 @@ from __future__ import annotations
 import numpy as np
 
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Gemm, Instruction, Load, Store
+from vtaops.machine.isa import (
+    Alu,
+    AluOp,
+    Encoding,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    MemoryInstruction,
+    Store,
+)
 from vtaops.machine.layout import Layout
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program, Role
 
@@ -130,7 +140,7 @@ class ProgramBuilder:
 
 def one_row(
     kind: type[Load] | type[Store], memory: Memory, sram: int, dram: int, count: int, **flags: int
-) -> Load | Store:
+) -> MemoryInstruction:
     """Return a LOAD or STORE of one row of `count` elements."""
     return kind(
         memory=memory,

@@ -134,7 +134,7 @@ def _instructions(program: Program) -> list[str]:
 
 def _instruction_text(program: Program, instruction: isa.Instruction, relocation: int) -> str:
     line = text.disassemble(instruction)
-    if relocation == NO_BUFFER or not isinstance(instruction, isa.Load | isa.Store):
+    if relocation == NO_BUFFER or not isinstance(instruction, isa.MemoryInstruction):
         return line
     name = "micro-ops" if relocation == MICRO_OPS else quoted(program.buffers[relocation].name)
     base = instruction.dram_base

@@ -265,7 +265,7 @@ class Interpreter:
 def _relocated(program: Program, places: Mapping[int, int]) -> Iterator[isa.Instruction]:
     """Yield the instructions of a program whose buffers lie at some addresses."""
     for instruction, relocation in zip(program, program.relocations.tolist(), strict=True):
-        if isinstance(instruction, isa.Load | isa.Store):
+        if isinstance(instruction, isa.MemoryInstruction):
             unit = program.config.dram_element_bytes(Memory(instruction.memory))
             base = instruction.dram_base + places[relocation] // unit
             instruction = replace(instruction, dram_base=base)

@@ -12,7 +12,13 @@ import numpy as np
 
 from vtaops.base.shapes import Ints
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Encoding, Instruction, Load, LoopInstruction, Store
+from vtaops.machine.isa import (
+    Encoding,
+    Instruction,
+    Load,
+    LoopInstruction,
+    MemoryInstruction,
+)
 from vtaops.program.program import Program
 
 
@@ -54,7 +60,7 @@ class Transfer:
     """
 
     index: int
-    instruction: Load | Store
+    instruction: MemoryInstruction
     buffer: int
     row_start: Ints
     row_nbytes: int
@@ -71,7 +77,7 @@ def transfers(program: Program) -> Iterator[Transfer]:
     Loads from the output memory are skipped, too: they do not use the port.
     """
     for index, instruction in enumerate(program.decode()):
-        if not isinstance(instruction, Load | Store) or instruction.is_nop:
+        if not isinstance(instruction, MemoryInstruction) or instruction.is_nop:
             continue
         if isinstance(instruction, Load) and instruction.forward:
             continue

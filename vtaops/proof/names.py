@@ -37,6 +37,7 @@ from vtaops.machine.isa import (
     Gemm,
     Load,
     LoopInstruction,
+    MemoryInstruction,
     Pool,
     Post,
     Store,
@@ -554,7 +555,7 @@ class PlainMachine:
             acc[dst] = self.make(("extremum", 1), len(dst), *tiles, *others)
 
 
-def _rows(i: Load | Store) -> Ints:
+def _rows(i: MemoryInstruction) -> Ints:
     """Return the elements that a LOAD reads, or those that a STORE writes."""
     return i.dram_base + _grid(i.y_size, i.x_size, i.x_stride)
 

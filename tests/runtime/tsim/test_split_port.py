@@ -25,7 +25,7 @@ from trials.rtl_trials import (
 from vtaops.errors import DeviceError
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Encoding, Finish, Load, Store, words_to_array
+from vtaops.machine.isa import Encoding, Finish, Load, MemoryInstruction, Store, words_to_array
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program.timing import TimingParameters
 
@@ -134,7 +134,7 @@ LOST_LOAD = Load(memory=Memory.UOP, dram_base=(1 << 20) + 2, **FAR)
 LOST_STORE = Store(memory=Memory.OUT, dram_base=1 << 17, push_prev=1, **FAR)
 
 
-def unreported(opened, number: int, lost: Load | Store, jitter: int | None) -> int:
+def unreported(opened, number: int, lost: MemoryInstruction, jitter: int | None) -> int:
     """Return how many of two accesses of one word, which different ports take, are no fault.
 
     Another read of one word before it makes it the other one; of a store the address does.

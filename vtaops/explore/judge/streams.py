@@ -17,7 +17,15 @@ from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Operation
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Encoding, Finish, Instruction, Load, LoopInstruction, Post, Store
+from vtaops.machine.isa import (
+    Encoding,
+    Finish,
+    Instruction,
+    Load,
+    LoopInstruction,
+    MemoryInstruction,
+    Post,
+)
 from vtaops.program import MICRO_OPS, Program
 
 Stream = list[Operation]
@@ -47,7 +55,7 @@ def operations_of(program: Program) -> Stream:
 
 
 def _is_derived(i: Instruction) -> bool:
-    return isinstance(i, Finish) or (isinstance(i, Load | Store) and i.is_nop)
+    return isinstance(i, Finish) or (isinstance(i, MemoryInstruction) and i.is_nop)
 
 
 def program_of(stream: Stream, like: Program) -> Program | None:
@@ -56,7 +64,7 @@ def program_of(stream: Stream, like: Program) -> Program | None:
     for number, operation in enumerate(stream):
         placement.post = _post(operation, placement.post)
         if operation.post != placement.post and operation.micro_ops is not None:
-            operation = stream[number] = changed(operation, post=placement.post)
+            operation = stream[number] = replace(operation, post=placement.post)
         placement.append(operation)
     placement.close()
     if not placement.fits:
@@ -75,13 +83,6 @@ def program_of(stream: Stream, like: Program) -> Program | None:
         )
     except EncodingError:
         return None
-
-
-def changed(operation: Operation, **changes: object) -> Operation:
-    """Return an operation with other fields."""
-    other = operation.elsewhere(**changes)
-    vars(other).pop("scratchpads", None)
-    return other
 
 
 def _post(operation: Operation, before: Post) -> Post:
@@ -160,9 +161,9 @@ def moved(stream: Stream, at: int, by: int) -> Stream:
 def split(stream: Stream, at: int, by: int) -> Stream | None:
     """Split an operation behind so many rows, elements or steps; None if it has not that many."""
     i = stream[at].instruction
-    if isinstance(i, Load | Store) and stream[at] is not UNLOADED:
+    if isinstance(i, MemoryInstruction) and stream[at] is not UNLOADED:
         parts = _transfers(i, by)
-        made = [changed(stream[at], instruction=part) for part in parts]
+        made = [replace(stream[at], instruction=part) for part in parts]
     elif isinstance(i, LoopInstruction):
         made = _loops(stream[at], by)
     else:
@@ -170,7 +171,7 @@ def split(stream: Stream, at: int, by: int) -> Stream | None:
     return [*stream[:at], *made, *stream[at + 1 :]] if made else None
 
 
-def _transfers(i: Load | Store, by: int) -> tuple[Load | Store, ...]:
+def _transfers(i: MemoryInstruction, by: int) -> tuple[MemoryInstruction, ...]:
     if 0 < by < i.y_size:
         places = i.sram_base + (i.y_pad_top + by) * i.sram_row, i.dram_base + by * i.x_stride
         second = replace(i, y_size=i.y_size - by, y_pad_top=0)
@@ -182,7 +183,7 @@ def _transfers(i: Load | Store, by: int) -> tuple[Load | Store, ...]:
     return ()
 
 
-def _at(i: Load | Store, sram_base: int, dram_base: int) -> Load | Store:
+def _at(i: MemoryInstruction, sram_base: int, dram_base: int) -> MemoryInstruction:
     return replace(i, sram_base=sram_base, dram_base=dram_base)
 
 
@@ -196,8 +197,8 @@ def _loops(operation: Operation, by: int) -> Stream:
         return []
     rows, halves = rows_behind(operation, side, by), ({name: by}, {name: count - by})
     first, second = (replace(i, **half) for half in halves)
-    return [changed(operation, instruction=first),
-            changed(operation, instruction=second, micro_ops=rows)]  # fmt: skip
+    return [replace(operation, instruction=first),
+            replace(operation, instruction=second, micro_ops=rows)]  # fmt: skip
 
 
 def rows_behind(operation: Operation, side: str, count: int) -> Any:

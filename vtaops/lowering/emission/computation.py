@@ -7,8 +7,8 @@ tiles (padding, void tiles) determine which iterations are needed.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.emission.context import Context, Memo
-from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, moved, operation_of, roles
+from vtaops.lowering.emission.context import Context, Memo, picker
+from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.voids import Mask, boxes
-from vtaops.lowering.operation import Elements, Operation
+from vtaops.lowering.operation import Elements, Operation, Shift
 from vtaops.lowering.passes.windows import WINDOW_CALL
 from vtaops.lowering.tree.accumulate import JOIN_CALL
 from vtaops.lowering.tree.expressions import Expression, Values
@@ -29,8 +29,12 @@ from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
 
-Box = list[range]
-"""The iterations of a nest to execute: one range per loop."""
+
+@dataclass(frozen=True, eq=False)
+class IterationBox:
+    """The iterations of a nest to execute: one range per loop. Equal ones are one object."""
+
+    spans: tuple[range, ...]
 
 
 class Computation:
@@ -45,9 +49,17 @@ class Computation:
         own = {loop.name for loop in leaf.loops}
         self._partial_guards = [g for g in leaf.guards if len(g.names & own) > 1]
         """Guards on several loops at once, which exclude parts of a box."""
-        self._guard_names = _outer_names(leaf.guards, own)
-        self._offset_names = _outer_names((operand.offset for operand in leaf.operands), own)
-        self._known = Memo()
+        self._guards = [
+            (g, "".join(g.names & own), picker([*g.names - own]))
+            for g in leaf.guards
+            if g not in self._partial_guards
+        ]
+        """Other guards, each with its loop in the nest, if any, and the values that it uses."""
+        self._guard_point = picker(_outer_names(leaf.guards, own))
+        offsets = (operand.offset for operand in leaf.operands)
+        self._point = picker(_outer_names(offsets, own))
+        """What of the outer loops the operands depend on."""
+        self._boxes, self._known = Memo(), Memo()
 
     @staticmethod
     def of(leaf: CallNest, context: Context) -> list[Computation]:
@@ -61,17 +73,22 @@ class Computation:
 
     def emit(self, values: Values, thread: int) -> Iterator[Operation]:
         """Yield the instructions for the current values of the outer loops."""
-        key = ("box", *(values[name] for name in self._guard_names))
-        box = self._known.once(key, lambda: self._guarded_box(values))
+        box = self._boxes.once(("box", self._guard_point(values)), self._guarded_box, values)
         if box is None:
             return
         if self._leaf.call == RESET_CALL:
             self._begin(box, values, thread)
+        dst, src, wgt = (
+            self._addresses.base(operand.buffer.name, thread) if operand else 0
+            for operand in self._roles
+        )
+        at = (dst, src, wgt)
+        point = self._point(values)
         for part in self._needed(box, values, thread):
-            for regular in self._regular(part, values):
-                yield from self._operations(regular, values, thread)
+            key = part, at, point
+            yield from self._known.once(key, list, self._at(at, part, values))
 
-    def _begin(self, box: Box, values: Values, thread: int) -> None:
+    def _begin(self, box: IterationBox, values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
         filled = self._leaf.dst
         if self._addresses.continues(filled.buffer.name, thread, values):
@@ -83,8 +100,8 @@ class Computation:
 
     # --------------------------------------------------------------- needed iterations
 
-    def _needed(self, box: Box, values: Values, thread: int) -> Iterator[Box]:
-        """Yield the parts of a box that no guard excludes and that read no void tile or padding."""
+    def _needed(self, box: IterationBox, values: Values, thread: int) -> list[IterationBox]:
+        """Return the parts of a box that no guard excludes and that read no void or padding."""
         # An axis of extent 1 stands for a loop that does not matter.
         conditions = [self._evaluate(guard, box, values) for guard in self._partial_guards]
         for operand in self._leaf.operands[1:]:
@@ -92,16 +109,19 @@ class Computation:
             if unread is not None:
                 conditions.append(~unread)
         if not conditions:
-            yield box
-            return
+            return [box]
         needed = reduce(np.logical_and, conditions)
-        for part in self._known.once((needed.shape, needed.tobytes()), lambda: [*boxes(needed)]):
-            yield [
-                span if extent == 1 else span[p.start : p.stop]
-                for span, p, extent in zip(box, part, needed.shape, strict=True)
-            ]
+        key = (box, needed.shape, needed.tobytes())
+        return self._known.once(key, list, self._parts(box, needed))
 
-    def _unread(self, operand: TileOperand, box: Box, values: Values, thread: int) -> Mask | None:
+    def _parts(self, box: IterationBox, needed: Mask) -> Iterator[IterationBox]:
+        for part in boxes(needed):
+            spans = zip(box.spans, part, needed.shape, strict=True)
+            yield self._box(s if extent == 1 else s[p.start : p.stop] for s, p, extent in spans)
+
+    def _unread(
+        self, operand: TileOperand, box: IterationBox, values: Values, thread: int
+    ) -> Mask | None:
         """Return the iterations whose operand is void, or padding that adds nothing."""
         name = self._addresses.root(operand.buffer.name)  # in-place stages keep voids
         zero, void = self._context.zeros.of(name, thread), self._context.voids.of(name, thread)
@@ -124,54 +144,64 @@ class Computation:
 
     # ---------------------------------------------------------------------- evaluation
 
-    def _evaluate(self, expression: Expression, box: Box, values: Values) -> npt.NDArray[Any]:
+    def _evaluate(
+        self, expression: Expression, box: IterationBox, values: Values
+    ) -> npt.NDArray[Any]:
         """Evaluate an expression over all iterations of a box.
 
         Axes of loops that it does not use have extent 1.
         """
         point: dict[str, Any] = {**values}
-        for inner, loop, span in zip(range(len(box))[::-1], self._leaf.loops, box, strict=True):
+        axes = len(box.spans)
+        for axis, loop, span in zip(range(axes), self._leaf.loops, box.spans, strict=True):
             if loop.name in expression.names:  # an open grid; `numpy.ogrid` is slow
-                point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *[1] * inner)
+                inner = [1] * (axes - axis - 1)
+                point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *inner)
         found = np.asarray(expression(point))
-        return found.reshape((1,) * (len(box) - found.ndim) + found.shape)
+        return found.reshape((1,) * (axes - found.ndim) + found.shape)
 
-    def _positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
+    def _positions(self, operand: TileOperand, box: IterationBox, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
-        key = (id(operand), *self._key(box, values))  # the leaf keeps the operand alive
-        return self._known.once(key, lambda: self._evaluated_positions(operand, box, values))
+        key = (operand.buffer.name, operand.offset, box, self._point(values))
+        return self._known.once(key, self._positions_in, box.spans, operand, values)
 
-    def _regular(self, box: Box, values: Values) -> list[Box]:
-        """Split a box until every operand has constant strides along every loop.
+    def _positions_in(
+        self, spans: tuple[range, ...], operand: TileOperand, values: Values
+    ) -> Elements:
+        elements = self._scalars(spans, operand, values) // self._addresses.lanes(operand.buffer)
+        return self._addresses.place(operand.buffer.name, elements)
 
-        A phase of a transposed convolution, for example, reads a pixel that is not affine in the
-        phase.
-        """
-        return self._known.once(("regular", *box), lambda: [*self._cut(box, values)])
+    def _scalars(self, spans: tuple[range, ...], operand: TileOperand, values: Values) -> Elements:
+        """Return an operand's offsets over some iterations, evaluated once for all of them."""
+        every = IterationBox(tuple(range(loop.extent) for loop in self._leaf.loops))
+        key = (operand.offset, self._point(values))
+        found = self._known.once(key, self._evaluate, operand.offset, every, values)
+        own = zip(spans, found.shape, strict=True)
+        return found[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
 
-    def _operations(self, box: Box, values: Values, thread: int) -> list[Operation]:
-        """Return the operations of a box in which every operand is affine."""
-        dst, src, wgt = (
-            self._addresses.base(operand.buffer.name, thread) if operand else 0
-            for operand in self._roles
-        )
-        key = self._key(box, values)
-        plain = self._known.once(("plain", *key), lambda: self._emitted(box, values))
-        at = (dst, src, wgt)
-        return self._known.once((at, *key), lambda: [moved(o, at) for o in plain])
+    def _at(self, tiles: Shift, box: IterationBox, values: Values) -> Iterator[Operation]:
+        """Yield the operations of a box for tiles (dst, src, wgt) at these addresses."""
+        cut: list[IterationBox] = self._known.once(box, list, self._cut(box, values))
+        for regular in cut:
+            key = regular, self._point(values)
+            for plain in self._known.once(key, self._emitted, regular, values):
+                operation = plain.moved(tiles)
+                rows = operation.micro_ops
+                assert rows is not None
+                if operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
+                    raise ScheduleError(
+                        "a bias and its scale lie in different rows; load them in one loop"
+                    )
+                yield operation
 
-    def _key(self, box: Box, values: Values) -> tuple[Hashable, ...]:
-        """Return a memo key for evaluations of the operands."""
-        return (*box, *(values[name] for name in self._offset_names))
-
-    def _emitted(self, box: Box, values: Values) -> list[Operation]:
+    def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
         self._check_in_place(box, values)
         if self._leaf.call == JOIN_CALL:
             return []
         affine = [self._affine(operand, box, values) for operand in self._roles]
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
-        steps = zip(box, dst_steps, src_steps, wgt_steps, strict=True)
+        steps = zip(box.spans, dst_steps, src_steps, wgt_steps, strict=True)
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         if self._leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
@@ -186,7 +216,7 @@ class Computation:
             ]
         return operations
 
-    def _check_in_place(self, box: Box, values: Values) -> None:
+    def _check_in_place(self, box: IterationBox, values: Values) -> None:
         """Require operands in one tile to be one element, but the second, read-only one."""
         operands = self._leaf.operands
         shared = operands if self._leaf.call == JOIN_CALL else operands[:2]
@@ -212,52 +242,56 @@ class Computation:
             for kernel in kernels((dst, src + first, wgt), others, self._micro_op_depth)
         ]
 
-    def _evaluated_positions(self, operand: TileOperand, box: Box, values: Values) -> Elements:
-        lanes = self._addresses.lanes(operand.buffer)
-        scalars = self._evaluate(operand.offset, box, values)
-        return self._addresses.place(operand.buffer.name, scalars // lanes)
-
-    def _guarded_box(self, values: Values) -> Box | None:
+    def _guarded_box(self, values: Values) -> IterationBox | None:
         """Apply the guards on at most one loop; those on several split the box later."""
         box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
-        for guard in self._leaf.guards:
-            inner = guard.names & box.keys()
-            if not inner and not guard(values):
-                return None
-            if len(inner) != 1:
+        for guard, name, point in self._guards:
+            if not name:
+                if not guard(values):
+                    return None
                 continue
-            (name,) = inner
-            span = box[name]
-            holds = span.start + np.flatnonzero(guard({**values, name: np.array(span)}))
-            if not holds.size:
+            key = guard, box[name], point(values)
+            box[name] = self._boxes.once(key, _held, guard, values, name, box[name])
+            if not box[name]:
                 return None
-            if holds[-1] - holds[0] + 1 != holds.size:
-                raise ScheduleError(
-                    f"a condition on {name} holds for scattered iterations; VTA's loops run over a "
-                    f"range"
-                )
-            box[name] = range(int(holds[0]), int(holds[-1]) + 1)
-        return list(box.values())
+        return self._box(box.values())
 
-    def _cut(self, box: Box, values: Values) -> Iterator[Box]:
-        for index, span in enumerate(box):
-            line = [s if i == index else s[:1] for i, s in enumerate(box)]
-            positions = (self._evaluated_positions(o, line, values) for o in self._leaf.operands)
-            if len(span) > 2 and any(np.diff(p.ravel(), 2).any() for p in positions):
+    def _box(self, spans: Iterable[range]) -> IterationBox:
+        own = (*spans,)
+        return self._boxes.once(own, IterationBox, own)
+
+    def _cut(self, box: IterationBox, values: Values) -> Iterator[IterationBox]:
+        """Split a box until every operand has constant strides along every loop.
+
+        A phase of a transposed convolution, for example, reads a pixel that is not affine in the
+        phase.
+        """
+        bent = [o for o in self._leaf.operands if not self._is_straight(o)]
+        for index, span in enumerate(box.spans):
+            if len(span) > 2 and any(self._bends(o, box, index, values) for o in bent):
                 for step in span:
-                    part = [*box[:index], range(step, step + 1), *box[index + 1 :]]
+                    one = range(step, step + 1)
+                    part = self._box((*box.spans[:index], one, *box.spans[index + 1 :]))
                     yield from self._cut(part, values)
                 return
         yield box
 
+    def _is_straight(self, operand: TileOperand) -> bool:
+        return operand.offset.affine and self._addresses.is_whole(operand.buffer.name)
+
+    def _bends(self, operand: TileOperand, box: IterationBox, index: int, values: Values) -> bool:
+        """Whether an operand moves by unequal steps along a loop."""
+        line = tuple(s if i == index else s[:1] for i, s in enumerate(box.spans))
+        return bool(np.diff(self._positions_in(line, operand, values).ravel(), 2).any())
+
     def _affine(
-        self, operand: TileOperand | None, box: Box, values: Values
+        self, operand: TileOperand | None, box: IterationBox, values: Values
     ) -> tuple[int, list[int]]:
         """Return an operand's first position in its tile and its stride along each loop."""
         if operand is None:
-            return 0, [0] * len(box)
+            return 0, [0] * len(box.spans)
         lanes = self._addresses.lanes(operand.buffer)
-        if (self._evaluate(operand.offset, box, values) % lanes).any():
+        if (self._scalars(box.spans, operand, values) % lanes).any():
             raise ScheduleError(
                 f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on whole "
                 f"tiles of {lanes} lanes"
@@ -275,6 +309,18 @@ class Computation:
                 f"VTA's loops add constants"
             )
         return base, strides
+
+
+def _held(guard: Expression, values: Values, name: str, span: range) -> range:
+    """Return the part of the range of a loop in which a guard holds."""
+    holds = span.start + np.flatnonzero(guard({**values, name: np.array(span)}))
+    if not holds.size:
+        return range(0)
+    if holds[-1] - holds[0] + 1 != holds.size:
+        raise ScheduleError(
+            f"a condition on {name} holds for scattered iterations; VTA's loops run over a range"
+        )
+    return range(int(holds[0]), int(holds[-1]) + 1)
 
 
 def _outer_names(expressions: Iterable[Expression], own: set[str]) -> list[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from vtaops.lowering.emission.scratchpads import Addresses
-from vtaops.lowering.emission.voids import Voids
+from vtaops.lowering.emission.voids import PaddingMasks
 from vtaops.lowering.options import LoweringOptions
+from vtaops.lowering.tree.expressions import Values
 from vtaops.machine.config import HardwareConfig
+from vtaops.program import Buffer
 
 Found = TypeVar("Found")
 
@@ -20,12 +23,17 @@ class Memo:
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
-    def once(self, key: Hashable, make: Callable[[], Found]) -> Found:
-        """Return the value of `make`, calling it only the first time for a key."""
+    def once(self, key: Hashable, make: Callable[..., Found], *arguments: Any) -> Found:
+        """Return what `make` returns for these arguments, calling it once for a key."""
         if key not in self._known:
-            self._known[key] = make()
+            self._known[key] = make(*arguments)
         found: Found = self._known[key]
         return found
+
+
+def picker(names: Sequence[str]) -> Callable[[Values], Hashable]:
+    """Return a function that picks the values of some loops, as a key."""
+    return itemgetter(*names) if names else lambda values: ()
 
 
 @dataclass(frozen=True)
@@ -40,9 +48,13 @@ class Context:
         Requirements of schedule and device.
     addresses : Addresses
         Addresses of the tiles.
+    buffers : tuple of Buffer
+        The arguments in DRAM.
+    changing : frozenset of str
+        Those that the operator both stores and loads.
     pass_after_reset : bool
         Whether the ALU adds 0 to every reset accumulator.
-    voids, zeros : Voids
+    voids, zeros : PaddingMasks
         Padding of the current tiles that is unwritten, and that a LOAD wrote. Copies record it;
         computation skips products with it.
     """
@@ -50,6 +62,8 @@ class Context:
     config: HardwareConfig
     options: LoweringOptions
     addresses: Addresses
+    buffers: tuple[Buffer, ...]
+    changing: frozenset[str]
     pass_after_reset: bool
-    voids: Voids = field(default_factory=Voids)
-    zeros: Voids = field(default_factory=Voids)
+    voids: PaddingMasks = field(default_factory=PaddingMasks)
+    zeros: PaddingMasks = field(default_factory=PaddingMasks)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from vtaops.base.errors import ScheduleError
-from vtaops.lowering.emission.microcode import MicroKernel, Strides
+from vtaops.lowering.emission.microcode import MicroKernel
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.passes.windows import WINDOW_CALL
 from vtaops.lowering.tree.nodes import CallNest, TileOperand
@@ -57,15 +54,6 @@ def _post(leaf: CallNest) -> Post:
     scaling = dict(zip(("zero_point", "low", "high", "fine"), leaf.scaling, strict=True))
     use_bias = int(len(leaf.operands) > 3)
     return Post(enable=1, use_bias=use_bias, use_scale=1, round_half=1, **scaling)
-
-
-def moved(operation: Operation, tiles: Strides) -> Operation:
-    """Return an operation with its tiles relocated to `tiles` (dst, src, wgt)."""
-    assert operation.micro_ops is not None
-    rows = operation.micro_ops + np.array(tiles, np.int64)
-    if operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
-        raise ScheduleError("a bias and its scale lie in different rows; load them in one loop")
-    return Operation(operation.instruction, rows, operation.post)
 
 
 def loop_fields(kernel: MicroKernel, operands: int) -> dict[str, int]:

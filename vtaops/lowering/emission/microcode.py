@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, permutations
 from math import prod
 
@@ -81,12 +82,7 @@ def kernels(
     `PIPELINE_DISTANCE`, else the largest distance. If no choice fits the micro-op memory, one loop
     is peeled into several instructions.
     """
-    loops = fuse([loop for loop in loops if loop.extent > 1])
-    if pairs and (paired := _choose_pairs(loops, max_micro_ops)) is not None:
-        outer, inner, *rest = paired
-        yield MicroKernel(outer, inner, _unroll(base, rest))
-        return
-    nest = _choose(loops, max_micro_ops)
+    loops, nest = _chosen((*loops,), max_micro_ops, pairs)
     if nest is not None:
         outer, inner, *rest = nest
         yield MicroKernel(outer, inner, _unroll(base, rest))
@@ -95,6 +91,16 @@ def kernels(
     others = [loop for loop in loops if loop is not peeled]
     for dst, src, wgt in _unroll(base, [peeled]).tolist():
         yield from kernels((dst, src, wgt), others, max_micro_ops, pairs=pairs)
+
+
+@lru_cache(maxsize=1 << 10)  # equal boxes recur
+def _chosen(
+    nest: tuple[AffineLoop, ...], max_micro_ops: int, pairs: bool
+) -> tuple[list[AffineLoop], list[AffineLoop] | None]:
+    """Return the fused loops of a nest, and the best of them for the hardware loops, if any."""
+    loops = fuse([loop for loop in nest if loop.extent > 1])
+    paired = _choose_pairs(loops, max_micro_ops) if pairs else None
+    return loops, paired or _choose(loops, max_micro_ops)
 
 
 def fuse(loops: list[AffineLoop]) -> list[AffineLoop]:

@@ -73,13 +73,14 @@ class _Tile:
         elements = distinct(np.concatenate([_written(*writer, lanes) for writer in writers]))
         elements = elements[elements < buffer.scalars // lanes]  # others, guards exclude
         self.size = len(elements)
-        self._elements = None if elements[-1] + 1 == self.size else elements
+        self._elements = elements
+        self.is_whole = bool(elements[-1] + 1 == self.size)
         around = _around(writers)
         # A tile that one leaf loads again, for other products, is still one tile.
-        fills = [*{id(leaf): (outer, leaf) for outer, leaf in writers if _fills(leaf)}.values()]
-        at_once = len(fills) < 2 and all(len(outer) == len(around) for outer, _ in fills)
+        fills = {leaf: outer for outer, leaf in writers if _fills(leaf)}
+        at_once = len(fills) < 2 and all(len(outer) == len(around) for outer in fills.values())
         self.scope = None if at_once else around
-        if not at_once and isinstance(fills[0][1], nests.CopyNest):
+        if not at_once and isinstance(next(iter(fills)), nests.CopyNest):
             raise ScheduleError(
                 f"{buffer.name} is loaded piece by piece, and read when all pieces are there; load "
                 f"it at once, in a loop around all that reads it"
@@ -87,7 +88,7 @@ class _Tile:
 
     def place(self, element: Elements) -> Elements:
         """Return the packed positions of elements of TVM's buffer."""
-        return element if self._elements is None else np.searchsorted(self._elements, element)
+        return element if self.is_whole else np.searchsorted(self._elements, element)
 
 
 def _around(writers: list[_Placed]) -> tuple[str, ...]:
@@ -195,7 +196,7 @@ class Addresses:
         }
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
-        self._root = _roots(tree)
+        self._aliases = _aliases(tree)
         for buffer in tree.allocations:
             if self.root(buffer.name) == buffer.name:
                 _, first = writers[buffer.name][0]
@@ -228,7 +229,7 @@ class Addresses:
 
     def root(self, buffer: str) -> str:
         """Return the buffer whose place a buffer shares, or the buffer itself."""
-        return self._root.get(buffer, buffer)
+        return self._aliases.get(buffer, buffer)
 
     def fill(self, buffer: str, thread: int, content: Hashable | None = None) -> bool:
         """Begin a tile of a buffer in its next place.
@@ -251,11 +252,11 @@ class Addresses:
 
     def base(self, buffer: str, thread: int) -> int:
         """Return the address of the current tile of a buffer."""
-        return self._regions[self._root.get(buffer, buffer), thread].current
+        return self._regions[self.root(buffer), thread].current
 
     def is_overwritten(self, buffer: str) -> bool:
         """Whether an ALU stage overwrites the loaded contents of a buffer in place."""
-        return buffer in self._root.values()
+        return buffer in self._aliases.values()
 
     def lanes(self, buffer: nests.TileBuffer) -> int:
         """Return the number of scalars in an on-chip element of a buffer."""
@@ -265,6 +266,10 @@ class Addresses:
     def size(self, buffer: str) -> int:
         """Return the number of elements in a tile of a buffer."""
         return self._tiles[buffer].size
+
+    def is_whole(self, buffer: str) -> bool:
+        """Whether a buffer's tile has no gaps, so that elements are positions."""
+        return self._tiles[buffer].is_whole
 
     def place(self, buffer: str, element: Elements) -> Elements:
         """Return the positions of elements within a buffer's tile."""
@@ -287,14 +292,14 @@ def _places(
     return places
 
 
-def _roots(tree: nests.Tree) -> dict[str, str]:
+def _aliases(tree: nests.Tree) -> dict[str, str]:
     """Map the result of each ALU stage to the accumulator that it modifies in place."""
-    roots: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     for leaf in nests.leaves(tree.body):
         if isinstance(leaf, nests.CallNest) and leaf.call in (ALU_CALL, JOIN_CALL, REQUANTIZE_CALL):
             result, source, *joined = (operand.buffer.name for operand in leaf.operands)
-            root = roots.get(source, source)
+            root = aliases.get(source, source)
             for name in [result, *(joined if leaf.call == JOIN_CALL else [])]:
                 if name != root:
-                    roots[name] = root
-    return roots
+                    aliases[name] = root
+    return aliases

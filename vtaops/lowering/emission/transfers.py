@@ -10,7 +10,7 @@ import numpy as np
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
-from vtaops.lowering.emission.context import Context, Memo
+from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.images import extents_of, placed
 from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
@@ -18,131 +18,131 @@ from vtaops.lowering.emission.voids import Mask
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import Extents, Strides
 from vtaops.lowering.tree.expressions import Expression, Values, open_grid
-from vtaops.lowering.tree.nodes import CopyNest, Loop, Tree, leaves
+from vtaops.lowering.tree.nodes import CopyNest, Loop
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Gemm, Load, Store
-from vtaops.program import NO_BUFFER, Buffer, Role
+from vtaops.machine.isa import Gemm, Load, MemoryInstruction, Store
+from vtaops.program import NO_BUFFER
 
 
-class Transfers:
-    """Emits the copies of one program.
+class TileCopy:
+    """One copy with its loops; it records the padding of what it loads."""
 
-    Parameters
-    ----------
-    context : Context
-        Hardware, options and tiles; copies record their padding in it.
-    tree : Tree
-        The parsed function.
-    buffers : tuple of Buffer
-        The arguments in DRAM.
-    """
-
-    def __init__(self, context: Context, tree: Tree, buffers: tuple[Buffer, ...]) -> None:
-        self._addresses = context.addresses
+    def __init__(self, leaf: CopyNest, context: Context) -> None:
+        self._leaf = leaf
         self._context = context
-        self._buffers = {buffer.name: index for index, buffer in enumerate(buffers)}
-        stored = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
-        self._changing = stored & {name for leaf in leaves(tree.body) for name in leaf.read}
-        strides = dict(context.options.strides)
-        parts = [buffer for buffer in buffers if buffer.name in strides]
-        self._parts = {b.name: (extents_of(b), strides[b.name]) for b in parts}
-        self._narrow = [*(buffer.layout.nibbles for buffer in buffers), False]  # of NO_BUFFER, last
-        self.left_out = False
-        """Whether padding was not loaded, so that its products are skipped."""
+        self._addresses = context.addresses
+        self._memory = _memory(leaf)
+        self._lanes = context.addresses.lanes(leaf.on_chip.buffer)
+        self._origin = dict.fromkeys((loop.name for loop in leaf.loops), 0)
+        inside = () if leaf.inside is None else (leaf.inside,)
+        self._deciding = [
+            (e, picker(sorted(e.names - self._origin.keys())))
+            for e in (*inside, *leaf.guards, leaf.on_chip.offset)
+        ]
+        """What decides what is copied, and its place on chip, with the values that it uses."""
+        self._changes = bool(leaf.read & context.changing)
+        self._number, self._narrow, self._part = NO_BUFFER, False, None
+        if leaf.dram is not None:
+            names = [buffer.name for buffer in context.buffers]
+            self._number = names.index(leaf.dram.buffer.name)
+            buffer = context.buffers[self._number]
+            self._narrow = buffer.layout.nibbles
+            strides = dict(context.options.strides).get(buffer.name)
+            self._part = strides and (extents_of(buffer), strides)
         self._known = Memo()
-        self._numbers: dict[bytes, int] = {}
 
-    def emit(self, leaf: CopyNest, values: Values, thread: int) -> Iterator[Operation]:
-        """Yield the instructions of a copy for the current values of the outer loops."""
-        on_chip, memory = leaf.on_chip.buffer, _memory(leaf)
-        relocation = self._buffers[leaf.dram.buffer.name] if leaf.dram else NO_BUFFER
-        copy, shift = self._copy(leaf, values)
-        content = (relocation, copy.number, shift)
-        if leaf.loads and not self._begin_tile(leaf, copy, content, thread):
+    def emit(self, values: Values, thread: int) -> Iterator[Operation]:
+        """Yield the instructions for the current values of the outer loops."""
+        on_chip = self._leaf.on_chip.buffer
+        copy, shift = self._copy(values)
+        content = (self._number, copy.content, shift)
+        if self._leaf.loads and not self._begin_tile(copy, content, thread):
             return
         base = self._addresses.base(on_chip.name, thread) + copy.start
         base += ROWS.get(on_chip.scratchpad, 0)
-        kind = Load if leaf.loads else Store
+        kind = Load if self._leaf.loads else Store
         for access in copy.accesses:
-            sram = base + access.sram_base
+            sram, dram = base + access.sram_base, access.dram_base + shift
             if access.y_size:
-                place = {"sram_base": sram, "dram_base": access.dram_base + shift}
-                instruction = kind(memory=memory, **{**vars(access), **place})
-                if self._narrow[relocation]:
+                instruction = kind(0, 0, 0, 0, self._memory, sram, dram, *access[2:])
+                if self._narrow:
                     instruction = _of_nibbles(instruction)
-                yield Operation(instruction, relocation=relocation)
-            elif memory != Memory.INP:  # some hardware does not support a LOAD without rows
+                yield Operation(instruction, relocation=self._number)
+            elif self._memory != Memory.INP:  # some hardware has no LOAD without rows
                 yield from _resets(sram, access.x_size)
 
-    def _begin_tile(self, leaf: CopyNest, copy: _Copy, content: Hashable, thread: int) -> bool:
+    def _begin_tile(self, copy: _Copy, content: Hashable, thread: int) -> bool:
         """Begin a loaded tile; return False if its content is still resident."""
-        name = leaf.dst.buffer.name
+        name = self._leaf.dst.buffer.name
         if copy.padding is not None:
-            written = _writes_padding(leaf)
+            written = _writes_padding(self._leaf)
             padding = self._context.zeros if written else self._context.voids
             padding.begin(name, thread, copy.padding)
-            self.left_out |= (
-                written and not self._context.options.skip_padding and bool(copy.padding.any())
-            )
         # The operator's own stores may have changed DRAM since the last load, and accumulators
         # that the ALU modified in place no longer hold the loaded values.
-        changes = leaf.read & self._changing or self._addresses.is_overwritten(name)
+        changes = self._changes or self._addresses.is_overwritten(name)
         return self._addresses.fill(name, thread, None if changes else content)
 
-    def _copy(self, leaf: CopyNest, values: Values) -> tuple[_Copy, int]:
+    def _copy(self, values: Values) -> tuple[_Copy, int]:
         """Return a copy, and the shift of its DRAM elements.
 
         Copies recur over the outer loops with shifted DRAM elements if the same conditions hold.
         Non-affine offsets are evaluated every time.
         """
-        dram = leaf.dram
+        dram = self._leaf.dram
         if dram is None or not dram.offset.affine:
-            copy = self._evaluated(leaf, values)
+            copy = self._evaluated(values)
             return copy, copy.lowest or 0
-        lanes = self._addresses.lanes(leaf.on_chip.buffer)
-        origin = {**values, **{loop.name: 0 for loop in leaf.loops}}
-        first, rest = divmod(int(dram.offset(origin)), lanes)
-        outer = self._known.once(id(leaf), lambda: _deciding_names(leaf, values))
-        part = self._parts.get(dram.buffer.name)
-        period, step = _period(*part) if part else (1, 1)
+        first, rest = divmod(int(dram.offset({**values, **self._origin})), self._lanes)
+        period, step = _period(*self._part) if self._part else (1, 1)
         turn, phase = divmod(first, period)
-        key = (id(leaf), rest, phase, *(values[name] for name in outer))
-        copy, at = self._known.once(key, lambda: (self._evaluated(leaf, values), turn))
+        key = (rest, phase, *self._decided(values))
+        copy, at = self._known.once(key, lambda: (self._evaluated(values), turn))
         return copy, 0 if copy.lowest is None else copy.lowest + (turn - at) * step
 
-    def _evaluated(self, leaf: CopyNest, values: Values) -> _Copy:
+    def _decided(self, values: Values) -> Iterator[bytes]:
+        for expression, pick in self._deciding:
+            key = expression, pick(values)
+            yield self._known.once(key, self._over_loops, expression, values)
+
+    def _over_loops(self, expression: Expression, values: Values) -> bytes:
+        """Evaluate an expression over the loops of the copy that it uses."""
+        own = [loop for loop in self._leaf.loops if loop.name in expression.names]
+        grid = open_grid([loop.extent for loop in own])
+        point = dict(zip((loop.name for loop in own), grid, strict=True))
+        return np.asarray(expression({**values, **point})).tobytes()
+
+    def _evaluated(self, values: Values) -> _Copy:
         """Evaluate a copy for the current values of the outer loops."""
-        grid, start = self._grid(leaf, values)
+        leaf, (grid, start) = self._leaf, self._grid(values)
         valid = grid >= 0
         lowest = int(grid[valid].min()) if valid.any() else None
         grid = np.where(valid, grid - (lowest or 0), grid)
         inputs = leaf.dst.buffer.scratchpad == "inp"
         padding = None
         if leaf.loads and (inputs or not _writes_padding(leaf)):
-            padding = self._padding_of(leaf, grid, start)
+            padding = self._padding_of(grid, start)
             if not _writes_padding(leaf):
                 grid = np.where(grid == ZERO, SKIP, grid)
         # Some hardware cannot pad accumulators: pad only if necessary.
         pads = inputs or (leaf.loads and bool((grid == ZERO).any()))
-        number = self._numbers.setdefault(grid.tobytes(), len(self._numbers))
-        return _Copy(number, start, lowest, self._cover(leaf, grid, pads), padding)
+        return _Copy(grid.tobytes(), start, lowest, self._cover(grid, pads), padding)
 
-    def _padding_of(self, leaf: CopyNest, grid: Grid, start: int) -> Mask:
+    def _padding_of(self, grid: Grid, start: int) -> Mask:
         """Return a mask of the padding in a tile whose products are skipped."""
-        mask = np.zeros(self._addresses.size(leaf.dst.buffer.name), np.bool_)
-        if self._context.options.skip_padding or not _writes_padding(leaf):
+        mask = np.zeros(self._addresses.size(self._leaf.dst.buffer.name), np.bool_)
+        if self._context.options.skip_padding or not _writes_padding(self._leaf):
             mask[start : start + grid.size] = (grid == ZERO).ravel()
         elif (grid == ZERO).any():  # only padding that would need a LOAD without data rows
-            for access in self._cover(leaf, grid, pads=True):
+            for access in self._cover(grid, pads=True):
                 if access.y_size == 0:
                     first = start + access.sram_base
                     mask[first : first + access.x_size] = True
         return mask
 
-    def _grid(self, leaf: CopyNest, values: Values) -> tuple[Grid, int]:
+    def _grid(self, values: Values) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first copied element."""
-        buffer = leaf.on_chip.buffer
-        lanes = self._addresses.lanes(buffer)
+        leaf, lanes = self._leaf, self._lanes
         tiles, lane_loops = split_lanes(leaf.loops, lanes)
         _check_lanes(leaf, values, lane_loops, lanes)
         shape = tuple(loop.extent for loop in tiles)
@@ -152,13 +152,14 @@ class Transfers:
         def evaluated(expression: Expression) -> Grid:
             return np.broadcast_to(np.asarray(expression(point)), shape)
 
-        places = self._addresses.place(buffer.name, evaluated(leaf.on_chip.offset) // lanes).ravel()
+        elements = evaluated(leaf.on_chip.offset) // lanes
+        places = self._addresses.place(leaf.on_chip.buffer.name, elements).ravel()
         start = int(places.min())
         grid = np.full(shape, ZERO, np.int64)
         if leaf.dram is not None:
             grid = evaluated(leaf.dram.offset) // lanes
-            if leaf.dram.buffer.name in self._parts:
-                grid = placed(grid, *self._parts[leaf.dram.buffer.name])
+            if self._part:
+                grid = placed(grid, *self._part)
         if leaf.inside is not None:
             grid = np.where(evaluated(leaf.inside), grid, ZERO)
         for guard in leaf.guards:
@@ -172,9 +173,10 @@ class Transfers:
             grid = scattered
         return grid, start
 
-    def _cover(self, leaf: CopyNest, grid: Grid, pads: bool) -> list[BlockTransfer]:
+    def _cover(self, grid: Grid, pads: bool) -> list[BlockTransfer]:
         """Call `cover`, memoized."""
-        return self._known.once((id(leaf), grid.tobytes()), lambda: cover(grid, pads))
+        key = (pads, grid.shape, grid.tobytes())
+        return self._known.once(key, cover, grid, pads)
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ class _Copy:
 
     Attributes
     ----------
-    number : int
+    content : bytes
         Identifies copies of the same elements.
     start : int
         First element of the tile that is copied.
@@ -195,7 +197,7 @@ class _Copy:
         Padding of a loaded tile, if relevant.
     """
 
-    number: int
+    content: bytes
     start: int
     lowest: int | None
     accesses: list[BlockTransfer]
@@ -213,14 +215,7 @@ def _period(extents: Extents, strides: Strides) -> tuple[int, int]:
     return images * blocks * height * width, images * strides.image
 
 
-def _deciding_names(leaf: CopyNest, values: Values) -> list[str]:
-    """Return the outer loops that determine what is copied, and its on-chip destination."""
-    inside = () if leaf.inside is None else (leaf.inside,)
-    deciding = (*inside, *leaf.guards, leaf.on_chip.offset)
-    return sorted({name for expression in deciding for name in expression.names} & values.keys())
-
-
-def _of_nibbles(load: Load | Store) -> Load:
+def _of_nibbles(load: MemoryInstruction) -> Load:
     """Return the LOAD of the same tiles from a buffer whose elements hold two each."""
     assert isinstance(load, Load)
     if load.x_stride == load.x_size:  # one long row

@@ -20,16 +20,19 @@ import numpy.typing as npt
 Mask = npt.NDArray[np.bool_]
 
 
-class Voids:
+class PaddingMasks:
     """Void elements of each buffer's current tile, for each virtual thread."""
 
     def __init__(self) -> None:
         self._masks: dict[tuple[str, int], Mask] = {}
+        self.any = False
+        """Whether any tile had such an element."""
 
     def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
         """Begin a tile whose elements in `mask` (positions within the tile) are void."""
         if mask is not None and mask.any():
             self._masks[buffer, thread] = mask
+            self.any = True
         else:
             self._masks.pop((buffer, thread), None)
 

@@ -7,19 +7,27 @@ emitted thread by thread, so that the loads of one thread can overlap with anoth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import groupby
 
 from vtaops.lowering.emission.computation import Computation
 from vtaops.lowering.emission.context import Context
 from vtaops.lowering.emission.scratchpads import Addresses
-from vtaops.lowering.emission.transfers import Transfers
+from vtaops.lowering.emission.transfers import TileCopy
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.tree.expressions import Values
-from vtaops.lowering.tree.nodes import CallNest, CopyNest, Loop, LoopNode, Node, Tree
+from vtaops.lowering.tree.nodes import (
+    CopyNest,
+    LeafNest,
+    Loop,
+    LoopNode,
+    Node,
+    Tree,
+    leaves,
+)
 from vtaops.machine.config import HardwareConfig
-from vtaops.program import Buffer
+from vtaops.machine.isa import Unit
+from vtaops.program import Buffer, Role
 
 
 def walk(
@@ -35,52 +43,61 @@ def walk(
     ScheduleError
         If a scratchpad overflows.
     """
+    stored = {b.name for b in buffers if b.role in (Role.OUTPUT, Role.SCRATCH)}
+    changing = frozenset(name for leaf in leaves(tree.body) for name in leaf.read & stored)
     for pass_after_reset in (False, True):
         addresses = Addresses(tree, config, options.capacity)
-        context = Context(config, options, addresses, pass_after_reset)
-        transfers = Transfers(context, tree, buffers)
-        operations = [*_Walk(context, transfers).run(tree.body, {}, None)]
-        if not transfers.left_out or options.alu_passes:
+        context = Context(config, options, addresses, buffers, changing, pass_after_reset)
+        operations: list[Operation] = []
+        _Walk(context, operations).run(tree.body, {}, None)
+        left_out = context.zeros.any and not options.skip_padding
+        if not left_out or options.alu_passes:
             break
     return operations
 
 
 class _Walk:
-    def __init__(self, context: Context, transfers: Transfers) -> None:
-        self._context = context
-        self._transfers = transfers
-        self._computations: dict[CallNest, list[Computation]] = {}
+    """Appends the operations of statements to a list."""
 
-    def run(
-        self, nodes: tuple[Node, ...], values: Values, threads: Loop | None
-    ) -> Iterator[Operation]:
-        """Execute statements in order; group neighbouring leaves of one unit."""
-        for unit, group in groupby(nodes, _unit_or_none):
-            if unit is not None:
-                yield from self._leaves([*group], values, threads)
+    def __init__(self, context: Context, operations: list[Operation]) -> None:
+        self._context = context
+        self._operations = operations
+        self._emitters: dict[Node, list[TileCopy] | list[Computation]] = {}
+        self._groups: dict[tuple[Node, ...], list[list[Node]]] = {}
+
+    def run(self, nodes: tuple[Node, ...], values: Values, threads: Loop | None) -> None:
+        """Execute statements in order."""
+        if nodes not in self._groups:
+            self._groups[nodes] = [[*group] for _, group in groupby(nodes, _unit_or_none)]
+        for group in self._groups[nodes]:
+            if not isinstance(group[0], LoopNode):
+                self._leaves(group, values, threads)
                 continue
             for node in group:
                 assert isinstance(node, LoopNode)
                 if node.threads:
-                    yield from self.run(node.body, values, node.loop)
+                    self.run(node.body, values, node.loop)
                     continue
                 for step in range(node.loop.extent):
-                    yield from self.run(node.body, {**values, node.loop.name: step}, threads)
+                    self.run(node.body, {**values, node.loop.name: step}, threads)
 
-    def _leaves(
-        self, group: list[Node], values: Values, threads: Loop | None
-    ) -> Iterator[Operation]:
+    def _leaves(self, group: list[Node], values: Values, threads: Loop | None) -> None:
+        """Emit neighbouring leaves of one unit, thread by thread."""
         for thread in range(threads.extent if threads else 1):
             bound = {**values, threads.name: thread} if threads else values
             for leaf in group:
-                if isinstance(leaf, CopyNest):
-                    yield from self._transfers.emit(leaf, bound, thread)
-                elif isinstance(leaf, CallNest):
-                    if leaf not in self._computations:
-                        self._computations[leaf] = Computation.of(leaf, self._context)
-                    for computation in self._computations[leaf]:
-                        yield from computation.emit(bound, thread)
+                for emitter in self._emitters_of(leaf):
+                    self._operations += emitter.emit(bound, thread)
+
+    def _emitters_of(self, leaf: Node) -> list[TileCopy] | list[Computation]:
+        if leaf not in self._emitters:
+            assert isinstance(leaf, LeafNest)
+            if isinstance(leaf, CopyNest):
+                self._emitters[leaf] = [TileCopy(leaf, self._context)]
+            else:
+                self._emitters[leaf] = Computation.of(leaf, self._context)
+        return self._emitters[leaf]
 
 
-def _unit_or_none(node: Node) -> int | None:
-    return None if isinstance(node, LoopNode) else int(node.unit)
+def _unit_or_none(node: Node) -> Unit | None:
+    return None if isinstance(node, LoopNode) else node.unit

@@ -23,7 +23,7 @@ from vtaops.lowering.linking import ordering
 from vtaops.lowering.operation import Elements, Fragment, Operation
 from vtaops.machine.accesses import DRAM, block
 from vtaops.machine.config import Extension, HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Encoding, Gemm, Load, Post, Store
+from vtaops.machine.isa import Alu, Encoding, Gemm, Load, MemoryInstruction, Post, Store
 from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
 
 _WRITTEN = (Role.OUTPUT, Role.SCRATCH)
@@ -240,14 +240,14 @@ def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
         for operation in part.fragment.operations:
             i, relocation = operation.instruction, operation.relocation
             if relocation != NO_BUFFER and places[relocation].buffer == shared:
-                assert isinstance(i, Load | Store)
+                assert isinstance(i, MemoryInstruction)
                 offset = places[relocation].offset
                 granules[type(i)].update(_granules(i, offset, config).tolist())
         if granules[Store] & granules[Load]:
             raise ProgramError(f"{title} stores to what it loads, in buffer {shared}")
 
 
-def _granules(i: Load | Store, offset: int, config: HardwareConfig) -> Elements:
+def _granules(i: MemoryInstruction, offset: int, config: HardwareConfig) -> Elements:
     """Return the granules that a LOAD or STORE accesses, `offset` bytes from its base."""
     granule = _granule(config)
     scale = config.dram_element_bytes(Memory(i.memory)) // granule

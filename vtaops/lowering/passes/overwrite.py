@@ -12,13 +12,13 @@ smallest int8.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import accumulate, groupby, islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.lowering.operation import Elements, Operation, PassContext
+from vtaops.lowering.passes.uses import Uses, mask_of
 from vtaops.machine.accesses import distinct, in_runs, loop_steps
 from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Gemm, Pool
@@ -38,6 +38,8 @@ def overwrite_instead_of_reset(
     operations: list[Operation], context: PassContext
 ) -> list[Operation]:
     """Remove as many resets as possible; none without the extensions."""
+    if not any(map(context.config.has, (Extension.OVERWRITE, Extension.POOL))):
+        return operations
     return _Resets(operations, context.config).removed()
 
 
@@ -49,71 +51,59 @@ class _Resets:
 
     def __init__(self, operations: list[Operation], config: HardwareConfig) -> None:
         self._operations, self._config = operations, config
+        self._uses = Uses(operations)
         self._parts: Parts = {place: [operation] for place, operation in enumerate(operations)}
-        touched = [o.of(Memory.ACC) for o in operations]
-        self._reached = [[access.indices for access in own] for own in touched]
-        self._depth = max((access.end for own in touched for access in own), default=0)
-        self._places = [place for place, reached in enumerate(self._reached) if reached]
-        self._runs = {kind: _runs(operations, kind) for kind in (Gemm, Pool)}
-        self._divided: dict[object, Division] = {}
+        self._ends = {kind: _ends(operations, kind) for kind in (Gemm, Pool)}
+        self._divided: dict[Operation, Division] = {}
 
     def removed(self) -> list[Operation]:
-        for number, place in enumerate(self._places):
-            i = self._operations[place].instruction
+        for place, operation in enumerate(self._operations):
+            i = operation.instruction
             if isinstance(i, Gemm) and i.reset:
-                self._parts.update(self._without_reset(number))
+                self._parts.update(self._without_reset(place))
         return [part for parts in self._parts.values() for part in parts]
 
-    def _without_reset(self, number: int) -> Parts:
-        """Return the replacements of a reset and its products; empty if the reset stays.
-
-        Accumulators are touched by the reset, at `self._places[number]`, and what follows.
-        """
-        pending = np.zeros(self._depth, np.bool_)
-        pending[self._reached[self._places[number]][0]] = True
-        least = self._least_added(number, pending) if self._config.has(Extension.POOL) else None
+    def _without_reset(self, place: int) -> Parts:
+        """Return the replacements of a reset and its products; empty if the reset stays."""
+        pending = mask_of(self._operations[place].written, self._config.acc.depth)
+        least = self._least_added(place, pending) if self._config.has(Extension.POOL) else None
         if least is None and not self._config.has(Extension.OVERWRITE):
             return {}
-        dropped, kind = ([number], Gemm) if least is None else ([number, least], Pool)
+        dropped, kind = ([place], Gemm) if least is None else ([place, least], Pool)
         first = self._first_products(pending, dropped[-1] + 1, kind)
-        return {} if first is None else {**first, **{self._places[n]: [] for n in dropped}}
+        return {} if first is None else {**first, **{own: [] for own in dropped}}
 
-    def _least_added(self, number: int, pending: Mask) -> int | None:
-        """Return the number of the addition of a value at or below every int8 to `pending`."""
-        reset = self._operations[self._places[number]]
-        for following in range(number + 1, len(self._places)):
-            place = self._places[following]
-            if self._reaches(place, pending):
-                i, written = self._operations[place].instruction, self._operations[place].written
-                adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
-                return following if adds and np.array_equal(written, reset.written) else None
-        return None
-
-    def _reaches(self, place: int, pending: Mask) -> bool:
-        return any(pending[reached].any() for reached in self._reached[place])
+    def _least_added(self, reset: int, pending: Mask) -> int | None:
+        """Return the place of the addition of a value at or below every int8 to `pending`."""
+        place = self._uses.touching(pending, reset + 1, len(self._operations))
+        if place == len(self._operations):
+            return None
+        operation = self._operations[place]
+        i, written = operation.instruction, self._operations[reset].written
+        adds = isinstance(i, Alu) and i.alu_op == AluOp.ADD and i.use_imm and i.imm <= LEAST
+        return place if adds and np.array_equal(operation.written, written) else None
 
     def _first_products(self, pending: Mask, begin: int, kind: type[Product]) -> Parts | None:
-        """Return replacements for the products that first reach `pending` accumulators.
+        """Return replacements for the products, from `begin`, that first reach `pending`.
 
-        `begin` is the number of the first. None if something else reaches one of them first, or
-        nothing does.
+        None if something else reaches one of the accumulators first, or nothing does.
         """
         found: Parts = {}
-        runs = groupby(islice(self._places, begin, None), self._runs[kind].__getitem__)
-        for products, run in runs:
-            group = [place for place in run if self._reaches(place, pending)]
-            if not group:
-                continue
+        place = begin
+        while pending.any():
+            place = self._uses.touching(pending, place, len(self._operations))
+            end, group = self._ends[kind][place], list[int]()
+            while place < end:
+                group.append(place)
+                place = self._uses.touching(pending, place + 1, end)
             # Something else comes first, or a product already split for another reset.
-            if not products or any(len(self._parts[place]) > 1 for place in group):
+            if not group or any(len(self._parts[own]) > 1 for own in group):
                 return None
             replacement = self._overwriting(group, pending)
             if replacement is None:
                 return None
             found.update(replacement)
-            if not pending.any():
-                return found
-        return None
+        return found
 
     def _overwriting(self, group: list[int], pending: Mask) -> Parts | None:
         """Reorder a group of products: steps that reach `pending` come first and overwrite.
@@ -127,26 +117,35 @@ class _Resets:
             heads += head
             for operation in head:
                 pending[operation.written] = False
-        if any(self._reaches(place, pending) for place in group):
+        if any(self._uses.touching(pending, own, own + 1) == own for own in group):
             return None
         parts[group[0]] = [*heads, *parts[group[0]]]
         return parts
 
     def _halves(self, place: int, pending: Mask) -> Division:
         """Return the steps of a product that can overwrite `pending`, and the others."""
-        operation, reached = self._operations[place], pending[self._reached[place][0]]
+        operation = self._operations[place]
+        reached = pending[operation.written]
         if not reached.all():
             return _split(operation, pending, self._config) if reached.any() else ([], [operation])
-        if operation.key not in self._divided:
-            self._divided[operation.key] = _split(operation, pending, self._config)
-        return self._divided[operation.key]
+        template = operation.template or operation
+        if template not in self._divided:
+            every = np.ones(template.of(Memory.ACC)[0].end, np.bool_)
+            self._divided[template] = _split(template, every, self._config)
+        heads, rest = self._divided[template]
+        if template is operation:
+            return heads, rest
+        by = operation.shift
+        return [o.moved(by) for o in heads], [o.moved(by) for o in rest]
 
 
-def _runs(operations: list[Operation], kind: type[Product]) -> list[int]:
-    """Return a number for each operation: 0, or that of the run of products of one kind."""
-    products = [isinstance(i := o.instruction, kind) and not i.reset for o in operations]
-    behind = accumulate((not product for product in products), initial=1)
-    return [number if product else 0 for number, product in zip(behind, products, strict=False)]
+def _ends(operations: list[Operation], kind: type[Product]) -> list[int]:
+    """Return for each place, and the one behind, the first place from it without such a product."""
+    ends = [len(operations)]
+    for place, operation in reversed([*enumerate(operations)]):
+        i = operation.instruction
+        ends.append(ends[-1] if isinstance(i, kind) and not i.reset else place)
+    return ends[::-1]
 
 
 def _product(operation: Operation) -> tuple[Product, Elements]:

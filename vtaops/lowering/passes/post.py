@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,9 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.lowering.passes.uses import Followed, LastWrites, last_writers, read_later
+from vtaops.lowering.passes.uses import Flags, Followed, Uses, mask_of
 from vtaops.machine.accesses import OFF
-from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
+from vtaops.machine.config import POST_ROWS, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
 
 
@@ -45,9 +44,10 @@ class _Chain:
 
 def post_process_outputs(operations: list[Operation], context: PassContext) -> list[Operation]:
     """Remove as many passes before the stores as possible."""
-    biases = _biases(operations, context.config)
-    result = _Fold(operations, biases).result() if biases else None
-    return result or _Fold(operations, {}).result() or operations
+    uses, depth = Uses(operations), context.config.acc.depth
+    biases = _biases(operations, depth) if context.config.batch == 1 else {}
+    result = _Fold(operations, uses, depth, biases).result() if biases else None
+    return result or _Fold(operations, uses, depth, {}).result() or operations
 
 
 class _Fold:
@@ -56,33 +56,31 @@ class _Fold:
     `biases` maps the place of each bias addition to that of the LOAD that it adds.
     """
 
-    def __init__(self, operations: list[Operation], biases: dict[int, int]) -> None:
+    def __init__(
+        self, operations: list[Operation], uses: Uses, depth: int, biases: dict[int, int]
+    ) -> None:
         self.operations = list(operations)
         self.biases = biases
         self.parts: dict[int, list[Operation]] = {}
-        self.dropped: set[int] = set()
-        accesses = [o.of(Memory.ACC) for o in operations]
-        self.touched = [[access.indices for access in own] for own in accesses]
-        self.depth = max((access.end for own in accesses for access in own), default=0)
+        self.dropped = np.zeros(len(operations), np.bool_)
+        self.uses = uses
+        self.depth = depth
         self.known: dict[tuple[object, ...], list[Operation] | None] = {}
-        """What `_parts` returns, by its arguments: equal tiles share work."""
-        self.places = [place for place, touched in enumerate(self.touched) if touched]
+        """What `_parts` returns for templates, by its arguments: equal tiles share work."""
         self.rows = _rows(operations, {*biases.values()})
-        self.stored_only = _stored_only(operations)
-        self.writes = LastWrites()
-        """Last writes by the remaining operations, up to the current place."""
+        ways = (Followed.ALWAYS, Followed.NEVER)
+        self.read = uses.read_later([ways[is_store] for is_store in _stores(operations)])
+        """Whether anything but a store reads a result."""
 
     def result(self) -> list[Operation] | None:
         """Return the remaining operations, with POST; None if a bias cannot be moved."""
-        for place in self.places:
+        for place in range(len(self.operations)):
             chain = self._chain(place)
-            if chain is not None and chain.places[-1] in self.stored_only:
+            if chain is not None and not self.read[chain.places[-1]]:
                 self._take(chain)
             elif chain is not None and chain.post.use_scale:
                 raise ScheduleError("a per-channel result can only be stored")
-            if place not in self.dropped:
-                self.writes.note(self.operations[place], place)
-        if not self.biases.keys() <= self.dropped or self.rows is None:
+        if not self.dropped[[*self.biases]].all() or self.rows is None:
             return None
         for load in {*self.biases.values()}:
             self.operations[load] = _load_of_rows(self.operations[load], self.rows)
@@ -97,35 +95,35 @@ class _Fold:
             elements = self.operations[place].written
             return _Chain((place,), elements, scaled)
         bias = place if place in self.biases else None
-        if place in self.dropped or (bias is None and _pass_of(self.operations[place]) is None):
+        if self.dropped[place] or (bias is None and _pass_of(self.operations[place]) is None):
             return None
         elements = self.operations[place].written
         begin = () if bias is None else (place,)
         passes = self._passes(elements, place + len(begin))
         post = _post_of([*passes.values()])
-        if post is None or (post.round_half and self._is_product(elements)):
+        if post is None or (post.round_half and self._is_product(elements, place)):
             return None
         return _Chain((*begin, *passes), elements, post, bias)
 
     def _passes(self, elements: Elements, start: int) -> dict[int, tuple[AluOp, int]]:
         """Return the passes over all of some accumulators that follow each other, by place."""
         passes = {}
-        for place in self._touching(elements, start):
+        for place in self._touching(elements, start, len(self.operations)):
             found = _pass_of(self.operations[place])
             if found is None or not np.array_equal(self.operations[place].written, elements):
                 break
             passes[place] = found
         return passes
 
-    def _is_product(self, elements: Elements) -> bool:
+    def _is_product(self, elements: Elements, end: int) -> bool:
         """Whether a MUL wrote accumulators last: any int32, so adding half may overflow.
 
         The sum wraps in the ALU, but not in POST; other sums are far from the limit.
         """
-        last = int(self.writes.of(Memory.ACC, elements).max())
-        if last < 0:
+        writers = self.uses.writers(mask_of(elements, self.depth), end, self.dropped)
+        if writers is None:
             return False
-        instruction = self.operations[last].instruction
+        instruction = self.operations[writers[1]].instruction
         return isinstance(instruction, Alu) and instruction.alu_op == AluOp.MUL
 
     def _take(self, chain: _Chain) -> None:
@@ -140,21 +138,20 @@ class _Fold:
             if chain.bias is not None or not others:
                 return
             nothing = _adding_nothing(self.operations[first])
-            parts = {first: [replace(nothing, post=chain.post)]}
+            parts = {first: [nothing.having(post=chain.post)]}
         self.parts.update(parts)
-        self.dropped.update({first, *others} - parts.keys())
+        self.dropped[[*({first, *others} - parts.keys())]] = True
 
     def _last_writers(self, chain: _Chain) -> list[int] | None:
         """Return the places of the last writers of a chain's accumulators; None if unsuitable.
 
         Includes writers in between, so that the setting changes rarely.
         """
-        first = int(self.writes.of(Memory.ACC, chain.elements).min())
-        if first < 0:
+        inside = mask_of(chain.elements, self.depth)
+        writers = self.uses.writers(inside, chain.places[0], self.dropped)
+        if writers is None:
             return None
-        inside = self._mask(chain.elements)
-        touching = self._touching(chain.elements, first)
-        found = [*takewhile(lambda k: k < chain.places[0], touching)]
+        found = [*self._touching(chain.elements, writers[0], chain.places[0])]
         return found if all(self._may_process(k, inside) for k in found) else None
 
     def _may_process(self, place: int, inside: npt.NDArray[np.bool_]) -> bool:
@@ -169,7 +166,7 @@ class _Fold:
             first = 0  # the sources are rows already
             vector, post = self.operations[chain.places[0]], chain.post
         elif chain.bias is None:
-            return {k: [replace(self.operations[k], post=chain.post)] for k in writers}
+            return {k: [self.operations[k].having(post=chain.post)] for k in writers}
         else:
             vector, load = self.operations[chain.bias], self.biases[chain.bias]
             if self.rows is None or load > min(writers):
@@ -178,106 +175,94 @@ class _Fold:
             first, post = self.rows[key] - key[0], replace(chain.post, use_bias=1)
         found = {}
         for k in writers:
-            given = self.operations[k].key, vector.key, first, post
-            if given not in self.known:
-                self.known[given] = _parts(self.operations[k], vector, first, post)
-            if (parts := self.known[given]) is None:
+            parts = self._parts(self.operations[k], vector, first, post)
+            if parts is None:
                 return None
             found[k] = parts
         return found
+
+    def _parts(
+        self, writer: Operation, vector: Operation, first: int, post: Post
+    ) -> list[Operation] | None:
+        """Return the parts of a writer that read the rows of a vector, from `first` on."""
+        own, others = writer.template or writer, vector.template or vector
+        first += vector.shift[1]
+        given = own, others, writer.shift[0] - vector.shift[0], first, post
+        if given not in self.known:
+            self.known[given] = _parts(own, others, given[2], first, post)
+        found, (dst, *_) = self.known[given], writer.shift
+        by = (dst, dst, 0) if writer.post.enable else writer.shift
+        return found and [part.moved(by) for part in found]
 
     def _assembled(self) -> list[Operation]:
         """Return the remaining operations, with POST inserted where its setting changes.
 
         POST is off at the beginning and at the end, next to other operators.
         """
-        kept = {k: o for k, o in enumerate(self.operations) if k not in self.dropped}
-        stored = _stored_from(kept)
+        places = np.flatnonzero(~self.dropped).tolist()
+        kept = [self.operations[place] for place in places]
+        stored = Uses(kept).last_writers(_stores(kept))
         result: list[Operation] = []
         now = OFF
-        for place, operation in kept.items():
+        for place, operation, is_stored in zip(places, kept, stored.tolist(), strict=True):
             # Unstored results may be anything, but should read no row.
-            plain = OFF if place in stored or now.reads_row else now
-            for part in self._with_post(place, operation, plain):
-                if isinstance(part.instruction, LoopInstruction) and part.post != now:
+            matters = place in self.parts or is_stored or now.reads_row
+            for part in self.parts.get(place, [operation]):
+                loops = matters and isinstance(part.instruction, LoopInstruction)
+                if loops and part.post != now:
                     now = part.post
                     result.append(Operation(now))
                 result.append(part)
         return result if now == OFF else [*result, Operation(OFF)]
 
-    def _with_post(self, place: int, operation: Operation, plain: Post) -> list[Operation]:
-        """Return what stands for an operation: its parts that post-process, or it as `plain`."""
-        if place in self.parts or not isinstance(operation.instruction, LoopInstruction):
-            return self.parts.get(place, [operation])
-        return [operation if operation.post is plain else replace(operation, post=plain)]
-
-    def _touching(self, elements: Elements, start: int) -> Iterator[int]:
-        """Yield the places, from `start`, of operations that touch some accumulators."""
-        mask = self._mask(elements)
-        for k in range(start, len(self.operations)):
-            if any(mask[e].any() for e in self.touched[k]) and k not in self.dropped:
+    def _touching(self, elements: Elements, k: int, end: int) -> Iterator[int]:
+        """Yield the places ``k .. end - 1`` of operations that touch some accumulators."""
+        mask = mask_of(elements, self.depth)
+        while (k := self.uses.touching(mask, k, end)) < end:
+            if not self.dropped[k]:
                 yield k
-
-    def _mask(self, elements: Elements) -> npt.NDArray[np.bool_]:
-        mask = np.zeros(self.depth, np.bool_)
-        mask[elements] = True
-        return mask
-
-
-def _stored_only(operations: list[Operation]) -> set[int]:
-    """Return the places of ALU instructions whose results are only stored, not read."""
-    stores = (isinstance(o.instruction, Store) for o in operations)
-    read = read_later(operations, [Followed.NEVER if it else Followed.ALWAYS for it in stores])
-    return {
-        place
-        for place in np.flatnonzero(~read).tolist()
-        if isinstance(operations[place].instruction, Alu)
-    }
-
-
-def _stored_from(operations: dict[int, Operation]) -> set[int]:
-    """Return the places of all writers of stored elements."""
-    kept = [*operations.values()]
-    writes = last_writers(kept, [isinstance(o.instruction, Store) for o in kept])
-    return {
-        place for place, is_stored in zip(operations, writes.tolist(), strict=True) if is_stored
-    }
+            k += 1
 
 
 # ------------------------------------------------------------------------------ biases
 
 
-def _biases(operations: list[Operation], config: HardwareConfig) -> dict[int, int]:
+def _biases(operations: list[Operation], depth: int) -> dict[int, int]:
     """Map the place of each vector addition to that of the LOAD that it adds.
 
-    Empty if anything else uses one of these LOADs, or if tiles have several rows: then an
-    accumulator tile is not a row of parameters.
+    Empty if anything else uses one of these LOADs. Tiles must have one row: then an accumulator
+    tile is a row of parameters.
     """
-    if config.batch > 1:
-        return {}
     is_vector = np.array([*map(_loads_vectors, operations), False])  # also for place -1
     if not is_vector.any():
         return {}
-    writes = LastWrites()
+    writers = np.full(depth, -1)
     found: dict[int, int] = {}
     others: set[int] = set()
     for place, operation in enumerate(operations):
-        if _adds_tile(operation):
-            own = writes.of(Memory.ACC, operation.written)
-            added = writes.of(Memory.ACC, operation.steps("src").ravel())
-            if is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any():
-                found[place] = int(added[0])
-        if place not in found:
-            last = _last_read(operation, writes)
-            others.update(last[is_vector[last]].tolist())
-        writes.note(operation, place)
+        own = operation.of(Memory.ACC)
+        load = _added(operation, writers, is_vector)
+        if load is not None:
+            found[place] = load
+        else:
+            read = (writers[access.indices] for access in own if access.reads)
+            others.update(*map(np.ndarray.tolist, read))
+        if own and own[0].writes:  # the destination is the first
+            writers[own[0].indices] = place
     return {place: load for place, load in found.items() if load not in others}
 
 
-def _last_read(operation: Operation, writes: LastWrites) -> Elements:
-    """Return the places of the last writers of the accumulators that an operation reads."""
-    read = [access.elements for access in operation.of(Memory.ACC) if access.reads]
-    return writes.of(Memory.ACC, np.concatenate(read)) if read else np.zeros(0, np.intp)
+def _stores(operations: list[Operation]) -> list[bool]:
+    return [isinstance(operation.instruction, Store) for operation in operations]
+
+
+def _added(operation: Operation, writers: Elements, is_vector: Flags) -> int | None:
+    """Return the place of the LOAD of vectors that an operation adds to other accumulators."""
+    if not _adds_tile(operation):
+        return None
+    own, added = writers[operation.written], writers[operation.steps("src").ravel()]
+    one = is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any()
+    return int(added[0]) if one else None
 
 
 def _adds_tile(operation: Operation) -> bool:
@@ -317,15 +302,23 @@ def _load_of_rows(load: Operation, rows: dict[tuple[int, int], int]) -> Operatio
     return replace(load, instruction=replace(load.instruction, **fields))
 
 
-def _parts(writer: Operation, vector: Operation, first: int, post: Post) -> list[Operation] | None:
-    """Return the parts of a writer that read the rows of a vector, from `first` on."""
-    row_of = np.zeros(max(int(o.written.max()) for o in (writer, vector)) + 1, np.int64)
-    row_of[vector.steps("dst")] = vector.steps("src") + first
-    return _by_rows(_adding_nothing(writer) if writer.post.enable else writer, row_of, post)
+def _parts(
+    writer: Operation, vector: Operation, ahead: int, first: int, post: Post
+) -> list[Operation] | None:
+    """Return the parts of a writer that read the rows of a vector, from `first` on.
+
+    The writer's accumulators lie `ahead` behind those of the vector.
+    """
+    ours, theirs = writer.steps("dst") + max(ahead, 0), vector.steps("dst") + max(-ahead, 0)
+    row_of = np.zeros(max(int(ours.max()), int(theirs.max())) + 1, np.int64)
+    row_of[theirs] = vector.steps("src") + first
+    return _by_rows(_adding_nothing(writer) if writer.post.enable else writer, row_of[ours], post)
 
 
-def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Operation] | None:
+def _by_rows(operation: Operation, grid: Elements, post: Post) -> list[Operation] | None:
     """Split an operation into parts that each read the rows of their accumulators.
+
+    `grid` has the row of each step.
 
     The row of a step is affine in the hardware loops, so micro-ops of different rows need separate
     parts. None if it is not affine.
@@ -333,7 +326,6 @@ def _by_rows(operation: Operation, row_of: Elements, post: Post) -> list[Operati
     i, table = operation.instruction, operation.micro_ops
     assert isinstance(i, LoopInstruction)
     assert table is not None
-    grid = row_of[operation.steps("dst")]
     out = int(grid[1, 0, 0] - grid[0, 0, 0]) if i.iter_out > 1 else 0
     inner = int(grid[0, 1, 0] - grid[0, 0, 0]) if i.iter_in > 1 else 0
     steps = np.arange(i.iter_out)[:, None] * out + np.arange(i.iter_in) * inner

@@ -1,15 +1,13 @@
 """The def-use index of operations: last writers of elements, and liveness.
 
 Answers the passes' queries about scratchpad elements. The loops of `read_later` and `last_writers`
-are C++ (the module ``vtaops._uses``, which also links). `LastWrites` tracks the last write of each
-element for a pass that decides as it goes.
+are C++ (the module ``vtaops._uses``, which also links).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,59 +18,47 @@ from vtaops.machine.config import Memory
 
 Flags = npt.NDArray[np.bool_]
 
-_NOTHING = np.zeros(0, np.int64)
-
-
-class PerElement(dict[int, npt.NDArray[Any]]):
-    """A number for each element of some memories, initially `fill`."""
-
-    def __init__(self, fill: Any) -> None:
-        super().__init__()
-        self._fill = fill
-
-    def of(self, memory: int, end: int) -> npt.NDArray[Any]:
-        """Return the numbers of a memory, covering at least its first `end` elements."""
-        found = self.get(memory, _NOTHING)
-        if len(found) < end:
-            grown = np.full(max(end, 2 * len(found)), self._fill)
-            grown[: len(found)] = found
-            self[memory] = found = grown
-        return found
-
-
-class LastWrites:
-    """The places of the last write of each element; -1 if none."""
-
-    def __init__(self) -> None:
-        self._last = PerElement(-1)
-
-    def note(self, operation: Operation, place: int) -> None:
-        """Record the writes of an operation at `place`, which must follow all recorded places."""
-        for access in operation.scratchpads:
-            if access.writes:
-                self._last.of(access.memory, access.end)[access.indices] = place
-
-    def of(self, memory: Memory, elements: Elements) -> Elements:
-        """Return the place of the last write of each element."""
-        end = int(elements.max()) + 1 if elements.size else 0
-        return self._last.of(memory, end)[elements]
-
 
 class Followed(IntEnum):
-    """When `read_later` follows what an operation does, as in C++."""
+    """When `Uses.read_later` follows what an operation does, as in C++."""
 
     NEVER = 0
     ALWAYS = 1
     IF_READ = 2
 
 
-def read_later(operations: Sequence[Operation], followed: Sequence[Followed]) -> Flags:
-    """Return of which operations a later, followed one reads a result, not yet overwritten."""
-    found: Flags = _uses.read_later([*operations], np.array(followed, np.int64))
-    return found
+class Uses:
+    """Answers about what some operations access, each in one walk."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._index = _uses.Uses([*operations])
+
+    def read_later(self, followed: Sequence[Followed]) -> Flags:
+        """Return of which operations a later, followed one reads a result, not yet overwritten."""
+        found: Flags = self._index.read_later(np.array(followed, np.int64))
+        return found
+
+    def last_writers(self, asked: Sequence[bool]) -> Flags:
+        """Return which operations wrote last what an `asked` one reads."""
+        found: Flags = self._index.last_writers(np.array(asked, np.int64))
+        return found
+
+    def touching(self, accumulators: Flags, begin: int, end: int) -> int:
+        """Return the place of the first of some operations that accesses one of these, or `end`."""
+        place: int = self._index.touching(int(Memory.ACC), accumulators, begin, end)
+        return place
+
+    def writers(self, accumulators: Flags, end: int, dropped: Flags) -> tuple[int, int] | None:
+        """Return the first and the last place of the last writers of these, before `end`.
+
+        Those of operations that are dropped do not count. None if one was never written.
+        """
+        first, last = self._index.writers(int(Memory.ACC), accumulators, end, dropped)
+        return None if first < 0 else (first, last)
 
 
-def last_writers(operations: Sequence[Operation], asked: Sequence[bool]) -> Flags:
-    """Return which operations wrote last what an `asked` one reads."""
-    found: Flags = _uses.last_writers([*operations], np.array(asked, np.int64))
-    return found
+def mask_of(elements: Elements, depth: int) -> Flags:
+    """Return a flag for each of `depth` elements: whether it is among some."""
+    mask = np.zeros(depth, np.bool_)
+    mask[elements] = True
+    return mask

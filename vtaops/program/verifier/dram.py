@@ -101,4 +101,4 @@ def written_memory(program: Program, granule: int) -> dict[int, WrittenBuffer]:
 
 
 def _memory(name: str, size: int) -> Memory:
-    return History(name, size, Unit.STORE, (Unit.LOAD, Unit.COMPUTE)), np.zeros(size, np.int32)
+    return History(name, size, Unit.STORE), np.zeros(size, np.int32)

@@ -130,11 +130,11 @@ def _check_store(step: CheckedInstruction, i: isa.Store) -> None:
         step.reject(Rule.MEMORY, reason)
 
 
-def _pads(i: isa.Load | isa.Store) -> int:
+def _pads(i: isa.MemoryInstruction) -> int:
     return i.y_pad_top or i.y_pad_bottom or i.x_pad_left or i.x_pad_right
 
 
-def _check_nop(step: CheckedInstruction, i: isa.Load | isa.Store) -> None:
+def _check_nop(step: CheckedInstruction, i: isa.MemoryInstruction) -> None:
     reason = "x_size is 0, so every field but memory and tokens must be 0"
     step.require(i == type(i)(**_tokens(i), memory=i.memory), Rule.NOP, reason)
 

@@ -20,26 +20,35 @@ class History:
     the arrays cost nothing (the operating system provides zeros on first use).
     """
 
-    def __init__(self, name: str, size: int, writer: Unit, readers: tuple[Unit, ...]) -> None:
+    def __init__(self, name: str, size: int, writer: Unit) -> None:
         self.name = name
         self.size = size
         self.writer = writer
         self.written: Int32Array = np.zeros(size, np.int32)
-        self.read_by: dict[Unit, Int32Array] = {unit: np.zeros(size, np.int32) for unit in readers}
+        self.read_by: dict[Unit, Int32Array] = {}
 
     def read(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check that what an instruction reads was written, and in a defined order."""
-        element = first_zero(self.written, elements)
-        if element is not None:
+        written = self.written[elements]
+        place = int(written.argmin())
+        if not written.item(place):
+            element = element_at(elements, place)
             step.reject(Rule.UNDEFINED_SRAM, f"element {element} of {self.name} was never written")
-        self.read_any(step, clock, elements)
+        if step.unit is not self.writer:
+            self._note_read(step, clock, elements, written)
 
     def read_any(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         """Check that a read is ordered after the writes before it, if there are any."""
         if step.unit is not self.writer:
-            written = self.written[elements]
-            self._check_order(step, clock, elements, self.writer, written, "writes")
-            self.read_by[step.unit][elements] = step.time
+            self._note_read(step, clock, elements, self.written[elements])
+
+    def _note_read(
+        self, step: CheckedInstruction, clock: Clock, elements: Elements, written: Int32Array
+    ) -> None:
+        self._check_order(step, clock, elements, self.writer, written, "writes")
+        if step.unit not in self.read_by:
+            self.read_by[step.unit] = np.zeros(self.size, np.int32)
+        self.read_by[step.unit][elements] = step.time
 
     def write(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
         for unit, times in self.read_by.items():

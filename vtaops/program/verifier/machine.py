@@ -6,7 +6,7 @@ import numpy as np
 
 from vtaops.base.shapes import Flags
 from vtaops.machine import isa
-from vtaops.machine.config import DRAM_BYTES, POST_ROWS, WINDOW_TILES, Extension, Memory
+from vtaops.machine.config import DRAM_BYTES, POST_ROWS, WINDOW_TILES, Memory
 from vtaops.machine.isa import Unit
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
 from vtaops.program.verifier.dram import WrittenBuffer, written_memory
@@ -37,11 +37,10 @@ class Machine:
         self.program = program
         self.config = config
         self.depths = {int(memory): config.scratchpad(memory).depth for memory in Memory}
-        readers = (Unit.STORE, Unit.LOAD) if config.has(Extension.FORWARD) else (Unit.STORE,)
-        self.acc = History("ACC", config.acc.depth, Unit.COMPUTE, readers)
+        self.acc = History("ACC", config.acc.depth, Unit.COMPUTE)
         self.sram: dict[int, History] = {Memory.ACC: self.acc, Memory.ACC_8BIT: self.acc}
         for m in (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE):
-            self.sram[m] = History(m.name, self.depths[m], Unit.LOAD, (Unit.COMPUTE,))
+            self.sram[m] = History(m.name, self.depths[m], Unit.LOAD)
         self.pinned = _flags(self.depths)
         self.post = isa.Post()
         self.output_is_current = np.zeros(config.acc.depth, np.bool_)
@@ -162,7 +161,7 @@ class Machine:
             )
         return shifted(rows(i.y_size, i.x_size, i.x_stride), i.dram_base)
 
-    def _sram_range(self, step: CheckedInstruction, i: isa.Load | isa.Store) -> slice:
+    def _sram_range(self, step: CheckedInstruction, i: isa.MemoryInstruction) -> slice:
         end = i.sram_base + i.sram_size
         if end > self.depths[i.memory]:
             pad = self.config.scratchpad(Memory(i.memory))
@@ -173,7 +172,7 @@ class Machine:
             )
         return slice(i.sram_base, end)
 
-    def _dram(self, step: CheckedInstruction, i: isa.Load | isa.Store) -> WrittenBuffer | None:
+    def _dram(self, step: CheckedInstruction, i: isa.MemoryInstruction) -> WrittenBuffer | None:
         """Check an access to DRAM; return the history of the buffer if the program writes it."""
         if isinstance(i, isa.Store) and step.relocation == MICRO_OPS:
             step.reject(Rule.RELOCATION, "the micro-op table is read-only")
@@ -199,7 +198,7 @@ class Machine:
             )
         return self.dram.get(step.relocation)
 
-    def _dram_elements(self, i: isa.Load | isa.Store) -> Elements:
+    def _dram_elements(self, i: isa.MemoryInstruction) -> Elements:
         """Return the granules of DRAM that a LOAD or STORE touches."""
         scale = self.dram_bytes[i.memory] // self.granule
         return shifted(rows(i.y_size, i.x_size * scale, i.x_stride * scale), i.dram_base * scale)
