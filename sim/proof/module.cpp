@@ -629,13 +629,14 @@ class Hashes {
   double small_;
 };
 
-// Calls a function with the hashes of two or four planes.
+// Calls a function with the hashes of one, two or three pairs of planes.
 template <class Function>
 auto with_hashes(const Column<double>& primes, const Table<const int64_t>& halves, double small,
                  Function function) {
   if (primes.size() == 2) return function(Hashes<2>(primes, halves, small));
   if (primes.size() == 4) return function(Hashes<4>(primes, halves, small));
-  throw nb::value_error("there must be two or four planes");
+  if (primes.size() == 6) return function(Hashes<6>(primes, halves, small));
+  throw nb::value_error("there must be two, four or six planes");
 }
 
 // Multiplies residues with residues, (planes, ...), modulo the prime of each plane. They are below

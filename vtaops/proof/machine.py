@@ -9,18 +9,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-try:
-    import vtaops._proof as _proof
-except ImportError:  # the wheel for boards has no native module
-    _proof = None
-
+import vtaops._proof as _proof
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Ints
 from vtaops.machine.accesses import distinct
@@ -191,11 +187,7 @@ class TermMachine:
         """Return the rows, of so many scalars, of the sources that `which` says."""
         value = np.empty((len(self.fields.primes), len(rows), size))
         flat = [source.reshape(len(value), -1, size) for source in sources]
-        if _proof is not None:
-            _proof.gather(flat, which, rows, value)
-            return value
-        for own, source in enumerate(flat):
-            value[:, which == own] = source[:, rows[which == own]]
+        _proof.gather(flat, which, rows, value)
         return value
 
     def _of_group(self, group: int, rows: Any, shape: tuple[int, ...]) -> Terms:
@@ -205,19 +197,14 @@ class TermMachine:
             return self.fields.numbers(found.reshape(len(rows), *shape))
         terms = content.plain if isinstance(content, Extrema) else content
         assert terms is not None
-        whole = len(rows) == terms.shape[0] and (np.diff(rows, prepend=-1) == 1).all()
-
-        def part(values: Any) -> Any:
-            return values if np.ndim(values) == 0 or whole else values.take(rows, axis=0)
-
-        value = terms.value if whole else terms.value.take(rows, axis=1)
-        value = value.reshape(len(value), len(rows), *shape)
+        if len(rows) != terms.shape[0] or (np.diff(rows, prepend=-1) != 1).any():
+            terms = terms.taken(rows)
+        value = terms.value.reshape(len(terms.value), len(rows), *shape)
         middle, radius = (
-            p.reshape(len(rows), *shape) if np.ndim(p) else p
-            for p in (part(terms.middle), part(terms.radius))
+            part.reshape(len(rows), *shape) if np.ndim(part) else part
+            for part in (terms.middle, terms.radius)
         )
-        shift, low, high = part(terms.shift), part(terms.low), part(terms.high)
-        return Terms(value, middle, radius, shift, low, high, terms.degree)
+        return replace(terms, value=value, middle=middle, radius=radius)
 
     def _numbers(self, names: Ints, shape: tuple[int, ...]) -> Numbers | None:
         """Return tiles as (*names.shape, *shape) if all of them are numbers, else None."""
@@ -488,7 +475,7 @@ class TermMachine:
         of zeros. Rows of numbers are left, because they add to no radius, and zeros are dropped.
         """
         sums, sources, weights = products
-        if _proof is None or not len(sums) or np.bincount(sums).max() > LONGEST:
+        if not len(sums) or np.bincount(sums).max() > LONGEST:
             return products
         codes, tiles = np.unique(weights, return_inverse=True)
         few = len(codes) <= MOST_SCALED
