@@ -26,6 +26,7 @@ import vtaops
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
 from vtaops import Session
 from vtaops.base.errors import BufferLost, UnsupportedError
+from vtaops.base.progress import progress_listener
 from vtaops.board import Fault
 from vtaops.board.__main__ import main
 from vtaops.board.pynq import Accelerator
@@ -162,12 +163,12 @@ def session_program():
 def test_transfers_in_chunks_report_their_progress(server):
     seen = []
 
-    def progress(what, done, total):
-        seen.append((what, done, total))
-
     size = 2 * CHUNK_BYTES + 5
     data = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
-    with RemoteDevice(server.address, progress=progress) as device:
+    with (
+        progress_listener(lambda *told: seen.append(told[:3])),
+        RemoteDevice(server.address) as device,
+    ):
         buffer = device.alloc(size)
         device.write(buffer, data)
         assert np.array_equal(device.read(buffer, size), data)

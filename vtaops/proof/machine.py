@@ -50,8 +50,6 @@ TOGETHER = 1 << 13
 way, since new pages take longer to come than what is computed in them."""
 LONGEST = 1 << 16
 """Number of products of residues with int8 numbers whose sum is exact in float64."""
-MOST_SCALED = 1 << 14
-"""Number of tiles up to which those of one weight an output are looked for."""
 
 
 @dataclass
@@ -415,7 +413,7 @@ class TermMachine:
         inputs = given.value
         terms, rest = self._folded(products, given, used, count)
         value, middle, radius = terms.value, terms.middle, terms.radius
-        others = self._scaled([part[rest] for part in products], given, terms)
+        others = [part[rest] for part in products]
         for tiles, place, rows, columns in matrices(*others):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
@@ -467,45 +465,6 @@ class TermMachine:
         assert self._held is not None
         folded = np.append(self.fields.folds.are_folded(), False)  # the last: names of no tile
         return np.where(folded[self._held], self._held, -1).astype(np.int32)
-
-    def _scaled(self, products: list[Ints], inputs: Terms, total: Terms) -> list[Ints]:
-        """Add products with tiles of one weight an output to sums; return the other products.
-
-        Depthwise convolutions and scaled residuals have such tiles, which would make small matrices
-        of zeros. Rows of numbers are left, because they add to no radius, and zeros are dropped.
-        """
-        sums, sources, weights = products
-        if not len(sums) or np.bincount(sums).max() > LONGEST:
-            return products
-        codes, tiles = np.unique(weights, return_inverse=True)
-        few = len(codes) <= MOST_SCALED
-        if not few or self._numbers(codes >> 2, self.config.wgt.shape) is None:
-            return products
-        dense = self._weights(codes)
-        lanes = (dense != 0).argmax(axis=-1)
-        own = np.take_along_axis(dense, lanes[..., None], axis=-1)[..., 0]
-        single = (np.count_nonzero(dense, axis=-1) <= 1).all(axis=-1)
-        group, tiles = self._group[sources], tiles.astype(np.int32)
-        chosen = single[tiles] & ~self._fixed[group]
-        ranges = np.zeros((len(total.middle), 2 * own.shape[1]))
-        batch, planes = total.shape[1], len(total.value)
-        _proof.add_scaled(
-            sums[chosen].astype(np.int32),
-            self._place[sources[chosen]],
-            tiles[chosen],
-            batch,
-            np.ascontiguousarray(inputs.value).reshape(planes, -1, inputs.shape[-1]),
-            lanes.astype(np.int32),
-            own,
-            np.concatenate([BYTE[0] * own, BYTE[1] * np.abs(own)], axis=1),
-            total.value.reshape(planes, -1, own.shape[1]),
-            ranges,
-        )
-        middle, radius = np.split(ranges[:, None], 2, axis=-1)
-        total.middle[...] += middle
-        total.radius[...] += radius
-        rest = ~chosen & (group > 0)
-        return [part[rest] for part in products]
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in); terms follow the axis of planes."""
