@@ -184,9 +184,13 @@ class _Writer:
         with self._group(pop_next=int(before or number == 0), push_next=1):
             for _ in range(self._integer(1, 3)):
                 self._random_load(segment, context)
+            if multiplies := self.rng.random() < 0.5:
+                self._load(Memory.WGT, self.wgt[context])
         with self._group(pop_prev=1, pop_next=before, push_prev=again, push_next=1):
             if self.posts:
                 self._random_post(context)  # the previous round's setting has other rows
+            if multiplies:  # with the weights just loaded
+                self._random_gemm(context)
             for _ in range(self._integer(1, 5)):
                 if self.posts and self.rng.random() < 0.4:
                     self._random_post(context)
