@@ -161,14 +161,10 @@ class RemoteDevice(RelaunchingDevice):
             return
         digest = hashlib.sha256(image).hexdigest()
         with self._lock:
-            named: dict[str, Any] = {
-                "buffer": self._handle(buffer, len(image)),
-                "nbytes": len(image),
-            }
-            answer, _ = self._request("fill", sha256=digest, **named)
+            handle = self._handle(buffer, len(image))
+            answer, _ = self._request("fill", buffer=handle, sha256=digest, nbytes=len(image))
             if answer.get("found") is not True:
                 self.write(buffer, data)
-                self._request("keep", sha256=digest, **named)
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._lock:
