@@ -63,7 +63,6 @@ OPERATIONS = {
     "write": ["buffer", "offset"],
     "read": ["buffer", "offset", "nbytes"],
     "fill": ["buffer", "sha256", "nbytes"],
-    "keep": ["buffer", "sha256", "nbytes"],
     "launch": ["address", "count", "timeout", "pinned", "since"],
     "stats": [],
     "performance": [],

@@ -188,47 +188,6 @@ bool add_folds(const Column<int32_t>& sum, const Column<int32_t>& source,
   return true;
 }
 
-// Adds weights[tile, o] * inputs[plane, place, b, lanes[tile, o]] to value[plane, sum, b, o] for each
-// product, and the ranges of the tile to those of the sum. The rows of a batch follow each other.
-void add_scaled(const Column<int32_t>& sum, const Column<int32_t>& place,
-                const Column<int32_t>& tile, std::size_t batch, const Block<const double>& inputs,
-                const Table<const int32_t>& lanes, const Table<const double>& weights,
-                const Table<const double>& ranges, const Block<double>& value,
-                const Table<double>& range) {
-  const std::size_t outputs = value.shape(2), tiles = lanes.shape(0), width = range.shape(1);
-  const bool fits = lanes.shape(1) == outputs && weights.shape(0) == tiles &&
-                    weights.shape(1) == outputs && ranges.shape(0) == tiles &&
-                    ranges.shape(1) == width && value.shape(0) == inputs.shape(0) &&
-                    range.shape(0) * batch == value.shape(1);
-  if (!fits || !batch) throw nb::value_error("tables differ in shape");
-  check(sum, sum.size(), range.shape(0));
-  check(place, sum.size(), inputs.shape(1) / batch);
-  check(tile, sum.size(), tiles);
-  for (std::size_t k = 0; k < lanes.size(); ++k) {
-    const auto lane = static_cast<std::size_t>(lanes.data()[k]);
-    if (lane >= inputs.shape(2)) throw nb::index_error("an index lies outside its table");
-  }
-  for (std::size_t plane = 0; plane < value.shape(0); ++plane) {
-    for (std::size_t number = 0; number < sum.size(); ++number) {
-      const auto from = static_cast<std::size_t>(tile(number)) * outputs;
-      const auto row = plane * inputs.shape(1) + static_cast<std::size_t>(place(number)) * batch;
-      const auto to = plane * value.shape(1) + static_cast<std::size_t>(sum(number)) * batch;
-      for (std::size_t b = 0; b < batch; ++b) {
-        const double* const x = inputs.data() + (row + b) * inputs.shape(2);
-        double* const y = value.data() + (to + b) * outputs;
-        for (std::size_t o = 0; o < outputs; ++o) {
-          y[o] += weights.data()[from + o] * x[lanes.data()[from + o]];
-        }
-      }
-    }
-  }
-  for (std::size_t number = 0; number < sum.size(); ++number) {
-    const double* const own = ranges.data() + static_cast<std::size_t>(tile(number)) * width;
-    double* const whole = range.data() + static_cast<std::size_t>(sum(number)) * width;
-    for (std::size_t k = 0; k < width; ++k) whole[k] += own[k];
-  }
-}
-
 constexpr double kWhole = 6755399441055744.0;  // 1.5 * 2**52: adding it rounds to an integer
 
 // Reduces an integer below 2**53 in magnitude to half a prime in magnitude.
@@ -629,13 +588,14 @@ class Hashes {
   double small_;
 };
 
-// Calls a function with the hashes of two or four planes.
+// Calls a function with the hashes of one, two or three pairs of planes.
 template <class Function>
 auto with_hashes(const Column<double>& primes, const Table<const int64_t>& halves, double small,
                  Function function) {
   if (primes.size() == 2) return function(Hashes<2>(primes, halves, small));
   if (primes.size() == 4) return function(Hashes<4>(primes, halves, small));
-  throw nb::value_error("there must be two or four planes");
+  if (primes.size() == 6) return function(Hashes<6>(primes, halves, small));
+  throw nb::value_error("there must be two, four or six planes");
 }
 
 // Multiplies residues with residues, (planes, ...), modulo the prime of each plane. They are below
@@ -845,9 +805,6 @@ void sort_sets(const Block<uint64_t>& members, uint64_t nothing) {
 
 NB_MODULE(_proof, m) {
   bind_names(m);
-  m.def("add_scaled", &add_scaled, nb::arg("sum"), nb::arg("place"), nb::arg("tile"),
-        nb::arg("batch"), nb::arg("inputs"), nb::arg("lanes"), nb::arg("weights"),
-        nb::arg("ranges"), nb::arg("value").noconvert(), nb::arg("range").noconvert());
   m.def("centre", &centre, nb::arg("value").noconvert(), nb::arg("primes"));
   m.def("gather", &gather, nb::arg("sources"), nb::arg("which"), nb::arg("rows"),
         nb::arg("made").noconvert());

@@ -13,6 +13,11 @@ for name in ("tvm", "tvm_ffi", "typer", "rich", *native):
     sys.modules[name] = None  # importing them fails
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
+from vtaops.errors import UnsupportedError
+try:
+    import vtaops.proof
+except UnsupportedError as error:
+    print(error)
 """
 
 
@@ -24,3 +29,4 @@ def test_a_model_needs_nothing_native(tmp_path):
         )
         assert done.returncode == 0, done.stderr
     assert "results are equal" in done.stdout
+    assert "a proof needs native code, which is not in the wheel for boards" in done.stdout

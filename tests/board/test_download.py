@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trials.boards import bit_file
+from vtaops.base.progress import progress_listener
 from vtaops.board.catalogue import Catalogue, Entry
 from vtaops.board.download import download
 from vtaops.cli import app
@@ -154,11 +155,12 @@ def refused(folder, message):
 def test_a_fetched_bitstream_is_in_the_cache_and_is_not_fetched_again(site, tmp_path):
     seen = []
     cache = catalogue(tmp_path / "cache", entry(f"{site}/file"))
-    path = cache.fetch("own", schemes=LOOPBACK, progress=lambda *pair: seen.append(pair))
+    with progress_listener(lambda *told: seen.append(told)):
+        path = cache.fetch("own", schemes=LOOPBACK)
     assert path == cache.verify("own")
     assert path.read_bytes() == CONTENT
     assert [p.name for p in path.parent.iterdir()] == [f"{DIGEST}.bit"]
-    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert seen[-1] == ("download file", len(CONTENT), len(CONTENT), "")
     cache.entries["own"] = replace(entry(f"{site}/nothing"))
     assert cache.fetch("own", schemes=LOOPBACK) == path
 

@@ -26,6 +26,7 @@ import vtaops
 from trials.boards import ARRAYS, CONFIG, EXPECTED, OP, bit_file, serving
 from vtaops import Session
 from vtaops.base.errors import BufferLost, UnsupportedError
+from vtaops.base.progress import progress_listener
 from vtaops.board import Fault
 from vtaops.board.__main__ import main
 from vtaops.board.pynq import Accelerator
@@ -40,6 +41,7 @@ from vtaops.runtime.remote import RemoteBuffer, RemoteDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     MAX_HEADER_BYTES,
+    PROTOCOL_VERSION,
     Connection,
     ConnectionLost,
     encode,
@@ -162,12 +164,12 @@ def session_program():
 def test_transfers_in_chunks_report_their_progress(server):
     seen = []
 
-    def progress(what, done, total):
-        seen.append((what, done, total))
-
     size = 2 * CHUNK_BYTES + 5
     data = np.random.default_rng(0).integers(0, 256, size, dtype=np.uint8)
-    with RemoteDevice(server.address, progress=progress) as device:
+    with (
+        progress_listener(lambda *told: seen.append(told[:3])),
+        RemoteDevice(server.address) as device,
+    ):
         buffer = device.alloc(size)
         device.write(buffer, data)
         assert np.array_equal(device.read(buffer, size), data)
@@ -378,11 +380,11 @@ def test_another_configuration_is_refused_at_connect(server):
 
 
 def test_another_version_of_the_protocol_is_refused(server, monkeypatch):
-    monkeypatch.setattr("vtaops.runtime.remote.PROTOCOL_VERSION", 3)
-    with pytest.raises(DeviceError, match="the board speaks protocol 2 "):
+    monkeypatch.setattr("vtaops.runtime.remote.PROTOCOL_VERSION", PROTOCOL_VERSION + 1)
+    with pytest.raises(DeviceError, match=f"the board speaks protocol {PROTOCOL_VERSION} "):
         RemoteDevice(server.address)
-    monkeypatch.setattr("vtaops.board.server.PROTOCOL_VERSION", 4)
-    with pytest.raises(DeviceError, match="the board speaks protocol 4 "):
+    monkeypatch.setattr("vtaops.board.server.PROTOCOL_VERSION", 99)
+    with pytest.raises(DeviceError, match="the board speaks protocol 99 "):
         RemoteDevice(server.address)
     host, port = parse_address(server.address)
     with socket.create_connection((host, port), 5) as stream:
@@ -390,7 +392,7 @@ def test_another_version_of_the_protocol_is_refused(server, monkeypatch):
         connection.receive(deadline=time.monotonic() + 5)
         connection.send({"op": "login", "protocol": 1}, deadline=time.monotonic() + 5)
         answer, _ = connection.receive(deadline=time.monotonic() + 5)
-        assert answer["error"]["message"] == "this board speaks protocol 4"
+        assert answer["error"]["message"] == "this board speaks protocol 99"
 
 
 def test_a_fingerprint_that_this_vtaops_does_not_compute_is_refused(server):
@@ -454,7 +456,8 @@ BAD_REQUESTS = [
     ({"op": "write", "buffer": 1, "offset": 90}, bytes(11), "exceed"),
     ({"op": "stats"}, b"x", "takes no payload"),
     ({"op": "fill", "buffer": 1, "sha256": "../../x", "nbytes": 1}, b"", None),
-    ({"op": "keep", "buffer": 1, "sha256": "0" * 64, "nbytes": 4}, b"", "another hash"),
+    ({"op": "fill", "buffer": 1, "sha256": "0" * 64, "nbytes": 4}, b"", None),
+    ({"op": "write", "buffer": 1, "offset": 0}, bytes(4), "another hash"),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1.0, **AGAIN}, b"", "one buffer"),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1e9, **AGAIN}, b"", "at most"),
     (

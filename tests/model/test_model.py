@@ -14,6 +14,7 @@ import vtaops
 from tests.helpers.tensors import LearningTensor
 from trials.random_graphs import random_graph, random_inputs
 from vtaops.base.errors import ArgumentError, ConfigError, ProgramError, ShapeError
+from vtaops.base.progress import progress_listener
 from vtaops.base.records import check_fields
 from vtaops.graph import Convolution, Dense, Dequantize, MaxPool, Quantize, Requantization
 from vtaops.model import Model
@@ -184,9 +185,11 @@ def test_each_row_of_a_batch_is_a_frame():
 
 def test_progress_names_every_stage(model, arrays):
     seen = []
-    model.run(*arrays, progress=seen.append)
-    assert len(seen) == len(model.stages)
-    assert sum(text.startswith("VTA") for text in seen) == len(model.programs)
+    with progress_listener(lambda work, done, total, step: seen.append((work, step))):
+        model.run(*arrays)
+    steps = [step for work, step in seen if work == "run stage" and step]
+    assert len(steps) == len(model.stages)
+    assert sum(step.startswith("VTA") for step in steps) == len(model.programs)
 
 
 def test_a_stage_computes_something(model):

@@ -157,9 +157,10 @@ def test_sums_that_could_wrap_are_named():
 
 def test_rounds_multiply_the_probability_of_error():
     program = vtaops.compile(CONV, "pynq")
-    once, twice = (program.prove(rounds=rounds) for rounds in (1, 2))
+    once, twice, thrice = (program.prove(rounds=rounds) for rounds in (1, 2, 3))
     assert twice.error == pytest.approx(once.error**2 / FEW)
-    assert len(set(twice.primes)) == 4
+    assert thrice.error == pytest.approx(once.error**3 / FEW**2)
+    assert [len(set(proof.primes)) for proof in (once, twice, thrice)] == [2, 4, 6]
     assert all(is_prime(prime) for prime in twice.primes)
 
 
@@ -408,8 +409,9 @@ def test_bad_arguments():
     program = vtaops.compile(CONV, "pynq")
     with pytest.raises(ProgramError, match="takes a Program or a Model"):
         vtaops.prove(CONV)
-    with pytest.raises(ProgramError, match="at least one round"):
-        vtaops.prove(program, rounds=0)
+    for rounds in (0, 4):
+        with pytest.raises(ProgramError, match="1 to 3 rounds"):
+            vtaops.prove(program, rounds=rounds)
 
 
 # ------------------------------------------------------------------------- certificates

@@ -23,7 +23,7 @@ from vtaops.base.data import data_directory
 from vtaops.base.errors import ConfigError, DeviceError, raising
 from vtaops.base.files import is_file, read_file
 from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, read_bit_file
-from vtaops.board.download import HTTPS_ONLY, Progress, download
+from vtaops.board.download import HTTPS_ONLY, download
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.config import ISA_VERSION, TARGETS, HardwareConfig
 
@@ -185,7 +185,6 @@ class Catalogue:
         self,
         name: str,
         *,
-        progress: Progress | None = None,
         timeout: float = 600.0,
         schemes: Collection[str] = HTTPS_ONLY,
     ) -> Path:
@@ -195,8 +194,6 @@ class Catalogue:
         ----------
         name : str
             Id of the bitstream.
-        progress : callable, optional
-            Called with the bytes received and the total bytes.
         timeout : float
             Time limit of the download in seconds.
         schemes : collection of str
@@ -223,7 +220,6 @@ class Catalogue:
             sha256=entry.sha256,
             max_bytes=entry.nbytes or MAX_BYTES,
             check=partial(_check_file, entry),
-            progress=progress,
             timeout=timeout,
             schemes=schemes,
         )

@@ -19,13 +19,11 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from vtaops.base.errors import DeviceError
+from vtaops.base.progress import report_progress
 from vtaops.base.temporary import TemporaryFolder
 
 HTTPS_ONLY = frozenset({"https"})
 """URL schemes for downloads, including redirections: they authenticate the server."""
-
-Progress = Callable[[int, int], None]
-"""Called during a download: (bytes received, total bytes, or 0 if the server does not say)."""
 
 _CHUNK_BYTES = 64 << 10
 _WAIT_SECONDS = 30.0  # until the next bytes; the whole download has its own limit
@@ -38,7 +36,6 @@ def download(
     sha256: str,
     max_bytes: int,
     check: Callable[[Path], None] | None = None,
-    progress: Progress | None = None,
     timeout: float = 600.0,
     schemes: Collection[str] = HTTPS_ONLY,
 ) -> None:
@@ -56,8 +53,6 @@ def download(
         Maximum size; a larger download is stopped.
     check : callable, optional
         Checks the downloaded file before it replaces `target`; raises an error to reject it.
-    progress : callable, optional
-        Called as bytes arrive.
     timeout : float
         Time limit of the whole download.
     schemes : collection of str
@@ -74,8 +69,7 @@ def download(
     with TemporaryFolder(target.parent) as folder:
         path = folder / target.name
         with path.open("wb") as file:
-            tell = progress or (lambda done, total: None)
-            digest = _receive(url, file, max_bytes, tell, timeout, schemes)
+            digest = _receive(url, file, max_bytes, timeout, schemes)
         if digest != sha256:
             raise DeviceError(
                 f"the file from {url} has SHA-256 {digest}, not {sha256}: it is another file, or "
@@ -90,13 +84,12 @@ def _receive(
     url: str,
     file: IO[bytes],
     max_bytes: int,
-    progress: Progress,
     timeout: float,
     schemes: Collection[str],
 ) -> str:
     """Download `url` to `file`; return its SHA-256."""
     deadline = time.monotonic() + timeout
-    digest, done = hashlib.sha256(), 0
+    digest, done, work = hashlib.sha256(), 0, f"download {url.rpartition('/')[2]}"
     try:
         with (
             _Watch(timeout) as watch,
@@ -114,7 +107,7 @@ def _receive(
                     )
                 digest.update(chunk)
                 file.write(chunk)
-                progress(done, total)
+                report_progress(work, done, total)
     except urllib.error.HTTPError as error:
         raise DeviceError(f"{url}: the server answers {error.code} {error.reason}") from error
     except (http.client.HTTPException, ValueError, OSError) as error:

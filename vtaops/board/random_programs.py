@@ -30,6 +30,7 @@ from vtaops.machine.isa import (
     AluOp,
     Depthwise,
     Gemm,
+    Instruction,
     Load,
     MemoryInstruction,
     Pool,
@@ -194,9 +195,13 @@ class _Writer:
         with self._group(pop_next=int(before or number == 0), push_next=1):
             for _ in range(self._integer(1, 3)):
                 self._random_load(segment, context)
+            if multiplies := self.rng.random() < 0.5:
+                self._load(Memory.WGT, self.wgt[context])
         with self._group(pop_prev=1, pop_next=before, push_prev=again, push_next=1):
             if self.posts:
                 self._random_post(context)  # the previous round's setting has other rows
+            if multiplies:  # with the weights just loaded
+                self._random_gemm(context)
             for _ in range(self._integer(1, 5)):
                 if self.posts and self.rng.random() < 0.4:
                     self._random_post(context)
@@ -228,10 +233,16 @@ class _Writer:
 
     @contextmanager
     def _group(self, **flags: int) -> Iterator[None]:
-        """Make the first instruction added in the block pop tokens, and the last one push them."""
+        """Make an instruction added in the block pop tokens, and the last one push them.
+
+        The first one pops, or mostly the first that depends on other units: then what it reads is
+        in use soon after the token.
+        """
         instructions = self.builder.instructions
         first = len(instructions)
         yield
+        if self.rng.random() < 0.8:
+            first += [_is_alone(i) for i in instructions[first:]].index(False)
         for index, kind in ((first, "pop"), (-1, "push")):
             own = {name: flag for name, flag in flags.items() if name.startswith(kind)}
             instructions[index] = replace(instructions[index], **own)
@@ -244,18 +255,20 @@ class _Writer:
         self.builder.load(memory, source.buffer, window.base, first, window.size)
 
     def _random_load(self, segment: int, context: int) -> None:
-        if self.posts and self.rng.random() < 0.3:
+        memories = self.sources.keys() - {Memory.ACC, Memory.ACC_8BIT}
+        memory = Memory(self.rng.choice([*sorted(memories), Memory.WGT]))
+        if memory == Memory.INP and self.config.has(Extension.FORWARD) and self.rng.random() < 0.4:
+            self._forward(context)
+        elif memory == Memory.INP:
+            self._load(memory, self.inp[context], self._byte_source(memory, segment))
+        elif memory == Memory.WGT:
+            self._load(memory, self.wgt[context])
+        elif memory == Memory.TABLE:
+            self._load(memory, _half(TABLES, context))
+        else:
             rows = _half(POST_ROWS, context)
             half = int(self.rng.choice([0, POST_ROWS]))
-            self._load(Memory.POST, replace(rows, base=half + rows.base))
-        elif self.tables and self.rng.random() < 0.3:
-            self._load(Memory.TABLE, _half(TABLES, context))
-        elif self.rng.random() < 0.4:
-            self._load(Memory.WGT, self.wgt[context])
-        elif self.config.has(Extension.FORWARD) and self.rng.random() < 0.4:
-            self._forward(context)
-        else:
-            self._load(Memory.INP, self.inp[context], self._byte_source(Memory.INP, segment))
+            self._load(memory, replace(rows, base=half + rows.base))
 
     def _forward(self, context: int) -> None:
         """Load a context's results from the output memory while the compute unit uses the other."""
@@ -547,6 +560,11 @@ class _Writer:
     def _integer(self, low: int, high: int) -> int:
         """Return an integer in low..high, inclusive; often one of the limits."""
         return int(self.rng.choice([low, high, *self.rng.integers(low, high + 1, 3)]))
+
+
+def _is_alone(i: Instruction) -> bool:
+    """Whether an instruction depends on no other unit."""
+    return isinstance(i, Post) or (isinstance(i, Load) and i.memory == Memory.UOP)
 
 
 def _half(size: int, context: int) -> _Window:

@@ -426,6 +426,7 @@ def is_loopback(host: str) -> bool:
 # -------------------------------------------------------------------------------- session
 
 _Answer = dict[str, Any] | bytes | None  # fields, or a payload
+_NOTHING = 0, "", 0  # the buffer, hash and size of what the next writes bring
 
 
 class ClientHandler:
@@ -526,6 +527,7 @@ class Operations:
         self._next_handle = 1
         self._used = 0
         self._uploaded = bytearray()
+        self._awaited = _NOTHING
 
     def alloc(self, nbytes: int) -> _Answer:
         limits = self._server.limits
@@ -549,7 +551,14 @@ class Operations:
         self._device.free(block)
 
     def write(self, payload: bytes, buffer: int, offset: int) -> None:
-        self._device.write_at(self._buffer(buffer), offset, np.frombuffer(payload, np.uint8))
+        block = self._buffer(buffer)
+        self._device.write_at(block, offset, np.frombuffer(payload, np.uint8))
+        handle, sha256, nbytes = self._awaited
+        if (buffer, offset + len(payload)) == (handle, nbytes):
+            self._awaited = _NOTHING
+            blob = self._device.read(block, nbytes).tobytes()
+            _check_hash(blob, sha256)
+            self._server.cache.put(sha256, blob)
 
     def read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
         if not 0 <= nbytes <= CHUNK_BYTES:
@@ -557,17 +566,14 @@ class Operations:
         return self._device.read_at(self._buffer(buffer), offset, nbytes).tobytes()
 
     def fill(self, buffer: int, sha256: str, nbytes: int) -> _Answer:
+        """Write the bytes with a hash; if they are unknown, the next writes bring them."""
         block = self._buffer(buffer)
         blob = self._server.cache.get(sha256)
         if blob is None or len(blob) != nbytes:
+            self._awaited = buffer, sha256, nbytes
             return {"found": False}
         self._device.write(block, np.frombuffer(blob, np.uint8))
         return {"found": True}
-
-    def keep(self, buffer: int, sha256: str, nbytes: int) -> None:
-        blob = self._device.read(self._buffer(buffer), nbytes).tobytes()
-        _check_hash(blob, sha256)
-        self._server.cache.put(sha256, blob)
 
     def launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> _Answer:
         limit = self._server.limits.launch_seconds

@@ -137,13 +137,6 @@ class VirtualBoard:
         check_part(bit_file, self.config.board.device)
         self.programmed = bit_file
 
-    def program_bin(self, content: bytes) -> None:
-        """Take the bytes of a ``.bin`` file, which does not name its part."""
-        self._restart()
-        data = np.frombuffer(content[: len(content) // 4 * 4], "<u4").astype(">u4").tobytes()
-        part = self.config.board.device.removeprefix("xc")
-        self.programmed = parse_bit_file(BitFile("", part, "", "", data).to_bytes())
-
     def _restart(self) -> None:
         self.programmed = None
         if self._run is not None:

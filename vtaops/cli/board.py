@@ -158,7 +158,7 @@ def flash(
     from vtaops.board.catalogue import Catalogue
 
     path = Path(bitstream)
-    with progress_bar() as bar:
+    with progress_bar():
         if path.suffix == ".bit":
             bit_file, config, design = read_bit_file(path), None, ""
         else:
@@ -168,7 +168,7 @@ def flash(
             config, design = entry.hardware(), entry.register_map.value
         from vtaops.runtime.remote import RemoteDevice
 
-        with RemoteDevice(board, config, timeout=timeout, progress=bar.tell) as device:
+        with RemoteDevice(board, config, timeout=timeout) as device:
             facts = device.info()
             check_part(bit_file, str(facts["part"]))
             device.program(bit_file.to_bytes(), design or str(facts["register_map"]))

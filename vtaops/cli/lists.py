@@ -9,7 +9,6 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +17,6 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
-from vtaops.base.progress import report_progress
 from vtaops.cli.models import COLLECTIONS, MAX_BYTES
 from vtaops.cli.options import (
     AsJson,
@@ -189,8 +187,7 @@ def fetch(
     if output is not None:
         raise ArgumentError(f"--output is for models; {name} goes to the cache of bitstreams")
     with progress_bar():
-        told = partial(report_progress, f"download {name}")
-        path = Catalogue().fetch(name, progress=told, timeout=timeout)
+        path = Catalogue().fetch(name, timeout=timeout)
     say(f"{name} is in the cache, and intact: {path}")
 
 
@@ -206,10 +203,9 @@ def _fetch_models(name: str, folder: Path, force: bool, timeout: float) -> None:
     for model, path in paths.items():
         if model in missing:
             with progress_bar():
-                told = partial(report_progress, f"download {model.name}")
                 download(
                     address + model.path, path, sha256=model.sha256, max_bytes=MAX_BYTES,
-                    progress=told, timeout=timeout,
+                    timeout=timeout,
                 )  # fmt: skip
         say(f"{path}: {model.task}")
 

@@ -137,7 +137,11 @@ def prove(
     config: options.ConfigOrOwn = None,
     rounds: Annotated[
         int | None,
-        Option(help="Independent repetitions; each multiplies the probability of an error.", min=1),
+        Option(
+            help="Independent repetitions; each multiplies the probability of an error.",
+            min=1,
+            max=3,
+        ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

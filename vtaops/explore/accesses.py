@@ -101,7 +101,8 @@ class _Counter:
                     shares = paired(self._config, instruction, micro_ops)
                     loops = instruction.iter_out * instruction.iter_in
                     self._results(instruction, instruction.iterations - int(shares.sum()) * loops)
-                    if not accumulates(instruction):  # further steps of a sum add to it
+                    if not (accumulates(instruction) or instruction.reset):
+                        # Further steps of a sum add to it.
                         more = in_runs(self._config, instruction, micro_ops) & ~shares
                         counts["acc_reads"] += int(more.sum()) * loops
                     self._operands(instruction, micro_ops)

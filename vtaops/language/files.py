@@ -96,12 +96,8 @@ class DecoderWeights:
         """
         with raising(ModelError, f"cannot read {path}", OSError):
             data = read_file(path, NETWORK)
-        head = struct.unpack_from("<7i", data.ljust(28, b"\0"))
+        head = _sizes(path, data)
         width, hidden, count, heads, shared, vocabulary, length = head
-        if head[0] == VERSIONED:
-            raise ModelError(f"{path} is of version {head[1]}; export it as version 0")
-        if 0 in head or min((*head[:5], length)) < 1 or width % (2 * heads) or heads % shared:
-            raise ModelError(f"{path} is no model of llama2.c: its sizes are {head}")
         tokens, keys = abs(vocabulary), width // heads * shared
         shapes = {n: (count, *shape) for n, shape in layer_shapes(width, hidden, keys).items()}
         found = {"embedding": (tokens, width), **shapes, "norm": (width,)}
@@ -117,6 +113,17 @@ class DecoderWeights:
         layers = tuple({name: own[name][n] for name in shapes} for n in range(count))
         scores = own.get("scores", own["embedding"])
         return DecoderWeights(heads, shared, length, own["embedding"], scores, own["norm"], layers)
+
+
+def _sizes(path: str | Path, data: bytes) -> tuple[int, ...]:
+    """Return the numbers with which a model file begins, if they are the sizes of a model."""
+    head = struct.unpack_from("<7i", data.ljust(28, b"\0"))
+    width, _, _, heads, shared, _, length = head
+    if width == VERSIONED:
+        raise ModelError(f"{path} is of version {head[1]}; export it as version 0")
+    if 0 in head or min((*head[:5], length)) < 1 or width % (2 * heads) or heads % shared:
+        raise ModelError(f"{path} is no model of llama2.c: its sizes are {head}")
+    return head
 
 
 class Tokenizer:

@@ -231,11 +231,16 @@ class _Blobs:
             self.nbytes += len(data) + len(_padding(len(data)))
         return self._numbers[digest]
 
-    def function(self, data: bytes) -> int:
+    def function(self, function: HostFunction) -> int:
         """Return the number of a host function, which is appended if it is new."""
-        if data not in self.functions:
-            self.functions.append(data)
-        return self.functions.index(data)
+        if not isinstance(function, OnnxFunction):
+            raise ProgramError(
+                f"the host function {type(function).__name__} is code of this process; a file "
+                "holds ONNX models (vtaops.graph.onnx_function.OnnxFunction)"
+            )
+        if function.data not in self.functions:
+            self.functions.append(function.data)
+        return self.functions.index(function.data)
 
     def array(self, array: np.ndarray[Any, Any]) -> dict[str, Any]:
         """Append an array if neither it nor its image is there; return its description."""
@@ -327,13 +332,8 @@ def _write(value: Any, blobs: _Blobs) -> Any:
         return blobs.array(value)
     if isinstance(value, Program):
         return {"program": blobs.add(dump_program(value))}
-    if isinstance(value, OnnxFunction):
-        return {"function": blobs.function(value.data)}
     if isinstance(value, HostFunction):
-        raise ProgramError(
-            f"the host function {type(value).__name__} is code of this process; a file holds ONNX "
-            "models (vtaops.graph.onnx_function.OnnxFunction)"
-        )
+        return {"function": blobs.function(value)}
     if isinstance(value, Mapping):
         return {"items": [[name, _write(item, blobs)] for name, item in sorted(value.items())]}
     if isinstance(value, list | tuple):

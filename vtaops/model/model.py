@@ -6,7 +6,7 @@ so a board can run it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -126,7 +126,6 @@ class Model:
         *arrays: npt.ArrayLike | Mapping[str, npt.ArrayLike],
         session: HasResidents | None = None,
         state: State | None = None,
-        progress: Callable[[str], None] | None = None,
         **named: npt.ArrayLike,
     ) -> Any:
         """Run the network once, or once for each batch that the arrays hold.
@@ -144,8 +143,6 @@ class Model:
         state : State, optional
             What the runs before left, and where, of a network with state (`new_state`); by default
             a state of the model, which `reset` and another session begin anew.
-        progress : callable, optional
-            Called with a text before each stage.
         named : array_like
             Inputs by name, after the positional ones.
 
@@ -170,10 +167,10 @@ class Model:
         residents = self._residents_of(state or session)
         given = batches(self.graph.arguments, self._in_order(arrays, named))
         if not self.graph.state:
-            return _joined([self._run(each, residents, None, progress) for each in given])
+            return _joined([self._run(each, residents, None) for each in given])
         state = state or self._own_state(residents)
         with state.lock:
-            return _joined([self._run(each, residents, state, progress) for each in given])
+            return _joined([self._run(each, residents, state) for each in given])
 
     @checked_call
     def new_state(
@@ -224,15 +221,12 @@ class Model:
         arrays: Sequence[npt.ArrayLike],
         residents: RunsPrograms,
         state: State | None,
-        progress: Callable[[str], None] | None,
     ) -> tuple[Array, ...]:
         """Run the network once; return all results."""
         values = checked_inputs(self.graph.arguments, arrays)
         if state:
             values |= state.on_host()
         for stage in tracked("run stage", self.stages, describe):
-            if progress is not None:
-                progress(describe(stage))
             if isinstance(stage, HostStage):
                 values.update(self._on_host(stage)(values))
             else:

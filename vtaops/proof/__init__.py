@@ -54,12 +54,22 @@ trust them to keep order), that NumPy adds and multiplies correctly, and that th
 stages of a network by the executor that defines them. Each launch is proven for all values of the
 tensors that it reads, so launches and host stages connect through the tensors of the graph.
 
-Imports no TVM: a board installs this room.
+Imports no TVM. Its loops are in C++ (`vtaops._proof`), which the wheel for boards lacks.
 """
 
 from __future__ import annotations
 
+from vtaops.base.errors import UnsupportedError
 from vtaops.base.proof import Proof
+
+try:
+    import vtaops._proof  # noqa: F401 - the files of this room use it
+except ImportError as error:
+    raise UnsupportedError(
+        f"a proof needs native code, which is not in the wheel for boards ({error}); prove it with "
+        f"vtaops as installed on a computer"
+    ) from error
+
 from vtaops.proof.certificates import certificate, certified, rechecked
 from vtaops.proof.prover import CHECKER, prove
 

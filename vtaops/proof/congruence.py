@@ -25,7 +25,6 @@ most ``2**-s``, and then the input makes the difference 0 with a probability of
 
 No law of integers but those of sums holds here. Unequal forms say nothing.
 
-Imports no TVM: a board installs this file.
 """
 
 from __future__ import annotations

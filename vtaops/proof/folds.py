@@ -31,10 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-try:
-    import vtaops._proof as _proof
-except ImportError:  # the wheel for boards has no native module
-    _proof = None
+import vtaops._proof as _proof
 from vtaops.base.shapes import Ints
 from vtaops.machine.accesses import distinct
 from vtaops.proof.terms import Fields, Floats, Terms
@@ -45,8 +42,6 @@ Residues = npt.NDArray[np.uint32]
 """Residues that are not negative."""
 Ranges = npt.NDArray[np.int32]
 
-FOLDS = _proof is not None
-"""Whether products can be folded here."""
 DEGREE = 3
 """Degree of a fold in R, Q and L."""
 MOST_COLUMNS = 4
@@ -139,8 +134,6 @@ class Folds:
 
     def tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
         """Return the sums over Q of int8 tiles, (tiles, outputs, lanes), and of their rows."""
-        if _proof is None:
-            return self.plain_tiles(numbers)
         count = len(numbers)
         made = Tiles(
             np.empty((count, len(self._tiles)), np.uint32),
@@ -158,16 +151,6 @@ class Folds:
             made.columns,
         )
         return replace(made, key=_keys(made.value))
-
-    def plain_tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
-        """Return the same as `tiles`, with NumPy alone."""
-        flat = numbers.reshape(len(numbers), -1).astype(np.float64)
-        value = self._unsigned(self.fields.centred((flat @ self._tiles.T).T.copy()).T)
-        sums = (
-            part.sum(axis=2, dtype=np.int32) for part in (numbers, np.abs(numbers, dtype=np.int32))
-        )
-        ranges = np.concatenate([*sums], axis=1)
-        return Tiles(value, _keys(value), (numbers != 0).any(axis=1), ranges)
 
     def rows(self, value: Floats, columns: Flags) -> Floats:
         """Return the sums over R of rows, (planes, ..., lanes), for each set of columns, last."""

@@ -9,18 +9,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-try:
-    import vtaops._proof as _proof
-except ImportError:  # the wheel for boards has no native module
-    _proof = None
-
+import vtaops._proof as _proof
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Ints
 from vtaops.machine.accesses import distinct
@@ -54,8 +50,6 @@ TOGETHER = 1 << 13
 way, since new pages take longer to come than what is computed in them."""
 LONGEST = 1 << 16
 """Number of products of residues with int8 numbers whose sum is exact in float64."""
-MOST_SCALED = 1 << 14
-"""Number of tiles up to which those of one weight an output are looked for."""
 
 
 @dataclass
@@ -110,8 +104,6 @@ class TermMachine:
         self.overflow: int | None = None
         self.products = 0
         self._contents: list[Terms | Numbers | Extrema | None] = []
-        self._fixed = np.zeros(1024, np.bool_)
-        """Which of them are numbers."""
         self._group, self._row, self._place = np.zeros((3, len(names.step_of)), np.int32)
         """For each name: its group, its place there, and its place among those that are read."""
 
@@ -145,9 +137,6 @@ class TermMachine:
         if given and isinstance(made, Terms):  # what packing left empty
             empty = names[~made.value.any(axis=(0, 2))]
             self._group[empty] = self._row[empty] = 0
-        if len(self._contents) == len(self._fixed):
-            self._fixed = np.concatenate([self._fixed, np.zeros_like(self._fixed)])
-        self._fixed[len(self._contents)] = isinstance(made, np.ndarray)
         self._contents.append(made)
 
     def terms_of(self, buffer: int) -> Floats:
@@ -178,25 +167,16 @@ class TermMachine:
                 content = self._of_group(group, rows[chosen], shape)
                 rows[chosen] = np.arange(len(chosen))
             terms.append(content.plain if isinstance(content, Extrema) else content)
-        value = self._gathered([part.value for part in terms], which, rows, math.prod(shape))
+        planes, size = len(self.fields.primes), math.prod(shape)
+        value = np.empty((planes, len(names), size))
+        _proof.gather([t.value.reshape(planes, -1, size) for t in terms], which, rows, value)
         middle, radius, shift, low, high = (
             _merged([getattr(part, name) for part in terms], which, rows, shape)
             for name in ("middle", "radius", "shift", "low", "high")
         )
-        value = value.reshape(len(value), len(names), *shape)
+        value = value.reshape(planes, len(names), *shape)
         degree = max(part.degree for part in terms)
         return Terms(value, middle, radius, shift, low, high, degree)
-
-    def _gathered(self, sources: list[Floats], which: Ints, rows: Ints, size: int) -> Floats:
-        """Return the rows, of so many scalars, of the sources that `which` says."""
-        value = np.empty((len(self.fields.primes), len(rows), size))
-        flat = [source.reshape(len(value), -1, size) for source in sources]
-        if _proof is not None:
-            _proof.gather(flat, which, rows, value)
-            return value
-        for own, source in enumerate(flat):
-            value[:, which == own] = source[:, rows[which == own]]
-        return value
 
     def _of_group(self, group: int, rows: Any, shape: tuple[int, ...]) -> Terms:
         content = self._contents[group]
@@ -205,29 +185,29 @@ class TermMachine:
             return self.fields.numbers(found.reshape(len(rows), *shape))
         terms = content.plain if isinstance(content, Extrema) else content
         assert terms is not None
-        whole = len(rows) == terms.shape[0] and (np.diff(rows, prepend=-1) == 1).all()
-
-        def part(values: Any) -> Any:
-            return values if np.ndim(values) == 0 or whole else values.take(rows, axis=0)
-
-        value = terms.value if whole else terms.value.take(rows, axis=1)
-        value = value.reshape(len(value), len(rows), *shape)
+        if len(rows) != terms.shape[0] or (np.diff(rows, prepend=-1) != 1).any():
+            terms = terms.taken(rows)
+        value = terms.value.reshape(len(terms.value), len(rows), *shape)
         middle, radius = (
-            p.reshape(len(rows), *shape) if np.ndim(p) else p
-            for p in (part(terms.middle), part(terms.radius))
+            part.reshape(len(rows), *shape) if np.ndim(part) else part
+            for part in (terms.middle, terms.radius)
         )
-        shift, low, high = part(terms.shift), part(terms.low), part(terms.high)
-        return Terms(value, middle, radius, shift, low, high, terms.degree)
+        return replace(terms, value=value, middle=middle, radius=radius)
+
+    def _groups(self, names: Ints) -> Iterator[tuple[int, Any, npt.NDArray[np.bool_]]]:
+        """Yield the groups of names with their contents, and which names are theirs."""
+        groups = self._group[names]
+        for group in np.flatnonzero(np.bincount(groups.reshape(-1))).tolist():
+            yield group, self._contents[group], groups == group
 
     def _numbers(self, names: Ints, shape: tuple[int, ...]) -> Numbers | None:
         """Return tiles as (*names.shape, *shape) if all of them are numbers, else None."""
         least, most = int(names.min(initial=MOST)), int(names.max(initial=0))
         near = most - least < 4 * names.size  # then each is looked up once
         used = distinct(names.reshape(-1)) if near else names
-        groups, rows = self._group[used], self._row[used]
+        rows = self._row[used]
         found = np.zeros((*used.shape, *shape), np.int32)
-        for group in np.flatnonzero(np.bincount(groups.reshape(-1))).tolist():
-            content, chosen = self._contents[group], groups == group
+        for group, content, chosen in self._groups(used):
             if not isinstance(content, np.ndarray):
                 return None
             if group:
@@ -347,11 +327,10 @@ class TermMachine:
 
     def _members(self, names: Ints, sign: int, shape: tuple[int, ...]) -> tuple[Keys, Terms]:
         """Return tiles as sets of members, with their ranges as terms of zeros."""
-        fields, groups = self.fields, self._group[names]
+        fields = self.fields
         members = np.full((len(fields.primes) // 2, 1, len(names), *shape), NOTHING)
         middle, radius = np.zeros((2, len(names), *shape))
-        for group in np.flatnonzero(np.bincount(groups)).tolist():
-            content, chosen = self._contents[group], np.flatnonzero(groups == group)
+        for group, content, chosen in self._groups(names):
             rows: Any = self._row[names[chosen]]
             if isinstance(content, Extrema) and content.sign == sign:
                 own: Any = content.members[:, :, rows]
@@ -422,13 +401,14 @@ class TermMachine:
         """Return sums of products; those of the same inputs and weights are matrix products."""
         products = self.names.products_of(numbers)
         self.products += len(products[0])
-        used = self._placed(products[1])
+        used = distinct(products[1])
+        self._place[used] = np.arange(len(used))
         count, shape = int(self.names.steps.count[numbers].sum()), self.config.inp.shape
         given = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
         inputs = given.value
         terms, rest = self._folded(products, given, used, count)
         value, middle, radius = terms.value, terms.middle, terms.radius
-        others = self._scaled([part[rest] for part in products], given, terms)
+        others = [part[rest] for part in products]
         for tiles, place, rows, columns in matrices(*others):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
@@ -443,17 +423,6 @@ class TermMachine:
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
         self._note_overflow(terms, numbers)
         return terms
-
-    def _placed(self, sources: Ints) -> Ints:
-        """Return the different sources of products, and note their places."""
-        if not len(sources):
-            return sources
-        least = int(sources.min())
-        flags = np.zeros(int(sources.max()) + 1 - least, np.bool_)
-        flags[sources - least] = True
-        used = least + np.flatnonzero(flags)
-        self._place[used] = np.arange(len(used))
-        return used
 
     def _folded(
         self, products: list[Ints], inputs: Terms, used: Ints, count: int
@@ -480,45 +449,6 @@ class TermMachine:
         assert self._held is not None
         folded = np.append(self.fields.folds.are_folded(), False)  # the last: names of no tile
         return np.where(folded[self._held], self._held, -1).astype(np.int32)
-
-    def _scaled(self, products: list[Ints], inputs: Terms, total: Terms) -> list[Ints]:
-        """Add products with tiles of one weight an output to sums; return the other products.
-
-        Depthwise convolutions and scaled residuals have such tiles, which would make small matrices
-        of zeros. Rows of numbers are left, because they add to no radius, and zeros are dropped.
-        """
-        sums, sources, weights = products
-        if _proof is None or not len(sums) or np.bincount(sums).max() > LONGEST:
-            return products
-        codes, tiles = np.unique(weights, return_inverse=True)
-        few = len(codes) <= MOST_SCALED
-        if not few or self._numbers(codes >> 2, self.config.wgt.shape) is None:
-            return products
-        dense = self._weights(codes)
-        lanes = (dense != 0).argmax(axis=-1)
-        own = np.take_along_axis(dense, lanes[..., None], axis=-1)[..., 0]
-        single = (np.count_nonzero(dense, axis=-1) <= 1).all(axis=-1)
-        group, tiles = self._group[sources], tiles.astype(np.int32)
-        chosen = single[tiles] & ~self._fixed[group]
-        ranges = np.zeros((len(total.middle), 2 * own.shape[1]))
-        batch, planes = total.shape[1], len(total.value)
-        _proof.add_scaled(
-            sums[chosen].astype(np.int32),
-            self._place[sources[chosen]],
-            tiles[chosen],
-            batch,
-            np.ascontiguousarray(inputs.value).reshape(planes, -1, inputs.shape[-1]),
-            lanes.astype(np.int32),
-            own,
-            np.concatenate([BYTE[0] * own, BYTE[1] * np.abs(own)], axis=1),
-            total.value.reshape(planes, -1, own.shape[1]),
-            ranges,
-        )
-        middle, radius = np.split(ranges[:, None], 2, axis=-1)
-        total.middle[...] += middle
-        total.radius[...] += radius
-        rest = ~chosen & (group > 0)
-        return [part[rest] for part in products]
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in); terms follow the axis of planes."""
@@ -558,7 +488,6 @@ class TermMachine:
         Products of two numbers contribute no radius.
         """
         (batch, lanes), (columns, terms, outputs, _) = self.config.inp.shape, weights.shape[-4:]
-        fixed = self._fixed[: len(self._contents)]
         if weights.ndim == 4:
             total, reach = -0.5 * weights.sum(axis=-1), 127.5 * np.abs(weights).sum(axis=-1)
             centres, widths = weights, np.zeros((1, 1, 1, 1))
@@ -566,8 +495,10 @@ class TermMachine:
             used = ((weights[0] != 0) | (weights[1] != 0)).astype(np.float64)
             reach = 2.0**14 * used.sum(axis=-1)
             total, centres, widths = np.zeros_like(reach), BYTE[0] * used, BYTE[1] * used
-        group = self._group[sources]
-        known = np.where(fixed[group], np.where(group > 0, sources, 0), -1)
+        known = np.full(sources.shape, -1)
+        for group, content, chosen in self._groups(sources):
+            if isinstance(content, np.ndarray):
+                known[chosen] = sources[chosen] if group else 0
         patterns, which = unique_rows(known if (known >= 0).any() else known[:1])
         free = (patterns < 0).astype(np.float64)
         middle, radius = (

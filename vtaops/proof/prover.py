@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from vtaops.machine.capabilities import Capabilities
 from vtaops.program import Program
 from vtaops.program.region import Region
 from vtaops.proof.counterexamples import TRIES, Examples
-from vtaops.proof.folds import FOLDS, Folds
+from vtaops.proof.folds import Folds
 from vtaops.proof.machine import TermMachine, held_tiles
 from vtaops.proof.names import NameMachine
 from vtaops.proof.records import Unknown
@@ -53,7 +52,7 @@ def prove(
     capabilities : Capabilities or str, optional
         What the device of a program can execute, for its verification; by default everything.
     rounds : int, optional
-        Pairs of prime fields; each multiplies the probability of error. The default is one for a
+        Pairs of prime fields, 1 to 3; each multiplies the probability of error. It is one for a
         program whose definition has no nested leaves, and two if that shows a difference or for all
         others, for an error below 2**-54.
     seed : int, optional
@@ -67,14 +66,11 @@ def prove(
     VerificationError
         If a program is not safe and deterministic.
     ProgramError
-        If `subject` is neither a Program nor a Model, `rounds` is not a positive number, or `seed`
-        is negative.
+        If `subject` is neither a Program nor a Model, `rounds` not 1 to 3, or `seed` negative.
     """
-    if not isinstance(subject, Program | CompiledNetwork) or not (
-        rounds is None or (isinstance(rounds, int) and rounds >= 1)
-    ):
+    if not isinstance(subject, Program | CompiledNetwork) or rounds not in (None, 1, 2, 3):
         raise ProgramError(
-            f"prove takes a Program or a Model, and at least one round; not {subject!r} and "
+            f"prove takes a Program or a Model, and 1 to 3 rounds; not {subject!r} and "
             f"rounds={rounds!r}"
         )
     if isinstance(seed, int) and seed < 0:
@@ -129,30 +125,36 @@ def proven(
     seed: int | None,
     spent: float = 0.0,
     *,
-    folds: bool = FOLDS,
+    folds: bool = True,
 ) -> Proof:
     """Return the proof of one program, which must verify.
 
     `spent` is the probability of error of earlier attempts. Raises NotEquivalent.
     """
     begin = time.process_time()
-    drawn = secrets.randbits(128) if seed is None else seed
-    fields = Fields(drawn, rounds or (1 if task.linear else 2))
+    fields = Fields(seed, rounds or (1 if task.linear else 2))
     try:
         machine, wanted = _executed(task, fields, folds and not task.linear)
     except Unknown as reason:
         return Proof((), (f"{task.name}: {reason}",), seconds=time.process_time() - begin)
-    pairs = FEW if task.linear else max(FEW, fields.hashed * (fields.hashed / 2 + 4 * SMALL))
-    error = min(1.0, spent + pairs * (fields.degree / 2.0**30) ** len(fields.primes))
+    error = min(1.0, spent + _error(task, fields))
     for result, terms in wanted.items():
         differs = _differences(task, result, terms, machine)
         if differs.any():
-            if fields.folds is not None:  # they hide laws
-                return proven(task, rounds, seed, error, folds=False)
-            if rounds is None and task.linear:  # two pairs of fields identify constants
-                return proven(task, 2, seed, error)
-            raise _refutation(task, result, differs, machine, drawn)
-    return _accepted(task, machine, ", ".join(wanted), error, begin)
+            break
+    else:
+        return _accepted(task, machine, ", ".join(wanted), error, begin)
+    if fields.folds is not None:  # they hide laws
+        return proven(task, rounds, seed, error, folds=False)
+    if rounds is None and task.linear:  # two pairs of fields identify constants
+        return proven(task, 2, seed, error)
+    raise _refutation(task, result, differs, machine)
+
+
+def _error(task: ProofTask, fields: Fields) -> float:
+    """Return a bound of the probability that terms of one attempt are equal by chance."""
+    pairs = FEW if task.linear else max(FEW, fields.hashed * (fields.hashed / 2 + 4 * SMALL))
+    return pairs * (fields.degree / 2.0**30) ** len(fields.primes)
 
 
 def _accepted(
@@ -203,13 +205,12 @@ def _differences(task: ProofTask, result: str, terms: Terms, machine: TermMachin
     return (fields.keys(found) != wanted).any(axis=0)
 
 
-def _refutation(
-    task: ProofTask, result: str, differs: Any, machine: TermMachine, seed: int
-) -> NotEquivalent:
+def _refutation(task: ProofTask, result: str, differs: Any, machine: TermMachine) -> NotEquivalent:
     buffer, unpack = task.outputs[result]
     element = tuple(np.argwhere(differs)[0].tolist())
     writer = unpack(machine.written_by(buffer))[differs].min()
-    shown = Examples(task, seed % (1 << 32)).difference(task.program, range(TRIES))
+    drawn = int(machine.fields.random.integers(1 << 32))
+    shown = Examples(task, drawn).difference(task.program, range(TRIES))
     return NotEquivalent(task.name, result, element, int(differs.sum()), int(writer), shown, TRIES)
 
 

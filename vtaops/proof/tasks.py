@@ -260,9 +260,8 @@ def _incomplete(nodes: Sequence[Node], region: Region) -> str:
         for tensor in (*node.inputs, *node.outputs):
             if tensor.dtype != "int8":
                 return f"{tensor.name} is {tensor.dtype}; VTA computes on int8"
-        for tensor in node.inputs:
-            if tensor.name not in known:
+            if tensor in node.inputs and tensor.name not in known:
                 return f"neither its arguments nor its nodes give {tensor.name}"
         known |= {tensor.name for tensor in node.outputs}
-    missing = [a.tensor for a in region.outputs if a.tensor not in known]
-    return f"none of its nodes gives {missing[0]}" if missing else ""
+    missing = {a.tensor for a in region.outputs} - known
+    return f"none of its nodes gives {min(missing)}" if missing else ""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -28,10 +28,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-try:
-    import vtaops._proof as _proof
-except ImportError:  # the wheel for boards has no native module
-    _proof = None
+import vtaops._proof as _proof
 
 Floats = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]
@@ -114,6 +111,16 @@ class Terms:
         """Whether each polynomial is an int32 for all inputs; not so where float64 is too short."""
         return (self.middle - self.radius >= -INT32) & (self.middle + self.radius < INT32)
 
+    def taken(self, rows: Any) -> Terms:
+        """Return the terms of some rows of the first axis."""
+
+        def part(values: Any) -> Any:
+            return values.take(rows, axis=0) if np.ndim(values) else values
+
+        names = "middle", "radius", "shift", "low", "high"
+        ranges = {name: part(getattr(self, name)) for name in names}
+        return replace(self, value=self.value.take(rows, axis=1), **ranges)
+
     def spread(self, shape: tuple[int, ...]) -> Terms:
         """Return plain terms broadcast to a shape."""
         return self.moved(lambda part: np.broadcast_to(part, shape))
@@ -173,14 +180,14 @@ class Fields:
 
     Parameters
     ----------
-    seed : int
-        Seed of all random choices.
+    seed : int or None
+        Seed of all random choices; by default it comes from the operating system.
     pairs : int
         Number of pairs of fields. The residues of a pair form one word of a key, and a hash of a
         key depends on all of its words.
     """
 
-    def __init__(self, seed: int, pairs: int = 1) -> None:
+    def __init__(self, seed: int | None, pairs: int = 1) -> None:
         self.random = np.random.default_rng(seed)
         self.primes: tuple[int, ...] = ()
         while len(self.primes) < 2 * pairs:
@@ -214,32 +221,18 @@ class Fields:
 
     def centred(self, value: Floats) -> Floats:
         """Reduce integers below 2**53 in place to half a prime in magnitude; return them."""
-        if _proof is not None and value.flags.c_contiguous:
-            _proof.centre(value.reshape(len(value), -1), np.array(self.primes, np.float64))
-            return value
-        for number, prime in enumerate(self.primes):
-            plane = value[number : number + 1]
-            quotient = plane * (1.0 / prime)
-            np.rint(quotient, out=quotient)
-            quotient *= prime
-            plane -= quotient
+        whole = np.ascontiguousarray(value)
+        _proof.centre(whole.reshape(len(whole), -1), np.array(self.primes, np.float64))
+        if whole is not value:
+            value[...] = whole
         return value
 
     def product(self, x: Floats, y: Floats) -> Floats:
         """Return the product of residues with residues."""
-        if _proof is None:
-            return self.multiplied_plainly(x, y)
         x, y = np.broadcast_arrays(x, y)
         made = np.empty(x.shape)
         _proof.multiply(x, y, made, np.array(self.primes, np.float64))
         return made
-
-    def multiplied_plainly(self, x: Floats, y: Floats) -> Floats:
-        """Return the same as `product`, with NumPy alone."""
-        high = np.rint(y * 2.0**-15)
-        made = self.centred(x * high) * 2.0**15
-        made += x * (y - high * 2.0**15)
-        return self.centred(made)
 
     def power(self, value: Floats, bits: Any) -> Floats:
         """Return residues times ``2**bits``; `bits` is an array that broadcasts."""
@@ -253,24 +246,11 @@ class Fields:
 
     def keys(self, value: Floats) -> Keys:
         """Return residues as words of 62 bits, (pairs, ...), equal only for equal elements."""
-        if _proof is not None:
-            made = np.empty((len(value) // 2, *value.shape[1:]), np.uint64)
-            tables = np.ascontiguousarray(value), made
-            flat, words = (part.reshape(len(part), math.prod(part.shape[1:])) for part in tables)
-            _proof.make_keys(flat, np.array(self.primes, np.float64), words)
-            return made
-        return self.plain_keys(value)
-
-    def plain_keys(self, value: Floats) -> Keys:
-        """Return the same as `keys`, with NumPy alone."""
-        words = []
-        for number, prime in enumerate(self.primes):
-            plane = value[number]
-            words.append((plane + (plane < 0) * float(prime)).astype(np.uint64))
-        keys: Keys = np.array(words[::2])
-        for number, high in enumerate(words[1::2]):
-            keys[number] |= high << _HALF
-        return keys
+        made = np.empty((len(value) // 2, *value.shape[1:]), np.uint64)
+        tables = np.ascontiguousarray(value), made
+        flat, words = (part.reshape(len(part), math.prod(part.shape[1:])) for part in tables)
+        _proof.make_keys(flat, np.array(self.primes, np.float64), words)
+        return made
 
     def residues(self, keys: Keys) -> Floats:
         halves = [half for word in keys for half in (word & _LOW, word >> _HALF)]
@@ -280,18 +260,6 @@ class Fields:
         """Return whether terms are small numbers for all inputs; needs two pairs of fields."""
         found: npt.NDArray[np.bool_] = (value == value[0]).all(axis=0) & (np.abs(value[0]) < SMALL)
         return found if len(self.primes) > 2 else np.zeros_like(found)
-
-    def _numbers(self, x: Terms) -> Iterator[tuple[Any, Any]]:
-        """Yield which terms are numbers for all inputs, and these numbers after their shift.
-
-        Small numbers, and small numbers of halves of the last step that is shifted out: where
-        nothing is left of the inputs, a zero point and the half that rounds it are still there.
-        """
-        shift = np.asarray(x.shift)
-        yield self.is_number(x.value), np.floor(np.ldexp(x.value[0], -shift))
-        if len(self.primes) > 2 and (shift > 1).any():
-            halves = self.power(x.value, 1 - np.maximum(shift, 1))
-            yield self.is_number(halves), np.floor(np.where(shift > 0, halves[0] / 2, halves[0]))
 
     # -------------------------------------------------------------- uninterpreted functions
 
@@ -303,20 +271,9 @@ class Fields:
 
     def scramble(self, keys: Keys, tag: Any) -> Keys:
         """Return a random permutation of keys for each tag; each word depends on all words."""
-        if _proof is None or np.ndim(tag):
-            return self.scrambled_plainly(keys, tag)
         made = np.array(keys, order="C")
         _proof.scramble(made.reshape(len(made), math.prod(made.shape[1:])), int(tag))
         return made
-
-    def scrambled_plainly(self, keys: Keys, tag: Any) -> Keys:
-        """Return the same as `scramble`, with NumPy alone."""
-        words = [*keys]
-        for number in range(len(words)):
-            words[number] = _permuted(words[number], tag + words[number - 1] * (number > 0))
-        for number in range(len(words) - 2, -1, -1):
-            words[number] = _permuted(words[number], tag + words[number + 1])
-        return np.array(words)
 
     def function(self, tag: Any, keys: Keys) -> Floats:
         """Return the values of an uninterpreted function."""
@@ -353,20 +310,17 @@ class Fields:
     def _settled_ranges(self, x: Terms, where: Any) -> tuple[Any, Any, Any]:
         """Return which terms `settled` changes, and the ranges of all."""
         parts = np.broadcast_arrays(where, x.middle, x.radius, x.shift, x.low, x.high)
-        if _proof is not None:
-            made: Any = [np.empty(parts[0].shape, kind) for kind in (bool, float, float)]
-            _proof.settle_ranges(*parts, *made)
-            return tuple(made)
-        return settled_ranges(*parts)
-
-    def _in_loops(self, x: Terms) -> bool:
-        """Whether the loops in C++ take these terms."""
-        return _proof is not None and len(self.primes) <= 4 and x.value.size > 0
+        made: Any = [np.empty(parts[0].shape, kind) for kind in (bool, float, float)]
+        _proof.settle_ranges(*parts, *made)
+        return tuple(made)
 
     def _hashed(self, x: Terms, changed: Any) -> Floats:
-        """Return the values of settled terms, those of `changed` without shift and clamp."""
-        if not self._in_loops(x):
-            return self.hashed_plainly(x, changed)
+        """Return the values of settled terms, those of `changed` without shift and clamp.
+
+        Of these, numbers stay numbers: small ones, and small numbers of halves of the last step
+        that is shifted out. Where nothing is left of the inputs, a zero point and the half that
+        rounds it are still there.
+        """
         self.hashed += x.value[0].size
         value, shape = np.ascontiguousarray(x.value), x.shape
         made = np.empty_like(value)
@@ -374,14 +328,6 @@ class Fields:
         spread = (np.broadcast_to(part, shape) for part in parts)
         _proof.settle(value, made, *spread, np.array(self.primes, np.float64), self._halves, SMALL)
         return made
-
-    def hashed_plainly(self, x: Terms, changed: Any) -> Floats:
-        """Return the same as `_hashed`, with NumPy alone."""
-        hashed = self.function(self._clamps(x), self.keys(x.value))
-        value = np.where(changed, hashed, x.value)
-        for number, exact in self._numbers(x):
-            value = np.where(changed & number, np.clip(exact, x.low, x.high), value)
-        return np.where(changed & (x.low == x.high), x.low, value)
 
     @cached_property
     def _halves(self) -> npt.NDArray[np.int64]:
@@ -535,7 +481,7 @@ class Fields:
         numbers = ZERO if bias is None else np.asarray(bias, np.float64)
         parts = x.middle, x.radius, numbers, scale.factor, scale.shift
         spread = np.broadcast_shapes(x.shape, *map(np.shape, parts)) != x.shape
-        if spread or x.delayed or not self._in_loops(x):
+        if spread or x.delayed or not x.value.size:
             return None
         low, high = map(np.float64, clip)
         tags = self._clamps(Terms(ZERO[None], ZERO, ZERO, scale.shifts, low, high))
@@ -608,9 +554,14 @@ class Fields:
         nothing = members[0] == NOTHING
         lowest = (members == least[:, None]).all(axis=0) & inside
         nothing |= lowest & ~(nothing | lowest).all(axis=0)
-        members = _sets(np.where(nothing, NOTHING, members))
+        members = self.sets(np.where(nothing, NOTHING, members))
         held = (members[0] != NOTHING).any(axis=(*range(1, members.ndim - 1),))
         return members[:, : max(1, int(held.sum()))]
+
+    def sets(self, members: Keys) -> Keys:
+        """Return sets of keys, sorted and without duplicates, which become NOTHING."""
+        _proof.sort_sets(members.reshape(*members.shape[:2], -1), NOTHING)
+        return members
 
     def extremum(self, members: Keys, sign: int) -> Floats:
         """Return the value of a maximum (`sign` 1) or minimum; that of one member is the member."""
@@ -673,25 +624,6 @@ def _permuted(word: Keys, tag: Any) -> Keys:
     return h
 
 
-def _sets(members: Keys) -> Keys:
-    """Return sets of keys, sorted and without duplicates, which become NOTHING."""
-    if _proof is not None:
-        _proof.sort_sets(members.reshape(*members.shape[:2], -1), NOTHING)
-        return members
-    members = _sorted(members)
-    again = (members[:, 1:] == members[:, :-1]).all(axis=0)
-    np.copyto(members[:, 1:], NOTHING, where=again)
-    return _sorted(members)
-
-
-def _sorted(members: Keys) -> Keys:
-    """Return sets of keys sorted by their first words."""
-    if len(members) == 1:
-        return np.sort(members, axis=1)
-    order = np.argsort(members[0], axis=0)
-    return np.array([np.take_along_axis(word, order, axis=0) for word in members])
-
-
 def _scaled(x: Terms, bits: Any) -> Terms:
     """Return terms with the ranges of ``2**bits`` times as much."""
     if not np.any(bits):
@@ -713,17 +645,6 @@ def ends(x: Terms) -> tuple[Any, Any]:
     """Return the minimum and maximum of terms after their shift, before their clamp."""
     scale = np.ldexp(1.0, -np.asarray(x.shift))
     return np.floor((x.middle - x.radius) * scale), np.floor((x.middle + x.radius) * scale)
-
-
-def settled_ranges(
-    where: Any, middle: Any, radius: Any, shift: Any, low: Any, high: Any
-) -> tuple[Any, Any, Any]:
-    """Return which terms are changed by settling them, and the middles and radii of all."""
-    bottom, top = ends(Terms(ZERO[None], middle, radius, shift))
-    changed = where & ((shift > 0) | ~((low <= bottom) & (high >= top)))
-    first, last = np.clip(bottom, low, high), np.clip(top, low, high)
-    middle = np.where(changed, (first + last) / 2, middle)
-    return changed, middle, np.where(changed, (last - first) / 2, radius)
 
 
 def hull(terms: list[Terms], sign: int) -> tuple[Any, Any, Any]:

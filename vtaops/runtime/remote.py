@@ -10,7 +10,6 @@ import hashlib
 import secrets
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ import numpy as np
 
 from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
 from vtaops.base.forks import ForkLock
+from vtaops.base.progress import report_progress
 from vtaops.base.shapes import Array, Bytes
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.capabilities import Capabilities
@@ -45,9 +45,6 @@ DEFAULT_TIMEOUT = 10.0
 """Time limit of one message in seconds; a launch gets its own timeout in addition."""
 
 _Counters = TypeVar("_Counters", Statistics, TsimPerformance)
-
-Progress = Callable[[str, int, int], None]
-"""Called during transfers with (operation, bytes done, total bytes)."""
 
 _MIN_CACHED_BYTES = 4096  # smaller data are sent at once, because asking takes as long
 
@@ -89,8 +86,6 @@ class RemoteDevice(RelaunchingDevice):
         The shared secret; taken from the environment by default (`read_secret`).
     timeout : float
         Time limit of one message in seconds.
-    progress : callable, optional
-        Called during transfers.
 
     Raises
     ------
@@ -107,14 +102,12 @@ class RemoteDevice(RelaunchingDevice):
         *,
         secret: bytes | None = None,
         timeout: float = DEFAULT_TIMEOUT,
-        progress: Progress | None = None,
     ) -> None:
         timeout = arguments.as_seconds(timeout)
         self._host, self._port = parse_address(address)
         self._wanted = None if config is None else HardwareConfig.of(config)
         self._secret = read_secret() if secret is None else secret
         self._timeout = timeout
-        self._report: Progress = progress or (lambda what, done, total: None)
         self._lock = ForkLock("the connection to the board")
         self._connection: Connection | None = None
         self._connections = 0
@@ -168,14 +161,10 @@ class RemoteDevice(RelaunchingDevice):
             return
         digest = hashlib.sha256(image).hexdigest()
         with self._lock:
-            named: dict[str, Any] = {
-                "buffer": self._handle(buffer, len(image)),
-                "nbytes": len(image),
-            }
-            answer, _ = self._request("fill", sha256=digest, **named)
+            handle = self._handle(buffer, len(image))
+            answer, _ = self._request("fill", buffer=handle, sha256=digest, nbytes=len(image))
             if answer.get("found") is not True:
                 self.write(buffer, data)
-                self._request("keep", sha256=digest, **named)
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._lock:
@@ -188,7 +177,7 @@ class RemoteDevice(RelaunchingDevice):
                     self._drop()
                     raise DeviceError(f"the board sent {len(chunk)} bytes; {size} were asked for")
                 image[start : start + size] = np.frombuffer(chunk, np.uint8)
-                self._report("read", start + size, nbytes)
+                report_progress("read", start + size, nbytes)
             return image
 
     # -------------------------------------------------------------------------- runs
@@ -381,7 +370,7 @@ class RemoteDevice(RelaunchingDevice):
         for start in range(0, len(image), CHUNK_BYTES):
             chunk = image[start : start + CHUNK_BYTES]
             self._request(operation, chunk, offset=first + start, **fields)
-            self._report(operation, start + len(chunk), len(image))
+            report_progress(operation, start + len(chunk), len(image))
 
     def _last_words(self, connection: Connection, error: DeviceError) -> str:
         """Return the board's last error before it closed the connection, or `error`'s text."""

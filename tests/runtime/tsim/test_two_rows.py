@@ -56,8 +56,8 @@ def opened(library, monkeypatch):
     yield from versions(library, TWO_ROWS, PARAMETERS, monkeypatch)
 
 
-def failing_programs(opened, number: int, seeds=range(12)) -> int:
-    right = [random_trial(opened(number), TWO_ROWS, seed, seed % 2 == 1)[1] for seed in seeds]
+def failing_programs(opened, number: int) -> int:
+    right = [random_trial(opened(number), TWO_ROWS, seed, seed % 2 == 1)[1] for seed in range(12)]
     return right.count(False)
 
 
@@ -74,7 +74,7 @@ def test_random_programs_see_every_row(number, opened):
 
 
 def test_a_token_says_that_the_loads_of_both_ports_have_ended(opened):
-    assert failing_programs(opened, EARLY_WEIGHTS, seeds=(35, 43)) == 2  # of the first 60
+    assert failing_programs(opened, EARLY_WEIGHTS) >= 3  # of 12
 
 
 def test_a_stop_at_work_leaves_nothing(opened):
