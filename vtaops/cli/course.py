@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -21,9 +21,6 @@ from vtaops.base.files import write_file
 from vtaops.cli.check import Finding, judged
 from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
-
-if TYPE_CHECKING:
-    pass
 
 PRINTED = 2000
 """Characters shown of what an exercise printed."""

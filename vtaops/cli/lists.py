@@ -92,8 +92,7 @@ def _configs() -> tuple[Any, Table]:
 
 
 def _layers() -> tuple[Any, Table]:
-    with progress_bar("load the compiler"):
-        from vtaops.schedule.workloads import WORKLOADS
+    from vtaops.schedule.workloads import WORKLOADS
 
     columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
     rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]

@@ -6,7 +6,6 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -259,7 +258,7 @@ def _show_placement(
     else:
         name = config or NETWORK_CONFIG
         with options.progress_bar(f"plan {model.name}"):
-            from vtaops.network import plan_model  # loads TVM, which takes seconds
+            from vtaops.network import plan_model
 
             plan = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
         rows, graph = plan.rows, plan.graph
@@ -652,10 +651,21 @@ def read_input(tensor: Tensor, path: Path, preparation: Preparation | None = Non
         with raising(ModelError, f"cannot read {path}", OSError, ValueError):
             return read_array(path)
     scaled = read_picture(path, tensor.name, tensor.shape, preparation)
-    if tensor.dtype == "float32":
-        return scaled
-    steps = np.rint(scaled / tensor.scale) + tensor.zero_point
-    return np.asarray(np.clip(steps, -128, 127)).astype(np.int8)
+    return rounded(tensor, scaled)
+
+
+def rounded(tensor: Tensor, array: Array) -> Array:
+    """Return real numbers as the integers of an input, if it has any."""
+    if array.dtype.kind != "f" or tensor.dtype == "float32":
+        return array
+    if tensor.dtype not in ("int8", "uint8"):
+        whole = array.astype(tensor.dtype)
+        if not np.array_equal(whole, array):
+            raise ModelError(f"{tensor.name} takes {tensor.dtype}; the data are not whole numbers")
+        return whole
+    ends = np.iinfo(tensor.dtype)
+    steps = np.rint(array / tensor.scale) + tensor.zero_point
+    return np.asarray(np.clip(steps, ends.min, ends.max)).astype(tensor.dtype)
 
 
 def random_input(tensor: Tensor) -> Array:
@@ -704,8 +714,6 @@ def compiled_model(
     if _is_compiled(path):
         return _loaded(path, config)
     source, chosen = _source(path), config or NETWORK_CONFIG
-    # TVM takes seconds to import, a fifth of them for back ends that have no part in this.
-    os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
     with options.progress_bar(f"compile {path.name}"):
         from vtaops.network import compile_model
 

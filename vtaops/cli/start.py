@@ -24,11 +24,12 @@ from typer import Argument, Option
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError
 from vtaops.base.reasons import HINTS
 from vtaops.cli import options
-from vtaops.cli.evaluate import exact_runs, rounded, runs, task_of, worst_page
-from vtaops.cli.networks import compiled_model, random_input
+from vtaops.cli.evaluate import exact_runs, runs, task_of, worst_page
+from vtaops.cli.networks import compiled_model, random_input, rounded
 from vtaops.cli.start_page import Findings, page
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes, write_text
+from vtaops.runtime.arguments import as_tuple
 
 if TYPE_CHECKING:
     from vtaops.graph.onnx_files import ModelProto
@@ -261,7 +262,7 @@ def _require_closed(found: Shapes) -> None:
 def _planned(source: Any, config: str, shapes: Shapes | None) -> Plan:
     """Return what would run where."""
     with options.progress_bar("plan"):
-        from vtaops.network import plan_model  # loads TVM, which takes seconds
+        from vtaops.network import plan_model
 
         if isinstance(source, Path) and source.suffix == ".tflite":
             shapes = None  # the file has them
@@ -435,12 +436,8 @@ def _run(found: Findings, files: _Files, cases: Dataset | None) -> None:
     with options.step(*words) as command:
         found.commands.append(command)
         made = _timed(found, sample)
-        wanted = _tuple(model.reference(sample))
+        wanted = as_tuple(model.reference(sample))
         found.equal = all(map(np.array_equal, made, wanted))
-
-
-def _tuple(outputs: Any) -> tuple[Any, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _timed(found: Findings, sample: Sample) -> tuple[Any, ...]:
@@ -455,7 +452,7 @@ def _timed(found: Findings, sample: Sample) -> tuple[Any, ...]:
         whole.append(time.perf_counter() - begin)
         hosts.append(whole[-1] - timed.seconds)
     found.run_seconds, found.host_seconds = min(whole), min(hosts)
-    return _tuple(made)
+    return as_tuple(made)
 
 
 def _samples_in_time(seconds: float, count: int) -> int:
