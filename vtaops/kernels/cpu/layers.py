@@ -266,7 +266,7 @@ class PackedConv2d(_Weighted):
         self._plain = floats and self.in_channels < self._block
         vectors = Layout(f"C{self._block}c")
         self._bias = {k: vectors.pack(v).reshape(-1) for k, v in self._bias.items()}
-        self._inner, self._gathered = self.in_channels if self._plain else self._block, 1
+        self._inner = self.in_channels if self._plain else self._block
         self._kernel = aligned(self._packed(folded).astype(kernel.dtype, copy=False))
 
     def _packed(self, kernel: Array) -> Array:
@@ -276,10 +276,7 @@ class PackedConv2d(_Weighted):
             return Layout(f"CHW{size}c").pack(kernel[:, 0])
         if self._bytes:
             self._inner = min(size, round_up(self.in_channels, 4))
-            if CpuTarget.detect().amx and self.in_channels % (4 * size) == 0:
-                self._gathered = 4  # rows of a tile register
-        inputs = self._gathered * self._inner
-        packed = Layout(f"OIHW{inputs}i{size}o").pack(kernel)
+        packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
         if self._bytes:
             packed = packed.reshape(*packed.shape[:4], -1, 4, size).swapaxes(-1, -2)
         return packed
@@ -346,7 +343,6 @@ class PackedConv2d(_Weighted):
             self._inner,
             self._plain,
             zero_point=_OFFSET if dtype == "int8" else 0,
-            gathered=self._gathered,
             used=0 if self._bytes or self.in_channels % 4 else self.in_channels,
         )
         return op, shape
