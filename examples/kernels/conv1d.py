@@ -31,8 +31,15 @@ from vtaops.kernels.cuda.target import CudaTarget
 from vtaops.kernels.lessons import Lesson, lesson_table, run_lesson
 from vtaops.kernels.lessons.stages import Stages
 from vtaops.kernels.ops import TensorOp, TensorSpec
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, largest_divisor, specs, zero
-from vtaops.kernels.ops.convolution import inside_or
+from vtaops.kernels.ops.common import (
+    Expr,
+    Tensor,
+    ceil_div,
+    inside_or,
+    largest_divisor,
+    specs,
+    zero,
+)
 
 
 @dataclass(frozen=True)

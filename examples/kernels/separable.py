@@ -31,8 +31,17 @@ from vtaops.kernels.lessons import Lesson, lesson_table, run_lesson
 from vtaops.kernels.lessons.direct import ConvTile
 from vtaops.kernels.lessons.stages import Stages
 from vtaops.kernels.ops import DepthwiseOp, Epilogue, TensorSpec, Window
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, specs, window_axes, zero
-from vtaops.kernels.ops.convolution import WindowedSum, inside_or
+from vtaops.kernels.ops.common import (
+    Expr,
+    Tensor,
+    ceil_div,
+    inside_or,
+    round_up,
+    specs,
+    window_axes,
+    zero,
+)
+from vtaops.kernels.ops.convolution import WindowedSum
 from vtaops.kernels.ops.epilogue import NOTHING
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.kernels import ops
+from vtaops.kernels import cpu, ops
 from vtaops.kernels.arrays import aligned, as_array, dtype_name, empty
 from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
@@ -474,7 +474,7 @@ class PackedGlobalAvgPool2d(_Pool):
         return ops.Window((height, width))
 
 
-class PackedAdd(_Layer):
+class PackedAdd:
     """The sum of two tensors of equal shape."""
 
     def __call__(self, a: Any, b: Any) -> Packed:
@@ -483,9 +483,4 @@ class PackedAdd(_Layer):
         right = pack(b, dtypes=(dtype_name(left.blocks),))
         if left.shape != right.shape:
             raise ShapeError(f"shapes {left.shape} and {right.shape} differ; they must be equal")
-        key = left.blocks.shape, left.blocks.dtype
-        return Packed(self._run(key, left.blocks, right.blocks), left.channels)
-
-    def _describe(self, shape: Shape, _: Any) -> tuple[ops.TensorOp, Shape]:
-        size = (prod(shape),)
-        return ops.BroadcastOp("add", size, size), shape
+        return Packed(cpu.add(left.blocks, right.blocks), left.channels)

@@ -18,13 +18,14 @@ from vtaops.kernels.ops.common import (
     Tensor,
     TensorSpec,
     Window,
+    inside_or,
     lowest,
     reduce_largest,
     specs,
     window_axes,
     zero,
 )
-from vtaops.kernels.ops.convolution import WindowedSum, inside_or
+from vtaops.kernels.ops.convolution import WindowedSum
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
 
