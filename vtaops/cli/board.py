@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.runtime.ulx3s import Ulx3s
 
-bitstream_app = Commands(name="bitstream", help="Manage known bitstreams.", no_args_is_help=True)
-board_app = Commands(name="board", help="Inspect, test and measure a board.", no_args_is_help=True)
+bitstream_app = Commands(name="bitstream", help="Manage known bitstreams.")
+board_app = Commands(name="board", help="Inspect, test and measure a board.")
 
-virtual_app = Commands(name="virtual", help="Simulate a board.", no_args_is_help=True)
+virtual_app = Commands(name="virtual", help="Simulate a board.")
 board_app.add_typer(virtual_app)
 
 ULX3S = "ulx3s:"

@@ -47,12 +47,7 @@ def evaluate(
     ] = None,
     output: Annotated[
         Path | None,
-        Option(
-            "--output",
-            "-o",
-            help="Page with the worst ten samples beside each other: .html.",
-            callback=options.written(".html"),
-        ),
+        options.to_write("Page with the worst ten samples beside each other: .html.", ".html"),
     ] = None,
     config: options.ConfigOrOwn = None,
     mean: options.Mean = None,

@@ -29,6 +29,7 @@ from vtaops.cli.options import (
     progress_bar,
     say,
     show,
+    to_write,
 )
 from vtaops.machine.config import HardwareConfig
 
@@ -164,11 +165,9 @@ def fetch(
     *,
     output: Annotated[
         Path | None,
-        Option(
-            "--output",
-            "-o",
-            help="Folder for models; default: the name of the collection. Existing correct files "
-            "are kept.",
+        to_write(
+            "Folder for models; default: the name of the collection. Existing correct files "
+            "are kept."
         ),
     ] = None,
     force: Force = False,

@@ -55,9 +55,7 @@ def compile(
     *,
     output: Annotated[
         Path,
-        Option(
-            "--output", "-o", help="The compiled network: .vtam.", callback=options.written(".vtam")
-        ),
+        options.to_write("The compiled network: .vtam.", ".vtam"),
     ],
     config: options.ConfigOrOwn = None,
     host: Annotated[
@@ -182,7 +180,7 @@ def export(
     *,
     output: Annotated[
         Path,
-        Option("--output", "-o", help="Folder for the blob, the runtime, main.c and a Makefile."),
+        options.to_write("Folder for the blob, the runtime, main.c and a Makefile."),
     ],
     force: options.Force = False,
     config: options.ConfigOrOwn = None,
@@ -286,11 +284,10 @@ def profile(
     ] = "",
     output: Annotated[
         Path | None,
-        Option(
-            "--output",
-            "-o",
-            help="A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).",
-            callback=options.written(*FIGURE_SUFFIXES, ".html"),
+        options.to_write(
+            "A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).",
+            *FIGURE_SUFFIXES,
+            ".html",
         ),
     ] = None,
     picture: Annotated[str, Option(help="What a picture shows: roofline or memory.")] = "roofline",
@@ -354,7 +351,7 @@ def run_model(
     device: options.Device = "fsim",
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="The results: .npz.", callback=options.written(".npz")),
+        options.to_write("The results: .npz.", ".npz"),
     ] = None,
     check: Annotated[
         bool, Option("--check", help="Compare with the integer reference, bit for bit.")
@@ -435,7 +432,7 @@ def quantize(
     ],
     output: Annotated[
         Path,
-        Option("--output", "-o", help="The QDQ model: .onnx.", callback=options.written(".onnx")),
+        options.to_write("The QDQ model: .onnx.", ".onnx"),
     ],
     config: Annotated[
         str | None,

@@ -208,7 +208,10 @@ _T = TypeVar("_T")
 
 
 class Commands(typer.Typer):
-    """A group of such commands."""
+    """A group of such commands, which alone prints its help."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(no_args_is_help=True, **settings)
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
         return super().command(*args, **{"cls": Command, **kwargs})
@@ -233,6 +236,11 @@ def written(*suffixes: str) -> Callable[..., Any]:
         return value
 
     return check
+
+
+def to_write(help: str, *suffixes: str) -> Any:
+    """Return the option ``--output`` of a folder, or of a file whose name ends in one of these."""
+    return Option("--output", "-o", help=help, callback=written(*suffixes) if suffixes else None)
 
 
 def claim(folder: Path, names: Iterable[str], force: bool) -> None:

@@ -56,7 +56,6 @@ run_app = Commands(
     name="run",
     cls=OperatorsOrModels,
     help="Run one operator, or a network (vtaops run MODEL), on a device.",
-    no_args_is_help=True,
 )
 
 
@@ -161,7 +160,7 @@ def run_op(
     ] = None,
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="The result: .npy.", callback=options.written(".npy")),
+        options.to_write("The result: .npy.", ".npy"),
     ] = None,
     seed: options.Seed = 0,
     stage: Show = None,
@@ -257,12 +256,7 @@ def asm(
     *,
     output: Annotated[
         Path,
-        Option(
-            "--output",
-            "-o",
-            help="Where to write the program: .vta.",
-            callback=options.written(".vta"),
-        ),
+        options.to_write("Where to write the program: .vta.", ".vta"),
     ],
     config: Annotated[
         str, Option(help="Configuration of a text whose first line names none.")

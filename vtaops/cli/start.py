@@ -81,7 +81,7 @@ def start(
     ] = False,
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="Output folder, created if necessary. Default: MODEL-start."),
+        options.to_write("Output folder, created if necessary. Default: MODEL-start."),
     ] = None,
     config: options.Config = NETWORK_CONFIG,
     shapes: options.Shapes = None,
@@ -201,22 +201,31 @@ def _facts(model: Path, source: ModelProto) -> dict[str, str]:
     """Return what a file is, by property."""
     from vtaops.graph.onnx_files import graph_inputs
 
-    counted = Counter(node.op_type for node in source.graph.node)
-    kinds = [f"{count} {kind}" for kind, count in counted.most_common(8)]
-    others = [f"{len(counted) - 8} other kinds"] if len(counted) > 8 else []
     opset = max((entry.version for entry in source.opset_import if entry.domain == ""), default=0)
     writer = f", written by {source.producer_name}" if source.producer_name else ""
     kind = "TFLite" if model.suffix == ".tflite" else f"ONNX, opset {opset}{writer}"
-    constants = (node for node in source.graph.node if node.op_type == "Constant")
-    tensors = [a.t for node in constants for a in node.attribute if a.name == "value"]
-    weights = sum(math.prod(tensor.dims) for tensor in (*source.graph.initializer, *tensors))
     return {
         "file": f"{model}, {model.stat().st_size:,} bytes, {kind}",
         "inputs": ", ".join(map(_told, graph_inputs(source))),
         "outputs": ", ".join(map(_told, source.graph.output)),
-        "operators": f"{len(source.graph.node)}: {', '.join([*kinds, *others])}",
-        "parameters": f"{weights:,}",
+        "operators": f"{len(source.graph.node)}: {_operators(source)}",
+        "parameters": f"{_parameters(source):,}",
     }
+
+
+def _operators(source: ModelProto) -> str:
+    """Return the kinds of operators of a file, the most frequent ones by name."""
+    counted = Counter(node.op_type for node in source.graph.node)
+    kinds = [f"{count} {kind}" for kind, count in counted.most_common(8)]
+    others = [f"{len(counted) - 8} other kinds"] if len(counted) > 8 else []
+    return ", ".join([*kinds, *others])
+
+
+def _parameters(source: ModelProto) -> int:
+    """Return how many numbers a file holds as constants."""
+    constants = (node for node in source.graph.node if node.op_type == "Constant")
+    tensors = [a.t for node in constants for a in node.attribute if a.name == "value"]
+    return sum(math.prod(tensor.dims) for tensor in (*source.graph.initializer, *tensors))
 
 
 def _told(value: Any) -> str:

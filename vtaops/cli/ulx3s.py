@@ -15,7 +15,17 @@ from rich.console import Console
 from typer import Argument, Option
 
 from vtaops.cli.board import virtual_app
-from vtaops.cli.options import AsJson, Config, Force, claim, list_table, minutes, say, show
+from vtaops.cli.options import (
+    AsJson,
+    Config,
+    Force,
+    claim,
+    list_table,
+    minutes,
+    say,
+    show,
+    to_write,
+)
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 
 Board = Annotated[str, Argument(help="The board: ulx3s or pynq.", metavar="ulx3s|pynq")]
@@ -29,7 +39,7 @@ def build_board(
     ] = "",
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="Folder to write. Default: that of the board's name."),
+        to_write("Folder to write. Default: that of the board's name."),
     ] = None,
     clock_mhz: Annotated[
         float,
