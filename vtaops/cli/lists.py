@@ -8,10 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from rich.table import Table
 from typer import Argument, Option
@@ -33,15 +32,8 @@ from vtaops.cli.options import (
 )
 from vtaops.machine.config import HardwareConfig
 
-
-class Kind(str, Enum):
-    """What can be listed."""
-
-    configs = "configs"
-    layers = "layers"
-    models = "models"
-    devices = "devices"
-    bitstreams = "bitstreams"
+Kind = Literal["configs", "layers", "models", "devices", "bitstreams"]
+"""What can be listed."""
 
 
 def list_(
@@ -62,7 +54,7 @@ def list_(
 
     Example: vtaops list configs pynq
     """
-    if name and kind is not Kind.configs:
+    if name and kind != "configs":
         raise ArgumentError(f"only a configuration is shown in detail; leave {name!r} out")
     data, table = _config(name) if name else LISTS[kind]()
     show(data, as_json, table)
@@ -144,12 +136,12 @@ def _bitstreams() -> tuple[Any, Table]:
     return data, list_table("Bitstreams", columns, rows)
 
 
-LISTS: dict[Kind, Callable[[], tuple[Any, Table]]] = {
-    Kind.configs: _configs,
-    Kind.layers: _layers,
-    Kind.models: _models,
-    Kind.devices: _devices,
-    Kind.bitstreams: _bitstreams,
+LISTS: dict[str, Callable[[], tuple[Any, Table]]] = {
+    "configs": _configs,
+    "layers": _layers,
+    "models": _models,
+    "devices": _devices,
+    "bitstreams": _bitstreams,
 }
 """Data and table of each list."""
 

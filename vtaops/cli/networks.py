@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -41,13 +40,6 @@ if TYPE_CHECKING:
     from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.quality import Quality
     from vtaops.quantization.samples import Sample
-
-
-class ScaleKind(str, Enum):
-    """Allowed scales."""
-
-    pow2 = "pow2"
-    free = "free"
 
 
 def compile(
@@ -290,7 +282,9 @@ def profile(
             ".html",
         ),
     ] = None,
-    picture: Annotated[str, Option(help="What a picture shows: roofline or memory.")] = "roofline",
+    picture: Annotated[
+        Literal["roofline", "memory"], Option(help="What a picture shows.")
+    ] = "roofline",
     quality: Annotated[
         Path | None, Option(help="Output of `vtaops quantize --json`: the SQNR of every layer.")
     ] = None,
@@ -325,10 +319,8 @@ def profile(
         write_text(output, network_pictures.network_page(*models))
     elif picture == "memory":
         save_figure(network_pictures.memory_map(compiled), output)
-    elif picture == "roofline":
-        save_figure(network_pictures.network_roofline(compiled), output)
     else:
-        raise UnsupportedError(f"--picture is {picture!r}; it must be roofline or memory")
+        save_figure(network_pictures.network_roofline(compiled), output)
     say(f"written to {output}", err=True)
 
 
@@ -443,7 +435,7 @@ def quantize(
         ),
     ] = None,
     scales: Annotated[
-        ScaleKind | None,
+        Literal["pow2", "free"] | None,
         Option(
             help="free: fixed-point multipliers. pow2: shifts only, for every VTA, as pynq. "
             "Default: what the device supports; without --config free."
@@ -530,7 +522,7 @@ def quantize(
             model,
             calibration,
             config=config,
-            scales=scales.value if scales else None,
+            scales=scales,
             zero_points=zero_points,
             method=method,
             equalization=equalization,

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -59,13 +58,8 @@ run_app = Commands(
 )
 
 
-class ShownStage(str, Enum):
-    """Compiler stages that `--show` prints."""
-
-    tir = "tir"
-    schedule = "schedule"
-    lowered = "lowered"
-    program = "program"
+ShownStage = Literal["tir", "schedule", "lowered", "program"]
+"""Compiler stages that `--show` prints."""
 
 
 Show = Annotated[
@@ -442,13 +436,13 @@ def _compile(
     """Print a stage of the compiler, and save the program."""
     from vtaops.compiler.driver import compile
 
-    if stage not in (None, ShownStage.program):
+    if stage not in (None, "program"):
         _show(op, hardware, tiling, stage)
-    if stage is ShownStage.program or save is not None:
+    if stage == "program" or save is not None:
         program = compile(op, hardware, tiling, capabilities=capabilities or None)
         if save is not None:
             program.save(save)
-        if stage is ShownStage.program:
+        if stage == "program":
             say(program.disassemble())
 
 
@@ -519,9 +513,9 @@ def _arguments(
 
 def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> None:
     module = {
-        ShownStage.tir: lambda: op.declare(hardware),
-        ShownStage.schedule: lambda: op.schedule(hardware, tiling).mod,
-        ShownStage.lowered: lambda: op.lower(hardware, tiling),
+        "tir": lambda: op.declare(hardware),
+        "schedule": lambda: op.schedule(hardware, tiling).mod,
+        "lowered": lambda: op.lower(hardware, tiling),
     }[stage]()
     text = module.script()
     if sys.stdout.isatty():
