@@ -545,30 +545,35 @@ def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:
 
     An operator of data and weights takes its shape from arrays of both, if they are given.
     """
-    from vtaops import ops
-
-    kinds = [name for name in ops.__all__ if name != "Operator"]
     try:
-        name, values = _call(text, kinds)
+        kind, values = called(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, TypeError) as error:
         raise ShapeError(
             f"cannot read the operator {text!r}: {error}; write for example "
             f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
-            f"{', '.join(kinds)}"
+            f"{', '.join(_kinds())}"
         ) from error
-    kind, (data, weights) = getattr(ops, name), given.values()
-    if data and weights and EXTENT.get(name, "") not in {"", *values}:
+    data, weights = given.values()
+    if data and weights and EXTENT.get(kind.__name__, "") not in {"", *values}:
         bias = values.pop("bias", len(weights) > 1)
         return replace(kind.of(data[0], weights[0], **values)[0], bias=bias)
     return kind(**values)
 
 
-def _call(text: str, kinds: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the name and the keywords of a call; ValueError says what else a text is."""
-    call = ast.parse(text, mode="eval").body
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+def _kinds() -> list[str]:
+    """Return the names of all operators."""
+    from vtaops import ops
+
+    return [name for name in ops.__all__ if name != "Operator"]
+
+
+def called(call: ast.expr) -> tuple[Any, dict[str, Any]]:
+    """Return the operator that a call is of, and its keywords; ValueError says what else it is."""
+    from vtaops import ops
+
+    if not isinstance(call, ast.Call) or call.args:
         raise ValueError("it is not a call with keywords")
-    name = call.func.id
-    if name not in kinds:
-        raise ValueError(f"unknown operator {name}{suggestion(name, kinds)}")
-    return name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    name = ast.unparse(call.func).removeprefix("vtaops.")
+    if name not in _kinds():
+        raise ValueError(f"unknown operator {name}{suggestion(name, _kinds())}")
+    return getattr(ops, name), {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
