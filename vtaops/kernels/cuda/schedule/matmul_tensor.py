@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tvm.s_tir.tensor_intrin.cuda import get_wmma_intrin_group
-
 from vtaops.base.errors import ScheduleError
+from vtaops.kernels.cuda.schedule import tensorcore
 from vtaops.kernels.cuda.schedule.binding import bind, check_block, fetch, inline, pipeline
 from vtaops.kernels.cuda.schedule.product import (
     BANKS,
@@ -25,12 +24,6 @@ from vtaops.kernels.cuda.schedule.product import (
     schedule_declared,
 )
 from vtaops.kernels.cuda.target import WARP, CudaTarget
-
-SIZE = 16
-"""Rows, columns and depth of a fragment."""
-
-OPERANDS = "float16", "int8"
-"""Dtypes that tensor cores multiply; the sums are float32 and int32."""
 
 _PAD = 16
 """Padding of shared-memory rows in elements: their starts fall in different banks.
@@ -66,14 +59,14 @@ class TensorTile:
     parts: int = 1
 
     def __post_init__(self) -> None:
-        if self.step % SIZE:
-            raise ScheduleError(f"step is {self.step}; it must be a multiple of {SIZE}")
+        if self.step % tensorcore.SIZE:
+            raise ScheduleError(f"step is {self.step}; it must be a multiple of {tensorcore.SIZE}")
 
     @property
     def block(self) -> tuple[int, int]:
         """Rows and columns of C per thread block."""
         down, across = self.fragments
-        return down * SIZE, self.warps * across * SIZE
+        return down * tensorcore.SIZE, self.warps * across * tensorcore.SIZE
 
     @property
     def threads(self) -> int:
@@ -82,7 +75,7 @@ class TensorTile:
 
     def turns(self, product: Product) -> float:
         """Return the bank cycles per reduction step: each warp's rows and columns."""
-        return self.warps * sum(self.fragments) * SIZE * product.nbytes[0] / BANKS
+        return self.warps * sum(self.fragments) * tensorcore.SIZE * product.nbytes[0] / BANKS
 
     def shared_bytes(self, product: Product) -> int:
         """Return the bytes of shared memory: tiles of A and B, and a row of fragments of C."""
@@ -90,7 +83,7 @@ class TensorTile:
         rows, columns = self.block
         b = columns * (self.step + _PAD) if product.transposed_b else self.step * (columns + _PAD)
         tiles = size * (rows * (self.step + _PAD) + b) * self.stages
-        return tiles + 4 * SIZE * columns
+        return tiles + 4 * tensorcore.SIZE * columns
 
 
 def suits(op: ProductOp, target: CudaTarget) -> bool:
@@ -126,7 +119,7 @@ def check(op: ProductOp, tile: TensorTile, target: CudaTarget) -> None:
     p = product_of(op)
     if not suits(op, target):
         raise ScheduleError(
-            f"tensor cores multiply {' or '.join(OPERANDS)} by the same; here "
+            f"tensor cores multiply {' or '.join(tensorcore.OPERANDS)} by the same; here "
             f"{p.dtype_a} by {p.dtype_b} on {target.arch}"
         )
     check_block(tile, tile.threads, tile.shared_bytes(p), target)
@@ -142,11 +135,8 @@ def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None =
     """
     tile = tile or choose_tile(op, target)
     check(op, tile, target)
-    size = SIZE
+    size = tensorcore.SIZE
     p = product_of(op)
-    intrinsics = get_wmma_intrin_group(
-        "shared", "shared", p.dtype_a, op.accumulator, p.transposed_b
-    )
     s = schedule_declared(op, tile.block, tile.step, tile.parts, transposed=p.transposed_b)
     total, result = keep_sums(s, "wmma.accumulator")
     *group, i, j, k = s.get_loops(total)
@@ -155,19 +145,20 @@ def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None =
     ko, ki, k = s.split(k, [None, tile.step // size, size])
     s.reorder(bi, bj, warp, ko, ki, fi, fj, i, j, k)
     bind(s, block_y=bi, block_x=bj, block_z=[s.fuse(*group)] if group else [], thread_y=warp)
-    for index, operand in enumerate("ab"):
+    for index, (name, operand) in enumerate((("pad_a", "a"), ("pad_b", "b"))):
         copy = s.cache_read(total, index, "shared")
         s.compute_at(copy, ko)
-        inline(s, f"pad_{operand}")
+        inline(s, name)
         s.storage_align(copy, 0, -2, 2 * size, _PAD)
         fetch(s, copy, (tile.warps, WARP), 2, _vector(p, tile, index))
         fragment = s.cache_read(total, index, f"wmma.matrix_{operand}")
         s.compute_at(fragment, ki)
-        _tensorize(s, fragment, intrinsics[f"load_{operand}"])
-    _store(s, intrinsics["store"], tile, result, bj)
+        by_columns = operand == "b" and p.transposed_b
+        _tensorize(s, fragment, tensorcore.load(operand, p.dtype_a, by_columns))
+    _store(s, op, tile, result, bj)
     first = s.decompose_reduction(total, ko)
-    s.tensorize(s.get_loops(first)[-2], intrinsics["init"])
-    s.tensorize(i, intrinsics["compute"])
+    s.tensorize(s.get_loops(first)[-2], tensorcore.fill(op.accumulator))
+    s.tensorize(i, tensorcore.multiply(p.dtype_a, p.transposed_b))
     in_vectors = min(_vector(p, tile, index) for index in (0, 1)) > 1
     whole = p.whole(tile.block, tile.step * tile.parts)
     ahead = target.copies_ahead and whole and in_vectors
@@ -175,9 +166,9 @@ def schedule_tensor(op: ProductOp, target: CudaTarget, tile: TensorTile | None =
     return s
 
 
-def _store(s: Any, intrinsic: str, tile: TensorTile, result: Any, block: Any) -> None:
+def _store(s: Any, op: ProductOp, tile: TensorTile, result: Any, block: Any) -> None:
     """Write the sums: fragments to shared memory, one row per warp at a time, then elements."""
-    size = SIZE
+    size = tensorcore.SIZE
     staged = s.cache_read(result, _position(s, result, "product"), "shared")
     s.reverse_compute_at(staged, block, preserve_unit_loops=True)
     i, j = s.get_loops(staged)[-2:]
@@ -186,7 +177,7 @@ def _store(s: Any, intrinsic: str, tile: TensorTile, result: Any, block: Any) ->
     warp, fj, j = s.split(j, [tile.warps, tile.fragments[1], size])
     s.reorder(warp, fj, i, j)
     bind(s, thread_y=warp)
-    s.tensorize(i, intrinsic)
+    s.tensorize(i, tensorcore.store(op.accumulator))
     _, y, x = s.split(s.fuse(*s.get_loops(result)[-2:]), [None, tile.warps, WARP])
     bind(s, thread_y=y, thread_x=x)
 
@@ -200,8 +191,8 @@ def _position(s: Any, block: Any, name: str) -> int:
 def _tensorize(s: Any, block: Any, intrinsic: str) -> None:
     """Tensorize a block whose two inner loops cover whole fragments."""
     i, j = s.get_loops(block)[-2:]
-    fi, i = s.split(i, [None, SIZE])
-    fj, j = s.split(j, [None, SIZE])
+    fi, i = s.split(i, [None, tensorcore.SIZE])
+    fj, j = s.split(j, [None, tensorcore.SIZE])
     s.reorder(fi, fj, i, j)
     s.tensorize(i, intrinsic)
 
