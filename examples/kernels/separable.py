@@ -19,12 +19,12 @@ from typing import Any
 
 from tvm import te, tirx
 
+from examples.kernels.fitting import fits
 from vtaops.kernels.cuda.schedule.binding import (
     bind,
     check_block,
     create_schedule,
     fetch,
-    fits,
     inline,
 )
 from vtaops.kernels.cuda.target import CudaTarget

@@ -77,7 +77,7 @@ class CpuTarget:
         host, mcpu = _host(), str(tvm_ffi.get_global_func(_CODEGEN + "GetHostCPUName")())
         return cls(
             mcpu=mcpu,
-            features=tuple(name for name in _FEATURES if host.get(name, False)),
+            features=tuple(name for name in _FEATURES if host.get(name)),
             missing=lacking(mcpu),
             cores=thread_count(),
         )

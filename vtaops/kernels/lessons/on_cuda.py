@@ -56,6 +56,8 @@ def _depthwise_channel(op: ops.DepthwiseOp, target: CudaTarget) -> Any:
     return schedule_window(op, target, WindowTile((rows, columns), (16, 16), shared=True))
 
 
+_TUNED = Stage("tuned", "The size of the product decides the tile.", schedule_matmul)
+
 MATMUL = (
     Stage(
         "threads",
@@ -84,11 +86,7 @@ MATMUL = (
         "during the multiply-adds.",
         partial(schedule_matmul, tile=MatmulTile((128, 128), (8, 8), (2, 2), 16, stages=2)),
     ),
-    Stage(
-        "tuned",
-        "The size of the product decides the tile.",
-        schedule_matmul,
-    ),
+    _TUNED,
 )
 
 CONV2D = (
@@ -129,11 +127,7 @@ CONV2D = (
         "multiply-adds.",
         partial(schedule_matmul, tile=MatmulTile((64, 64), (4, 4), (1, 1), 16, stages=2)),
     ),
-    Stage(
-        "tuned",
-        "The size of the product decides the tile.",
-        schedule_matmul,
-    ),
+    _TUNED,
 )
 
 DEPTHWISE = (
