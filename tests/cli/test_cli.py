@@ -291,7 +291,6 @@ def test_an_output_that_cannot_be_written_is_one_line(arguments):
         ("prove --layer resnet18.C10", ["prove resnet18.C10"]),
         ("tune --layer lenet5.S4 --count 3", ["lenet5.S4"]),
         ("sweep --layer resnet18.C10 -j 1", ["estimate tilings", "time programs"]),
-        ("list layers", ["load the compiler"]),
     ],
 )
 def test_what_takes_seconds_is_named_while_it_runs(command, named, tmp_path, monkeypatch):
