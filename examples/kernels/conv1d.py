@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -29,10 +30,17 @@ from vtaops.kernels.cuda.schedule.binding import bind, fetch, inline
 from vtaops.kernels.cuda.schedule.binding import create_schedule as create_cuda_schedule
 from vtaops.kernels.cuda.target import CudaTarget
 from vtaops.kernels.lessons import Lesson, lesson_table, run_lesson
-from vtaops.kernels.lessons.stages import Stages
+from vtaops.kernels.lessons.stages import Stage, schedule_default
 from vtaops.kernels.ops import TensorOp, TensorSpec
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, largest_divisor, specs, zero
-from vtaops.kernels.ops.convolution import inside_or
+from vtaops.kernels.ops.common import (
+    Expr,
+    Tensor,
+    ceil_div,
+    inside_or,
+    largest_divisor,
+    specs,
+    zero,
+)
 
 
 @dataclass(frozen=True)
@@ -134,35 +142,8 @@ def schedule_cpu(op: Conv1dOp, target: CpuTarget, vectors: int = 4) -> Any:
     return s
 
 
-CPU_STAGES = Stages(
-    "The two loops as declared, after the signal is padded. LLVM keeps a vector of results in "
-    "a register without being told."
-)
-
-
-@CPU_STAGES.stages(
-    split={"steps": 1},
-    reorder={"steps": 2},
-    unroll={"steps": 3},
-    vectorize={"steps": 4},
-    caching={"steps": 5},
-)
 def _conv1d_steps(op: Conv1dOp, target: CpuTarget, steps: int) -> Any:
-    """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache.
-
-    split
-        The results are split into blocks of a few vectors.
-    reorder
-        The loop over taps moves outside the loop over results: neighbouring samples are read
-        together, but each partial sum now goes through memory.
-    unroll
-        The loop over taps is unrolled.
-    vectorize
-        The loop over results is vectorised.
-    caching
-        The samples and taps of a block are first copied to small arrays. A CPU has a cache anyway,
-        so the copies only add work.
-    """
+    """Schedule the first `steps` steps: split, reorder, unroll, vectorise, cache."""
     s = create_schedule(op.declare())
     block = s.get_sblock("result")
     i, k = s.get_loops(block)
@@ -179,24 +160,13 @@ def _conv1d_steps(op: Conv1dOp, target: CpuTarget, steps: int) -> Any:
     return s
 
 
-@CPU_STAGES.stage("fused")
 def _conv1d_fused(op: Conv1dOp, target: CpuTarget) -> Any:
-    """Instead, the loops over blocks and taps are fused: no loop is left to unroll or to
-    parallelise, and each iteration must check whether it starts a sum.
-    """
+    """Schedule fused loops over blocks and taps."""
     s = _conv1d_steps(op, target, 2)
     i, k, inner = s.get_loops(s.get_sblock("result"))
     s.fuse(i, k)
     split_vector(s, inner, target.lanes)
     return s
-
-
-@CPU_STAGES.stage("tuned")
-def _(op: Conv1dOp, target: CpuTarget) -> Any:
-    """The block stays in registers, its padded samples in the L1 cache; the threads share the
-    blocks.
-    """
-    return schedule_cpu(op, target)
 
 
 # --- on a GPU: samples and taps in shared memory, results in registers ------------------------
@@ -252,28 +222,76 @@ def schedule_cuda(op: Conv1dOp, target: CudaTarget, tile: Conv1dTile | None = No
     return s
 
 
-CUDA_STAGES = Stages()
-
-
-@CUDA_STAGES.stages(
-    threads={"tile": Conv1dTile(256, 1, shared=False, unroll=False)},
-    unrolled={"tile": Conv1dTile(256, 1, shared=False)},
-    shared={"tile": Conv1dTile(256, 1)},
-    vthread={},
+CPU_STAGES = (
+    Stage(
+        "default",
+        "The two loops as declared, after the signal is padded. LLVM keeps a vector of "
+        "results in a register without being told.",
+        schedule_default,
+    ),
+    Stage(
+        "split",
+        "The results are split into blocks of a few vectors.",
+        partial(_conv1d_steps, steps=1),
+    ),
+    Stage(
+        "reorder",
+        "The loop over taps moves outside the loop over results: neighbouring samples "
+        "are read together, but each partial sum now goes through memory.",
+        partial(_conv1d_steps, steps=2),
+    ),
+    Stage(
+        "unroll",
+        "The loop over taps is unrolled.",
+        partial(_conv1d_steps, steps=3),
+    ),
+    Stage(
+        "vectorize",
+        "The loop over results is vectorised.",
+        partial(_conv1d_steps, steps=4),
+    ),
+    Stage(
+        "caching",
+        "The samples and taps of a block are first copied to small arrays. A CPU has a "
+        "cache anyway, so the copies only add work.",
+        partial(_conv1d_steps, steps=5),
+    ),
+    Stage(
+        "fused",
+        "Instead, the loops over blocks and taps are fused: no loop is left to unroll "
+        "or to parallelise, and each iteration must check whether it starts a sum.",
+        _conv1d_fused,
+    ),
+    Stage(
+        "tuned",
+        "The block stays in registers, its padded samples in the L1 cache; the threads "
+        "share the blocks.",
+        schedule_cpu,
+    ),
 )
-def _conv1d_blocks(op: Conv1dOp, target: CudaTarget, tile: Conv1dTile | None = None) -> Any:
-    """Schedule blocks of results.
 
-    threads
-        One thread per result reads samples and taps from global memory.
-    unrolled
-        The loop over taps is unrolled.
-    shared
-        A block loads its samples and the taps to shared memory.
-    vthread
-        Each thread computes 4 results that lie one block of threads apart.
-    """
-    return schedule_cuda(op, target, tile)
+CUDA_STAGES = (
+    Stage(
+        "threads",
+        "One thread per result reads samples and taps from global memory.",
+        partial(schedule_cuda, tile=Conv1dTile(256, 1, shared=False, unroll=False)),
+    ),
+    Stage(
+        "unrolled",
+        "The loop over taps is unrolled.",
+        partial(schedule_cuda, tile=Conv1dTile(256, 1, shared=False)),
+    ),
+    Stage(
+        "shared",
+        "A block loads its samples and the taps to shared memory.",
+        partial(schedule_cuda, tile=Conv1dTile(256, 1)),
+    ),
+    Stage(
+        "vthread",
+        "Each thread computes 4 results that lie one block of threads apart.",
+        schedule_cuda,
+    ),
+)
 
 
 def lesson(target: str = "cpu") -> Lesson:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from tvm import te
 
+from examples.kernels.fitting import fits
 from vtaops.base.errors import ScheduleError, ShapeError
 from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import as_array
@@ -30,7 +31,6 @@ from vtaops.kernels.cuda.schedule.binding import (
     check_block,
     create_schedule,
     fetch,
-    fits,
     inline,
 )
 from vtaops.kernels.cuda.target import CudaTarget

@@ -13,6 +13,7 @@ from math import gcd, prod
 from pathlib import Path
 from typing import Any
 
+from examples.kernels.fitting import fits
 from vtaops.base.errors import UnsupportedError
 from vtaops.base.optional import optional
 from vtaops.kernels.build import compile_schedule, create_schedule
@@ -25,7 +26,6 @@ from vtaops.kernels.cuda import schedule as cuda
 from vtaops.kernels.cuda.schedule import matmul as on_gpu
 from vtaops.kernels.cuda.schedule import matmul_tensor
 from vtaops.kernels.cuda.schedule import window as gpu_window
-from vtaops.kernels.cuda.schedule.binding import fits
 from vtaops.kernels.cuda.schedule.product import ProductOp
 from vtaops.kernels.cuda.target import CudaTarget
 from vtaops.kernels.ops import (

@@ -12,27 +12,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any
 
 from tvm import te, tirx
 
+from examples.kernels.fitting import fits
 from vtaops.kernels.cuda.schedule.binding import (
     bind,
     check_block,
     create_schedule,
     fetch,
-    fits,
     inline,
 )
 from vtaops.kernels.cuda.target import CudaTarget
 from vtaops.kernels.lessons import Lesson, lesson_table, run_lesson
 from vtaops.kernels.lessons.direct import ConvTile
-from vtaops.kernels.lessons.stages import Stages
+from vtaops.kernels.lessons.stages import Stage
 from vtaops.kernels.ops import DepthwiseOp, Epilogue, TensorSpec, Window
-from vtaops.kernels.ops.common import Expr, Tensor, ceil_div, round_up, specs, window_axes, zero
-from vtaops.kernels.ops.convolution import WindowedSum, inside_or
+from vtaops.kernels.ops.common import (
+    Expr,
+    Tensor,
+    ceil_div,
+    inside_or,
+    round_up,
+    specs,
+    window_axes,
+    zero,
+)
+from vtaops.kernels.ops.convolution import WindowedSum
 from vtaops.kernels.ops.epilogue import NOTHING
 
 
@@ -234,30 +244,31 @@ def schedule_separable(op: SeparableOp, target: CudaTarget, tile: ConvTile | Non
     return s
 
 
-STAGES = Stages()
-
-
-@STAGES.stages(
-    fused={"tile": ConvTile((1, 4, 1), (4, 1), (16, 1), 4)},
-    registers={"tile": ConvTile((1, 8, 4), (4, 1), (8, 2), 8)},
-    vthread={"tile": ConvTile((2, 8, 4), (4, 1), (8, 2), 8)},
-    tuned={},
+STAGES = (
+    Stage(
+        "fused",
+        "A block computes 4 x 16 pixels of 4 depthwise channels at a time to shared "
+        "memory and multiplies them by its rows of the 1x1 kernel; one result per "
+        "thread.",
+        partial(schedule_separable, tile=ConvTile((1, 4, 1), (4, 1), (16, 1), 4)),
+    ),
+    Stage(
+        "registers",
+        "Each thread sums 4 channels of 2 pixels, so each depthwise result is used four times.",
+        partial(schedule_separable, tile=ConvTile((1, 8, 4), (4, 1), (8, 2), 8)),
+    ),
+    Stage(
+        "vthread",
+        "A block computes 64 channels, in two virtual threads per thread, so depthwise "
+        "results are recomputed less often.",
+        partial(schedule_separable, tile=ConvTile((2, 8, 4), (4, 1), (8, 2), 8)),
+    ),
+    Stage(
+        "tuned",
+        "The sizes decide the tile.",
+        schedule_separable,
+    ),
 )
-def _separable_tiles(op: SeparableOp, target: CudaTarget, tile: ConvTile | None = None) -> Any:
-    """Schedule both convolutions in one kernel.
-
-    fused
-        A block computes 4 x 16 pixels of 4 depthwise channels at a time to shared memory and
-        multiplies them by its rows of the 1x1 kernel; one result per thread.
-    registers
-        Each thread sums 4 channels of 2 pixels, so each depthwise result is used four times.
-    vthread
-        A block computes 64 channels, in two virtual threads per thread, so depthwise results are
-        recomputed less often.
-    tuned
-        The sizes decide the tile.
-    """
-    return schedule_separable(op, target, tile)
 
 
 def lesson() -> Lesson:

@@ -54,7 +54,6 @@ class RunFirst(TyperGroup):
 app = Commands(
     name="vtaops",
     cls=RunFirst,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.runtime.ulx3s import Ulx3s
 
-bitstream_app = Commands(name="bitstream", help="Manage known bitstreams.", no_args_is_help=True)
-board_app = Commands(name="board", help="Inspect, test and measure a board.", no_args_is_help=True)
+bitstream_app = Commands(name="bitstream", help="Manage known bitstreams.")
+board_app = Commands(name="board", help="Inspect, test and measure a board.")
 
-virtual_app = Commands(name="virtual", help="Simulate a board.", no_args_is_help=True)
+virtual_app = Commands(name="virtual", help="Simulate a board.")
 board_app.add_typer(virtual_app)
 
 ULX3S = "ulx3s:"
@@ -56,7 +56,9 @@ def add(
     name: Annotated[str, Option("--id", help="Id of the bitstream, known or new.")],
     board: Annotated[str, Option(help="For a new id: the board.")] = "",
     config: Annotated[str, Option(help="For a new id: the configuration.")] = "",
-    register_map: Annotated[str, Option(help="For a new id: hls or rtl.")] = "hls",
+    register_map: Annotated[
+        Literal["hls", "rtl"], Option(help="For a new id: its design.")
+    ] = "hls",
     hw_version: Annotated[
         str, Option(help="For a new id: the version of its instruction set.")
     ] = "0.0.2",
@@ -75,8 +77,8 @@ def add(
     if name in catalogue.entries:
         entry = catalogue.entry(name)
     elif board and config:
-        design = RegisterMap(register_map) if register_map in ("hls", "rtl") else register_map
-        entry = Entry(name, board, config, hw_version, design, UNKNOWN, str(file))  # type: ignore[arg-type]
+        design = RegisterMap(register_map)
+        entry = Entry(name, board, config, hw_version, design, UNKNOWN, str(file))
     else:
         raise DeviceError(f"unknown bitstream {name!r}; for a new one give --board and --config")
     if entry.sha256 == UNKNOWN and not accept:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-import vtaops
 from vtaops.base import errors
 from vtaops.base.files import read_file
+from vtaops.cli.run import called
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.base import Operator
 from vtaops.program import Buffer, Program
@@ -228,26 +228,24 @@ def _asked(text: str, path: Path) -> _Asked:
     return _Asked(_operator(found["TASK"]), limits, HardwareConfig.of(config))
 
 
+_NO_LITERAL = ValueError, TypeError, RecursionError, MemoryError
+"""What `ast.literal_eval` raises."""
+
+
 def _operator(node: ast.expr) -> Operator:
     """Return the operator that an expression describes."""
-    match node:
-        case ast.Call(
-            func=ast.Name(id=name) | ast.Attribute(value=ast.Name(id="vtaops"), attr=name),
-            args=[],
-            keywords=keywords,
-        ):
-            kind = getattr(vtaops, name, None)
-            if isinstance(kind, type) and issubclass(kind, Operator):
-                return kind(**{str(k.arg): _literal("TASK", k.value) for k in keywords})
-    raise errors.ProgramError(
+    text = (
         f"TASK is {ast.unparse(node)}; it must be an operator such as "
         "vtaops.Gemm(m=1, n=16, k=16), because it is read, not executed"
     )
+    with errors.raising(errors.ProgramError, text, *_NO_LITERAL):
+        kind, values = called(node)
+    operator: Operator = kind(**values)
+    return operator
 
 
 def _literal(name: str, node: ast.expr) -> Any:
-    wrong = ValueError, TypeError, RecursionError, MemoryError
-    with errors.raising(errors.ProgramError, f"{name} is not made of constants", *wrong):
+    with errors.raising(errors.ProgramError, f"{name} is not made of constants", *_NO_LITERAL):
         return ast.literal_eval(node)
 
 

@@ -23,12 +23,12 @@ from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
 
 if TYPE_CHECKING:
-    pass
+    from vtaops.kernels.lessons import LessonRow
 
 PRINTED = 2000
 """Characters shown of what an exercise printed."""
 
-course_app = Commands(name="course", help="Exercises and lessons.", no_args_is_help=True)
+course_app = Commands(name="course", help="Exercises and lessons.")
 
 
 @course_app.command("check")
@@ -143,16 +143,20 @@ def lesson(
     from vtaops.kernels.lessons import find_lesson, lesson_plot, lesson_table, run_lesson, where
 
     chosen = find_lesson(name, target)
-    sizes = size or [chosen.size]
+    sizes, stages = size or [chosen.size], tuple(stage or ())
     with progress_bar(f"lesson {name}"):
-        found = {n: run_lesson(chosen, n, tuple(stage or ()), budget, card) for n in sizes}
-    title, machine = f"{name} on {target}", where(target, card)
+        found = {n: run_lesson(chosen, n, stages, budget, card) for n in sizes}
     parts: list[Table | str] = []
     for n, rows in found.items():
-        if script:
-            parts += [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]
-        parts.append(lesson_table(rows, f"{title}, {n} {chosen.meaning}: {machine}"))
+        parts += _scripts(rows) if script else []
+        title = f"{name} on {target}, {n} {chosen.meaning}: {where(target, card)}"
+        parts.append(lesson_table(rows, title))
     records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
     show(records, as_json, *parts)
     if plot is not None:
         lesson_plot(chosen, found, plot, card)
+
+
+def _scripts(rows: list[LessonRow]) -> list[str]:
+    """Return the TIR of the stages of a lesson."""
+    return [f"# ==== {row.stage}: {row.explanation}\n{row.script}\n" for row in rows]

@@ -13,16 +13,24 @@ from typer import Option
 
 from vtaops.base.data import data_directory
 from vtaops.cli.chat import chat as write_story
-from vtaops.cli.options import Config, Force, NoOpen, claim, open_page, say, step, write_arrays
+from vtaops.cli.options import (
+    Config,
+    Force,
+    NoOpen,
+    claim,
+    open_page,
+    say,
+    step,
+    to_write,
+    write_arrays,
+)
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes, write_text
 
 
 def demo(
     *,
-    output: Annotated[
-        Path, Option("--output", "-o", help="Output folder, created if necessary.")
-    ] = Path("vtaops-demo"),
+    output: Annotated[Path, to_write("Output folder, created if necessary.")] = Path("vtaops-demo"),
     config: Config = NETWORK_CONFIG,
     chat: Annotated[
         bool, Option("--chat", help="Write a story instead, with a small language model.")

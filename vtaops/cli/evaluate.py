@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from typer import Option
 
-from vtaops.base.errors import ArgumentError, ModelError, raising
+from vtaops.base.errors import ArgumentError, raising
 from vtaops.base.files import NETWORK, read_file
 from vtaops.base.shapes import Array
 from vtaops.cli import options
-from vtaops.cli.networks import compiled_model
+from vtaops.cli.networks import compiled_model, rounded
 from vtaops.report.files import write_text
+from vtaops.runtime.arguments import as_tuple
 
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
@@ -46,12 +47,7 @@ def evaluate(
     ] = None,
     output: Annotated[
         Path | None,
-        Option(
-            "--output",
-            "-o",
-            help="Page with the worst ten samples beside each other: .html.",
-            callback=options.written(".html"),
-        ),
+        options.to_write("Page with the worst ten samples beside each other: .html.", ".html"),
     ] = None,
     config: options.ConfigOrOwn = None,
     mean: options.Mean = None,
@@ -122,24 +118,9 @@ def runs(model: Model) -> Runs:
 
     def run(sample: Sample) -> Sequence[Array]:
         made = model.run({tensor.name: rounded(tensor, sample[tensor.name]) for tensor in inputs})
-        arrays = made if isinstance(made, tuple) else (made,)
-        return [_real(tensor, array) for tensor, array in zip(outputs, arrays, strict=True)]
+        return [_real(*pair) for pair in zip(outputs, as_tuple(made), strict=True)]
 
     return run
-
-
-def rounded(tensor: Tensor, array: Array) -> Array:
-    """Return real numbers as the integers of an input, if it has any."""
-    if array.dtype.kind != "f" or tensor.dtype == "float32":
-        return array
-    if tensor.dtype not in ("int8", "uint8"):
-        whole = array.astype(tensor.dtype)
-        if not np.array_equal(whole, array):
-            raise ModelError(f"{tensor.name} takes {tensor.dtype}; the data are not whole numbers")
-        return whole
-    ends = np.iinfo(tensor.dtype)
-    steps = np.rint(array / tensor.scale) + tensor.zero_point
-    return np.asarray(np.clip(steps, ends.min, ends.max)).astype(tensor.dtype)
 
 
 def _real(tensor: Tensor, array: Array) -> Array:

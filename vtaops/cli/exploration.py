@@ -90,11 +90,10 @@ def sweep(
     dask: Annotated[str, Option(help="Address of a Dask scheduler that computes instead.")] = "",
     output: Annotated[
         list[Path] | None,
-        Option(
-            "--output",
-            "-o",
-            help="Interactive page (.html), or table (.csv, .json, .parquet); repeatable.",
-            callback=options.written(".html", *TABLE_SUFFIXES),
+        options.to_write(
+            "Interactive page (.html), or table (.csv, .json, .parquet); repeatable.",
+            ".html",
+            *TABLE_SUFFIXES,
         ),
     ] = None,
     latency: options.Latency = options.DEFAULT_LATENCY,
@@ -116,13 +115,14 @@ def sweep(
     objectives, outputs = objective or ["cycles", "sram", "multipliers"], output or []
     check_objectives(objectives)
     _check_outputs(outputs)
-    network = Network.model(model) if model else Network.named(layer or ["resnet18"])
-    own = [NETWORK_CONFIG if model else "pynq"]
-    spaces = _spaces(config or own, vary or [], latency, bandwidth)
+    if model:
+        network, own = Network.model(model), NETWORK_CONFIG
+    else:
+        network, own = Network.named(layer or ["resnet18"]), "pynq"
+    spaces = _spaces(config or [own], vary or [], latency, bandwidth)
+    explore = _sweep(spaces, part)
     if trials:
         explore = _search(spaces, part, trials, tuple(objectives), journal)
-    else:
-        explore = _sweep(spaces, part)
     with (
         ResultStore(_store_path(store, resume)) as kept,
         progress_bar("sweep") as bar,
@@ -132,7 +132,7 @@ def sweep(
     _tell_failures(points)
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
-    title = f"{network.name}: {len(points)} designs{', estimated' if estimate else ''}"
+    title = f"{network.name}: {len(points)} designs{', estimated' * estimate}"
     show(rows, as_json, exploration_table(rows, title))
     for path in outputs:
         _write(path, rows, points, title)
@@ -146,11 +146,9 @@ def results(
     *,
     output: Annotated[
         Path | None,
-        Option(
-            "--output",
-            "-o",
-            help="A table of all operators, tilings and machines (.csv, .json, .parquet).",
-            callback=options.written(*TABLE_SUFFIXES),
+        options.to_write(
+            "A table of all operators, tilings and machines (.csv, .json, .parquet).",
+            *TABLE_SUFFIXES,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from vtaops.hardware.synthesis import FpgaResources
     from vtaops.machine.isa import Slot
 
-hardware_app = Commands(
-    name="hardware", help="The RTL of a configuration, and its bits.", no_args_is_help=True
-)
+hardware_app = Commands(name="hardware", help="The RTL of a configuration, and its bits.")
 
 
 @hardware_app.command("isa")
@@ -171,7 +169,7 @@ def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
 def write(
     config: options.ConfigName = "pynq",
     *,
-    output: Annotated[Path, Option("--output", "-o", help="Folder to write.")] = Path("vta"),
+    output: Annotated[Path, options.to_write("Folder to write.")] = Path("vta"),
     force: options.Force = False,
     port_bytes: Annotated[
         int, Option(help="Width of the DRAM port in bytes; 0: that of the board's bus.")

@@ -5,7 +5,6 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +13,9 @@ import typer
 from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, VTAError
-from vtaops.base.files import write_file
 from vtaops.base.progress import tracked
-from vtaops.cli.options import AsJson, list_table, progress_bar, show, written
+from vtaops.cli.options import AsJson, list_table, progress_bar, show, write_arrays, written
+from vtaops.report.files import write_text
 
 if TYPE_CHECKING:
     from vtaops.explore.judge import KernelTask
@@ -64,14 +63,14 @@ def judge(
         return
     found = find_task(task)
     if start is not None:
-        write_file(start, found.compiled.disassemble().encode())
+        write_text(start, found.compiled.disassemble())
     if answer is None:
         _show_task(found, as_json)
         return
     with progress_bar(f"judge {answer.name}"):
         verdict = Judge(found)(read_answer(answer), rtl=rtl)
     if save is not None:
-        _save(save, dict(verdict.counterexample))
+        write_arrays(save, np.savez_compressed, **verdict.counterexample)
     show(verdict.as_dict(), as_json, str(verdict))
     raise typer.Exit(not verdict.accepted)
 
@@ -114,9 +113,3 @@ def _row(task: KernelTask) -> dict[str, Any]:
         "bound": task.bound,
         "ratio": round(task.cycles / task.bound, 3),
     }
-
-
-def _save(path: Path, arrays: dict[str, Any]) -> None:
-    data = io.BytesIO()
-    np.savez_compressed(data, allow_pickle=False, **arrays)
-    write_file(path, data.getvalue())

@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from rich.table import Table
 from typer import Argument, Option
@@ -27,18 +27,12 @@ from vtaops.cli.options import (
     progress_bar,
     say,
     show,
+    to_write,
 )
 from vtaops.machine.config import HardwareConfig
 
-
-class Kind(str, Enum):
-    """What can be listed."""
-
-    configs = "configs"
-    layers = "layers"
-    models = "models"
-    devices = "devices"
-    bitstreams = "bitstreams"
+Kind = Literal["configs", "layers", "models", "devices", "bitstreams"]
+"""What can be listed."""
 
 
 def list_(
@@ -59,7 +53,7 @@ def list_(
 
     Example: vtaops list configs pynq
     """
-    if name and kind is not Kind.configs:
+    if name and kind != "configs":
         raise ArgumentError(f"only a configuration is shown in detail; leave {name!r} out")
     data, table = _config(name) if name else LISTS[kind]()
     show(data, as_json, table)
@@ -90,8 +84,7 @@ def _configs() -> tuple[Any, Table]:
 
 
 def _layers() -> tuple[Any, Table]:
-    with progress_bar("load the compiler"):
-        from vtaops.schedule.workloads import WORKLOADS
+    from vtaops.schedule.workloads import WORKLOADS
 
     columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
     rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]
@@ -142,12 +135,12 @@ def _bitstreams() -> tuple[Any, Table]:
     return data, list_table("Bitstreams", columns, rows)
 
 
-LISTS: dict[Kind, Callable[[], tuple[Any, Table]]] = {
-    Kind.configs: _configs,
-    Kind.layers: _layers,
-    Kind.models: _models,
-    Kind.devices: _devices,
-    Kind.bitstreams: _bitstreams,
+LISTS: dict[str, Callable[[], tuple[Any, Table]]] = {
+    "configs": _configs,
+    "layers": _layers,
+    "models": _models,
+    "devices": _devices,
+    "bitstreams": _bitstreams,
 }
 """Data and table of each list."""
 
@@ -163,11 +156,9 @@ def fetch(
     *,
     output: Annotated[
         Path | None,
-        Option(
-            "--output",
-            "-o",
-            help="Folder for models; default: the name of the collection. Existing correct files "
-            "are kept.",
+        to_write(
+            "Folder for models; default: the name of the collection. Existing correct files "
+            "are kept."
         ),
     ] = None,
     force: Force = False,

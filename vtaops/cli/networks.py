@@ -6,16 +6,14 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -44,21 +42,12 @@ if TYPE_CHECKING:
     from vtaops.quantization.samples import Sample
 
 
-class ScaleKind(str, Enum):
-    """Allowed scales."""
-
-    pow2 = "pow2"
-    free = "free"
-
-
 def compile(
     model: options.ModelFile,
     *,
     output: Annotated[
         Path,
-        Option(
-            "--output", "-o", help="The compiled network: .vtam.", callback=options.written(".vtam")
-        ),
+        options.to_write("The compiled network: .vtam.", ".vtam"),
     ],
     config: options.ConfigOrOwn = None,
     host: Annotated[
@@ -187,7 +176,7 @@ def export(
     *,
     output: Annotated[
         Path,
-        Option("--output", "-o", help="Folder for the blob, the runtime, main.c and a Makefile."),
+        options.to_write("Folder for the blob, the runtime, main.c and a Makefile."),
     ],
     force: options.Force = False,
     config: options.ConfigOrOwn = None,
@@ -263,7 +252,7 @@ def _show_placement(
     else:
         name = config or NETWORK_CONFIG
         with options.progress_bar(f"plan {model.name}"):
-            from vtaops.network import plan_model  # loads TVM, which takes seconds
+            from vtaops.network import plan_model
 
             plan = plan_model(_source(model), name, shapes=options.read_shapes(shapes))
         rows, graph = plan.rows, plan.graph
@@ -291,14 +280,15 @@ def profile(
     ] = "",
     output: Annotated[
         Path | None,
-        Option(
-            "--output",
-            "-o",
-            help="A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).",
-            callback=options.written(*FIGURE_SUFFIXES, ".html"),
+        options.to_write(
+            "A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).",
+            *FIGURE_SUFFIXES,
+            ".html",
         ),
     ] = None,
-    picture: Annotated[str, Option(help="What a picture shows: roofline or memory.")] = "roofline",
+    picture: Annotated[
+        Literal["roofline", "memory"], Option(help="What a picture shows.")
+    ] = "roofline",
     quality: Annotated[
         Path | None, Option(help="Output of `vtaops quantize --json`: the SQNR of every layer.")
     ] = None,
@@ -333,10 +323,8 @@ def profile(
         write_text(output, network_pictures.network_page(*models))
     elif picture == "memory":
         save_figure(network_pictures.memory_map(compiled), output)
-    elif picture == "roofline":
-        save_figure(network_pictures.network_roofline(compiled), output)
     else:
-        raise UnsupportedError(f"--picture is {picture!r}; it must be roofline or memory")
+        save_figure(network_pictures.network_roofline(compiled), output)
     say(f"written to {output}", err=True)
 
 
@@ -359,7 +347,7 @@ def run_model(
     device: options.Device = "fsim",
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="The results: .npz.", callback=options.written(".npz")),
+        options.to_write("The results: .npz.", ".npz"),
     ] = None,
     check: Annotated[
         bool, Option("--check", help="Compare with the integer reference, bit for bit.")
@@ -440,7 +428,7 @@ def quantize(
     ],
     output: Annotated[
         Path,
-        Option("--output", "-o", help="The QDQ model: .onnx.", callback=options.written(".onnx")),
+        options.to_write("The QDQ model: .onnx.", ".onnx"),
     ],
     config: Annotated[
         str | None,
@@ -451,7 +439,7 @@ def quantize(
         ),
     ] = None,
     scales: Annotated[
-        ScaleKind | None,
+        Literal["pow2", "free"] | None,
         Option(
             help="free: fixed-point multipliers. pow2: shifts only, for every VTA, as pynq. "
             "Default: what the device supports; without --config free."
@@ -538,7 +526,7 @@ def quantize(
             model,
             calibration,
             config=config,
-            scales=scales.value if scales else None,
+            scales=scales,
             zero_points=zero_points,
             method=method,
             equalization=equalization,
@@ -656,10 +644,21 @@ def read_input(tensor: Tensor, path: Path, preparation: Preparation | None = Non
         with raising(ModelError, f"cannot read {path}", OSError, ValueError):
             return read_array(path)
     scaled = read_picture(path, tensor.name, tensor.shape, preparation)
-    if tensor.dtype == "float32":
-        return scaled
-    steps = np.rint(scaled / tensor.scale) + tensor.zero_point
-    return np.asarray(np.clip(steps, -128, 127)).astype(np.int8)
+    return rounded(tensor, scaled)
+
+
+def rounded(tensor: Tensor, array: Array) -> Array:
+    """Return real numbers as the integers of an input, if it has any."""
+    if array.dtype.kind != "f" or tensor.dtype == "float32":
+        return array
+    if tensor.dtype not in ("int8", "uint8"):
+        whole = array.astype(tensor.dtype)
+        if not np.array_equal(whole, array):
+            raise ModelError(f"{tensor.name} takes {tensor.dtype}; the data are not whole numbers")
+        return whole
+    ends = np.iinfo(tensor.dtype)
+    steps = np.rint(array / tensor.scale) + tensor.zero_point
+    return np.asarray(np.clip(steps, ends.min, ends.max)).astype(tensor.dtype)
 
 
 def random_input(tensor: Tensor) -> Array:
@@ -708,8 +707,6 @@ def compiled_model(
     if _is_compiled(path):
         return _loaded(path, config)
     source, chosen = _source(path), config or NETWORK_CONFIG
-    # TVM takes seconds to import, a fifth of them for back ends that have no part in this.
-    os.environ.setdefault("TVM_DEVICE_BACKEND_AUTOLOAD", "0")
     with options.progress_bar(f"compile {path.name}"):
         from vtaops.network import compile_model
 

@@ -8,7 +8,7 @@ import sys
 import time
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -33,7 +33,6 @@ from rich.text import Text
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from vtaops.base.cache import cache_directory, store, trusted
 from vtaops.base.errors import (
     ArgumentError,
     ModelError,
@@ -60,16 +59,9 @@ DEFAULT_LATENCY = TimingParameters().dram_latency
 
 def complete_layers(incomplete: str) -> list[str]:
     """Return the layers that a word may become."""
-    source = Path(__file__).parents[1] / "schedule" / "workloads.py"
-    path = cache_directory("layers") / f"{source.stat().st_mtime_ns}.txt"
-    if not trusted(path):
-        # Loads TVM, which takes too long for completion.
-        from vtaops.schedule.workloads import WORKLOADS
+    from vtaops.schedule.workloads import WORKLOADS
 
-        with suppress(OSError):
-            store("\n".join(WORKLOADS).encode(), path)
-    names = path.read_text().split() if trusted(path) else []
-    return [name for name in names if name.startswith(incomplete)]
+    return [name for name in WORKLOADS if name.startswith(incomplete)]
 
 
 def complete_configs(incomplete: str) -> list[str]:
@@ -216,7 +208,10 @@ _T = TypeVar("_T")
 
 
 class Commands(typer.Typer):
-    """A group of such commands."""
+    """A group of such commands, which alone prints its help."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(no_args_is_help=True, **settings)
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
         return super().command(*args, **{"cls": Command, **kwargs})
@@ -241,6 +236,11 @@ def written(*suffixes: str) -> Callable[..., Any]:
         return value
 
     return check
+
+
+def to_write(help: str, *suffixes: str) -> Any:
+    """Return the option ``--output`` of a folder, or of a file whose name ends in one of these."""
+    return Option("--output", "-o", help=help, callback=written(*suffixes) if suffixes else None)
 
 
 def claim(folder: Path, names: Iterable[str], force: bool) -> None:

@@ -23,7 +23,7 @@ from vtaops.program import Program
 from vtaops.program.timing import Timeline, TimingParameters
 from vtaops.report.files import FIGURE_SUFFIXES, write_text
 
-report_app = Commands(name="report", help="Diagrams and comparisons.", no_args_is_help=True)
+report_app = Commands(name="report", help="Diagrams and comparisons.")
 
 
 @report_app.command("trace")
@@ -32,12 +32,12 @@ def trace(
     *,
     output: Annotated[
         Path,
-        Option(
-            "--output",
-            "-o",
-            help="A picture (.png .svg .pdf), an interactive page (.html), or a trace for "
+        options.to_write(
+            "A picture (.png .svg .pdf), an interactive page (.html), or a trace for "
             "ui.perfetto.dev (.json).",
-            callback=options.written(*FIGURE_SUFFIXES, ".html", ".json"),
+            *FIGURE_SUFFIXES,
+            ".html",
+            ".json",
         ),
     ],
     layer: options.Layers = None,
@@ -149,7 +149,7 @@ def roofline(
     *,
     output: Annotated[
         Path,
-        Option("--output", "-o", help="A picture.", callback=options.written(*FIGURE_SUFFIXES)),
+        options.to_write("A picture.", *FIGURE_SUFFIXES),
     ],
     layer: options.Layers = None,
     config: options.Config = "pynq",

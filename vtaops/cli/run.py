@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -56,17 +55,11 @@ run_app = Commands(
     name="run",
     cls=OperatorsOrModels,
     help="Run one operator, or a network (vtaops run MODEL), on a device.",
-    no_args_is_help=True,
 )
 
 
-class ShownStage(str, Enum):
-    """Compiler stages that `--show` prints."""
-
-    tir = "tir"
-    schedule = "schedule"
-    lowered = "lowered"
-    program = "program"
+ShownStage = Literal["tir", "schedule", "lowered", "program"]
+"""Compiler stages that `--show` prints."""
 
 
 Show = Annotated[
@@ -161,7 +154,7 @@ def run_op(
     ] = None,
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="The result: .npy.", callback=options.written(".npy")),
+        options.to_write("The result: .npy.", ".npy"),
     ] = None,
     seed: options.Seed = 0,
     stage: Show = None,
@@ -257,12 +250,7 @@ def asm(
     *,
     output: Annotated[
         Path,
-        Option(
-            "--output",
-            "-o",
-            help="Where to write the program: .vta.",
-            callback=options.written(".vta"),
-        ),
+        options.to_write("Where to write the program: .vta.", ".vta"),
     ],
     config: Annotated[
         str, Option(help="Configuration of a text whose first line names none.")
@@ -448,13 +436,13 @@ def _compile(
     """Print a stage of the compiler, and save the program."""
     from vtaops.compiler.driver import compile
 
-    if stage not in (None, ShownStage.program):
+    if stage not in (None, "program"):
         _show(op, hardware, tiling, stage)
-    if stage is ShownStage.program or save is not None:
+    if stage == "program" or save is not None:
         program = compile(op, hardware, tiling, capabilities=capabilities or None)
         if save is not None:
             program.save(save)
-        if stage is ShownStage.program:
+        if stage == "program":
             say(program.disassemble())
 
 
@@ -525,9 +513,9 @@ def _arguments(
 
 def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> None:
     module = {
-        ShownStage.tir: lambda: op.declare(hardware),
-        ShownStage.schedule: lambda: op.schedule(hardware, tiling).mod,
-        ShownStage.lowered: lambda: op.lower(hardware, tiling),
+        "tir": lambda: op.declare(hardware),
+        "schedule": lambda: op.schedule(hardware, tiling).mod,
+        "lowered": lambda: op.lower(hardware, tiling),
     }[stage]()
     text = module.script()
     if sys.stdout.isatty():
@@ -557,30 +545,35 @@ def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:
 
     An operator of data and weights takes its shape from arrays of both, if they are given.
     """
-    from vtaops import ops
-
-    kinds = [name for name in ops.__all__ if name != "Operator"]
     try:
-        name, values = _call(text, kinds)
+        kind, values = called(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, TypeError) as error:
         raise ShapeError(
             f"cannot read the operator {text!r}: {error}; write for example "
             f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
-            f"{', '.join(kinds)}"
+            f"{', '.join(_kinds())}"
         ) from error
-    kind, (data, weights) = getattr(ops, name), given.values()
-    if data and weights and EXTENT.get(name, "") not in {"", *values}:
+    data, weights = given.values()
+    if data and weights and EXTENT.get(kind.__name__, "") not in {"", *values}:
         bias = values.pop("bias", len(weights) > 1)
         return replace(kind.of(data[0], weights[0], **values)[0], bias=bias)
     return kind(**values)
 
 
-def _call(text: str, kinds: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    """Return the name and the keywords of a call; ValueError says what else a text is."""
-    call = ast.parse(text, mode="eval").body
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.args:
+def _kinds() -> list[str]:
+    """Return the names of all operators."""
+    from vtaops import ops
+
+    return [name for name in ops.__all__ if name != "Operator"]
+
+
+def called(call: ast.expr) -> tuple[Any, dict[str, Any]]:
+    """Return the operator that a call is of, and its keywords; ValueError says what else it is."""
+    from vtaops import ops
+
+    if not isinstance(call, ast.Call) or call.args:
         raise ValueError("it is not a call with keywords")
-    name = call.func.id
-    if name not in kinds:
-        raise ValueError(f"unknown operator {name}{suggestion(name, kinds)}")
-    return name, {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    name = ast.unparse(call.func).removeprefix("vtaops.")
+    if name not in _kinds():
+        raise ValueError(f"unknown operator {name}{suggestion(name, _kinds())}")
+    return getattr(ops, name), {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}

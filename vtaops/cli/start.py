@@ -24,11 +24,12 @@ from typer import Argument, Option
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError
 from vtaops.base.reasons import HINTS
 from vtaops.cli import options
-from vtaops.cli.evaluate import exact_runs, rounded, runs, task_of, worst_page
-from vtaops.cli.networks import compiled_model, random_input
+from vtaops.cli.evaluate import exact_runs, runs, task_of, worst_page
+from vtaops.cli.networks import compiled_model, random_input, rounded
 from vtaops.cli.start_page import Findings, page
 from vtaops.machine.config import NETWORK_CONFIG
 from vtaops.report.files import write_bytes, write_text
+from vtaops.runtime.arguments import as_tuple
 
 if TYPE_CHECKING:
     from vtaops.graph.onnx_files import ModelProto
@@ -80,7 +81,7 @@ def start(
     ] = False,
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="Output folder, created if necessary. Default: MODEL-start."),
+        options.to_write("Output folder, created if necessary. Default: MODEL-start."),
     ] = None,
     config: options.Config = NETWORK_CONFIG,
     shapes: options.Shapes = None,
@@ -200,22 +201,31 @@ def _facts(model: Path, source: ModelProto) -> dict[str, str]:
     """Return what a file is, by property."""
     from vtaops.graph.onnx_files import graph_inputs
 
-    counted = Counter(node.op_type for node in source.graph.node)
-    kinds = [f"{count} {kind}" for kind, count in counted.most_common(8)]
-    others = [f"{len(counted) - 8} other kinds"] if len(counted) > 8 else []
     opset = max((entry.version for entry in source.opset_import if entry.domain == ""), default=0)
     writer = f", written by {source.producer_name}" if source.producer_name else ""
     kind = "TFLite" if model.suffix == ".tflite" else f"ONNX, opset {opset}{writer}"
-    constants = (node for node in source.graph.node if node.op_type == "Constant")
-    tensors = [a.t for node in constants for a in node.attribute if a.name == "value"]
-    weights = sum(math.prod(tensor.dims) for tensor in (*source.graph.initializer, *tensors))
     return {
         "file": f"{model}, {model.stat().st_size:,} bytes, {kind}",
         "inputs": ", ".join(map(_told, graph_inputs(source))),
         "outputs": ", ".join(map(_told, source.graph.output)),
-        "operators": f"{len(source.graph.node)}: {', '.join([*kinds, *others])}",
-        "parameters": f"{weights:,}",
+        "operators": f"{len(source.graph.node)}: {_operators(source)}",
+        "parameters": f"{_parameters(source):,}",
     }
+
+
+def _operators(source: ModelProto) -> str:
+    """Return the kinds of operators of a file, the most frequent ones by name."""
+    counted = Counter(node.op_type for node in source.graph.node)
+    kinds = [f"{count} {kind}" for kind, count in counted.most_common(8)]
+    others = [f"{len(counted) - 8} other kinds"] if len(counted) > 8 else []
+    return ", ".join([*kinds, *others])
+
+
+def _parameters(source: ModelProto) -> int:
+    """Return how many numbers a file holds as constants."""
+    constants = (node for node in source.graph.node if node.op_type == "Constant")
+    tensors = [a.t for node in constants for a in node.attribute if a.name == "value"]
+    return sum(math.prod(tensor.dims) for tensor in (*source.graph.initializer, *tensors))
 
 
 def _told(value: Any) -> str:
@@ -261,7 +271,7 @@ def _require_closed(found: Shapes) -> None:
 def _planned(source: Any, config: str, shapes: Shapes | None) -> Plan:
     """Return what would run where."""
     with options.progress_bar("plan"):
-        from vtaops.network import plan_model  # loads TVM, which takes seconds
+        from vtaops.network import plan_model
 
         if isinstance(source, Path) and source.suffix == ".tflite":
             shapes = None  # the file has them
@@ -435,12 +445,8 @@ def _run(found: Findings, files: _Files, cases: Dataset | None) -> None:
     with options.step(*words) as command:
         found.commands.append(command)
         made = _timed(found, sample)
-        wanted = _tuple(model.reference(sample))
+        wanted = as_tuple(model.reference(sample))
         found.equal = all(map(np.array_equal, made, wanted))
-
-
-def _tuple(outputs: Any) -> tuple[Any, ...]:
-    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _timed(found: Findings, sample: Sample) -> tuple[Any, ...]:
@@ -455,7 +461,7 @@ def _timed(found: Findings, sample: Sample) -> tuple[Any, ...]:
         whole.append(time.perf_counter() - begin)
         hosts.append(whole[-1] - timed.seconds)
     found.run_seconds, found.host_seconds = min(whole), min(hosts)
-    return _tuple(made)
+    return as_tuple(made)
 
 
 def _samples_in_time(seconds: float, count: int) -> int:

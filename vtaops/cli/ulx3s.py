@@ -8,17 +8,27 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 from typer import Argument, Option
 
 from vtaops.cli.board import virtual_app
-from vtaops.cli.options import AsJson, Config, Force, claim, list_table, minutes, say, show
+from vtaops.cli.options import (
+    AsJson,
+    Config,
+    Force,
+    claim,
+    list_table,
+    minutes,
+    say,
+    show,
+    to_write,
+)
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 
-Board = Annotated[str, Argument(help="The board: ulx3s or pynq.", metavar="ulx3s|pynq")]
+Board = Annotated[Literal["ulx3s", "pynq"], Argument(help="The board.")]
 
 
 def build_board(
@@ -29,7 +39,7 @@ def build_board(
     ] = "",
     output: Annotated[
         Path | None,
-        Option("--output", "-o", help="Folder to write. Default: that of the board's name."),
+        to_write("Folder to write. Default: that of the board's name."),
     ] = None,
     clock_mhz: Annotated[
         float,
@@ -71,7 +81,10 @@ def build_board(
     from vtaops.hardware import ulx3s
     from vtaops.machine.config import HardwareConfig
 
-    _check_board(board, open_tools)
+    if board == "pynq" and not open_tools:
+        raise typer.BadParameter(
+            "Vivado builds for a Pynq (see: vtaops hardware write); --open builds with open tools"
+        )
     hardware, folder = HardwareConfig.load(config or board), output or Path(board)
     claim(folder, ("vta.bit", "manifest.json", "build"), force)
     console = Console(stderr=True)
@@ -97,15 +110,6 @@ def build_board(
     )
     reached = [f"{name}: {mhz} MHz reached" for name, mhz in made.clocks.items()]
     show(asdict(made) | {"path": str(made.path)}, as_json, cells, *reached, f"{made.path}")
-
-
-def _check_board(board: str, open_tools: bool) -> None:
-    if board not in ("ulx3s", "pynq"):
-        raise typer.BadParameter(f"unknown board {board!r}; it must be ulx3s or pynq")
-    if board == "pynq" and not open_tools:
-        raise typer.BadParameter(
-            "Vivado builds for a Pynq (see: vtaops hardware write); --open builds with open tools"
-        )
 
 
 @virtual_app.command("ulx3s")

@@ -184,7 +184,6 @@ def quantities(design: Design, title: str) -> dict[str, float]:
         "port": port * filled,
         "banks": banks,
         "slots": lanes * (_slots(design, config.out) - 1),
-        "windows": lanes * reads_windows(config),
         "with post": config.has(Extension.POST),
         "port with post": port * config.has(Extension.POST),
         "channels": config.block_out * config.has(Extension.POST),

@@ -51,7 +51,8 @@ class InThisProcess(Executor):
 def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
     """Return a pool of processes, by default one per core.
 
-    They are spawned, not forked: TVM has threads. Ctrl-C ends them silently, even while they start.
+    They are spawned, not forked: NumPy's products have threads. Ctrl-C ends them silently, even
+    while they start.
     """
     context = multiprocessing.get_context("spawn")
     return _Pool(workers, mp_context=context, initializer=_die_of_interrupts)

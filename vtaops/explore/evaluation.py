@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
-from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -35,29 +34,21 @@ _Counts = TypeVar("_Counts", Statistics, Accesses)
 _PACKAGE = Path(__file__).parent.parent
 
 _DECISIVE = (
-    "base/shapes.py",
-    *(
-        "machine",
-        "ops",
-        "schedule",
-        "lowering",
-        "program",
-        "compiler/driver.py",
-        "explore/accesses.py",
-    ),
+    *("base/shapes.py", "machine", "ops", "schedule", "lowering", "program"),
+    *("compiler/driver.py", "explore/accesses.py"),
 )
 """Rooms and files that an evaluation depends on."""
 
 
 @cache
 def model_version() -> str:
-    """Return a digest of the sources that an evaluation depends on and of TVM's version.
+    """Return a digest of the sources that an evaluation depends on.
 
     The timing model's loop, in C++, contributes a digest of its own sources.
 
     An evaluation of another version is never reused.
     """
-    digest = hashlib.sha256(f"{version('apache-tvm')} {_timing.sources}".encode())
+    digest = hashlib.sha256(_timing.sources.encode())
     for room in _DECISIVE:
         found = _PACKAGE / room
         for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
@@ -138,10 +129,8 @@ class TilingCandidate:
 
     @cached_property
     def shares(self) -> tuple[object, ...]:
-        """Key equal for candidates about one program; groups the programs of one loop nest."""
-        loops = replace(self.tiling, inp_tiles=1, wgt_tiles=1, acc_tiles=1)
-        array, held = array_of(self.config), self.tiling.text
-        return name_of(self.op), *array, loops.text, held, self.config.bitstream_id
+        """Key equal for candidates about one program, which is compiled once."""
+        return name_of(self.op), self.tiling.text, self.config.bitstream_id
 
 
 @dataclass(frozen=True)

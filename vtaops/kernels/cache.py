@@ -1,16 +1,15 @@
 """KernelCache: compiled kernels in memory and on disk, keyed by the content of their sources.
 
-A kernel's key is a hash of its operator, its target, the version of TVM, and the source text of the
-modules that declare, schedule and compile it. So a file is never stale, and changes elsewhere do
-not invalidate it. Above a limit, the oldest files are deleted. A damaged file is recompiled
-(`vtaops.base.cache`).
+A kernel's key is a hash of its operator, its target, the version of TVM, and the source text of all
+that declares, schedules and compiles the operators of its backend. So a file is never stale, and
+changes elsewhere do not invalidate it. Above a limit, the oldest files are deleted. A damaged file
+is recompiled (`vtaops.base.cache`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +23,9 @@ from vtaops.base.forks import ForkLock
 from vtaops.base.temporary import LINK_HERE, TemporaryFolder
 
 _PACKAGE = Path(__file__).parents[1]
+
+_SHARED = "base/shapes.py", "base/window.py", "kernels/build.py", "kernels/ops"
+"""Folders and files, relative to the package, that every kernel depends on."""
 
 MOST_KERNELS = 4096
 """Maximum number of kernels in memory, and of files on disk: some 100 MB."""
@@ -75,7 +77,7 @@ class KernelCache:
         compile : callable
             Returns a TVM executable; called only without a usable file.
         sources : tuple of str
-            Folders and files, relative to the package, that the machine code depends on.
+            Further folders and files, relative to the package, that the machine code depends on.
         """
         path = self.path(op, target, sources)
         with self._lock:
@@ -104,7 +106,7 @@ def _toolchain(sources: tuple[str, ...]) -> str:
     """Return a hash of everything that compiles an operator: TVM's versions and our sources."""
     digest = hashlib.sha256(version("apache-tvm").encode())
     digest.update(version("apache-tvm-ffi").encode())
-    for source in sources:
+    for source in (*_SHARED, *sources):
         found = _PACKAGE / source
         for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
             digest.update(path.read_bytes())
@@ -153,21 +155,3 @@ def _drop_oldest(directory: Path) -> None:
             ages[path] = path.stat().st_mtime
     for path in sorted(ages, key=lambda path: ages[path])[: MOST_KERNELS // 8]:
         path.unlink(missing_ok=True)
-
-
-_IMPORT = re.compile(r"^from vtaops\.([\w.]+) import", re.MULTILINE)
-"""A top-level import of a module. Parsing the files would take a tenth of a second per process."""
-
-
-@cache
-def sources_of(*modules: str) -> tuple[str, ...]:
-    """Return the source files of modules and, recursively, of their top-level imports in vtaops."""
-    found: dict[str, None] = {}
-    waiting = list(modules)
-    while waiting:
-        path = waiting.pop().removeprefix("vtaops.").replace(".", "/")
-        path += ".py" if (_PACKAGE / f"{path}.py").is_file() else "/__init__.py"
-        if path not in found and (_PACKAGE / path).is_file():
-            found[path] = None
-            waiting += _IMPORT.findall((_PACKAGE / path).read_text())
-    return tuple(sorted(found))

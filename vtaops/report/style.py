@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PALETTE = ("#4c9be8", "#2e9e5b", "#f39c34", "#d9534f", "#7b61c9", "#17a2b8", "#5f6b7a")
-"""Colours without a fixed meaning."""
-
 
 def new_table(title: str, left: Sequence[str], right: Sequence[str], dim: Sequence[str]) -> Table:
     """Return an empty table for the terminal with columns of names, numbers and remarks."""

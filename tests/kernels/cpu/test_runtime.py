@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from vtaops import cpu
-from vtaops.base.errors import ShapeError, UnsupportedError
+from vtaops.base.errors import UnsupportedError
 from vtaops.kernels import KernelCache, cache, cache_directory
-from vtaops.kernels.build import compile_schedule, create_schedule
+from vtaops.kernels.build import compile_schedule
 from vtaops.kernels.cpu.kernel import CpuKernel
 from vtaops.kernels.cpu.schedule import schedule
 from vtaops.kernels.cpu.target import CpuTarget
@@ -211,43 +211,9 @@ def test_bytes_widened_for_pmaddwd_are_exact(op, lanes):
     assert np.array_equal(*results)
 
 
-AMX = CpuTarget(
-    "sapphirerapids",
-    ("avx512f", "avx512vl", "avx512bw", "avx512vnni", "amx-tile", "amx-int8"),
-    (),
-    1,
-)
-GATHERED = PackedConv2dOp(
-    2, 8, 5, 21, 3, Window((3, 2), (1, 2), (1, 0, 0, 1)), dtype="uint8", gathered=4
-)
-
-
 def test_products_of_16_bit_matrices_are_refused():
     with pytest.raises(UnsupportedError, match="unsupported product of float16; give float32"):
         schedule(MatmulOp(4, 4, 4, "float16", "float16"), CpuTarget.detect())
-
-
-def test_gathered_blocks_are_multiplied_by_amx_alone():
-    """The machine code anywhere; the sums, bytes at the ends of their ranges, where it runs."""
-    with pytest.raises(UnsupportedError, match="AMX"):
-        schedule(GATHERED, CpuTarget("x86-64", (), (), 1))
-    with pytest.raises(ShapeError, match="gathered is 3"):
-        replace(GATHERED, gathered=3)
-    if not x86():
-        pytest.skip("LLVM is asked for another processor's code")
-    built = compile_schedule(schedule(GATHERED, AMX), AMX.tvm)
-    assert "tdpbusd" in built.mod.inspect_source("asm")
-    if not CpuTarget.detect().amx:
-        pytest.skip("this processor has no AMX, or its system does not lend it")
-    arrays = [
-        np.random.default_rng(0).choice([low, high], spec.shape).astype(spec.dtype)
-        for spec, low, high in zip(GATHERED.inputs, (0, -128), (255, 127), strict=True)
-    ]
-    results = [np.zeros(GATHERED.output.shape, "int32") for _ in "ab"]
-    built["main"](*arrays, results[0])
-    plain = create_schedule(GATHERED.declare())
-    compile_schedule(plain, CpuTarget("x86-64", (), (), 1).tvm)["main"](*arrays, results[1])
-    assert np.array_equal(*results)
 
 
 def x86():

@@ -13,14 +13,17 @@ import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.kernels.arrays import output
-from vtaops.kernels.cache import KernelCache, sources_of
-from vtaops.kernels.cpu.schedule import family, rewrites
+from vtaops.kernels.cache import KernelCache
+from vtaops.kernels.cpu.schedule import family
 from vtaops.kernels.cpu.target import CpuTarget
 from vtaops.kernels.ops import TensorOp
 from vtaops.kernels.ops.storage import StoredOp
 
 Schedule = Callable[[Any, CpuTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
+
+_SOURCES = "kernels/cpu/schedule", "kernels/cpu/target.py"
+"""Sources of every kernel's machine code."""
 
 CACHE = KernelCache()
 """The compiled kernels of this process."""
@@ -38,8 +41,8 @@ class CpuKernel:
     schedule : callable, optional
         By default the schedule of the operator's family.
     sources : tuple of str
-        Folders and files, relative to the package, that the kernel depends on besides the modules
-        of `op` and of the schedule.
+        Folders and files, relative to the package, that declare or schedule `op`, besides those of
+        all kernels. A kernel with a custom schedule is cached only if they are given.
 
     Attributes
     ----------
@@ -58,13 +61,11 @@ class CpuKernel:
         self.target = target
         self._schedule = schedule or family(op, target)
         self._shape, self._dtype = op.output.shape, op.output.dtype
-        parts: list[Any] = [op]
-        while hasattr(parts[-1], "op"):  # one that `rewrites` wraps around another
-            parts.append(parts[-1].op)
-        parts.append(getattr(parts[-1], "epilogue", op))
-        modules = [rewrites.__name__, self._schedule.__module__]
-        files = sources_of(*modules, *(type(part).__module__ for part in parts)) + sources
-        self.run: Callable[..., Any] = CACHE.get(op, target, self._compile, files)
+        if schedule is None or sources:
+            function = CACHE.get(op, target, self._compile, _SOURCES + sources)
+        else:
+            function = self._compile()["main"]
+        self.run: Callable[..., Any] = function
         if isinstance(op, StoredOp) and op.dtype == "bfloat16":
             self.run = _of_bits(self.run)
         if _forked:

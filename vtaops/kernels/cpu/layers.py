@@ -19,7 +19,7 @@ import numpy as np
 
 from vtaops.base.errors import ShapeError
 from vtaops.base.shapes import Array
-from vtaops.kernels import ops
+from vtaops.kernels import cpu, ops
 from vtaops.kernels.arrays import aligned, as_array, dtype_name, empty
 from vtaops.kernels.calls.arguments import ANY, FLOAT, INTEGER, check_shapes, fused_epilogue
 from vtaops.kernels.calls.backend import CallPlan, KernelCall
@@ -266,7 +266,7 @@ class PackedConv2d(_Weighted):
         self._plain = floats and self.in_channels < self._block
         vectors = Layout(f"C{self._block}c")
         self._bias = {k: vectors.pack(v).reshape(-1) for k, v in self._bias.items()}
-        self._inner, self._gathered = self.in_channels if self._plain else self._block, 1
+        self._inner = self.in_channels if self._plain else self._block
         self._kernel = aligned(self._packed(folded).astype(kernel.dtype, copy=False))
 
     def _packed(self, kernel: Array) -> Array:
@@ -276,10 +276,7 @@ class PackedConv2d(_Weighted):
             return Layout(f"CHW{size}c").pack(kernel[:, 0])
         if self._bytes:
             self._inner = min(size, round_up(self.in_channels, 4))
-            if CpuTarget.detect().amx and self.in_channels % (4 * size) == 0:
-                self._gathered = 4  # rows of a tile register
-        inputs = self._gathered * self._inner
-        packed = Layout(f"OIHW{inputs}i{size}o").pack(kernel)
+        packed = Layout(f"OIHW{self._inner}i{size}o").pack(kernel)
         if self._bytes:
             packed = packed.reshape(*packed.shape[:4], -1, 4, size).swapaxes(-1, -2)
         return packed
@@ -346,7 +343,6 @@ class PackedConv2d(_Weighted):
             self._inner,
             self._plain,
             zero_point=_OFFSET if dtype == "int8" else 0,
-            gathered=self._gathered,
             used=0 if self._bytes or self.in_channels % 4 else self.in_channels,
         )
         return op, shape
@@ -478,7 +474,7 @@ class PackedGlobalAvgPool2d(_Pool):
         return ops.Window((height, width))
 
 
-class PackedAdd(_Layer):
+class PackedAdd:
     """The sum of two tensors of equal shape."""
 
     def __call__(self, a: Any, b: Any) -> Packed:
@@ -487,9 +483,4 @@ class PackedAdd(_Layer):
         right = pack(b, dtypes=(dtype_name(left.blocks),))
         if left.shape != right.shape:
             raise ShapeError(f"shapes {left.shape} and {right.shape} differ; they must be equal")
-        key = left.blocks.shape, left.blocks.dtype
-        return Packed(self._run(key, left.blocks, right.blocks), left.channels)
-
-    def _describe(self, shape: Shape, _: Any) -> tuple[ops.TensorOp, Shape]:
-        size = (prod(shape),)
-        return ops.BroadcastOp("add", size, size), shape
+        return Packed(cpu.add(left.blocks, right.blocks), left.channels)

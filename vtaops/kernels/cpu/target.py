@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
-import sys
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any
 
 _FEATURES = (
     "avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512vnni", "avxvnni", "avx2", "fma", "f16c",
-    "neon", "i8mm", "amx-tile", "amx-int8",
+    "neon", "i8mm",
 )  # fmt: skip
 """Features that affect a schedule, or that a hypervisor may hide."""
 
@@ -80,11 +77,7 @@ class CpuTarget:
         host, mcpu = _host(), str(tvm_ffi.get_global_func(_CODEGEN + "GetHostCPUName")())
         return cls(
             mcpu=mcpu,
-            features=tuple(
-                name
-                for name in _FEATURES
-                if host.get(name, False) and (not name.startswith("amx") or _may_use_tiles())
-            ),
+            features=tuple(name for name in _FEATURES if host.get(name)),
             missing=lacking(mcpu),
             cores=thread_count(),
         )
@@ -138,11 +131,6 @@ class CpuTarget:
         return {"": 0, "usdot": 4}.get(instruction, 8)
 
     @property
-    def amx(self) -> bool:
-        """Whether AMX multiplies tiles of bytes."""
-        return {"avx512f", "amx-tile", "amx-int8"} <= set(self.features)
-
-    @property
     def storage(self) -> tuple[str, ...]:
         """Supported 16-bit storage dtypes: bfloat16 by shifts, float16 by F16C."""
         converts = {"f16c", "neon"} & set(self.features)
@@ -158,7 +146,6 @@ class CpuTarget:
         if self.triple:
             description["mtriple"] = self.triple
             attributes += [f"+{name}" for name in self.features]
-        attributes += [f"+{name}" for name in self.features if name.startswith("amx")]
         if "avx512f" in self.features:
             attributes += _AVX512_TUNING
         if attributes:
@@ -173,12 +160,3 @@ def thread_count() -> int:
         if text.isdigit() and int(text) > 0:
             return int(text)
     return len(os.sched_getaffinity(0))
-
-
-@cache
-def _may_use_tiles() -> bool:
-    """Request AMX's tile registers, which Linux grants to a process on request."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return False
-    arch_prctl, request_permission, tile_data = 158, 0x1023, 18
-    return bool(ctypes.CDLL(None).syscall(arch_prctl, request_permission, tile_data) == 0)

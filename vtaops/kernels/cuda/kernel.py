@@ -17,12 +17,7 @@ Schedule = Callable[[Any, CudaTarget], Any]
 """``schedule(op, target)`` returns a ``tvm.s_tir.Schedule``."""
 
 
-_SOURCES = (
-    "kernels/ops",
-    "kernels/build.py",
-    "kernels/cuda/schedule",
-    "kernels/cuda/target.py",
-)
+_SOURCES = "kernels/cuda/schedule", "kernels/cuda/target.py"
 """Sources of every kernel's machine code."""
 
 CACHE = KernelCache()

@@ -50,7 +50,7 @@ class CudaTarget:
 
     def tensor_cores(self, dtype: str) -> bool:
         """Whether its tensor cores support a dtype (PTX ISA, "wmma.mma")."""
-        return self.capability >= {"float16": 70, "int8": 72, "uint8": 72}.get(dtype, 1000)
+        return self.capability >= {"float16": 70, "int8": 72}.get(dtype, 1000)
 
     @cached_property
     def tvm(self) -> Any:

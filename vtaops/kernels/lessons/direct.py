@@ -18,8 +18,8 @@ from tvm import te
 from vtaops.base.errors import ScheduleError
 from vtaops.kernels.cuda.schedule.binding import bind, check_block, create_schedule, fetch, inline
 from vtaops.kernels.cuda.target import CudaTarget
-from vtaops.kernels.ops.common import Expr, Tensor, round_up, zero
-from vtaops.kernels.ops.convolution import Conv2dOp, inside_or
+from vtaops.kernels.ops.common import Expr, Tensor, inside_or, round_up, zero
+from vtaops.kernels.ops.convolution import Conv2dOp
 
 
 @dataclass(frozen=True)

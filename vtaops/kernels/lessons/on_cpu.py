@@ -7,6 +7,8 @@ are memory-bound, so only the order and the number of accesses matter.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tvm import te, tirx
@@ -20,7 +22,7 @@ from vtaops.kernels.cpu.schedule.pooling import schedule_pool
 from vtaops.kernels.cpu.schedule.tiles import hold_in_registers, split_vector
 from vtaops.kernels.cpu.schedule.window import schedule_depthwise
 from vtaops.kernels.cpu.target import CpuTarget
-from vtaops.kernels.lessons.stages import Stages
+from vtaops.kernels.lessons.stages import Stage, schedule_default
 from vtaops.kernels.ops.common import Expr, largest_divisor, pad_image, zero
 
 _BLOCK = 32
@@ -35,19 +37,9 @@ def _declared(op: ops.TensorOp, name: str) -> tuple[Any, Any, list[Any]]:
 
 # --- matmul -----------------------------------------------------------------------------------
 
-MATMUL = Stages("The three loops i, j, k as declared.")
 
-
-@MATMUL.stages(reorder={}, parallel={"threads": True})
 def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> Any:
-    """Schedule rows of C, k outside j.
-
-    reorder
-        Loop k moves outside loop j: successive iterations read neighbouring elements of B, and j is
-        vectorised.
-    parallel
-        The threads share the rows of C.
-    """
+    """Schedule rows of C, k outside j."""
     s, _, (i, j, k) = _declared(op, "C")
     s.reorder(i, k, j)
     split_vector(s, j, target.lanes)
@@ -56,16 +48,8 @@ def _matmul_rows(op: ops.MatmulOp, target: CpuTarget, threads: bool = False) -> 
     return s
 
 
-@MATMUL.stages(blocked={}, cached={"cached": True})
 def _matmul_blocks(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) -> Any:
-    """Schedule blocks of C.
-
-    blocked
-        C is computed in blocks of 32 x 32 elements, four steps of k at a time: operands are reused
-        from the cache.
-    cached
-        A block of C is summed in a small local array and stored once (write cache).
-    """
+    """Schedule blocks of C."""
     s, block, (i, j, k) = _declared(op, "C")
     stored = s.cache_write(block, 0, "global") if cached else None
     i, row = s.split(i, [None, largest_divisor(op.m, _BLOCK)])
@@ -80,9 +64,8 @@ def _matmul_blocks(op: ops.MatmulOp, target: CpuTarget, cached: bool = False) ->
     return s
 
 
-@MATMUL.stage("registers")
 def _matmul_registers(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """The block shrinks to what the vector registers hold; its loops are unrolled."""
+    """Schedule the block that vector registers hold."""
     rows, columns = _register_rows(op, target), largest_divisor(op.n, 2 * target.lanes)
     if columns % target.lanes:
         return schedule_matmul(op, target)
@@ -94,27 +77,17 @@ def _register_rows(op: ops.MatmulOp, target: CpuTarget) -> int:
     return largest_divisor(op.m, min(8, target.accumulators // 2))
 
 
-@MATMUL.stage("packed")
 def _matmul_packed(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """B is packed into panels as wide as a block, so that its rows lie next to each other."""
+    """Schedule the same block, B packed."""
     rows, columns = _register_rows(op, target), 2 * target.lanes
     return schedule_matmul(op, target, MatmulTile(rows, columns, pack_b=True))
 
 
-@MATMUL.stage("tuned")
-def _matmul_tuned(op: ops.MatmulOp, target: CpuTarget) -> Any:
-    """A cost model chooses the tile; the size of B decides whether it is packed."""
-    return schedule_matmul(op, target)
-
-
 # --- conv2d -----------------------------------------------------------------------------------
 
-CONV2D = Stages("The seven loops as declared, after the image is padded.")
 
-
-@CONV2D.stage("parallel")
 def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """The loop over columns is innermost and vectorised; the threads share images and channels."""
+    """Schedule columns innermost."""
     s, _, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     s.reorder(n, c, i, ic, kh, kw, j)
     s.parallel(s.fuse(n, c))
@@ -122,16 +95,8 @@ def _conv2d_parallel(op: ops.Conv2dOp, target: CpuTarget) -> Any:
     return s
 
 
-@CONV2D.stages(blocked={}, cached={"cached": True})
 def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) -> Any:
-    """Schedule blocks of channels, rows and columns.
-
-    blocked
-        The result is computed in blocks of 8 channels, 8 rows and up to 32 columns, which reuse
-        image and kernel from the cache.
-    cached
-        A block is summed in a small local array and stored once (write cache).
-    """
+    """Schedule blocks of channels, rows and columns."""
     s, block, (n, c, i, j, ic, kh, kw) = _declared(op, "result")
     stored = s.cache_write(block, 0, "global") if cached else None
     rows, columns = op.out_size
@@ -147,19 +112,13 @@ def _conv2d_blocks(op: ops.Conv2dOp, target: CpuTarget, cached: bool = False) ->
     return s
 
 
-@CONV2D.stage("registers")
 def _conv2d_registers(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """The block shrinks to 4 channels by one vector of columns, which stay in registers; the kernel
-    is packed in the order in which it is read.
-    """
+    """Schedule 4 channels by one vector of columns."""
     return schedule_conv2d(op, target, ConvTile("columns", 4, target.lanes))
 
 
-@CONV2D.stage("packed")
 def _conv2d_packed(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """Data and result are packed in blocks of channels as well (NCHW[x]c) and unpacked afterwards:
-    a vector holds neighbouring channels, and the sums of several pixels stay in registers.
-    """
+    """Schedule the convolution of packed data."""
     if op.groups > 1 or not op.epilogue.empty:
         return schedule_conv2d(op, target)
     outer, inner = (largest_divisor(n, target.lanes) for n in (op.out_channels, op.in_channels))
@@ -202,36 +161,18 @@ def _schedule_packed(s: Any, columns: int) -> Any:
     return s
 
 
-@CONV2D.stage("tuned")
-def _conv2d_tuned(op: ops.Conv2dOp, target: CpuTarget) -> Any:
-    """Back to NCHW: the tile fills the registers; for narrow images a vector holds channels instead
-    of columns.
-    """
-    return schedule_conv2d(op, target)
-
-
 # --- depthwise convolution --------------------------------------------------------------------
 
-DEPTHWISE = Stages("The six loops as declared, after the image is padded.")
 
-
-@DEPTHWISE.stage("parallel")
 def _depthwise_parallel(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """The threads share the channels."""
+    """Schedule the channels on all threads."""
     s, _, (n, c, *_) = _declared(op, "result")
     s.parallel(s.fuse(n, c))
     return s
 
 
-@DEPTHWISE.stages(cached={}, vectorized={"vectors": True})
 def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = False) -> Any:
-    """Schedule channel by channel.
-
-    cached
-        Each channel is padded just before it is used, so the copy stays in the L1 cache.
-    vectorized
-        The loop over columns is innermost and vectorised; it runs once per tap of the kernel.
-    """
+    """Schedule channel by channel."""
     s, _, (n, c, i, j, kh, kw) = _declared(op, "result")
     channel = s.fuse(n, c)
     s.parallel(channel)
@@ -243,25 +184,11 @@ def _depthwise_channels(op: ops.DepthwiseOp, target: CpuTarget, vectors: bool = 
     return s
 
 
-@DEPTHWISE.stage("tuned")
-def _depthwise_tuned(op: ops.DepthwiseOp, target: CpuTarget) -> Any:
-    """Tiles of a few rows by one vector of columns stay in registers; the loops over taps are
-    unrolled.
-    """
-    return schedule_depthwise(op, target)
-
-
 # --- addition ---------------------------------------------------------------------------------
 
-VECTOR_ADD = Stages("The one loop as declared, which LLVM vectorises.")
-BROADCAST_ADD = Stages("The two loops as declared, rows outermost.")
 
-
-@BROADCAST_ADD.stage("bad")
 def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """Columns are outermost, so that no element of A is broadcast to a vector; but B is read with a
-    stride.
-    """
+    """Schedule columns outermost."""
     s, _, (row, column) = _declared(op, "C")
     s.reorder(column, row)
     split_vector(s, row, target.lanes)
@@ -269,18 +196,8 @@ def _add_columns_outside(op: ops.BroadcastOp, target: CpuTarget) -> Any:
     return s
 
 
-@VECTOR_ADD.stages(parallel={}, vectorized={"vectors": True})
-@BROADCAST_ADD.stages(good={"vectors": True})
 def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> Any:
-    """Schedule the loops as declared, the outermost in parallel.
-
-    parallel
-        The threads share the elements.
-    vectorized
-        The loop is vectorised; the threads share the vectors.
-    good
-        Rows are outermost and shared by the threads; columns are vectorised.
-    """
+    """Schedule the loops as declared, the outermost in parallel."""
     s, _, loops = _declared(op, "C")
     if vectors:
         loops[-1:] = split_vector(s, loops[-1], target.lanes)
@@ -288,33 +205,11 @@ def _add_rows(op: ops.BroadcastOp, target: CpuTarget, vectors: bool = False) -> 
     return s
 
 
-@VECTOR_ADD.stage("tuned")
-def _vector_add_tuned(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """Each thread takes a few long chunks; short arrays are added on one thread."""
-    return schedule_elementwise(op, target)
-
-
-@BROADCAST_ADD.stage("tuned")
-def _broadcast_add_tuned(op: ops.BroadcastOp, target: CpuTarget) -> Any:
-    """The same, but on one thread if there is little to compute."""
-    return schedule_elementwise(op, target)
-
-
 # --- pooling ----------------------------------------------------------------------------------
 
-POOL = Stages("The six loops as declared, after the image is padded.")
 
-
-@POOL.stages(inlined={}, staged={"staged": True})
 def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
-    """Schedule rows of results.
-
-    inlined
-        The threads share rows, and columns are vectorised; a condition replaces the padded copy.
-    staged
-        The same, but the rows that a row of results needs are first copied, padded, to a small
-        array.
-    """
+    """Schedule rows of results."""
     name = "result" if op.kind == "max" else "total"
     s, _, (n, c, i, j, kh, kw) = _declared(op, name)
     s.reorder(n, c, i, kh, kw, j)
@@ -330,29 +225,11 @@ def _pool_rows(op: ops.PoolOp, target: CpuTarget, staged: bool = False) -> Any:
     return s
 
 
-@POOL.stage("tuned")
-def _pool_tuned(op: ops.PoolOp, target: CpuTarget) -> Any:
-    """The maximum or sum runs down the columns of a window first, then along its row; several small
-    images are pooled at once.
-    """
-    return schedule_pool(op, target)
-
-
 # --- batch normalisation ----------------------------------------------------------------------
 
-BATCH_NORM = Stages()
 
-
-@BATCH_NORM.stages(default={}, fused={"fused": True})
 def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) -> Any:
-    """Schedule the formula as it is written, one tensor per operation.
-
-    default
-        Four passes over the data, one per operation of the formula.
-    fused
-        One pass computes the whole formula for each element. The threads share the channels; pixels
-        are vectorised.
-    """
+    """Schedule the formula as it is written, one tensor per operation."""
     tensors, shape = op.placeholders(), op.output.shape
     data, gamma, beta, mean, variance = tensors.values()
     small = tirx.const(op.epilogue.batch_norm or 0.0, "float32")
@@ -374,15 +251,216 @@ def _norm_passes(op: ops.NormalizeOp, target: CpuTarget, fused: bool = False) ->
     return s
 
 
-@BATCH_NORM.stage("tuned")
-def _batch_norm_tuned(op: ops.NormalizeOp, target: CpuTarget) -> Any:
-    """Square root and quotient are computed once per channel and folded into a scale and a shift:
-    one multiply-add per element remains.
-    """
-    return schedule_normalize(op, target)
+MATMUL = (
+    Stage(
+        "default",
+        "The three loops i, j, k as declared.",
+        schedule_default,
+    ),
+    Stage(
+        "reorder",
+        "Loop k moves outside loop j: successive iterations read neighbouring elements "
+        "of B, and j is vectorised.",
+        _matmul_rows,
+    ),
+    Stage(
+        "parallel",
+        "The threads share the rows of C.",
+        partial(_matmul_rows, threads=True),
+    ),
+    Stage(
+        "blocked",
+        "C is computed in blocks of 32 x 32 elements, four steps of k at a time: "
+        "operands are reused from the cache.",
+        _matmul_blocks,
+    ),
+    Stage(
+        "cached",
+        "A block of C is summed in a small local array and stored once (write cache).",
+        partial(_matmul_blocks, cached=True),
+    ),
+    Stage(
+        "registers",
+        "The block shrinks to what the vector registers hold; its loops are unrolled.",
+        _matmul_registers,
+    ),
+    Stage(
+        "packed",
+        "B is packed into panels as wide as a block, so that its rows lie next to each other.",
+        _matmul_packed,
+    ),
+    Stage(
+        "tuned",
+        "A cost model chooses the tile; the size of B decides whether it is packed.",
+        schedule_matmul,
+    ),
+)
 
+CONV2D = (
+    Stage(
+        "default",
+        "The seven loops as declared, after the image is padded.",
+        schedule_default,
+    ),
+    Stage(
+        "parallel",
+        "The loop over columns is innermost and vectorised; the threads share images and channels.",
+        _conv2d_parallel,
+    ),
+    Stage(
+        "blocked",
+        "The result is computed in blocks of 8 channels, 8 rows and up to 32 columns, "
+        "which reuse image and kernel from the cache.",
+        _conv2d_blocks,
+    ),
+    Stage(
+        "cached",
+        "A block is summed in a small local array and stored once (write cache).",
+        partial(_conv2d_blocks, cached=True),
+    ),
+    Stage(
+        "registers",
+        "The block shrinks to 4 channels by one vector of columns, which stay in "
+        "registers; the kernel is packed in the order in which it is read.",
+        _conv2d_registers,
+    ),
+    Stage(
+        "packed",
+        "Data and result are packed in blocks of channels as well (NCHW[x]c) and "
+        "unpacked afterwards: a vector holds neighbouring channels, and the sums of "
+        "several pixels stay in registers.",
+        _conv2d_packed,
+    ),
+    Stage(
+        "tuned",
+        "Back to NCHW: the tile fills the registers; for narrow images a vector holds "
+        "channels instead of columns.",
+        schedule_conv2d,
+    ),
+)
 
-STAGES: dict[type | str, Stages] = {
+DEPTHWISE = (
+    Stage(
+        "default",
+        "The six loops as declared, after the image is padded.",
+        schedule_default,
+    ),
+    Stage(
+        "parallel",
+        "The threads share the channels.",
+        _depthwise_parallel,
+    ),
+    Stage(
+        "cached",
+        "Each channel is padded just before it is used, so the copy stays in the L1 cache.",
+        _depthwise_channels,
+    ),
+    Stage(
+        "vectorized",
+        "The loop over columns is innermost and vectorised; it runs once per tap of the kernel.",
+        partial(_depthwise_channels, vectors=True),
+    ),
+    Stage(
+        "tuned",
+        "Tiles of a few rows by one vector of columns stay in registers; the loops over "
+        "taps are unrolled.",
+        schedule_depthwise,
+    ),
+)
+
+VECTOR_ADD = (
+    Stage(
+        "default",
+        "The one loop as declared, which LLVM vectorises.",
+        schedule_default,
+    ),
+    Stage(
+        "parallel",
+        "The threads share the elements.",
+        _add_rows,
+    ),
+    Stage(
+        "vectorized",
+        "The loop is vectorised; the threads share the vectors.",
+        partial(_add_rows, vectors=True),
+    ),
+    Stage(
+        "tuned",
+        "Each thread takes a few long chunks; short arrays are added on one thread.",
+        schedule_elementwise,
+    ),
+)
+
+BROADCAST_ADD = (
+    Stage(
+        "default",
+        "The two loops as declared, rows outermost.",
+        schedule_default,
+    ),
+    Stage(
+        "bad",
+        "Columns are outermost, so that no element of A is broadcast to a vector; but B "
+        "is read with a stride.",
+        _add_columns_outside,
+    ),
+    Stage(
+        "good",
+        "Rows are outermost and shared by the threads; columns are vectorised.",
+        partial(_add_rows, vectors=True),
+    ),
+    Stage(
+        "tuned",
+        "The same, but on one thread if there is little to compute.",
+        schedule_elementwise,
+    ),
+)
+
+POOL = (
+    Stage(
+        "default",
+        "The six loops as declared, after the image is padded.",
+        schedule_default,
+    ),
+    Stage(
+        "inlined",
+        "The threads share rows, and columns are vectorised; a condition replaces the padded copy.",
+        _pool_rows,
+    ),
+    Stage(
+        "staged",
+        "The same, but the rows that a row of results needs are first copied, padded, "
+        "to a small array.",
+        partial(_pool_rows, staged=True),
+    ),
+    Stage(
+        "tuned",
+        "The maximum or sum runs down the columns of a window first, then along its "
+        "row; several small images are pooled at once.",
+        schedule_pool,
+    ),
+)
+
+BATCH_NORM = (
+    Stage(
+        "default",
+        "Four passes over the data, one per operation of the formula.",
+        _norm_passes,
+    ),
+    Stage(
+        "fused",
+        "One pass computes the whole formula for each element. The threads share the "
+        "channels; pixels are vectorised.",
+        partial(_norm_passes, fused=True),
+    ),
+    Stage(
+        "tuned",
+        "Square root and quotient are computed once per channel and folded into a scale "
+        "and a shift: one multiply-add per element remains.",
+        schedule_normalize,
+    ),
+)
+
+STAGES: dict[type | str, Sequence[Stage]] = {
     ops.MatmulOp: MATMUL,
     ops.Conv2dOp: CONV2D,
     ops.DepthwiseOp: DEPTHWISE,

@@ -5,12 +5,9 @@ The textbook steps remain selectable, so that the gain of each can be seen and t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
-from inspect import getdoc
-from typing import Any, TypeVar
+from typing import Any
 
 from vtaops.base.errors import ScheduleError
 from vtaops.kernels.build import create_schedule
@@ -35,54 +32,9 @@ class Stage:
     schedule: Callable[[Any, Any], Any]
 
 
-_Schedule = Callable[[Any, Any], Any]
-_Variable = TypeVar("_Variable", bound=Callable[..., Any])
-
-
 def schedule_default(op: Any, _: Any) -> Any:
     """Return the unscheduled declaration."""
     return create_schedule(op.declare())
-
-
-class Stages(list[Stage]):
-    """The stages of one operator, in order.
-
-    Parameters
-    ----------
-    default : str
-        Explanation of the unscheduled declaration as first stage; empty: no such stage.
-    """
-
-    def __init__(self, default: str = "") -> None:
-        super().__init__([Stage("default", default, schedule_default)] if default else [])
-
-    def stage(self, name: str) -> Callable[[_Schedule], _Schedule]:
-        """Append the decorated schedule; its docstring is the explanation."""
-
-        def appended(schedule: _Schedule) -> _Schedule:
-            explanation = " ".join((schedule.__doc__ or "").split())
-            self.append(Stage(name, explanation, schedule))
-            return schedule
-
-        return appended
-
-    def stages(self, **variants: dict[str, Any]) -> Callable[[_Variable], _Variable]:
-        """Append variants of the decorated schedule, each by its keyword arguments.
-
-        The docstring has an entry for each variant, which is its explanation.
-        """
-
-        def appended(schedule: _Variable) -> _Variable:
-            explanations = dict(_ENTRY.findall(getdoc(schedule) or ""))
-            for name, given in variants.items():
-                explanation = " ".join(explanations[name].split())
-                self.append(Stage(name, explanation, partial(schedule, **given)))
-            return schedule
-
-        return appended
-
-
-_ENTRY = re.compile(r"^(\w+)\n((?: +.+\n?)+)", re.MULTILINE)
 
 
 def find_stage(stages: Iterable[Stage], name: str) -> Stage:

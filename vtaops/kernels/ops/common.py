@@ -104,11 +104,16 @@ def pad_image(image: Tensor, window: Window, value: Expr, name: str = "padded") 
     *lead, height, width = (int(extent) for extent in image.shape)
 
     def pixel(*index: Expr) -> Expr:
-        row, column = index[-2] - top, index[-1] - left
-        inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
-        return tirx.if_then_else(inside, image(*index[:-2], row, column), value)
+        at = (*index[:-2], index[-2] - top, index[-1] - left)
+        return inside_or(image, at, (-2, -1), value)
 
     return te.compute((*lead, height + top + bottom, width + left + right), pixel, name=name)
+
+
+def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], value: Expr) -> Expr:
+    """Return ``image[index]`` if the index is inside the image along `axes`, else `value`."""
+    bounds = [index[a] >= 0 for a in axes] + [index[a] < image.shape[a] for a in axes]
+    return tirx.if_then_else(tirx.all(*bounds), image(*index), value)
 
 
 def largest(a: Expr, b: Expr) -> Expr:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
-from tvm import te, tirx
+from tvm import te
 
 from vtaops.base.errors import ShapeError
 from vtaops.kernels.ops.common import (
@@ -211,9 +211,3 @@ class DepthwiseOp(WindowedSum):
             return te.sum(pixel * weight, axis=[kh, kw])
 
         return tap
-
-
-def inside_or(image: Tensor, index: tuple[Expr, ...], axes: tuple[int, ...], value: Expr) -> Expr:
-    """Return ``image[index]`` if the index is inside the image along `axes`, else `value`."""
-    bounds = [index[a] >= 0 for a in axes] + [index[a] < image.shape[a] for a in axes]
-    return tirx.if_then_else(tirx.all(*bounds), image(*index), value)

@@ -18,13 +18,14 @@ from vtaops.kernels.ops.common import (
     Tensor,
     TensorSpec,
     Window,
+    inside_or,
     lowest,
     reduce_largest,
     specs,
     window_axes,
     zero,
 )
-from vtaops.kernels.ops.convolution import WindowedSum, inside_or
+from vtaops.kernels.ops.convolution import WindowedSum
 from vtaops.kernels.ops.epilogue import NOTHING, Epilogue
 
 
@@ -68,9 +69,6 @@ class PackedConv2dOp(_Blocked):
     zero_point : int
         Padding value, for uint8 data that represent ``data - zero_point``; the sums include the
         zero point, which a bias must subtract.
-    gathered : int
-        Data blocks per kernel block: the kernel's in_blocks is smaller, its in_block larger, by
-        this factor.
     used : int
         Channels in use, for float32 data; 0: all. The others are not read.
     """
@@ -87,7 +85,6 @@ class PackedConv2dOp(_Blocked):
     in_block: int = 0
     plain: bool = False
     zero_point: int = 0
-    gathered: int = 1
     used: int = 0
 
     def __post_init__(self) -> None:
@@ -97,19 +94,16 @@ class PackedConv2dOp(_Blocked):
             raise ShapeError(f"int8 blocks have {self.in_block} channels; give a multiple of 4")
         if self.zero_point and self.dtype != "uint8":
             raise ShapeError(f"zero_point is {self.zero_point}; only uint8 data have one")
-        if self.in_blocks % self.gathered:
-            raise ShapeError(f"gathered is {self.gathered}; it must divide {self.in_blocks} blocks")
         if self.plain and self.dtype != "float32":
             raise ShapeError(f"plain data are {self.dtype}; give float32, or pack them")
         super().__post_init__()
 
     @property
     def arguments(self) -> tuple[TensorSpec, ...]:
-        size = self.in_block * self.gathered
-        inner: tuple[int, ...] = (size, self.block)
+        inner: tuple[int, ...] = (self.in_block, self.block)
         if self.dtype != "float32":
-            inner = (size // 4, self.block, 4)
-        kernel = (self.out_blocks, self.in_blocks // self.gathered, *self.window.kernel, *inner)
+            inner = (self.in_block // 4, self.block, 4)
+        kernel = (self.out_blocks, self.in_blocks, *self.window.kernel, *inner)
         data: tuple[int, ...] = (
             self.batch, self.in_blocks, self.height, self.width, self.in_block
         )  # fmt: skip
@@ -163,8 +157,7 @@ class PackedConv2dOp(_Blocked):
             block, first = outer * inner // self.in_block, outer * inner % self.in_block
             within = first + (channel * group + byte[0] if in_groups else channel)
             pixel = image(n, block, *window.pixel(i, j, kh, kw), within)
-            at = block % self.gathered * (self.in_block // group) + first // group + channel
-            weight = kernel(c, block // self.gathered, kh, kw, at, b, *byte)
+            weight = kernel(c, block, kh, kw, first // group + channel, b, *byte)
             product = pixel.astype(self.accumulator) * weight.astype(self.accumulator)
             return te.sum(product, axis=[outer, kh, kw, channel, *byte])
 

@@ -8,7 +8,6 @@ from typing import Any
 from vtaops.base.errors import UnsupportedError
 from vtaops.kernels import ops
 from vtaops.kernels.cpu.schedule import (
-    amx,
     convolution,
     elementwise,
     matmul,
@@ -60,8 +59,6 @@ def family(op: ops.TensorOp, target: CpuTarget) -> Schedule:
             return quantized.schedule_matmul
         case ops.Conv2dOp(dtype="float32") if pointwise.suits(op, target):
             return pointwise.schedule_pointwise
-        case ops.PackedConv2dOp() if op.gathered > 1:
-            return amx.schedule_packed_conv2d
     if type(op) not in _FAMILIES:
         raise UnsupportedError(f"there is no CPU schedule for {type(op).__name__}")
     return _FAMILIES[type(op)]

@@ -42,12 +42,13 @@ from vtaops.kernels.ops.common import (
     Tensor,
     Window,
     ceil_div,
+    inside_or,
     largest_divisor,
     round_up,
     window_axes,
     zero,
 )
-from vtaops.kernels.ops.convolution import Conv2dOp, WindowedSum, inside_or
+from vtaops.kernels.ops.convolution import Conv2dOp, WindowedSum
 
 _SUMS = (64, 200)
 """Minimum products of a sum that is not short, and of a long sum."""

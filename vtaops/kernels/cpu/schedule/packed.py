@@ -82,7 +82,7 @@ def schedule_packed_conv2d(
     whole = op.block % products.lanes == 0
     lanes, intrinsic = (products.lanes, products.intrinsic) if whole else (op.block, "")
     b, lane = s.split(b, [None, lanes])
-    band = _band_rows(op, padding, target) if copied else 0
+    band = _band_rows(op, padding, target, copied)
     i, row = s.split(i, [None, max(band, 1)])
     outside, together = ((n, i, c), 2) if band else ((*images_and_channels(op, n, c), i), 3)
     s.reorder(*outside, row, j, ico, kh, kw, ici, pixels, channels, b, lane, *byte)
@@ -151,14 +151,14 @@ def window_width(op: PackedWindowOp, target: CpuTarget) -> int:
     return min(range(limit, 0, -1), key=lambda w: ceil_div(op.out_size[1], w) * (w + 1))
 
 
-def _band_rows(op: PackedConv2dOp, padding: PaddedCopy, target: CpuTarget) -> int:
+def _band_rows(op: PackedConv2dOp, padding: PaddedCopy, target: CpuTarget, copied: bool) -> int:
     """Return the result rows to compute from one band of the padded image.
 
-    0 means a copy of the whole image: if it fits the cache, or the weights, which each band reads,
-    do not, or threads would wait for the last band.
+    0 means the whole image, copied or not: if it fits the cache, or the weights, which each band
+    reads, do not, or threads would wait for the last band.
     """
     image, weights = (spec.nbytes for spec in op.inputs[:2])
-    if 4 * image < KEPT_BYTES or weights > _BAND_BYTES:
+    if not copied or 4 * image < KEPT_BYTES or weights > _BAND_BYTES:
         return 0
     rows = _staged_rows(op, padding, _BAND_BYTES * op.batch * op.height // image)
     return rows if op.batch * ceil_div(padding.rows, rows) >= 2 * target.cores else 0

@@ -32,8 +32,7 @@ from vtaops.kernels.cpu.schedule.tiles import (
     share,
 )
 from vtaops.kernels.cpu.target import CpuTarget
-from vtaops.kernels.ops.common import Expr, largest_divisor, round_up
-from vtaops.kernels.ops.convolution import inside_or
+from vtaops.kernels.ops.common import Expr, inside_or, largest_divisor, round_up
 from vtaops.kernels.ops.reduction import PoolOp
 
 _KEPT_VECTORS = 8

@@ -7,6 +7,7 @@ from the counts (arithmetic, memory, shared memory, each alone), never predictio
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -16,7 +17,7 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.kernels.cuda.emulate.cards import Card
 from vtaops.kernels.cuda.emulate.emulator import Emulated, Traffic
 from vtaops.kernels.cuda.kernel import CudaKernel
-from vtaops.kernels.cuda.resources import Resources, find_nvcc, known_archs, occupancy, resources
+from vtaops.kernels.cuda.resources import Resources, occupancy, resources
 from vtaops.kernels.cuda.target import WARP
 from vtaops.kernels.ops.common import TensorOp, ceil_div
 
@@ -70,24 +71,19 @@ class Profile:
         )
 
     @property
-    def sectors_per_request(self) -> float:
-        """Sectors per global memory request of a warp; 4 bytes per thread take 4."""
-        return self._units_per("requests", shared=False, otherwise=0.0)
-
-    @property
     def conflict(self) -> float:
         """Bank cycles relative to the minimum; 1 is free of conflicts."""
-        return self._units_per("fewest", shared=True)
+        return self._units_per_fewest(True)
 
     @property
     def overfetch(self) -> float:
         """Sectors relative to the minimum for each request's bytes; 1 is coalesced."""
-        return self._units_per("fewest", shared=False)
+        return self._units_per_fewest(False)
 
-    def _units_per(self, field: str, *, shared: bool, otherwise: float = 1.0) -> float:
-        """Return sectors, or bank cycles, per unit of another field."""
-        per = self.sum(field, shared=shared)
-        return self.sum("units", shared=shared) / per if per else otherwise
+    def _units_per_fewest(self, shared: bool) -> float:
+        """Return sectors, or bank cycles, relative to the fewest possible."""
+        fewest = self.sum("fewest", shared=shared)
+        return self.sum("units", shared=shared) / fewest if fewest else 1.0
 
     @property
     def global_bytes(self) -> float:
@@ -208,9 +204,6 @@ def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
 
 def _resources(source: str, arch: str) -> Resources | None:
     """Return what a kernel occupies, if nvcc can tell."""
-    if find_nvcc() is None or arch not in known_archs():
-        return None
-    try:
+    with suppress(UnsupportedError):
         return resources(source, arch)
-    except UnsupportedError:
-        return None
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -32,15 +31,6 @@ def inline(s: Any, *names: str) -> None:
     for name in names:
         if name in block_names(s):
             s.compute_inline(s.get_sblock(name))
-
-
-def fits(check: Callable[..., None], op: Any, tile: Any, target: CudaTarget) -> bool:
-    """Return whether ``check(op, tile, target)`` accepts a tile."""
-    try:
-        check(op, tile, target)
-    except ScheduleError:
-        return False
-    return True
 
 
 def check_block(tile: Any, threads: int, shared: int, target: CudaTarget) -> None:

@@ -15,7 +15,7 @@ from vtaops.kernels.build import register_intrinsic
 SIZE = 16
 """Rows, columns and depth of a fragment."""
 
-OPERANDS = {"float16": "float32", "int8": "int32", "uint8": "int32"}
+OPERANDS = {"float16": "float32", "int8": "int32"}
 """Supported operand dtypes of tensor cores, and their accumulator dtypes."""
 
 _FUNCTION = """
