@@ -38,7 +38,6 @@ from vtaops.graph.onnx_files import (
 from vtaops.graph.probe import runtime_session
 from vtaops.quantization.group_norms import group_norms_as_rows
 from vtaops.quantization.heads import keep_heads
-from vtaops.quantization.responses import spell_out_responses
 from vtaops.quantization.scales import SATURATING
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
@@ -75,7 +74,6 @@ def prepare(model: ModelProto) -> ModelProto:
     _drop_idle(prepared)
     refill(prepared.graph.node, without_unread(prepared.graph.node, prepared))
     keep_heads(prepared)
-    spell_out_responses(prepared)
     group_norms_as_rows(prepared)
     constants = initializers(prepared)
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
