@@ -8,30 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends.constants import ARITHMETIC, number, real
+from vtaops.frontends.constants import number, real
 from vtaops.frontends.inference import evaluated
 from vtaops.frontends.steps import NotTranslated, shape_of
 from vtaops.frontends.steps import argument as argument_at
 from vtaops.frontends.values import Value
-
-_erf = np.vectorize(math.erf, otypes=[np.float32])
-
-
-def _sigmoid(x: Array) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
-def _hard_sigmoid(x: Array, slope: float, offset: float) -> Any:
-    return np.clip(x * np.float32(slope) + np.float32(offset), 0, 1)
-
-
-def _clip(value: Value, x: Array, *_: Array) -> Any:
-    return np.clip(x, *(np.float32(bound) for bound in bounds(value)))
 
 
 def bounds(value: Value) -> tuple[float, float]:
@@ -52,49 +37,28 @@ def bounds(value: Value) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def _gelu(value: Value, x: Array) -> Any:
+_ELEMENTWISE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal", "Pow", "Min", "Max", "Abs", "Neg", "Sign"}
+    | {"Exp", "Log", "Erf", "Gelu", "Floor", "Ceil", "Round", "Identity", "Clip", "Relu"}
+    | {"LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid", "Elu", "Selu", "Celu", "Softplus"}
+    | {"Softsign", "Mish", "Swish", "ThresholdedRelu", "Shrink", "Sin", "Cos", "Tan", "Asin"}
+    | {"Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh"}
+)
+"""Elementwise operators of ONNX."""
+
+
+def _gelu(value: Value, x: Array) -> Array:
+    """Return what ONNX's reference implementation lacks."""
     if value.attrs.get("approximate", "none") == "tanh":
         inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
-        return x * (1 + np.tanh(inner)) / 2
-    return x * (1 + _erf(x / np.float32(math.sqrt(2)))) / 2
-
-
-ELEMENTWISE: dict[str, Callable[..., Any]] = {
-    **ARITHMETIC,
-    "Sigmoid": lambda _, x: _sigmoid(x),
-    "Tanh": lambda _, x: np.tanh(x),
-    "Exp": lambda _, x: np.exp(x),
-    "Log": lambda _, x: np.log(x),
-    "Erf": lambda _, x: _erf(x),
-    "Abs": lambda _, x: np.abs(x),
-    "Neg": lambda _, x: -x,
-    "Floor": lambda _, x: np.floor(x),
-    "Relu": lambda _, x: np.maximum(x, 0),
-    "LeakyRelu": lambda v, x: np.where(x >= 0, x, x * np.float32(v.attrs.get("alpha", 0.01))),
-    "Gelu": _gelu,
-    "HardSigmoid": lambda v, x: _hard_sigmoid(
-        x, v.attrs.get("alpha", 0.2), v.attrs.get("beta", 0.5)
-    ),
-    "HardSwish": lambda _, x: x * _hard_sigmoid(x, 1 / 6, 0.5),
-    "Clip": _clip,
-    "Pow": lambda _, x, y: np.power(x, y),
-    "Min": lambda _, x, y: np.minimum(x, y),
-    "Max": lambda _, x, y: np.maximum(x, y),
-    "Identity": lambda _, x: x,
-}
-"""Elementwise operators of ONNX in float32 NumPy; they take their value and the arguments."""
-
-_OTHERS = frozenset(
-    {"Elu", "Selu", "Celu", "Softplus", "Softsign", "Mish", "Swish", "ThresholdedRelu", "Shrink"}
-    | {"Ceil", "Round", "Sign", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh"}
-    | {"Asinh", "Acosh", "Atanh"}
-)
-"""Elementwise operators of one argument as ONNX's reference implementation computes them."""
+        return np.asarray(x * (1 + np.tanh(inner)) / 2)
+    erf = np.vectorize(math.erf, otypes=[np.float32])
+    return np.asarray(x * (1 + erf(x / np.float32(math.sqrt(2)))) / 2)
 
 
 def is_elementwise(value: Value) -> bool:
     """Return whether each element of a value depends on those at its place alone."""
-    return value.op in ELEMENTWISE or value.op in _OTHERS
+    return value.op in _ELEMENTWISE
 
 
 LONGEST_CHAIN = 12
@@ -119,13 +83,12 @@ def apply(value: Value, argument: Value, x: Array) -> Array:
         shape = () if constant.size == 1 else (-1, 1)
         return constant.reshape(shape).astype(np.float32)
     arguments = [apply(operand, argument, x) for operand in value.reads]
-    if value.op in _OTHERS and value.node is not None:
-        found = evaluated(value.node, arguments[:1])
-        if found is None:
-            raise NotTranslated(f"{value.label} cannot be computed on 256 values")
-        return found[0]
-    with np.errstate(all="ignore"):
-        return np.asarray(ELEMENTWISE[value.op](value, *arguments), np.float32)
+    if value.op == "Gelu":
+        return _gelu(value, *arguments)
+    found = evaluated(value.node, arguments) if value.node else None
+    if found is None:
+        raise NotTranslated(f"{value.label} cannot be computed on 256 values")
+    return found[0]
 
 
 @dataclass(frozen=True)
