@@ -19,8 +19,9 @@ from vtaops.base.errors import FileMismatch, ModelError, ShapeError, Unsupported
 from vtaops.base.optional import install_command, optional
 from vtaops.base.shapes import Array
 from vtaops.frontends.importing import Shapes, import_model
-from vtaops.frontends.litert import compare, has_litert, runs
+from vtaops.frontends.litert import has_litert, reference, runs
 from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
+from vtaops.frontends.tflite import tensors_of
 from vtaops.frontends.values import RANDOM
 from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
 from vtaops.graph import operators as ops
@@ -127,9 +128,13 @@ def _by_tensor(
     source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
 ) -> Iterator[tuple[str, Agreement]]:
     """Yield a comparison for each tensor, summed over the inputs."""
-    compare_all = _with_litert if str(source).endswith(".tflite") else _with_onnxruntime
+    file: _TfliteFile | _OnnxFile
+    if str(source).endswith(".tflite"):
+        file = _TfliteFile(Path(source))
+    else:
+        file = _OnnxFile(source, shapes, compiled.imported)
     found: dict[str, Agreement] = {}
-    for name, one in compare_all(source, compiled, given, shapes):
+    for name, one in (pair for arrays in given for pair in _compared(file, compiled, arrays)):
         found[name] = found[name] + one if name in found else one
     yield from found.items()
 
@@ -189,12 +194,50 @@ class Stated:
         The numbers before rounding, as floats; None if the file does not have them.
     offset
         128 for uint8 of the file, which is int8 in the graph.
+    most
+        By how many steps roundings of one number may differ.
     """
 
     name: str
     values: Array
     before: Array | None = None
     offset: int = 0
+    most: int = 1
+
+
+def _signed(values: Array, tensor: Tensor) -> tuple[Array, int]:
+    """Return integers of the file as the graph has them, and by how much they are less."""
+    if values.dtype != np.uint8 or tensor.dtype != "int8":
+        return values, 0
+    return (values ^ np.uint8(128)).view(np.int8), 128
+
+
+class _TfliteFile:
+    """A TFLite file in LiteRT's reference kernels, which its graph equals in every value."""
+
+    def __init__(self, path: Path) -> None:
+        litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
+        self.runtime = f"LiteRT {litert.__version__}"
+        self._path, self._places = path, tensors_of(path)
+
+    def slack(self, node: Node) -> float:
+        return 0.0
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        self._values_of = reference(self._path, arrays)
+
+    def of(self, node: Node, tensor: Tensor) -> Stated | None:
+        """Return what the file says of a tensor; what a node rounds may have the name."""
+        place = self._places.get(tensor.name)
+        if place is None and isinstance(node.op, Quantize):
+            place = self._places.get(node.inputs[0].name)
+        if place is None or tensor.dtype != "int8":
+            return None
+        number, image, name = place
+        values, offset = _signed(self._values_of(number), tensor)
+        floats = isinstance(node.op, ops.LookupTable | Quantize)  # rounded once
+        values = np.ascontiguousarray(values.transpose(0, 3, 1, 2) if image else values)
+        return Stated(name, values, offset=offset, most=int(floats))
 
 
 _CLIPS = frozenset({"Relu", "Clip"})
@@ -284,19 +327,20 @@ class _OnnxFile:
         grid = float(scale.reshape(())), int(zero.reshape(())) - offset
         return grid == (tensor.scale, tensor.zero_point)
 
+    def slack(self, node: Node) -> float:
+        return slack(node)
+
     def run(self, arrays: Sequence[Array]) -> None:
         sample = dict(zip(self._inputs, arrays, strict=True))
         self._values = {**sample, **self._probe.run(sample)}
 
-    def of(self, tensor: Tensor) -> Stated | None:
+    def of(self, node: Node, tensor: Tensor) -> Stated | None:
         """Return what the file says of a tensor."""
         name = self._places.get(tensor.name, "")
         values = self._values.get(name)
-        if values is None:
+        if values is None or _is_random(node):
             return None
-        offset = 128 if values.dtype == np.uint8 and tensor.dtype == "int8" else 0
-        if offset:
-            values = (values ^ np.uint8(offset)).view(np.int8)
+        values, offset = _signed(values, tensor)
         if values.dtype != np.dtype(tensor.dtype):
             return None
         before = self._values.get(self._before.get(name, ""))
@@ -308,18 +352,8 @@ class _OnnxFile:
 # ---------------------------------------------------------------------------------- comparison
 
 
-def _with_onnxruntime(
-    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
-) -> Iterator[tuple[str, Agreement]]:
-    """Compare with ONNX Runtime on some inputs, tensor by tensor."""
-    file = _OnnxFile(source, shapes, compiled.imported)
-    slacks = {node.name: slack(node) for node in compiled.imported.nodes}
-    for arrays in given:
-        yield from _compared(file, compiled, slacks, arrays)
-
-
 def _compared(
-    file: _OnnxFile, compiled: Compiled, slacks: Mapping[str, float], arrays: Sequence[Array]
+    file: _TfliteFile | _OnnxFile, compiled: Compiled, arrays: Sequence[Array]
 ) -> Iterator[tuple[str, Agreement]]:
     """Compare the graph with the file on one input, and with the graph that replaces it."""
     graph = compiled.imported
@@ -328,16 +362,18 @@ def _compared(
     errors: dict[str, float] = {}
     for node in graph.nodes:
         inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
-        error = slacks[node.name] + inherited
+        error = file.slack(node) + inherited
         made = evaluate_node(node, values)
         for tensor in node.outputs:
-            ours, stated = made[tensor.name], None if _is_random(node) else file.of(tensor)
+            ours, stated = made[tensor.name], file.of(node, tensor)
             if stated is None:
                 values[tensor.name], errors[tensor.name] = ours, error
                 continue
             values[tensor.name] = stated.values
-            halves, scales = _differences(node, tensor, stated, ours, error)
-            yield tensor.name, Agreement(file.runtime, 1, 1, ours.size, halves, scales)
+            if stated.name:
+                halves, scales = _differences(node, tensor, stated, ours, error)
+                found = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
+                yield tensor.name, found
     _check_hardware(compiled, values)
 
 
@@ -372,7 +408,7 @@ def _differences(
     if not differs.any():
         return 0, 0
     mine = ours[differs].astype(np.int64)
-    close = np.abs(theirs[differs] - mine) <= 1 + error
+    close = np.abs(theirs[differs] - mine) <= stated.most + error
     count = 0
     if stated.before is not None:
         scaling = getattr(node.op, "requantization", Requantization())
@@ -451,26 +487,3 @@ def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
             values |= evaluate_node(writers[stack.pop()], values)
         stack += missing
     return values[name]
-
-
-# --------------------------------------------------------------------------------------- TFLite
-
-
-def _with_litert(
-    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
-) -> Iterator[tuple[str, Agreement]]:
-    """Compare with LiteRT's reference kernels, which a graph of TFLite equals in every value."""
-    litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
-    for arrays in given:
-        values = {t.name: a for t, a in zip(compiled.imported.inputs, arrays, strict=True)}
-        for name, node, own, theirs, ours in compare(Path(source), compiled.imported, arrays):
-            values[own] = theirs
-            if not name:
-                continue
-            near = isinstance(node.op, ops.LookupTable | Quantize)  # floats, rounded once
-            far = np.abs(theirs.astype(np.int64) - ours) > near
-            if far.any():
-                raise _at_first(node, Stated(name, theirs), ours, far)
-            apart = int(np.count_nonzero(theirs != ours))
-            yield name, Agreement(f"LiteRT {litert.__version__}", 1, 1, ours.size, 0, apart)
-        _check_hardware(compiled, values)
