@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number, real
 from vtaops.frontends.functions import (
@@ -227,9 +228,7 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     order = slice(None, None, -1 if fixed[0] else 1)
     tensor, constant = value.reads[order]
     found, product = integers(constant), value.op == "Mul"
-    if found is None or found[1].size != 1:
-        return None
-    if found[0].size > 1 and (product or not is_per_channel(found[0], shape_of(value))):
+    if found is None or not _fits_table(found[0], found[1], value):
         return None
     data, scale = operand(tensor, value)
     terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)][order]
@@ -238,6 +237,12 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     table = op.requantization.apply(op.sums(*terms), 0)
     table = table[0] if len(table) == 1 else table
     return target.result(ops.LookupTable(table, target.zero_point, value.op.lower()), data)
+
+
+def _fits_table(constant: Array, scale: Array, value: Value) -> bool:
+    """Return whether a constant is one number, or, of a sum, one for each channel."""
+    by_channel = value.op != "Mul" and is_per_channel(constant, shape_of(value))
+    return scale.size == 1 and (constant.size == 1 or by_channel)
 
 
 def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:

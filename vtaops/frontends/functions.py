@@ -67,8 +67,11 @@ LONGEST_CHAIN = 12
 
 def argument_of(value: Value) -> Value | None:
     """Return the dequantised tensor of which a value is an elementwise function, else None."""
-    found = _arguments(value, value.shape, LONGEST_CHAIN)
-    return found.pop() if found is not None and len(found) == 1 else None
+    try:
+        found = _arguments(value, shape_of(value), LONGEST_CHAIN)
+    except NotTranslated:
+        return None
+    return found.pop() if len(found) == 1 else None
 
 
 def apply(value: Value, argument: Value, x: Array) -> Array:
@@ -197,24 +200,18 @@ def names(value: Value, argument: Value) -> list[str]:
     return [*inner, value.op]
 
 
-def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[Value] | None:
+def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value]:
+    """Return the dequantised tensors of which a value is an elementwise function."""
     constant = real(value)
-    if constant is not None:
-        per_channel = shape is not None and is_per_channel(constant, shape)
-        return set() if constant.size == 1 or per_channel else None
-    if value.shape != shape:
-        return None
+    if constant is not None and (constant.size == 1 or is_per_channel(constant, shape)):
+        return set()
+    if constant is not None or value.shape != shape:
+        raise NotTranslated(f"{value.label} has another shape")
     if value.op == "DequantizeLinear":
         return {value}
     if not is_elementwise(value) or not depth:
-        return None
-    found: set[Value] = set()
-    for operand in value.reads:
-        inner = _arguments(operand, shape, depth - 1)
-        if inner is None:
-            return None
-        found |= inner
-    return found
+        raise NotTranslated(f"{value.label} is no elementwise function")
+    return set().union(*(_arguments(operand, shape, depth - 1) for operand in value.reads))
 
 
 def is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:

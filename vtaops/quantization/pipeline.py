@@ -25,7 +25,6 @@ from vtaops.graph.onnx_files import (
     input_dtypes,
     input_shapes,
     opened,
-    producers,
     require,
 )
 from vtaops.quantization import sources
@@ -40,7 +39,6 @@ from vtaops.quantization.insert import given_floats, insert_pairs, integer_weigh
 from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
     Channels,
-    First,
     Moments,
     RowSizes,
     SquaredErrors,
@@ -429,12 +427,10 @@ def _observed(
     errors = SquaredErrors([] if order.free else names)
     channels = Channels({node.input[0] for node in convolutions})
     moments = Moments(layers, constants, len(order.samples))
-    outputs = First({value.name for value in model.graph.output} & producers(model).keys())
     rows = RowSizes([norm.root for norm in norms(model)])
-    seen = ranges, errors, channels, moments, outputs, rows
+    seen = ranges, errors, channels, moments, rows
     observe(model, order.samples, seen, "calibrate image")
-    found, all_of = changed_outputs(given, order.samples[0], outputs.values), ranges.ranges()
-    reach = reached(model, all_of)
+    found, reach = changed_outputs(given, model, order.samples[0]), reached(model, ranges.ranges())
     return _Observed(model, equalized, found, reach, errors, channels, moments, rows)
 
 

@@ -214,7 +214,9 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
     """Rewrite an extremum of a tensor and a number as a Clip."""
     bounds = [name for name in node.input if name in constants and constants[name].size == 1]
     data = [name for name in node.input if name not in bounds]
-    if len(bounds) != 1 or len(data) != 1 or constants[bounds[0]].ndim > _rank(model, data[0]):
+    if len(bounds) != 1 or len(data) != 1 or constants[bounds[0]].dtype != np.float32:
+        return [node]
+    if constants[bounds[0]].ndim > _rank(model, data[0]):
         return [node]
     bound = _stored(model, constants, f"{node.output[0]}_bound", constants[bounds[0]].reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
