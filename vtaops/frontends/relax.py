@@ -9,9 +9,9 @@ import numpy as np
 from tvm import relax, transform
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.frontends.pairs import FileOperator, add_pair
+from vtaops.frontends.pairs import add_pair
 from vtaops.frontends.steps import shape_of
-from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, OnnxNode, Value
 
 
 def normalized(mod: Any) -> Any:
@@ -115,7 +115,7 @@ def _pair(op: str) -> Rule:
     def read(reader: _Reader, call: Any, name: str) -> Value:
         args = [reader.tensor(argument) for argument in call.args]
         axis = {"axis": int(call.attrs.axis)}
-        return add_pair(reader.builder, FileOperator(op, args, axis, f"{op} {name!r}", [name]))
+        return add_pair(reader.builder, OnnxNode(op, args, axis, [name]))
 
     return read
 
@@ -198,7 +198,7 @@ def _split(reader: _Reader, call: Any, name: str) -> list[Value]:
     sizes = np.diff([0, *cuts, extent])
     names = [f"{name}:{number}" for number in range(len(sizes))]
     args = [data, reader.numbers(sizes)]
-    return reader.builder.add_many("Split", args, names, attrs={"axis": axis})
+    return reader.builder.add_node(OnnxNode("Split", args, {"axis": axis}, names))
 
 
 def _strided_slice(reader: _Reader, call: Any, name: str) -> Value:

@@ -27,7 +27,7 @@ from vtaops.frontends.tflite_files import (
     TfliteTensor,
     read_file,
 )
-from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, OnnxNode, Value
 
 TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -700,7 +700,7 @@ def _split(call: _Call, x: int, axes: Sequence[int], sizes: Sequence[int] = ()) 
     rest = extent - sum(sizes) - 1
     args = value, call.const([rest if size == -1 else size for size in sizes])
     names, attrs = [f"{call.label}:Split"] * count, {"axis": axis}
-    return call.reader.builder.add_many("Split", args, names, label=call.label, attrs=attrs)
+    return call.reader.builder.add_node(OnnxNode("Split", args, attrs, names, call.label))
 
 
 def _unpack(call: _Call) -> list[Value]:

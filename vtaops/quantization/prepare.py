@@ -36,8 +36,7 @@ from vtaops.graph.onnx_files import (
     without_unread,
 )
 from vtaops.graph.probe import runtime_session
-from vtaops.quantization.group_norms import group_norms_as_rows
-from vtaops.quantization.heads import keep_heads
+from vtaops.quantization.rewrites import group_norms_as_rows, keep_heads
 from vtaops.quantization.scales import SATURATING
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
