@@ -14,9 +14,7 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import number, real
 from vtaops.frontends.inference import evaluated
-from vtaops.frontends.steps import NotTranslated, shape_of
-from vtaops.frontends.steps import argument as argument_at
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 
 
 def bounds(value: Value) -> tuple[float, float]:
@@ -27,7 +25,7 @@ def bounds(value: Value) -> tuple[float, float]:
     NotTranslated
         If they are no constants.
     """
-    low, high = argument_at(value, 1), argument_at(value, 2)
+    low, high = value.argument(1), value.argument(2)
     found = (
         (-math.inf if low is None else number(low)),
         (math.inf if high is None else number(high)),
@@ -68,7 +66,7 @@ LONGEST_CHAIN = 12
 def argument_of(value: Value) -> Value | None:
     """Return the dequantised tensor of which a value is an elementwise function, else None."""
     try:
-        found = _arguments(value, shape_of(value), LONGEST_CHAIN)
+        found = _arguments(value, value.static_shape, LONGEST_CHAIN)
     except NotTranslated:
         return None
     return found.pop() if len(found) == 1 else None
@@ -138,7 +136,7 @@ def affine_step(value: Value) -> Affine | None:
         if constant is None or rule is None or tensor.shape != value.shape:
             continue
         try:
-            axis = varying_axis(constant, shape_of(value))
+            axis = varying_axis(constant, value.static_shape)
         except NotTranslated:
             return None
         factor, term = rule(constant.astype(np.float64).reshape(-1))

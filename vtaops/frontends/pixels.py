@@ -13,7 +13,6 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import computed_from
 from vtaops.frontends.grids import through_pairs
-from vtaops.frontends.steps import first, shape_of
 from vtaops.frontends.values import Value
 from vtaops.graph import Convolution, Requantization, TransposedConvolution
 from vtaops.graph.operators import GraphOperator
@@ -35,8 +34,8 @@ def moved_pixels(value: Value) -> tuple[Value, Make] | None:
     nodes = [value] if value.op in ("DepthToSpace", "SpaceToDepth") else _spelled_out(value)
     if not nodes:
         return None
-    image = first(nodes[0])
-    before, after = shape_of(image), shape_of(value)
+    image = nodes[0].first
+    before, after = image.static_shape, value.static_shape
     index: Array | None = np.arange(np.prod(before)).reshape(before)
     for node in nodes:
         index = None if index is None else computed_from(node, index)
@@ -54,11 +53,11 @@ def moved_pixels(value: Value) -> tuple[Value, Make] | None:
 
 def _spelled_out(value: Value) -> list[Value]:
     """Return the reshape, the transposition and the reshape of which a value is the last."""
-    turned = through_pairs(first(value))
-    if len(shape_of(value)) != 4 or turned.op != "Transpose" or len(shape_of(turned)) != 6:
+    turned = through_pairs(value.first)
+    if len(value.static_shape) != 4 or turned.op != "Transpose" or len(turned.static_shape) != 6:
         return []
-    split = through_pairs(first(turned))
-    whole = split.op == "Reshape" and len(shape_of(first(split))) == 4
+    split = through_pairs(turned.first)
+    whole = split.op == "Reshape" and len(split.first.static_shape) == 4
     return [split, turned, value] if whole else []
 
 

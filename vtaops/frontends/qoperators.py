@@ -14,7 +14,6 @@ import numpy as np
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.constants import real
 from vtaops.frontends.pairs import BEFORE_ROUNDING, add_pair
-from vtaops.frontends.steps import shape_of
 from vtaops.frontends.values import NetworkBuilder, OnnxNode, Value
 
 
@@ -111,7 +110,7 @@ def _softmax(builder: NetworkBuilder, operator: OnnxNode) -> Value:
     name = f"{operator.name}:rows"
     rows = builder.add("Flatten", data, name=name, axis=operator.attrs.get("axis", -1))
     results = builder.add("Softmax", rows, name=f"{operator.name}:results", axis=1)
-    shape = builder.constant(np.array(shape_of(data), np.int64), f"{operator.name}:shape")
+    shape = builder.constant(np.array(data.static_shape, np.int64), f"{operator.name}:shape")
     whole = builder.add(
         "Reshape", results, shape, name=operator.name + BEFORE_ROUNDING, label=operator.label
     )
@@ -126,7 +125,7 @@ def _average_pool(builder: NetworkBuilder, operator: OnnxNode) -> Value:
         rank = len(kernel)
         pads = list(attrs.get("pads") or [0] * 2 * rank)
         strides = attrs.get("strides") or [1] * rank
-        for axis, extent in enumerate(shape_of(data)[2:]):
+        for axis, extent in enumerate(data.static_shape[2:]):
             rest = extent + pads[axis] + pads[axis + rank] - kernel[axis]
             pads[axis + rank] += -rest % strides[axis]
         attrs |= {"pads": pads, "ceil_mode": 0}

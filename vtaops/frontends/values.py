@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
+from vtaops.base.reasons import Reason
 from vtaops.base.shapes import Array
 from vtaops.frontends import inference
 
@@ -24,6 +25,22 @@ RANDOM = frozenset(
     | {"RandomUniformLike"}
 )
 """Operators whose results are random."""
+
+
+class NotTranslated(Exception):
+    """Why a part of the graph has no integer operator; becomes the reason of a host function.
+
+    Parameters
+    ----------
+    text : str
+        The reason; for ``no_operator`` the name of the operator.
+    code : str
+        Its code (`vtaops.base.reasons`).
+    """
+
+    def __init__(self, text: str, code: str = "form") -> None:
+        super().__init__(text)
+        self.reason = Reason(code, text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +133,24 @@ class Value:
     def args(self) -> tuple[Value | None, ...]:
         """The arguments of its node."""
         return () if self.node is None else tuple(self.node.args)
+
+    @property
+    def first(self) -> Value:
+        """Its first argument, which its operator always has."""
+        (argument, *_) = self.args
+        assert argument is not None
+        return argument
+
+    def argument(self, index: int) -> Value | None:
+        """Return an argument; None if it is absent."""
+        return self.args[index] if index < len(self.args) else None
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """Its shape; raises NotTranslated if it is not static."""
+        if self.shape is None:
+            raise NotTranslated(f"{self.label} has no static shape")
+        return self.shape
 
     @property
     def reads(self) -> list[Value]:
