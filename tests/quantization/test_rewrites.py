@@ -59,6 +59,18 @@ def test_group_norms_are_rows(groups):
     check(model(text, shape, **constants), shape, 28)
 
 
+def test_an_extremum_of_integers_is_no_clip():
+    """A Clip of int64 with a float bound is no valid node."""
+    text = """a = Cast <to = 7> (x)
+    b = Min (a, bound)
+    c = Cast <to = 1> (b)
+    y = Conv (c, v)"""
+    network = model(text, (1, 2, 4, 4), bound=np.array(1), v=normal(3, 2, 1, 1))
+    data = {"x": np.random.default_rng(0).normal(0, 3, (1, 2, 4, 4)).astype(np.float32)}
+    found = Probe(prepare(network)).run(data)["y"]
+    np.testing.assert_allclose(found, Probe(network).run(data)["y"], atol=1e-5)
+
+
 def test_heads_that_are_mixed_stay_channels():
     text = """r = MatMul (x, w)
     p = Reshape (r, heads)

@@ -3,7 +3,8 @@
 Models make a mask of an input, as ``(1 - mask) * -10000``, or take one as it is. A grid of it
 leaves few steps to the logits that it is added to. Where the calibration data show nothing but 0
 and numbers far below, which leave a place out, the quantised file has ``Where(mask < -500, least,
-0)`` instead, so that VTA can execute the sum with the softmax (`vtaops.network.normalization`).
+0)`` instead, so that VTA can execute the sum with the softmax (`vtaops.network.normalization`). In
+constants, the least number takes the place of those far below.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from vtaops.graph.onnx_files import (
     make_node,
     read_by,
     refill,
+    replace_initializer,
     require,
 )
 from vtaops.graph.probe import Probe
@@ -37,7 +39,12 @@ def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
     """Write the masks of a prepared model as choices, in place; return what stays float."""
     tensors = Connections(model)
     added = [found for node in model.graph.node for found in _added(node, tensors)]
-    masks = _that_leave_out(model, {name for _, name in added}, samples)
+    for total, name in added:
+        if (value := tensors.constants.get(name)) is not None:
+            total.input[:] = [f"{name}:least" if each == name else each for each in total.input]
+            replace_initializer(model, f"{name}:least", np.where(value, np.float32(LEAST), value))
+    loose = {name for _, name in added} - tensors.constants.keys()
+    masks = _that_leave_out(model, loose, samples)
     floats = set[str]().union(*(_makers(name, tensors) for name in masks))
     for total, name in added:
         if name in masks:
@@ -60,11 +67,17 @@ def _added(node: NodeProto, tensors: Connections) -> Iterator[tuple[NodeProto, s
     """Yield the sum before a softmax with what it adds to the logits."""
     total = tensors.writers.get(node.input[0]) if node.op_type == "Softmax" else None
     if total is not None and total.op_type == "Add":
-        yield from ((total, name) for name in {*total.input} if _is_mask(name, tensors))
+        yield from ((total, name) for name in {*total.input} if _may_be_mask(name, tensors))
 
 
-def _is_mask(name: str, tensors: Connections) -> bool:
-    """Return whether inputs decide what a tensor is, without products, and it is no choice yet."""
+def _may_be_mask(name: str, tensors: Connections) -> bool:
+    """Return whether inputs decide what a tensor is, without products, and it is no choice yet.
+
+    Or it is a constant that leaves out some of each row, but not all of it.
+    """
+    if (value := tensors.constants.get(name)) is not None:
+        some = value.ndim and (value == 0).any(axis=-1).all()
+        return bool(some and LEAST < value.min() < 0 and _leaves_out(value))
     made = tensors.writers.get(name)
     if made is not None and made.op_type == "Where":
         return False
