@@ -741,17 +741,20 @@ def _strided_slice(call: _Call) -> Value:
     masks, offset = [call.option(name, 0) for name in names], int(call.option("Offset", False))
     entries: list[Entry] = []
     for k, (begin, end, step) in enumerate(zip(*map(call.ints, (1, 2, 3)), strict=True)):
-        no_begin, no_end, ellipsis, new, shrink = (mask >> k & 1 for mask in masks)
-        start, stop = None if no_begin else begin, None if no_end else end + begin * offset
-        if ellipsis or new:
-            entries.append(... if ellipsis else None)
-        else:
-            entries.append(start or 0 if shrink else slice(start, stop, step))
+        no_begin, no_end, *kinds = (mask >> k & 1 for mask in masks)
+        stop = None if no_end else end + begin * offset
+        entries.append(_entry(slice(None if no_begin else begin, stop, step), *kinds))
     return _indexed(call, entries)
 
 
 Entry = slice | int | EllipsisType | None
 """What NumPy takes in place of an axis."""
+
+
+def _entry(cut: slice, ellipsis: int, new: int, shrink: int) -> Entry:
+    if ellipsis or new:
+        return ... if ellipsis else None
+    return (cut.start or 0) if shrink else cut
 
 
 def _indexed(call: _Call, entries: list[Entry]) -> Value:

@@ -39,18 +39,24 @@ def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
     """Write the masks of a prepared model as choices, in place; return what stays float."""
     tensors = Connections(model)
     added = [found for node in model.graph.node for found in _added(node, tensors)]
-    for total, name in added:
-        if (value := tensors.constants.get(name)) is not None:
-            total.input[:] = [f"{name}:least" if each == name else each for each in total.input]
-            replace_initializer(model, f"{name}:least", np.where(value, np.float32(LEAST), value))
-    loose = {name for _, name in added} - tensors.constants.keys()
-    masks = _that_leave_out(model, loose, samples)
-    floats = set[str]().union(*(_makers(name, tensors) for name in masks))
-    for total, name in added:
-        if name in masks:
-            total.input[:] = [f"{name}:chosen" if each == name else each for each in total.input]
+    names = {name for _, name in added}
+    constants = names & tensors.constants.keys()
+    masks = _that_leave_out(model, names - constants, samples)
+    renamed = {name: f"{name}:chosen" for name in masks} | _store_least(model, constants, tensors)
+    for total, _ in added:
+        total.input[:] = [renamed.get(name, name) for name in total.input]
     _add_choices(model, masks)
+    floats = set[str]().union(*(_makers(name, tensors) for name in masks))
     return floats & tensors.writers.keys()
+
+
+def _store_least(model: ModelProto, masks: set[str], tensors: Connections) -> dict[str, str]:
+    """Store constant masks of the least number, and return their names by those of the others."""
+    renamed = {name: f"{name}:least" for name in sorted(masks)}
+    for name, new in renamed.items():
+        value = tensors.constants[name]
+        replace_initializer(model, new, np.where(value, np.float32(LEAST), value))
+    return renamed
 
 
 def _that_leave_out(model: ModelProto, names: set[str], samples: Iterable[Sample]) -> set[str]:

@@ -201,7 +201,7 @@ def _sum(_: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
 def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite an extremum of a tensor and a number as a Clip."""
     bounds = [name for name in node.input if name in constants and constants[name].size == 1]
-    data = [name for name in node.input if name not in bounds]
+    data = [*({*node.input} - {*bounds})]
     if len(bounds) != 1 or len(data) != 1 or constants[bounds[0]].dtype != np.float32:
         return [node]
     if constants[bounds[0]].ndim > len(_shape(model, data[0])):
