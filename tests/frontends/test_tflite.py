@@ -352,5 +352,4 @@ def test_all_tensors_of_a_file_are_compared(write):
     image = np.random.default_rng(2).integers(-128, 128, (1, 12, 10, 3)).astype(np.int8)
     graph = import_model(path)
     found = differences(path, {graph.inputs[0].name: image})
-    names = {name.removesuffix(":nhwc").removesuffix(":nchw") for name in found}
-    assert names >= {"t3", "t6", "t9", "t10", "t13", "t15", "t18"}
+    assert found.keys() >= {"t3", "t6", "t9", "t10", "t13", "t15", "t18"}

@@ -373,7 +373,7 @@ def _compared(
             if stated.name:
                 halves, scales = _differences(node, tensor, stated, ours, error)
                 found = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
-                yield tensor.name, found
+                yield stated.name if isinstance(file, _TfliteFile) else tensor.name, found
     _check_hardware(compiled, values)
 
 
