@@ -10,8 +10,7 @@ from trials.random_tflite import random_tflite, random_wide_tflite, reference
 from trials.tflite_models import Writer
 from vtaops.errors import ModelError
 from vtaops.frontends import differences, import_model
-from vtaops.frontends.litert import compare
-from vtaops.graph import Host, LookupTable, Quantize, evaluate
+from vtaops.graph import Host, evaluate
 from vtaops.graph.fixed_softmax import softmax
 from vtaops.graph.requantization import (
     FineRequantization,
@@ -116,14 +115,7 @@ def test_random_networks_of_all_operators(seed, tmp_path):
     (given,) = graph.inputs
     limits, rng = np.iinfo(given.dtype), np.random.default_rng(seed)
     noise = rng.integers(limits.min, limits.max + 1, given.shape).astype(given.dtype)
-    named = 0
-    for name, node, _, theirs, ours in compare(path, graph, [noise]):
-        if not name:
-            continue
-        near = isinstance(node.op, LookupTable | Quantize)
-        assert np.abs(theirs.astype(int) - ours).max(initial=0) <= near, name
-        named += 1
-    assert named >= 2
+    assert len(differences(path, {given.name: noise})) >= 2
     if seed < 4:
         model = vtaops.compile_model(path, "pynq_exact")
         assert np.array_equal(model.run(noise), model.reference(noise))
@@ -139,21 +131,11 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
         assert np.array_equal(model.run(image, session=session), reference(path)(image)[0])
     name = model.graph.inputs[0].name
     assert not any(layer.differences for layer in differences(path, {name: image}).values())
-    for *_, theirs, ours in compare(path, model.graph, [image]):
-        assert np.array_equal(theirs, ours)
     coarse = vtaops.compile_model(path, "pynq_ext")
     notes = [row.reason for row in coarse.plan if row.where == "vta"]
     assert any("equal to TFLite but for one step at" in note for note in notes)
-    apart = [*compare(path, coarse.graph, [image])]
-    assert sum(ours.size for *_, ours in apart) > 500
-    assert max(np.abs(theirs.astype(int) - ours).max() for *_, theirs, ours in apart) == 1
     with pytest.raises(ModelError, match="takes int8"):
         differences(path, {name: image.astype(np.float32)})
-    other = tmp_path / "other.tflite"
-    other.write_bytes(random_tflite(3))
-    graph = import_model(other)
-    with pytest.raises(ModelError, match="is not a graph of"):
-        [*compare(path, graph, [image])]
 
 
 def twice(acc, multiplier, shift):

@@ -27,6 +27,15 @@ def below_diagonal(b, logits):
     return b.add("Where", later, number(b, -np.inf), logits)
 
 
+def far_below(b, logits):
+    mask = np.where(np.tri(TOKENS, dtype=bool), 0, -10000)[None].astype(np.float32)
+    return b.add("Add", logits, b.constant(mask))
+
+
+CONSTANT = (below_diagonal, far_below)
+"""Masks without an input."""
+
+
 def chosen(b, logits):
     kept = b.add("Cast", b.input([1, 1, TOKENS], "mask", onnx.TensorProto.INT64), to=9)
     return b.add("Where", kept, logits, number(b, -1e9))
@@ -53,7 +62,7 @@ def attention(masked):
     for number_of_layer in range(2):
         keys = b.add("Transpose", linear(b, x), perm=[0, 2, 1])
         logits = b.add("Mul", b.add("MatMul", linear(b, x), keys), number(b, WIDTH**-0.5))
-        if number_of_layer and masked is not below_diagonal:
+        if number_of_layer and masked not in CONSTANT:
             (mask,) = (value for value in b.inputs if value.name == "mask")
             b.inputs.remove(mask)  # which the second layer declares again
         shares = b.add("Softmax", masked(b, logits), axis=-1)
@@ -64,12 +73,12 @@ def attention(masked):
     if masked is as_it_is:
         kept = kept & np.tri(TOKENS, dtype=bool)
         data["mask"] = np.where(kept, 0, LEAST).astype(np.float32)
-    elif masked is not below_diagonal:
+    elif masked not in CONSTANT:
         data["mask"] = kept.astype(np.int64)
     return b.model(), data
 
 
-@pytest.mark.parametrize("form", [below_diagonal, chosen, added_choice, multiplied, as_it_is])
+@pytest.mark.parametrize("form", [*CONSTANT, chosen, added_choice, multiplied, as_it_is])
 def test_a_mask_ends_no_launch(form):
     """Each form took a launch more for each layer, because its softmax was the host's."""
     model, data = attention(form)

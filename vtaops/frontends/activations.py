@@ -14,14 +14,7 @@ from vtaops.frontends.functions import (
     bounds,
     is_per_channel,
 )
-from vtaops.frontends.steps import (
-    NotTranslated,
-    ResultRange,
-    Source,
-    argument,
-    first,
-    shape_of,
-)
+from vtaops.frontends.steps import ResultRange, Source
 from vtaops.frontends.translate import (
     Rule,
     of_steps,
@@ -30,16 +23,16 @@ from vtaops.frontends.translate import (
     tabulated,
     translate,
 )
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid
 
 
 def _softmax(value: Value, target: ResultRange) -> Source:
-    last = axis_of(value, -1) == len(shape_of(value)) - 1
+    last = axis_of(value, -1) == len(value.static_shape) - 1
     if target.grid != Grid(1 / 256, -128) or not last:
         raise NotTranslated(f"{value.label} is a softmax whose result is not 1/256 above -128")
-    return target.result(ops.FixedSoftmax(), operand(first(value), value)[0])
+    return target.result(ops.FixedSoftmax(), operand(value.first, value)[0])
 
 
 def _leaky(value: Value, target: ResultRange) -> Source:
@@ -47,7 +40,7 @@ def _leaky(value: Value, target: ResultRange) -> Source:
 
 
 def _prelu(value: Value, target: ResultRange) -> Source:
-    slope, shape = real(argument(value, 1)), shape_of(value)
+    slope, shape = real(value.argument(1)), value.static_shape
     if slope is None or (slope.size > 1 and not is_per_channel(slope, shape)):
         raise NotTranslated(f"{value.label} has slopes that are not constant per channel")
     return _leaky_table(value, slope.reshape(-1), target)
@@ -55,12 +48,12 @@ def _prelu(value: Value, target: ResultRange) -> Source:
 
 def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
     """Translate to a table; devices without tables take the factors nearest to it."""
-    data, scale = operand(first(value), value)
+    data, scale = operand(value.first, value)
     grid, name = Grid(scale, data.tensor.zero_point), value.op.lower()
     if not target.tflite:
         x = reals(grid)
         return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
-    found = None if value.op == "LeakyRelu" else integers(argument(value, 1))
+    found = None if value.op == "LeakyRelu" else integers(value.argument(1))
     numbers = (slopes,) if found is None else (found[0].reshape(-1), float(found[1].reshape(())))
     grids = scale, grid.zero_point, target.scale
     return of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
@@ -70,17 +63,17 @@ def _tflite_function(
     function: Callable[[tflite_tables.Grids], Array], value: Value, target: ResultRange
 ) -> Source:
     """Translate a function of one value to TFLite's table."""
-    data, scale = operand(first(value), value)
+    data, scale = operand(value.first, value)
     steps = function((scale, data.tensor.zero_point, target.scale))
     return of_steps(steps, data, value.op.lower(), target)
 
 
 def _relu(value: Value, target: ResultRange) -> Source:
-    return translate(first(value), target.clipped(low=0))
+    return translate(value.first, target.clipped(low=0))
 
 
 def _clip(value: Value, target: ResultRange) -> Source:
-    return translate(first(value), target.clipped(*bounds(value)))
+    return translate(value.first, target.clipped(*bounds(value)))
 
 
 ACTIVATIONS: dict[str, Rule] = {

@@ -8,8 +8,7 @@ far the number before rounding may be from the file's (`slack`); otherwise the g
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import cycle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from vtaops.base.errors import FileMismatch, ModelError, ShapeError, Unsupported
 from vtaops.base.optional import install_command, optional
 from vtaops.base.shapes import Array
 from vtaops.frontends.importing import Shapes, import_model
-from vtaops.frontends.litert import compare, has_litert, runs
+from vtaops.frontends.litert import has_litert, reference, runs
 from vtaops.frontends.promises import FLOAT_ERROR, HOST_ERROR, slack
+from vtaops.frontends.tflite import tensors_of
 from vtaops.frontends.values import RANDOM
 from vtaops.graph import Graph, Node, Quantize, Requantization, Tensor, onnx_files
 from vtaops.graph import operators as ops
@@ -128,9 +128,13 @@ def _by_tensor(
     source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
 ) -> Iterator[tuple[str, Agreement]]:
     """Yield a comparison for each tensor, summed over the inputs."""
-    compare_all = _with_litert if str(source).endswith(".tflite") else _with_onnxruntime
+    file: _TfliteFile | _OnnxFile
+    if str(source).endswith(".tflite"):
+        file = _TfliteFile(Path(source))
+    else:
+        file = _OnnxFile(source, shapes, compiled.imported)
     found: dict[str, Agreement] = {}
-    for name, one in compare_all(source, compiled, given, shapes):
+    for name, one in (pair for arrays in given for pair in _compared(file, compiled, arrays)):
         found[name] = found[name] + one if name in found else one
     yield from found.items()
 
@@ -190,20 +194,50 @@ class Stated:
         The numbers before rounding, as floats; None if the file does not have them.
     offset
         128 for uint8 of the file, which is int8 in the graph.
-    channels
-        The channels that these values are; None if they are all.
+    most
+        By how many steps roundings of one number may differ.
     """
 
     name: str
     values: Array
     before: Array | None = None
     offset: int = 0
-    channels: slice | None = None
+    most: int = 1
 
-    def of_channels(self, part: slice) -> Stated:
-        """Return what the file says of some channels."""
-        before = None if self.before is None else self.before[:, part]
-        return replace(self, values=self.values[:, part], before=before, channels=part)
+
+def _signed(values: Array, tensor: Tensor) -> tuple[Array, int]:
+    """Return integers of the file as the graph has them, and by how much they are less."""
+    if values.dtype != np.uint8 or tensor.dtype != "int8":
+        return values, 0
+    return (values ^ np.uint8(128)).view(np.int8), 128
+
+
+class _TfliteFile:
+    """A TFLite file in LiteRT's reference kernels, which its graph equals in every value."""
+
+    def __init__(self, path: Path) -> None:
+        litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
+        self.runtime = f"LiteRT {litert.__version__}"
+        self._path, self._places = path, tensors_of(path)
+
+    def slack(self, node: Node) -> float:
+        return 0.0
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        self._values_of = reference(self._path, arrays)
+
+    def of(self, node: Node, tensor: Tensor) -> Stated | None:
+        """Return what the file says of a tensor; what a node rounds may have the name."""
+        place = self._places.get(tensor.name)
+        if place is None and isinstance(node.op, Quantize):
+            place = self._places.get(node.inputs[0].name)
+        if place is None or tensor.dtype != "int8":
+            return None
+        number, image, name = place
+        values, offset = _signed(self._values_of(number), tensor)
+        floats = isinstance(node.op, ops.LookupTable | Quantize)  # rounded once
+        values = np.ascontiguousarray(values.transpose(0, 3, 1, 2) if image else values)
+        return Stated(name, values, offset=offset, most=int(floats))
 
 
 _CLIPS = frozenset({"Relu", "Clip"})
@@ -293,19 +327,20 @@ class _OnnxFile:
         grid = float(scale.reshape(())), int(zero.reshape(())) - offset
         return grid == (tensor.scale, tensor.zero_point)
 
+    def slack(self, node: Node) -> float:
+        return slack(node)
+
     def run(self, arrays: Sequence[Array]) -> None:
         sample = dict(zip(self._inputs, arrays, strict=True))
         self._values = {**sample, **self._probe.run(sample)}
 
-    def of(self, tensor: Tensor) -> Stated | None:
+    def of(self, node: Node, tensor: Tensor) -> Stated | None:
         """Return what the file says of a tensor."""
         name = self._places.get(tensor.name, "")
         values = self._values.get(name)
-        if values is None:
+        if values is None or _is_random(node):
             return None
-        offset = 128 if values.dtype == np.uint8 and tensor.dtype == "int8" else 0
-        if offset:
-            values = (values ^ np.uint8(offset)).view(np.int8)
+        values, offset = _signed(values, tensor)
         if values.dtype != np.dtype(tensor.dtype):
             return None
         before = self._values.get(self._before.get(name, ""))
@@ -317,101 +352,29 @@ class _OnnxFile:
 # ---------------------------------------------------------------------------------- comparison
 
 
-def _with_onnxruntime(
-    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
-) -> Iterator[tuple[str, Agreement]]:
-    """Compare with ONNX Runtime on some inputs, tensor by tensor."""
-    file = _OnnxFile(source, shapes, compiled.imported)
-    parts = [slice(turn, None, 2) for turn in range(2)] if len(given) > 1 else [slice(None)]
-    slacks = {node.name: slack(node) for node in compiled.imported.nodes}
-    for arrays, part in zip(given, cycle(parts), strict=False):
-        yield from _compared(file, compiled, slacks, arrays, part)
-
-
 def _compared(
-    file: _OnnxFile,
-    compiled: Compiled,
-    slacks: Mapping[str, float],
-    arrays: Sequence[Array],
-    part: slice,
+    file: _TfliteFile | _OnnxFile, compiled: Compiled, arrays: Sequence[Array]
 ) -> Iterator[tuple[str, Agreement]]:
-    """Compare the graph with the file on one input, and with the graph that replaces it.
-
-    Of a large convolution, only some output channels are compared.
-    """
+    """Compare the graph with the file on one input, and with the graph that replaces it."""
     graph = compiled.imported
     file.run(arrays)
     values = {tensor.name: array for tensor, array in zip(graph.inputs, arrays, strict=True)}
     errors: dict[str, float] = {}
     for node in graph.nodes:
         inherited = max((errors.get(tensor.name, 0.0) for tensor in node.inputs), default=0.0)
-        error = slacks[node.name] + inherited
-        for tensor, ours, stated, shown in _evaluated(node, values, file, part):
-            if stated is None or shown is None:
+        error = file.slack(node) + inherited
+        made = evaluate_node(node, values)
+        for tensor in node.outputs:
+            ours, stated = made[tensor.name], file.of(node, tensor)
+            if stated is None:
                 values[tensor.name], errors[tensor.name] = ours, error
                 continue
             values[tensor.name] = stated.values
-            halves, scales = _differences(node, tensor, shown, ours, error)
-            size = shown.values.size
-            yield tensor.name, Agreement(file.runtime, 1, 1, size, halves, scales)
+            if stated.name:
+                halves, scales = _differences(node, tensor, stated, ours, error)
+                found = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
+                yield stated.name if isinstance(file, _TfliteFile) else tensor.name, found
     _check_hardware(compiled, values)
-
-
-Evaluated = tuple[Tensor, Array, Stated | None, Stated | None]
-"""A result of a node, its values, what the file says of it, and of those values."""
-
-
-def _evaluated(
-    node: Node, values: dict[str, Array], file: _OnnxFile, part: slice
-) -> list[Evaluated]:
-    """Return the results of a node; of a large convolution some channels, if the file has them."""
-    stated = [None if _is_random(node) else file.of(tensor) for tensor in node.outputs]
-    if stated[0] is not None and (small := _some_channels(node, part)) is not None:
-        return [(node.outputs[0], small.of(values), stated[0], stated[0].of_channels(part))]
-    made = evaluate_node(node, values)
-    return [(t, made[t.name], s, s) for t, s in zip(node.outputs, stated, strict=True)]
-
-
-LARGE = 1 << 23
-"""Multiply-accumulates from which a convolution is compared in part."""
-
-
-@dataclass(frozen=True)
-class _Channels:
-    """A convolution that makes some of a node's output channels."""
-
-    node: Node
-    op: ops.Convolution
-    part: slice
-
-    def of(self, values: Mapping[str, Array]) -> Array:
-        """Return these channels of the node's result."""
-        data, *residual = (values[tensor.name] for tensor in self.node.inputs)
-        arrays = [data, *(array[:, self.part] for array in residual)]
-        return np.asarray(self.op.reference(self.node.inputs, *arrays))
-
-
-def _some_channels(node: Node, part: slice) -> _Channels | None:
-    """Return the convolution of some output channels; None if the node is not a large one."""
-    op, result = node.op, node.outputs[0]
-    if not isinstance(op, ops.Convolution) or op.groups > 1 or len(op.weight) < 2:
-        return None
-    if op.weight[0].size * result.elements < LARGE:
-        return None
-
-    def of(array: Any) -> Any:
-        return array if np.ndim(array) == 0 else array[part]
-
-    scaling = op.requantization
-    fields = {name: of(getattr(scaling, name)) for name in scaling.limits}
-    fewer = replace(
-        op,
-        weight=op.weight[part],
-        bias=of(op.bias),
-        requantization=replace(scaling, **fields),
-        residual_factor=of(op.residual_factor),
-    )
-    return _Channels(node, fewer, part)
 
 
 def _is_random(node: Node) -> bool:
@@ -445,7 +408,7 @@ def _differences(
     if not differs.any():
         return 0, 0
     mine = ours[differs].astype(np.int64)
-    close = np.abs(theirs[differs] - mine) <= 1 + error
+    close = np.abs(theirs[differs] - mine) <= stated.most + error
     count = 0
     if stated.before is not None:
         scaling = getattr(node.op, "requantization", Requantization())
@@ -473,18 +436,11 @@ def _far_apart(theirs: Array, ours: Array) -> Array:
 def _at_first(node: Node, stated: Stated, ours: Array, far: Array) -> FileMismatch:
     index = np.argwhere(far)[0].tolist()
     theirs, mine = (array[tuple(index)].item() + stated.offset for array in (stated.values, ours))
-    share = float(np.mean(far))
-    if stated.channels is not None:
-        index[1] = range(1 << 31)[stated.channels][index[1]]
     place = f" at {index}" if index else ""
-    return _wrong(node, stated, f"{theirs}{place}", f"{mine}", share)
-
-
-def _wrong(node: Node, stated: Stated, theirs: str, ours: str, share: float) -> FileMismatch:
     return FileMismatch(
-        f"the file's tensor {stated.name!r} is {theirs}; the graph's {node.op.kind} makes {ours}. "
-        f"No promise of docs/quantization.md explains it ({100 * share:.2g} % of the tensor): a "
-        "fault of vtaops. check=False, or --no-check, compiles the network all the same"
+        f"the file's tensor {stated.name!r} is {theirs}{place}; the graph's {node.op.kind} makes "
+        f"{mine}. No promise of docs/quantization.md explains it ({100 * far.mean():.2g} % of the "
+        "tensor): a fault of vtaops. check=False, or --no-check, compiles the network all the same"
     )
 
 
@@ -500,12 +456,12 @@ def _check_hardware(compiled: Compiled, values: Mapping[str, Array]) -> None:
         If one differs by more steps than its rounding explains.
     """
     known = dict(values)
-    imported = {node.name: node for node in compiled.imported.nodes}
+    imported = {node.name: node.op for node in compiled.imported.nodes}
     leaves: dict[str, set[str]] = {}
     steps = dict(compiled.steps)
     for node in compiled.graph.nodes:
         names, before = {tensor.name for tensor in node.inputs}, imported.get(node.name)
-        if before is not None and before.op is node.op:
+        if before is node.op:
             continue
         read = set().union(*(leaves.get(name, {name}) for name in names))
         made = evaluate_node(node, known)
@@ -531,26 +487,3 @@ def _from(graph: Graph, name: str, values: dict[str, Array]) -> Array:
             values |= evaluate_node(writers[stack.pop()], values)
         stack += missing
     return values[name]
-
-
-# --------------------------------------------------------------------------------------- TFLite
-
-
-def _with_litert(
-    source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
-) -> Iterator[tuple[str, Agreement]]:
-    """Compare with LiteRT's reference kernels, which a graph of TFLite equals in every value."""
-    litert = optional("ai_edge_litert", "ai-edge-litert", "", "")
-    for arrays in given:
-        values = {t.name: a for t, a in zip(compiled.imported.inputs, arrays, strict=True)}
-        for name, node, own, theirs, ours in compare(Path(source), compiled.imported, arrays):
-            values[own] = theirs
-            if not name:
-                continue
-            near = isinstance(node.op, ops.LookupTable | Quantize)  # floats, rounded once
-            far = np.abs(theirs.astype(np.int64) - ours) > near
-            if far.any():
-                raise _at_first(node, Stated(name, theirs), ours, far)
-            apart = int(np.count_nonzero(theirs != ours))
-            yield name, Agreement(f"LiteRT {litert.__version__}", 1, 1, ours.size, 0, apart)
-        _check_hardware(compiled, values)

@@ -10,23 +10,20 @@ import numpy as np
 from vtaops.base.window import Size
 from vtaops.frontends import halves
 from vtaops.frontends.steps import (
-    NotTranslated,
     ResultRange,
     Source,
     cut,
-    first,
     moved,
     reduced_axes,
     reduced_image,
     reshaped,
-    shape_of,
 )
 from vtaops.frontends.translate import (
     Rule,
     operand,
     translated_image,
 )
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, window
 from vtaops.graph import operators as ops
 from vtaops.graph.requantization import (
@@ -41,10 +38,10 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
     found, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
     if found.kernel == found.strides == (1, 1) and counted:
         return moved(ops.Pad(found.padding), translated_image(value, target))
-    data, scale = operand(first(value), value)
+    data, scale = operand(value.first, value)
     pooled = _average(
         value,
-        reshaped(data, image_shape(first(value))),
+        reshaped(data, image_shape(value.first)),
         scale / target.scale,
         math.prod(found.kernel),
         target,
@@ -55,16 +52,16 @@ def _average_pool(value: Value, target: ResultRange) -> Source:
         ceil=any(found.more),
         exclude_padding=not counted and any(found.padding),
     )
-    return reshaped(pooled, shape_of(value))
+    return reshaped(pooled, value.static_shape)
 
 
 def _reduce_sum(value: Value, target: ResultRange) -> Source:
     """Translate a sum over two as a sum of two, any other as a mean."""
-    axes, shape = reduced_axes(value), shape_of(first(value))
+    axes, shape = reduced_axes(value), value.first.static_shape
     if len(axes) != 1 or shape[axes[0]] != 2 or target.tflite:
         return _mean(value, target)
-    data, scale = operand(first(value), value)
-    parts = [reshaped(cut(data, axes[0], i, i + 1), shape_of(value)) for i in range(2)]
+    data, scale = operand(value.first, value)
+    parts = [reshaped(cut(data, axes[0], i, i + 1), value.static_shape) for i in range(2)]
     ratio = scale / target.scale
     op = ops.Add.from_ratios(ratio, ratio, target.zero_point, target.clip)
     return halves.total(op, *parts, scale=target.scale)
@@ -72,13 +69,13 @@ def _reduce_sum(value: Value, target: ResultRange) -> Source:
 
 def _mean(value: Value, target: ResultRange) -> Source:
     """Translate a mean or a sum over any axes."""
-    data, scale = operand(first(value), value)
+    data, scale = operand(value.first, value)
     image, window = reduced_image(value, data)
     count = math.prod(window)
     ratio = scale / target.scale * (count if value.op == "ReduceSum" else 1)
     whole = window == image.tensor.shape[2:]
     given = {} if whole else {"kernel": window, "strides": (1, 1)}
-    return reshaped(_average(value, image, ratio, count, target, **given), shape_of(value))
+    return reshaped(_average(value, image, ratio, count, target, **given), value.static_shape)
 
 
 def _average(
@@ -141,13 +138,13 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
     Between repeated pixels, it is a mean over windows of the factor's size; for even factors the
     window lies between two pixels, so two such means are added.
     """
-    data, scale = operand(first(value), value)
+    data, scale = operand(value.first, value)
     taps = [
         np.ones(f, np.int64) if f % 2 else np.convolve(np.ones(f, np.int64), [1, 1])
         for f in factors
     ]
     (top, left), channels = (len(tap) // 2 for tap in taps), image_shape(value)[1]
-    image = reshaped(data, image_shape(first(value)))
+    image = reshaped(data, image_shape(value.first))
     image = moved(ops.Pad((top, left, top, left), "edge"), moved(ops.Upsample(factors), image))
     weight = np.broadcast_to(np.outer(*taps).astype(np.int8), (channels, 1, *map(len, taps)))
     ratio = scale / target.scale / float(taps[0].sum() * taps[1].sum())
@@ -156,7 +153,7 @@ def interpolated(value: Value, factors: Size, target: ResultRange) -> Source:
         shift = 1 - math.frexp(ratio)[1]  # TFLite computes in floats, and rounds halves up
         scaling = Requantization(1, shift, scaling.zero_point, scaling.clip)
     op = ops.Convolution(weight, None, scaling, groups=channels)
-    return reshaped(target.result(op, image), shape_of(value))
+    return reshaped(target.result(op, image), value.static_shape)
 
 
 AVERAGES: dict[str, Rule] = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from vtaops.base.shapes import Array
 from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number, real
 from vtaops.frontends.functions import (
@@ -17,18 +18,7 @@ from vtaops.frontends.functions import (
     is_per_channel,
 )
 from vtaops.frontends.grids import grid_of
-from vtaops.frontends.steps import (
-    NotTranslated,
-    ResultRange,
-    Source,
-    Step,
-    argument,
-    first,
-    moved,
-    reshaped,
-    shape_of,
-    step,
-)
+from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
 from vtaops.frontends.sums import is_sum, multiplied, read_sum
 from vtaops.frontends.translate import (
     Rule,
@@ -36,15 +26,15 @@ from vtaops.frontends.translate import (
     operand,
     translate,
 )
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 
 
 def _dequantize(value: Value, target: ResultRange) -> Source:
-    grid, rounded = grid_of(value), first(value)
+    grid, rounded = grid_of(value), value.first
     whole = target.clip == (-128, 127)
     if grid == target.grid and not whole and _is_one_rounding(value, rounded):
-        return translate(first(rounded), target)
+        return translate(rounded.first, target)
     source = translate(rounded, ResultRange(grid))
     if grid == target.grid and whole:
         return source
@@ -82,13 +72,13 @@ def _add(value: Value, target: ResultRange) -> Source:
     flipped = sign > 0 and left is not None and left.shape != value.shape
     large, small = (right, left) if flipped else (left, right)
     (a, a_scale), (b, b_scale) = operand(large, value), operand(small, value)
-    a, b = _alike(a, b, shape_of(value))
+    a, b = _alike(a, b, value.static_shape)
     if target.tflite:
         return target.result(_tflite_sum(value, (a_scale, b_scale), target), a, b)
     ratios = a_scale / target.scale, sign * b_scale / target.scale
     op = ops.Add.from_ratios(*ratios, target.zero_point, target.clip)
     total = halves.total(op, a, b, scale=target.scale)
-    return reshaped(total, shape_of(value))
+    return reshaped(total, value.static_shape)
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
@@ -118,7 +108,7 @@ def _multiply_constant(value: Value, function: Affine, target: ResultRange) -> S
 
 
 def _divide(value: Value, target: ResultRange) -> Source:
-    by, tensor = argument(value, 1), first(value)
+    by, tensor = value.argument(1), value.first
     if by is not None and not by.fixed:
         raise NotTranslated(f"{value.label} divides by another tensor")
     divisor = number(by)
@@ -136,7 +126,7 @@ def _extremum(value: Value, target: ResultRange) -> Source:
     """
     if (bounded := _bound(value, target)) is not None:
         return bounded
-    shape = shape_of(value)
+    shape = value.static_shape
     if not any(read.fixed for read in value.reads) and argument_of(value) is not None:
         raise NotTranslated(f"{value.label} compares functions of one tensor, which are a table")
     left, right = (_on_grid(operand, shape, target) for operand in value.reads)
@@ -180,12 +170,12 @@ def _product(
 ) -> Source:
     (a, a_scale), (b, b_scale) = operand(left, value), operand(right, value)
     if kind is ops.Multiply:
-        a, b = _alike(a, b, shape_of(value))
+        a, b = _alike(a, b, value.static_shape)
     ratio = a_scale * b_scale / target.scale
     if target.tflite:  # TFLite computes this in float32
         ratio = float(np.float32(a_scale * b_scale) / np.float32(target.scale))
     product = target.result(kind(target.requantization(ratio)), a, b)
-    return reshaped(product, shape_of(value))
+    return reshaped(product, value.static_shape)
 
 
 def _alike(a: Source, b: Source, shape: tuple[int, ...]) -> tuple[Source, Source]:
@@ -213,7 +203,7 @@ def _spread(source: Source, shape: tuple[int, ...]) -> Source:
 def _matmul(value: Value, target: ResultRange) -> Source:
     if is_sum(value):
         return _sum(value, target)
-    return _product(ops.Matmul, value, first(value), argument(value, 1), target)
+    return _product(ops.Matmul, value, value.first, value.argument(1), target)
 
 
 def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
@@ -227,9 +217,7 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     order = slice(None, None, -1 if fixed[0] else 1)
     tensor, constant = value.reads[order]
     found, product = integers(constant), value.op == "Mul"
-    if found is None or found[1].size != 1:
-        return None
-    if found[0].size > 1 and (product or not is_per_channel(found[0], shape_of(value))):
+    if found is None or not _fits_table(found[0], found[1], value):
         return None
     data, scale = operand(tensor, value)
     terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)][order]
@@ -238,6 +226,12 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
     table = op.requantization.apply(op.sums(*terms), 0)
     table = table[0] if len(table) == 1 else table
     return target.result(ops.LookupTable(table, target.zero_point, value.op.lower()), data)
+
+
+def _fits_table(constant: Array, scale: Array, value: Value) -> bool:
+    """Return whether a constant is one number, or, of a sum, one for each channel."""
+    by_channel = value.op != "Mul" and is_per_channel(constant, value.static_shape)
+    return scale.size == 1 and (constant.size == 1 or by_channel)
 
 
 def _tflite_sum(value: Value, scales: Sequence[float], target: ResultRange) -> ops.RescaledAdd:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array
+from vtaops.frontends.inference import evaluated
 from vtaops.frontends.values import Value
 from vtaops.graph.requantization import along
 
@@ -36,18 +37,9 @@ def real(value: Value | None) -> Array | None:
         return None
     if value.op == "DequantizeLinear" and (found := integers(value)) is not None:
         return np.asarray(found[0] * found[1])
-    exact = _computed(value) if value.op in _EXACT else None
-    array = value.array if exact is None else exact
+    array = _exact(value, [*map(real, value.args)]) if value.op in _EXACT else None
+    array = value.array if array is None else array
     return array.astype(np.float64) if array is not None and array.dtype.kind == "f" else array
-
-
-def _computed(value: Value) -> Array | None:
-    """Return the elements of a value in float64, if its arguments are known."""
-    arguments = [real(argument) for argument in value.args]
-    if any(argument is None for argument in arguments):
-        return None
-    with np.errstate(all="ignore"):  # readers of a scale or a table check that it is finite
-        return np.asarray(_EXACT[value.op](value, *arguments))
 
 
 def number(value: Value | None) -> float | None:
@@ -73,8 +65,8 @@ def integers(value: Value | None, *, narrow: bool = False) -> tuple[Array, Array
     if value.op in RESHAPING or value.op == "Transpose":
         found = integers(value.args[0], narrow=narrow)
         parts = () if found is None else np.broadcast_arrays(*found)
-        moved = [_EXACT[value.op](value, part) for part in parts]
-        return (moved[0], moved[1]) if moved else None
+        moved = [part for each in parts if (part := computed_from(value, each)) is not None]
+        return (moved[0], moved[1]) if len(moved) == 2 else None
     return _dequantized(value, narrow) if value.op == "DequantizeLinear" else None
 
 
@@ -98,27 +90,19 @@ def _dequantized(value: Value, narrow: bool) -> tuple[Array, Array] | None:
     return less, along(axis, rank, scale.squeeze())
 
 
-def _reshaped(value: Value, x: Array, *_: Array) -> Array:
-    return x.reshape(value.shape or ())
-
-
-def _transposed(value: Value, x: Array) -> Array:
-    return np.transpose(x, value.attrs.get("perm"))
-
-
-ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "Add": lambda _, x, y: x + y,
-    "Sub": lambda _, x, y: x - y,
-    "Mul": lambda _, x, y: x * y,
-    "Div": lambda _, x, y: x / y,
-    "Sqrt": lambda _, x: np.sqrt(x),
-    "Reciprocal": lambda _, x: 1 / x,
-}
-"""Operators that compute in the type of their arguments; they take their value before those."""
-
-_EXACT: dict[str, Callable[..., Any]] = {
-    **ARITHMETIC,
-    "Transpose": _transposed,
-    **dict.fromkeys(RESHAPING, _reshaped),
-}
+_EXACT = RESHAPING | {"Transpose", "Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal"}
 """Operators that are computed in float64; the others are computed in their own type."""
+
+
+def computed_from(value: Value, data: Array) -> Array | None:
+    """Return the elements of a value whose first argument has others; None if nobody can tell."""
+    return _exact(value, [data, *(other.array for other in value.reads[1:])])
+
+
+def _exact(value: Value, arguments: Sequence[Array | None]) -> Array | None:
+    """Return the elements of a value in the type of its arguments, if all of these are known."""
+    known = [argument for argument in arguments if argument is not None]
+    if value.node is None or len(known) < len(arguments):
+        return None
+    found = evaluated(value.node, known)
+    return None if found is None else found[0]

@@ -6,8 +6,8 @@ import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import number, real
-from vtaops.frontends.steps import NotTranslated, argument, first, reduced_axes, shape_of
-from vtaops.frontends.values import OnnxNetwork, Value
+from vtaops.frontends.steps import reduced_axes
+from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
 from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Mean, Softmax
 
 Found = tuple[GraphOperator, list[Value]] | None
@@ -31,7 +31,7 @@ def float_operator(value: Value) -> Found:
 def _softmax(value: Value) -> Found:
     if not _is_last(value.attrs.get("axis", -1), value):
         return None
-    total = first(value)
+    total = value.first
     for data, mask in (total.args, total.args[::-1]) if total.op == "Add" else ():
         if data is not None and mask is not None and data.shape == value.shape and _masks(mask):
             return Softmax(), [data, mask]
@@ -41,28 +41,28 @@ def _softmax(value: Value) -> Found:
 def _masks(value: Value) -> bool:
     """Return whether a value, which the host computes, is 0 or far below in each place."""
     while value.op in ("Unsqueeze", "Expand", "Reshape"):
-        value = first(value)
+        value = value.first
     if value.fixed or value.op != "Where":
         return False
-    choice = [number(argument(value, index)) for index in (1, 2)]
+    choice = [number(value.argument(index)) for index in (1, 2)]
     return 0 in choice and any(each is not None and each <= MASKING for each in choice)
 
 
 def _layer_norm(value: Value) -> Found:
-    weight, bias = _term(argument(value, 1)), _term(argument(value, 2))
+    weight, bias = _term(value.argument(1)), _term(value.argument(2))
     whole = value.node is not None and not any(result.readers for result in value.node.results[1:])
     if weight is None or not whole or not _is_last(value.attrs.get("axis", -1), value):
         return None
     bias = np.zeros_like(weight) if bias is None else bias
-    extent = shape_of(value)[-1:]
+    extent = value.static_shape[-1:]
     if weight.shape != extent or bias.shape != extent:
         return None
-    return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), [first(value)]
+    return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), [value.first]
 
 
 def _product(value: Value) -> Found:
     """Return an RMS or layer norm in single operators, maybe with weights."""
-    extent = shape_of(value)[-1:]
+    extent = value.static_shape[-1:]
     for normal, constant in (value.args, value.args[::-1]):
         weight = _term(constant)
         if weight is None or normal is None or normal.shape != value.shape:
@@ -79,7 +79,7 @@ def _quotient(value: Value) -> Found:
     found = _over_root(value)
     if found is None:
         return None
-    return _normalized(np.ones(shape_of(value)[-1], np.float32), *found)
+    return _normalized(np.ones(value.static_shape[-1], np.float32), *found)
 
 
 def _normalized(weight: Array, x: Value, epsilon: float) -> Found:
@@ -103,7 +103,7 @@ def _over_root(value: Value) -> tuple[Value, float] | None:
     for x, factor in pairs if value.op in ("Mul", "Div") else []:
         root = factor if value.op == "Div" else _divisor(factor)
         if x is not None and root is not None and root.op == "Sqrt":
-            epsilon = _beside_mean_square(first(root), x)
+            epsilon = _beside_mean_square(root.first, x)
             if epsilon is not None and x.shape == value.shape:
                 return x, epsilon
     return None
@@ -114,8 +114,8 @@ def _divisor(value: Value | None) -> Value | None:
     if value is None or value.op not in ("Reciprocal", "Div"):
         return None
     if value.op == "Reciprocal":
-        return first(value)
-    return argument(value, 1) if number(first(value)) == 1 else None
+        return value.first
+    return value.argument(1) if number(value.first) == 1 else None
 
 
 def _beside_mean_square(total: Value, x: Value) -> float | None:
@@ -124,19 +124,21 @@ def _beside_mean_square(total: Value, x: Value) -> float | None:
         epsilon = number(constant)
         if epsilon is None or mean is None or mean.op != "ReduceMean":
             continue
-        return epsilon if _is_mean_of_row(mean) and _is_square(first(mean), x) else None
+        return epsilon if _is_mean_of_row(mean) and _is_square(mean.first, x) else None
     return None
 
 
 def _is_mean_of_row(mean: Value) -> bool:
     """Return whether a mean is along the last axis, which it keeps."""
-    return bool(mean.attrs.get("keepdims", 1)) and reduced_axes(mean) == [len(shape_of(mean)) - 1]
+    return bool(mean.attrs.get("keepdims", 1)) and reduced_axes(mean) == [
+        len(mean.static_shape) - 1
+    ]
 
 
 def _is_square(value: Value, x: Value) -> bool:
     if value.op == "Mul":
         return value.args == (x, x)
-    return value.op == "Pow" and first(value) is x and number(argument(value, 1)) == 2
+    return value.op == "Pow" and value.first is x and number(value.argument(1)) == 2
 
 
 def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
@@ -154,11 +156,11 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
 def _mean(value: Value) -> Found:
     axes = reduced_axes(value)
     kept = value.attrs.get("keepdims", 1)
-    return (Mean(axes[0]), [first(value)]) if len(axes) == 1 and not kept else None
+    return (Mean(axes[0]), [value.first]) if len(axes) == 1 and not kept else None
 
 
 def _add(value: Value) -> Found:
-    shape = shape_of(value)
+    shape = value.static_shape
     for data, constant in (value.args, value.args[::-1]):
         term = _term(constant)
         if term is None or data is None or data.fixed or data.shape != shape:
@@ -181,7 +183,7 @@ _RULES = {
 
 
 def _is_last(axis: int, value: Value) -> bool:
-    return axis in (-1, len(shape_of(value)) - 1)
+    return axis in (-1, len(value.static_shape) - 1)
 
 
 def _term(value: Value | None) -> Array | None:

@@ -8,30 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends.constants import ARITHMETIC, number, real
+from vtaops.frontends.constants import number, real
 from vtaops.frontends.inference import evaluated
-from vtaops.frontends.steps import NotTranslated, shape_of
-from vtaops.frontends.steps import argument as argument_at
-from vtaops.frontends.values import Value
-
-_erf = np.vectorize(math.erf, otypes=[np.float32])
-
-
-def _sigmoid(x: Array) -> Any:
-    return 1 / (1 + np.exp(-x))
-
-
-def _hard_sigmoid(x: Array, slope: float, offset: float) -> Any:
-    return np.clip(x * np.float32(slope) + np.float32(offset), 0, 1)
-
-
-def _clip(value: Value, x: Array, *_: Array) -> Any:
-    return np.clip(x, *(np.float32(bound) for bound in bounds(value)))
+from vtaops.frontends.values import NotTranslated, Value
 
 
 def bounds(value: Value) -> tuple[float, float]:
@@ -42,7 +25,7 @@ def bounds(value: Value) -> tuple[float, float]:
     NotTranslated
         If they are no constants.
     """
-    low, high = argument_at(value, 1), argument_at(value, 2)
+    low, high = value.argument(1), value.argument(2)
     found = (
         (-math.inf if low is None else number(low)),
         (math.inf if high is None else number(high)),
@@ -52,49 +35,28 @@ def bounds(value: Value) -> tuple[float, float]:
     return found[0], found[1]
 
 
-def _gelu(value: Value, x: Array) -> Any:
+_ELEMENTWISE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal", "Pow", "Min", "Max", "Abs", "Neg", "Sign"}
+    | {"Exp", "Log", "Erf", "Gelu", "Floor", "Ceil", "Round", "Identity", "Clip", "Relu"}
+    | {"LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid", "Elu", "Selu", "Celu", "Softplus"}
+    | {"Softsign", "Mish", "Swish", "ThresholdedRelu", "Shrink", "Sin", "Cos", "Tan", "Asin"}
+    | {"Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Acosh", "Atanh"}
+)
+"""Elementwise operators of ONNX."""
+
+
+def _gelu(value: Value, x: Array) -> Array:
+    """Return what ONNX's reference implementation lacks."""
     if value.attrs.get("approximate", "none") == "tanh":
         inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
-        return x * (1 + np.tanh(inner)) / 2
-    return x * (1 + _erf(x / np.float32(math.sqrt(2)))) / 2
-
-
-ELEMENTWISE: dict[str, Callable[..., Any]] = {
-    **ARITHMETIC,
-    "Sigmoid": lambda _, x: _sigmoid(x),
-    "Tanh": lambda _, x: np.tanh(x),
-    "Exp": lambda _, x: np.exp(x),
-    "Log": lambda _, x: np.log(x),
-    "Erf": lambda _, x: _erf(x),
-    "Abs": lambda _, x: np.abs(x),
-    "Neg": lambda _, x: -x,
-    "Floor": lambda _, x: np.floor(x),
-    "Relu": lambda _, x: np.maximum(x, 0),
-    "LeakyRelu": lambda v, x: np.where(x >= 0, x, x * np.float32(v.attrs.get("alpha", 0.01))),
-    "Gelu": _gelu,
-    "HardSigmoid": lambda v, x: _hard_sigmoid(
-        x, v.attrs.get("alpha", 0.2), v.attrs.get("beta", 0.5)
-    ),
-    "HardSwish": lambda _, x: x * _hard_sigmoid(x, 1 / 6, 0.5),
-    "Clip": _clip,
-    "Pow": lambda _, x, y: np.power(x, y),
-    "Min": lambda _, x, y: np.minimum(x, y),
-    "Max": lambda _, x, y: np.maximum(x, y),
-    "Identity": lambda _, x: x,
-}
-"""Elementwise operators of ONNX in float32 NumPy; they take their value and the arguments."""
-
-_OTHERS = frozenset(
-    {"Elu", "Selu", "Celu", "Softplus", "Softsign", "Mish", "Swish", "ThresholdedRelu", "Shrink"}
-    | {"Ceil", "Round", "Sign", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh"}
-    | {"Asinh", "Acosh", "Atanh"}
-)
-"""Elementwise operators of one argument as ONNX's reference implementation computes them."""
+        return np.asarray(x * (1 + np.tanh(inner)) / 2)
+    erf = np.vectorize(math.erf, otypes=[np.float32])
+    return np.asarray(x * (1 + erf(x / np.float32(math.sqrt(2)))) / 2)
 
 
 def is_elementwise(value: Value) -> bool:
     """Return whether each element of a value depends on those at its place alone."""
-    return value.op in ELEMENTWISE or value.op in _OTHERS
+    return value.op in _ELEMENTWISE
 
 
 LONGEST_CHAIN = 12
@@ -103,8 +65,11 @@ LONGEST_CHAIN = 12
 
 def argument_of(value: Value) -> Value | None:
     """Return the dequantised tensor of which a value is an elementwise function, else None."""
-    found = _arguments(value, value.shape, LONGEST_CHAIN)
-    return found.pop() if found is not None and len(found) == 1 else None
+    try:
+        found = _arguments(value, value.static_shape, LONGEST_CHAIN)
+    except NotTranslated:
+        return None
+    return found.pop() if len(found) == 1 else None
 
 
 def apply(value: Value, argument: Value, x: Array) -> Array:
@@ -119,13 +84,12 @@ def apply(value: Value, argument: Value, x: Array) -> Array:
         shape = () if constant.size == 1 else (-1, 1)
         return constant.reshape(shape).astype(np.float32)
     arguments = [apply(operand, argument, x) for operand in value.reads]
-    if value.op in _OTHERS and value.node is not None:
-        found = evaluated(value.node, arguments[:1])
-        if found is None:
-            raise NotTranslated(f"{value.label} cannot be computed on 256 values")
-        return found[0]
-    with np.errstate(all="ignore"):
-        return np.asarray(ELEMENTWISE[value.op](value, *arguments), np.float32)
+    if value.op == "Gelu":
+        return _gelu(value, *arguments)
+    found = evaluated(value.node, arguments) if value.node else None
+    if found is None:
+        raise NotTranslated(f"{value.label} cannot be computed on 256 values")
+    return found[0]
 
 
 @dataclass(frozen=True)
@@ -172,7 +136,7 @@ def affine_step(value: Value) -> Affine | None:
         if constant is None or rule is None or tensor.shape != value.shape:
             continue
         try:
-            axis = varying_axis(constant, shape_of(value))
+            axis = varying_axis(constant, value.static_shape)
         except NotTranslated:
             return None
         factor, term = rule(constant.astype(np.float64).reshape(-1))
@@ -234,24 +198,18 @@ def names(value: Value, argument: Value) -> list[str]:
     return [*inner, value.op]
 
 
-def _arguments(value: Value, shape: tuple[int, ...] | None, depth: int) -> set[Value] | None:
+def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value]:
+    """Return the dequantised tensors of which a value is an elementwise function."""
     constant = real(value)
-    if constant is not None:
-        per_channel = shape is not None and is_per_channel(constant, shape)
-        return set() if constant.size == 1 or per_channel else None
-    if value.shape != shape:
-        return None
+    if constant is not None and (constant.size == 1 or is_per_channel(constant, shape)):
+        return set()
+    if constant is not None or value.shape != shape:
+        raise NotTranslated(f"{value.label} has another shape")
     if value.op == "DequantizeLinear":
         return {value}
     if not is_elementwise(value) or not depth:
-        return None
-    found: set[Value] = set()
-    for operand in value.reads:
-        inner = _arguments(operand, shape, depth - 1)
-        if inner is None:
-            return None
-        found |= inner
-    return found
+        raise NotTranslated(f"{value.label} is no elementwise function")
+    return set().union(*(_arguments(operand, shape, depth - 1) for operand in value.reads))
 
 
 def is_per_channel(constant: Array, shape: tuple[int, ...]) -> bool:

@@ -18,9 +18,9 @@ from vtaops.frontends.inference import PAIRED
 from vtaops.frontends.pairs import BEFORE_ROUNDING
 from vtaops.frontends.parts import host_function
 from vtaops.frontends.rules import RULES
-from vtaops.frontends.steps import Leaf, NotTranslated, ResultRange, Source, Step, first
+from vtaops.frontends.steps import Leaf, ResultRange, Source, Step
 from vtaops.frontends.translate import translate, translate_root
-from vtaops.frontends.values import OnnxNetwork, Value
+from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
 from vtaops.graph import (
     Dequantize,
     FromUint8,
@@ -139,7 +139,7 @@ class ValuePlan:
                 target = ResultRange(grid, tflite=self._tflite)
                 quantized = value.op == "QuantizeLinear"
                 self.sources[value] = (
-                    translate(first(value), target) if quantized else translate_root(value, target)
+                    translate(value.first, target) if quantized else translate_root(value, target)
                 )
                 return list(_leaves(self.sources[value]))
             reason = self._why(value)
@@ -147,8 +147,8 @@ class ValuePlan:
             reason = error.reason
             if value.op == "QuantizeLinear" and (grid := _grid_or_none(value)) is not None:
                 self.quantized[value] = grid
-                self.reasons[value] = self._failed[first(value)] = reason
-                return [first(value)]
+                self.reasons[value] = self._failed[value.first] = reason
+                return [value.first]
         self.host[value] = None
         self.reasons[value] = reason
         return value.reads
@@ -164,7 +164,7 @@ class ValuePlan:
         if value in self.sources:
             return max((self.phase(leaf) for leaf in _leaves(self.sources[value])), default=0)
         if value in self.quantized:
-            return self.phase(first(value))
+            return self.phase(value.first)
         phases = (
             self.phase(argument) + (argument in self.sources or argument in self.quantized)
             for argument in value.reads
@@ -224,7 +224,7 @@ class _Emitter:
         if value in self._plan.quantized:
             grid = self._plan.quantized[value]
             op = Quantize(grid.scale, grid.zero_point)
-            tensor = self.graph.add(op, self._float(first(value)), name=self._name(value))
+            tensor = self.graph.add(op, self._float(value.first), name=self._name(value))
             self._integers[value] = tensor
         elif value.dtype in EIGHT_BITS and value in self._plan.sources:
             self._integers[value] = self._emit(self._plan.sources[value], self._name(value))
@@ -235,7 +235,7 @@ class _Emitter:
         A rounded tensor has the name of the one that it rounds, unless it is an output.
         """
         rounds = value.op == "QuantizeLinear" and None not in value.readers
-        name = first(value).name.removesuffix(BEFORE_ROUNDING) if rounds else value.name
+        name = value.first.name.removesuffix(BEFORE_ROUNDING) if rounds else value.name
         return "" if name in self.graph.tensors else name
 
     def _emit(self, source: Source, name: str = "") -> Tensor:

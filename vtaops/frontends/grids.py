@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from vtaops.base.errors import ModelError
 from vtaops.frontends.constants import RESHAPING, real
-from vtaops.frontends.steps import NotTranslated, first
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph.grid import Grid
 
 EIGHT_BITS = {"int8": 0, "uint8": 128}
@@ -101,7 +100,7 @@ def _own_grid(value: Value | None) -> Grid | None:
 
 def _read_grid(value: Value) -> Grid:
     """Return the grid on which a DequantizeLinear reads its argument, which may have no other."""
-    grid, own = grid_of(value), natural_grid(first(value))
+    grid, own = grid_of(value), natural_grid(value.first)
     if own not in (None, grid):
         raise NotTranslated(f"{value.label} reads as {grid} what was quantised as {own}")
     return grid
@@ -122,10 +121,10 @@ def _input_grid(value: Value) -> Grid | None:
 
 def through_pairs(value: Value) -> Value:
     """Return the value before quantize/dequantize pairs on the grid that it has already."""
-    while value.op == "DequantizeLinear" and first(value).op == "QuantizeLinear":
-        before = first(first(value))
+    while value.op == "DequantizeLinear" and value.first.op == "QuantizeLinear":
+        before = value.first.first
         grid = grid_of(value)
-        if grid_of(first(value)) != grid or natural_grid(before) != grid:
+        if grid_of(value.first) != grid or natural_grid(before) != grid:
             break
         value = before
     return value

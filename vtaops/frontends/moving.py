@@ -14,25 +14,13 @@ from vtaops.frontends.averages import interpolated
 from vtaops.frontends.constants import axis_of, number, whole_numbers
 from vtaops.frontends.grids import EIGHT_BITS, through_pairs
 from vtaops.frontends.pixels import moved_pixels
-from vtaops.frontends.steps import (
-    NotTranslated,
-    ResultRange,
-    Source,
-    Step,
-    argument,
-    cut,
-    first,
-    moved,
-    reduced_image,
-    reshaped,
-    shape_of,
-)
+from vtaops.frontends.steps import ResultRange, Source, Step, cut, moved, reduced_image, reshaped
 from vtaops.frontends.translate import (
     Rule,
     translate,
     translated_image,
 )
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, pad_widths, window
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid
@@ -42,20 +30,20 @@ from vtaops.graph.requantization import Requantization
 def _max_pool(value: Value, target: ResultRange) -> Source:
     found = window(value)
     op = ops.MaxPool(found.kernel, found.strides, found.padding, found.dilation, any(found.more))
-    return reshaped(moved(op, translated_image(value, target)), shape_of(value))
+    return reshaped(moved(op, translated_image(value, target)), value.static_shape)
 
 
 def _maximum(value: Value, target: ResultRange) -> Source:
     """Translate a maximum over any axes."""
-    image, window = reduced_image(value, translate(first(value), target))
-    return reshaped(moved(ops.MaxPool(window, (1, 1)), image), shape_of(value))
+    image, window = reduced_image(value, translate(value.first, target))
+    return reshaped(moved(ops.MaxPool(window, (1, 1)), image), value.static_shape)
 
 
 def _minimum(value: Value, target: ResultRange) -> Source:
     """Translate a minimum over any axes to the maximum of the inverted integers, inverted."""
-    image, window = reduced_image(value, translate(first(value), target))
+    image, window = reduced_image(value, translate(value.first, target))
     pooled = moved(ops.MaxPool(window, (1, 1)), _inverted(image))
-    return reshaped(_inverted(pooled), shape_of(value))
+    return reshaped(_inverted(pooled), value.static_shape)
 
 
 def _inverted(image: Source) -> Source:
@@ -72,7 +60,7 @@ def _reshape(value: Value, target: ResultRange) -> Source:
         return moved(ops.ChannelShuffle(groups), translate(image, target))
     if moved_pixels(value) is not None:
         return _move_pixels(value, target)
-    return moved(ops.Reshape(shape_of(value)), translate(first(value), target))
+    return moved(ops.Reshape(value.static_shape), translate(value.first, target))
 
 
 def _move_pixels(value: Value, target: ResultRange) -> Source:
@@ -92,29 +80,29 @@ def _unchanged(grid: Grid) -> Requantization:
 
 def _shuffle(value: Value) -> tuple[Value, int] | None:
     """Return image and groups if three operators together shuffle channels."""
-    turned = through_pairs(first(value))
+    turned = through_pairs(value.first)
     if turned.op != "Transpose" or tuple(turned.attrs.get("perm", ())) != (0, 2, 1, 3, 4):
         return None
-    split = through_pairs(first(turned))
-    if split.op != "Reshape" or first(split).shape != value.shape:
+    split = through_pairs(turned.first)
+    if split.op != "Reshape" or split.first.shape != value.shape:
         return None
-    n, groups, each, *image = shape_of(split)
+    n, groups, each, *image = split.static_shape
     if (n, groups * each, *image) != value.shape:
         return None
-    return first(split), groups
+    return split.first, groups
 
 
 def _same(value: Value, target: ResultRange) -> Source:
-    return translate(first(value), target)
+    return translate(value.first, target)
 
 
 def _permute(value: Value, target: ResultRange) -> Source:
-    rank = len(shape_of(value))
+    rank = len(value.static_shape)
     axes = tuple(int(axis) % rank for axis in value.attrs.get("perm") or reversed(range(rank)))
-    source = translate(first(value), target)
-    long = [axis for axis in axes if shape_of(first(value))[axis] > 1]
+    source = translate(value.first, target)
+    long = [axis for axis in axes if value.first.static_shape[axis] > 1]
     if long == sorted(long):  # axes of one element move, and no element does
-        return reshaped(source, shape_of(value))
+        return reshaped(source, value.static_shape)
     return moved(ops.Transpose(axes), source)
 
 
@@ -126,19 +114,19 @@ def _concat(value: Value, target: ResultRange) -> Source:
 def _split(value: Value, target: ResultRange) -> Source:
     axis = axis_of(value, 0)
     results = value.node.results if value.node else []
-    ends = list(accumulate(shape_of(result)[axis] for result in results))
-    start = ends[value.index] - shape_of(value)[axis]
-    return cut(translate(first(value), target), axis, start, ends[value.index])
+    ends = list(accumulate(result.static_shape[axis] for result in results))
+    start = ends[value.index] - value.static_shape[axis]
+    return cut(translate(value.first, target), axis, start, ends[value.index])
 
 
 def _slice(value: Value, target: ResultRange) -> Source:
-    shape = shape_of(first(value))
-    starts, stops = (whole_numbers(argument(value, index)) for index in (1, 2))
+    shape = value.first.static_shape
+    starts, stops = (whole_numbers(value.argument(index)) for index in (1, 2))
     if starts is None or stops is None:
         raise NotTranslated(f"{value.label} has bounds that are computed when it runs")
-    axes = whole_numbers(argument(value, 3)) or list(range(len(starts)))
-    strides = whole_numbers(argument(value, 4)) or [1] * len(starts)
-    found = translate(first(value), target)
+    axes = whole_numbers(value.argument(3)) or list(range(len(starts)))
+    strides = whole_numbers(value.argument(4)) or [1] * len(starts)
+    found = translate(value.first, target)
     for axis, low, high, stride in zip(axes, starts, stops, strides, strict=True):
         if stride < 1:
             raise NotTranslated(f"{value.label} runs backwards")
@@ -153,15 +141,15 @@ MOST_RUNS = 64
 
 def _gather(value: Value, target: ResultRange) -> Source:
     """Translate to slices that are joined, which move no data on channels."""
-    shape, index = shape_of(first(value)), argument(value, 1)
+    shape, index = value.first.static_shape, value.argument(1)
     axis, array = axis_of(value, 0, len(shape)), None if index is None else index.array
     runs = None if array is None or array.ndim > 1 else _runs(array.reshape(-1), shape[axis])
     if not runs or len(runs) > MOST_RUNS:
         raise NotTranslated(f"{value.label} reads indices that are not a few constant ranges")
-    source = translate(first(value), target)
+    source = translate(value.first, target)
     parts = [cut(source, axis, *run) for run in runs]
     joined = target.result(ops.Concat(axis), *parts) if parts[1:] else parts[0]
-    return reshaped(joined, shape_of(value))
+    return reshaped(joined, value.static_shape)
 
 
 def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
@@ -180,14 +168,14 @@ def _runs(index: Array, extent: int) -> list[tuple[int, int, int]] | None:
 
 
 def _expand(value: Value, target: ResultRange) -> Source:
-    shape, source = shape_of(value), translate(first(value), target)
+    shape, source = value.static_shape, translate(value.first, target)
     if math.prod(shape) == math.prod(source.tensor.shape):
         return reshaped(source, shape)
     return moved(ops.Expand(shape), source)
 
 
 def _resize(value: Value, target: ResultRange) -> Source:
-    before, after = image_shape(first(value)), image_shape(value)
+    before, after = image_shape(value.first), image_shape(value)
     factors = after[2] // before[2], after[3] // before[3]
     if (*before[:2], factors[0] * before[2], factors[1] * before[3]) != after:
         raise NotTranslated(f"{value.label} does not enlarge images by whole factors")
@@ -196,7 +184,9 @@ def _resize(value: Value, target: ResultRange) -> Source:
         return interpolated(value, factors, target)
     if mode != "nearest" or not all(_repeats(factor, value) for factor in factors):
         raise NotTranslated(f"{value.label} does not repeat each pixel a whole number of times")
-    return reshaped(moved(ops.Upsample(factors), translated_image(value, target)), shape_of(value))
+    return reshaped(
+        moved(ops.Upsample(factors), translated_image(value, target)), value.static_shape
+    )
 
 
 def _is_centred(value: Value) -> bool:
@@ -228,16 +218,16 @@ def _repeats(factor: int, value: Value) -> bool:
 def _pad(value: Value, target: ResultRange) -> Source:
     """Translate a border around an image, constant channels, and borders that are cut off."""
     widths, mode = pad_widths(value), value.attrs.get("mode", "constant")
-    amount = 0.0 if argument(value, 2) is None else number(argument(value, 2))
+    amount = 0.0 if value.argument(2) is None else number(value.argument(2))
     if mode == "wrap" or len(widths) not in (3, 4) or any(widths[0]) or amount is None:
         raise NotTranslated(f"{value.label} is not a pad of an image by a constant")
-    source = translate(first(value), target)
+    source = translate(value.first, target)
     if value.dtype in EIGHT_BITS:
         amount -= EIGHT_BITS[value.dtype] + source.tensor.zero_point
         amount *= source.tensor.scale
     if any(widths[1]) if mode != "constant" else amount and any(map(any, widths[2:])):
         raise NotTranslated(f"{value.label} pads by other values than zeros")
-    return reshaped(_padded(source, widths, mode, amount), shape_of(value))
+    return reshaped(_padded(source, widths, mode, amount), value.static_shape)
 
 
 def _padded(source: Source, widths: Sequence[tuple[int, int]], mode: Any, amount: float) -> Source:

@@ -14,8 +14,8 @@ from vtaops.frontends import qoperators
 from vtaops.frontends.constants import number
 from vtaops.frontends.floats import MASKING
 from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
-from vtaops.frontends.pairs import FileOperator, add_pair, clipped_integers
-from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, Value
+from vtaops.frontends.pairs import add_pair, clipped_integers
+from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_expansion import expand
 from vtaops.graph.onnx_files import ModelProto, NodeProto
@@ -79,7 +79,7 @@ class _Reader:
 
     def _read(self, node: NodeProto, label: str) -> None:
         args = [self._values[name] if name else None for name in node.input]
-        operator = FileOperator(node.op_type, args, _attributes(node), label, [*node.output])
+        operator = OnnxNode(node.op_type, args, _attributes(node), [*node.output], label)
         if node.op_type in qoperators.RULES:
             results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
         elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
@@ -114,31 +114,24 @@ class _Reader:
         """Return whether a tensor is an output of the model, or an argument of a node."""
         return name in self._read_names
 
-    def add(self, operator: FileOperator) -> list[Value]:
-        return self.builder.add_many(
-            operator.op,
-            operator.args,
-            operator.names,
-            label=operator.label,
-            attrs=operator.attrs,
-            captured=operator.captured,
-            declared=[self._declared.get(name, UNKNOWN) for name in operator.names],
-        )
+    def add(self, operator: OnnxNode) -> list[Value]:
+        declared = [self._declared.get(name, UNKNOWN) for name in operator.names]
+        return self.builder.add_node(operator, declared)
 
 
-Rule = Callable[[_Reader, FileOperator], Sequence[Value]]
+Rule = Callable[[_Reader, OnnxNode], Sequence[Value]]
 """Returns the results of an operator."""
 
 
-def _as_it_is(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _as_it_is(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     return reader.add(operator)
 
 
-def _pair(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _pair(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     return [add_pair(reader.builder, operator)]
 
 
-def _alias(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _alias(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Pass the input on, unless the result needs its name."""
     data = operator.args[0]
     if data is None or reader.keeps(operator.name):
@@ -147,7 +140,7 @@ def _alias(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return [data]
 
 
-def _dropout(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _dropout(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     (training,) = operator.part(2, 1)
     if training is not None and (training.array is None or training.array.any()):
         raise _training(operator)
@@ -156,20 +149,20 @@ def _dropout(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return _alias(reader, operator)
 
 
-def _batch_norm(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _batch_norm(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     if operator.attrs.get("training_mode"):
         raise _training(operator)
     return reader.add(operator)
 
 
-def _training(operator: FileOperator) -> UnsupportedError:
+def _training(operator: OnnxNode) -> UnsupportedError:
     return UnsupportedError(
         f"{operator.label} trains; vtaops runs networks that are trained: export it in evaluation "
         "mode"
     )
 
 
-def _constant(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _constant(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     ((name, content),) = operator.attrs.items()
     if name == "value":
         array = onnx_files.require("onnx").numpy_helper.to_array(content)
@@ -188,7 +181,7 @@ _CONSTANTS = {
 }
 
 
-def _shape(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _shape(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read the shape of a tensor as a constant, if it is static."""
     data = operator.args[0]
     if data is None or data.shape is None:
@@ -197,7 +190,7 @@ def _shape(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return [reader.builder.constant(np.array(data.shape, np.int64)[part], operator.name)]
 
 
-def _folded(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _folded(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read an operator of any number of tensors as operators of two."""
     kind = {"Sum": "Add"}.get(operator.op, operator.op)
     if len(operator.args) == 1:
@@ -209,7 +202,7 @@ def _folded(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return [value for value in [left] if value is not None]
 
 
-def _if(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _if(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read the branch that is always taken; both if data decide."""
     condition = operator.args[0].array if operator.args[0] is not None else None
     if condition is None:
@@ -217,7 +210,7 @@ def _if(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return reader.branch(operator.attrs["then_branch" if condition.item() else "else_branch"])
 
 
-def _cast_like(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _cast_like(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Cast to a type that is known, so that a constant stays one."""
     data, like = operator.args
     if like is None or not like.dtype:
@@ -226,20 +219,20 @@ def _cast_like(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
     return _cast(reader, replace(operator, op="Cast", args=[data], attrs={"to": kind}))
 
 
-def _cast(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _cast(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     data = operator.args[0]
     if data is not None and data.dtype == dtype_of(operator.attrs["to"]):
         return _alias(reader, operator)
     return reader.add(operator)
 
 
-def _clip(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _clip(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read a Clip of integers, as Brevitas writes it."""
     found = clipped_integers(reader.builder, operator)
     return reader.add(operator) if found is None else [found]
 
 
-def _softmax(reader: _Reader, operator: FileOperator) -> Sequence[Value]:
+def _softmax(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read a softmax of logits of which some are replaced by a number far below as one of a sum."""
     logits, builder = operator.args[0], reader.builder
     kept = _kept(logits)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,43 +11,13 @@ import numpy as np
 from vtaops.base.errors import ModelError
 from vtaops.frontends.constants import number
 from vtaops.frontends.inference import dtype_of
-from vtaops.frontends.values import NetworkBuilder, Value
+from vtaops.frontends.values import NetworkBuilder, OnnxNode, Value
 
 BEFORE_ROUNDING = ":float"
 """Ends the name of a float tensor of which the file has only the rounded integers."""
 
 
-@dataclass(frozen=True)
-class FileOperator:
-    """An operator as a file states it: like `OnnxNode`, before it is read.
-
-    Attributes
-    ----------
-    op, args, attrs, label, captured
-        As for `OnnxNode`.
-    names
-        Names of its results.
-    """
-
-    op: str
-    args: Sequence[Value | None]
-    attrs: Mapping[str, Any]
-    label: str
-    names: Sequence[str]
-    captured: Sequence[Value] = ()
-
-    @property
-    def name(self) -> str:
-        """The name of its first result."""
-        return self.names[0]
-
-    def part(self, index: int, count: int = 3) -> list[Value | None]:
-        """Return some arguments from one on; None for absent ones."""
-        found = list(self.args[index : index + count])
-        return found + [None] * (count - len(found))
-
-
-def add_pair(builder: NetworkBuilder, operator: FileOperator) -> Value:
+def add_pair(builder: NetworkBuilder, operator: OnnxNode) -> Value:
     """Add one half of a pair; a missing zero point becomes 0.
 
     Raises
@@ -73,7 +42,7 @@ def add_pair(builder: NetworkBuilder, operator: FileOperator) -> Value:
     )
 
 
-def clipped_integers(builder: NetworkBuilder, operator: FileOperator) -> Value | None:
+def clipped_integers(builder: NetworkBuilder, operator: OnnxNode) -> Value | None:
     """Add a Clip of the integers of a QuantizeLinear, as a Clip of the numbers that they stand for.
 
     Returns

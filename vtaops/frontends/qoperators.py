@@ -13,9 +13,8 @@ import numpy as np
 
 from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.constants import real
-from vtaops.frontends.pairs import BEFORE_ROUNDING, FileOperator, add_pair
-from vtaops.frontends.steps import shape_of
-from vtaops.frontends.values import NetworkBuilder, Value
+from vtaops.frontends.pairs import BEFORE_ROUNDING, add_pair
+from vtaops.frontends.values import NetworkBuilder, OnnxNode, Value
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Composition:
     weight_axis: Callable[[Mapping[str, Any]], int] = lambda _: 1
     bias: int = 0
 
-    def __call__(self, builder: NetworkBuilder, operator: FileOperator) -> Value:
+    def __call__(self, builder: NetworkBuilder, operator: OnnxNode) -> Value:
         attrs = _attributes(operator)
         first, *others = self.operands or range(2, len(operator.args), 3)
         operands = [_operand(builder, operator, first, 1)]
@@ -60,7 +59,7 @@ class Composition:
         return _rounded(builder, operator, result, self.result)
 
 
-def _attributes(operator: FileOperator) -> dict[str, Any]:
+def _attributes(operator: OnnxNode) -> dict[str, Any]:
     """Return the attributes that the float operator has as well."""
     if operator.attrs.get("channels_last"):
         raise UnsupportedError(f"{operator.label} has channels last; vtaops reads channels first")
@@ -69,28 +68,28 @@ def _attributes(operator: FileOperator) -> dict[str, Any]:
 
 def _half(
     builder: NetworkBuilder,
-    operator: FileOperator,
+    operator: OnnxNode,
     op: str,
     args: Sequence[Value | None],
     name: str,
     axis: int = 1,
 ) -> Value:
     """Add one half of a pair for an operator."""
-    return add_pair(builder, FileOperator(op, args, {"axis": axis}, operator.label, [name]))
+    return add_pair(builder, OnnxNode(op, args, {"axis": axis}, [name], operator.label))
 
 
-def _rounded(builder: NetworkBuilder, operator: FileOperator, result: Value, index: int) -> Value:
+def _rounded(builder: NetworkBuilder, operator: OnnxNode, result: Value, index: int) -> Value:
     grid = [result, *operator.part(index, 2)]
     return _half(builder, operator, "QuantizeLinear", grid, operator.name)
 
 
-def _operand(builder: NetworkBuilder, operator: FileOperator, first: int, axis: int) -> Value:
+def _operand(builder: NetworkBuilder, operator: OnnxNode, first: int, axis: int) -> Value:
     """Dequantise the operand whose value, scale and zero point start at an argument."""
     name = f"{operator.name}:operand{first}"
     return _half(builder, operator, "DequantizeLinear", operator.part(first), name, axis)
 
 
-def _bias(builder: NetworkBuilder, operator: FileOperator, index: int) -> Value:
+def _bias(builder: NetworkBuilder, operator: OnnxNode, index: int) -> Value:
     """Dequantise an int32 bias; its scale is the product of those of data and weights."""
     scales = [real(operator.part(at, 1)[0]) for at in (1, 4)]
     if scales[0] is None or scales[1] is None:
@@ -103,7 +102,7 @@ def _bias(builder: NetworkBuilder, operator: FileOperator, index: int) -> Value:
     return _half(builder, operator, "DequantizeLinear", args, f"{operator.name}:bias", 0)
 
 
-def _softmax(builder: NetworkBuilder, operator: FileOperator) -> Value:
+def _softmax(builder: NetworkBuilder, operator: OnnxNode) -> Value:
     """Return a softmax along an axis; before opset 13, over that axis and all behind it."""
     if operator.attrs["opset"] >= 13:
         return Composition("Softmax", (0,), 3)(builder, operator)
@@ -111,14 +110,14 @@ def _softmax(builder: NetworkBuilder, operator: FileOperator) -> Value:
     name = f"{operator.name}:rows"
     rows = builder.add("Flatten", data, name=name, axis=operator.attrs.get("axis", -1))
     results = builder.add("Softmax", rows, name=f"{operator.name}:results", axis=1)
-    shape = builder.constant(np.array(shape_of(data), np.int64), f"{operator.name}:shape")
+    shape = builder.constant(np.array(data.static_shape, np.int64), f"{operator.name}:shape")
     whole = builder.add(
         "Reshape", results, shape, name=operator.name + BEFORE_ROUNDING, label=operator.label
     )
     return _rounded(builder, operator, whole, 3)
 
 
-def _average_pool(builder: NetworkBuilder, operator: FileOperator) -> Value:
+def _average_pool(builder: NetworkBuilder, operator: OnnxNode) -> Value:
     """Pad what `ceil_mode` adds: this operator counts it as padding, AveragePool does not."""
     attrs = dict(operator.attrs)
     data, kernel = operator.args[0], attrs.get("kernel_shape", [])
@@ -126,14 +125,14 @@ def _average_pool(builder: NetworkBuilder, operator: FileOperator) -> Value:
         rank = len(kernel)
         pads = list(attrs.get("pads") or [0] * 2 * rank)
         strides = attrs.get("strides") or [1] * rank
-        for axis, extent in enumerate(shape_of(data)[2:]):
+        for axis, extent in enumerate(data.static_shape[2:]):
             rest = extent + pads[axis] + pads[axis + rank] - kernel[axis]
             pads[axis + rank] += -rest % strides[axis]
         attrs |= {"pads": pads, "ceil_mode": 0}
     return Composition("AveragePool", (0,), 3)(builder, replace(operator, attrs=attrs))
 
 
-RULES: dict[str, Callable[[NetworkBuilder, FileOperator], Value]] = {
+RULES: dict[str, Callable[[NetworkBuilder, OnnxNode], Value]] = {
     "QLinearConv": Composition("Conv", (0, 3), 6, lambda _: 0, bias=8),
     "QLinearMatMul": Composition("MatMul", (0, 3), 6, lambda _: -1),
     "QGemm": Composition("Gemm", (0, 3), 7, lambda attrs: 1 - attrs.get("transB", 0), bias=6),

@@ -9,9 +9,8 @@ import numpy as np
 from tvm import relax, transform
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.frontends.pairs import FileOperator, add_pair
-from vtaops.frontends.steps import shape_of
-from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
+from vtaops.frontends.pairs import add_pair
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, OnnxNode, Value
 
 
 def normalized(mod: Any) -> Any:
@@ -115,7 +114,7 @@ def _pair(op: str) -> Rule:
     def read(reader: _Reader, call: Any, name: str) -> Value:
         args = [reader.tensor(argument) for argument in call.args]
         axis = {"axis": int(call.attrs.axis)}
-        return add_pair(reader.builder, FileOperator(op, args, axis, f"{op} {name!r}", [name]))
+        return add_pair(reader.builder, OnnxNode(op, args, axis, [name]))
 
     return read
 
@@ -171,14 +170,14 @@ def _reshape(reader: _Reader, call: Any, name: str) -> Value:
 
 def _transpose(reader: _Reader, call: Any, name: str) -> Value:
     data, axes = reader.tensor(call.args[0]), call.attrs.axes
-    rank = len(shape_of(data))
+    rank = len(data.static_shape)
     perm = range(rank)[::-1] if axes is None else [int(axis) % rank for axis in axes]
     return reader.builder.add("Transpose", data, name=name, perm=list(perm))
 
 
 def _mean(reader: _Reader, call: Any, name: str) -> Value:
     data, axes = reader.tensor(call.args[0]), call.attrs.axis
-    found = range(len(shape_of(data))) if axes is None else axes
+    found = range(len(data.static_shape)) if axes is None else axes
     kept = int(call.attrs.keepdims)
     return reader.builder.add("ReduceMean", data, reader.numbers(found), name=name, keepdims=kept)
 
@@ -191,14 +190,14 @@ def _clip(reader: _Reader, call: Any, name: str) -> Value:
 
 def _split(reader: _Reader, call: Any, name: str) -> list[Value]:
     data, sections = reader.tensor(call.args[0]), call.attrs.indices_or_sections
-    axis = int(call.attrs.axis) % len(shape_of(data))
-    extent = shape_of(data)[axis]
+    axis = int(call.attrs.axis) % len(data.static_shape)
+    extent = data.static_shape[axis]
     size = -(-extent // int(sections)) if not hasattr(sections, "__len__") else 0
     cuts = [*range(size, extent, size)] if size else [int(cut) for cut in sections]
     sizes = np.diff([0, *cuts, extent])
     names = [f"{name}:{number}" for number in range(len(sizes))]
     args = [data, reader.numbers(sizes)]
-    return reader.builder.add_many("Split", args, names, attrs={"axis": axis})
+    return reader.builder.add_node(OnnxNode("Split", args, {"axis": axis}, names))
 
 
 def _strided_slice(reader: _Reader, call: Any, name: str) -> Value:

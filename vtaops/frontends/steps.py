@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vtaops.base.errors import ShapeError
-from vtaops.base.reasons import Reason
 from vtaops.base.window import Size
 from vtaops.frontends.constants import whole_numbers
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import (
     GraphOperator,
     Requantization,
@@ -29,22 +28,6 @@ from vtaops.graph import (
 )
 from vtaops.graph.grid import Grid
 from vtaops.graph.requantization import Rounds
-
-
-class NotTranslated(Exception):
-    """Why a part of the graph has no integer operator; becomes the reason of a host function.
-
-    Parameters
-    ----------
-    text : str
-        The reason; for ``no_operator`` the name of the operator.
-    code : str
-        Its code (`vtaops.base.reasons`).
-    """
-
-    def __init__(self, text: str, code: str = "form") -> None:
-        super().__init__(text)
-        self.reason = Reason(code, text)
 
 
 @contextmanager
@@ -126,7 +109,7 @@ class Leaf:
     def tensor(self) -> Tensor:
         """The tensor that operators read."""
         grid = self.grid
-        return Tensor(self.value.name, shape_of(self.value), "int8", grid.scale, grid.zero_point)
+        return Tensor(self.value.name, self.value.static_shape, "int8", grid.scale, grid.zero_point)
 
     def leaves(self) -> Iterator[Leaf]:
         """Yield itself."""
@@ -150,31 +133,6 @@ class Step:
 Source = Step | Leaf
 
 
-def shape_of(value: Value) -> tuple[int, ...]:
-    """Return the shape of a value.
-
-    Raises
-    ------
-    NotTranslated
-        If it has no static one.
-    """
-    if value.shape is None:
-        raise NotTranslated(f"{value.label} has no static shape")
-    return value.shape
-
-
-def first(value: Value) -> Value:
-    """Return the first argument of a value, which its operator always has."""
-    (argument, *_) = value.args
-    assert argument is not None
-    return argument
-
-
-def argument(value: Value, index: int) -> Value | None:
-    """Return an argument of a value; None if it is absent."""
-    return value.args[index] if index < len(value.args) else None
-
-
 def reduced_axes(value: Value) -> list[int]:
     """Return the axes over which a reduction goes, counted from the front, in order.
 
@@ -183,7 +141,7 @@ def reduced_axes(value: Value) -> list[int]:
     NotTranslated
         If they depend on data.
     """
-    rank, stated = len(shape_of(first(value))), argument(value, 1)
+    rank, stated = len(value.first.static_shape), value.argument(1)
     if value.op.startswith("Global"):
         return list(range(2, rank))
     found = value.attrs.get("axes") if stated is None else whole_numbers(stated)
@@ -199,7 +157,7 @@ def reduced_image(value: Value, source: Source) -> tuple[Source, Size]:
 
     The pixels of the image are the reduced axes, or it is one already.
     """
-    shape, axes = shape_of(first(value)), reduced_axes(value)
+    shape, axes = value.first.static_shape, reduced_axes(value)
     if len(shape) == 4 and {*axes} <= {2, 3}:
         return source, (shape[2] if 2 in axes else 1, shape[3] if 3 in axes else 1)
     kept = sorted({*range(len(shape))} - {*axes})

@@ -19,19 +19,8 @@ from vtaops.base.exact import magnitudes
 from vtaops.base.shapes import Array
 from vtaops.frontends.constants import are_integers, integers, real
 from vtaops.frontends.functions import Affine, affine_step, varying_axis
-from vtaops.frontends.steps import (
-    NotTranslated,
-    ResultRange,
-    Source,
-    argument,
-    first,
-    moved,
-    reshaped,
-    shape_of,
-    shapes_translated,
-    step,
-)
-from vtaops.frontends.values import Value
+from vtaops.frontends.steps import ResultRange, Source, moved, reshaped, shapes_translated, step
+from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import (
     SlidingWindow,
     channel_image,
@@ -180,7 +169,7 @@ def is_sum(value: Value) -> bool:
 def _is_product(value: Value) -> bool:
     """Return whether a value is a product with weights."""
     if value.op in ("MatMul", "Gemm"):
-        weights = argument(value, 1)
+        weights = value.argument(1)
         return weights is not None and len(weights.shape or ()) < 3 and are_integers(weights)
     return value.op in PRODUCTS
 
@@ -222,7 +211,7 @@ def read_sum(value: Value, operand: Operand) -> Sum:
 
 def _with_bias(found: Sum, value: Value) -> Sum:
     """Return the sum with the bias of its product."""
-    bias = argument(value, 2)
+    bias = value.argument(2)
     if bias is None:
         return found
     constant = real(bias)
@@ -239,10 +228,10 @@ def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> 
         raise NotTranslated("a second tensor is added to one sum")
     residual, scale = operand(other, value)
     if residual.tensor.shape != value.shape:
-        residual = moved(Expand(shape_of(value)), residual)
+        residual = moved(Expand(value.static_shape), residual)
     if found.product.func is not Convolution:
         raise NotTranslated(f"a residual on the product {found.product.func.__name__}")
-    found = _spread(found, shape_of(value))
+    found = _spread(found, value.static_shape)
     exact = scale / found.scale
     factor = np.rint(exact)
     coarse = (exact != factor) & (factor < LEAST_FACTOR)
@@ -268,7 +257,7 @@ def _spread(found: Sum, shape: tuple[int, ...]) -> Sum:
 
 def per_channel(constant: Array, value: Value, axis: int) -> Array:
     """Return a constant that broadcasts to a value as one real number per channel of an axis."""
-    shape = shape_of(value)
+    shape = value.static_shape
     if varying_axis(constant, shape) not in (None, axis):
         raise NotTranslated(f"a constant of shape {constant.shape} is added to {shape}")
     return np.broadcast_to(constant.reshape(-1).astype(np.float64), (shape[axis],))
@@ -330,26 +319,26 @@ def _over_vector(value: Value, operand: Operand) -> Sum:
 
     The vector is the last axis, where images have their channels.
     """
-    found, (taps, scale) = window(value), _weights(argument(value, 1), 0)
-    n, _, _, extent = image_shape(first(value))
-    results = shape_of(value)[2]
+    found, (taps, scale) = window(value), _weights(value.argument(1), 0)
+    n, _, _, extent = image_shape(value.first)
+    results = value.static_shape[2]
     matrix = np.zeros((results, extent), np.int64)
     rows = np.arange(results)
     for number, tap in enumerate(taps.reshape(-1)):
         columns = rows * found.strides[1] + number * found.dilation[1] - found.padding[1]
         inside = (columns >= 0) & (columns < extent)
         matrix[rows[inside], columns[inside]] = tap
-    data, data_scale = operand(first(value), value)
+    data, data_scale = operand(value.first, value)
     narrow, data = _narrow(matrix, reshaped(data, (n, extent)), 1, 1)
     return _sum(value, partial(Dense, narrow), data, data_scale * scale, results, 2)
 
 
 def _is_vector(value: Value) -> bool:
     """Return whether a convolution of one channel goes along a vector that is not too long."""
-    weight = argument(value, 1)
-    if weight is None or shape_of(weight)[:2] != (1, 1) or len(shape_of(weight)) != 3:
+    weight = value.argument(1)
+    if weight is None or weight.static_shape[:2] != (1, 1) or len(weight.static_shape) != 3:
         return False
-    return shape_of(value)[2] * shape_of(first(value))[2] <= MOST_WEIGHTS
+    return value.static_shape[2] * value.first.static_shape[2] <= MOST_WEIGHTS
 
 
 def _convolution(value: Value, operand: Operand) -> Sum:
@@ -357,7 +346,7 @@ def _convolution(value: Value, operand: Operand) -> Sum:
     transposed, groups = value.op == "ConvTranspose", int(value.attrs.get("group", 1))
     if not transposed and _is_vector(value):
         return _over_vector(value, operand)
-    weight, weight_scale = _weights(argument(value, 1), int(transposed))
+    weight, weight_scale = _weights(value.argument(1), int(transposed))
     if transposed and groups > 1 and weight_scale.ndim:
         weight_scale = np.tile(weight_scale, groups)
     found = (transposed_window if transposed else window)(value)
@@ -378,7 +367,7 @@ def _convolution(value: Value, operand: Operand) -> Sum:
 
 def _image(value: Value, operand: Operand) -> tuple[Source, float]:
     """Return the first argument of a value as an image, and its scale."""
-    data = first(value)
+    data = value.first
     source, scale = operand(data, value)
     return reshaped(source, image_shape(data)), scale
 
@@ -389,8 +378,8 @@ def _filters(weight: Array, found: SlidingWindow) -> Array:
 
 
 def _dense(value: Value, operand: Operand) -> Sum:
-    weights, attrs = argument(value, 1), value.attrs
-    if weights is None or len(shape_of(weights)) != 2:
+    weights, attrs = value.argument(1), value.attrs
+    if weights is None or len(weights.static_shape) != 2:
         raise NotTranslated(
             f"{value.label} multiplies by {weights and weights.shape}, not a matrix"
         )
@@ -398,8 +387,8 @@ def _dense(value: Value, operand: Operand) -> Sum:
         raise NotTranslated(f"{value.label} transposes its data")
     outputs = 0 if attrs.get("transB") else 1
     weight, weight_scale = _weights(weights, outputs)
-    data, data_scale = operand(first(value), value)
-    axis = len(shape_of(value)) - 1
+    data, data_scale = operand(value.first, value)
+    axis = len(value.static_shape) - 1
     weight, data = _narrow(weight, data, 1 - outputs, axis)
     matrix = np.ascontiguousarray(weight if outputs == 0 else weight.T)
     scale = data_scale * weight_scale * attrs.get("alpha", 1.0)
@@ -413,7 +402,7 @@ def _sum(
         raise NotTranslated(f"{value.label} has the scale {np.min(scale):g}; it must be positive")
     bias, (weight, *rest) = np.zeros(channels), product.args
     product = partial(product.func, _shared(weight), *rest, **product.keywords)
-    return Sum(shape_of(value), product, data, np.asarray(scale), channels, axis, bias)
+    return Sum(value.static_shape, product, data, np.asarray(scale), channels, axis, bias)
 
 
 _WEIGHTS: WeakValueDictionary[tuple[object, ...], Array] = WeakValueDictionary()
@@ -446,7 +435,7 @@ def scaled(
     It is a depthwise 1x1 convolution; the numbers become part of the scales, and the steps are so
     fine that constants can be added.
     """
-    image = channel_image(shape_of(value), axis)
+    image = channel_image(value.static_shape, axis)
     signs = np.broadcast_to(np.sign(exact), (image[1],))
     exact = np.asarray(exact, np.float64)
     scale = np.where(exact == 0, 1.0, np.abs(exact)) / LEAST_FACTOR  # the weight is zero
@@ -464,7 +453,7 @@ def multiplied(
     found = integers(factor)
     if found is None:
         raise NotTranslated(f"the factor {factor.name!r} is no quantised constant")
-    shape = shape_of(value)
+    shape = value.static_shape
     axis = varying_axis(np.asarray(found[0]), shape)
     image = channel_image(shape, axis)
     if not wide and np.abs(found[0]).max() > 127:

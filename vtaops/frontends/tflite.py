@@ -27,7 +27,7 @@ from vtaops.frontends.tflite_files import (
     TfliteTensor,
     read_file,
 )
-from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, Value
+from vtaops.frontends.values import NetworkBuilder, OnnxNetwork, OnnxNode, Value
 
 TO_IMAGE, FROM_IMAGE = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -339,7 +339,7 @@ class _Call:
         """Return a constant."""
         return self.reader.builder.constant(np.asarray(data, dtype))
 
-    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+    def reshape(self, value: Value, shape: Sequence[int] | Array) -> Value:
         """Return a value in another shape."""
         return self.emit("Reshape", value, self.const(shape))
 
@@ -700,7 +700,7 @@ def _split(call: _Call, x: int, axes: Sequence[int], sizes: Sequence[int] = ()) 
     rest = extent - sum(sizes) - 1
     args = value, call.const([rest if size == -1 else size for size in sizes])
     names, attrs = [f"{call.label}:Split"] * count, {"axis": axis}
-    return call.reader.builder.add_many("Split", args, names, label=call.label, attrs=attrs)
+    return call.reader.builder.add_node(OnnxNode("Split", args, attrs, names, call.label))
 
 
 def _unpack(call: _Call) -> list[Value]:
@@ -739,7 +739,7 @@ def _slice(call: _Call) -> Value:
 def _strided_slice(call: _Call) -> Value:
     names = ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")
     masks, offset = [call.option(name, 0) for name in names], int(call.option("Offset", False))
-    entries = []
+    entries: list[Entry] = []
     for k, (begin, end, step) in enumerate(zip(*map(call.ints, (1, 2, 3)), strict=True)):
         no_begin, no_end, *kinds = (mask >> k & 1 for mask in masks)
         stop = None if no_end else end + begin * offset
@@ -752,10 +752,8 @@ Entry = slice | int | EllipsisType | None
 
 
 def _entry(cut: slice, ellipsis: int, new: int, shrink: int) -> Entry:
-    if ellipsis:
-        return ...
-    if new:
-        return None
+    if ellipsis or new:
+        return ... if ellipsis else None
     return (cut.start or 0) if shrink else cut
 
 
@@ -765,18 +763,15 @@ def _indexed(call: _Call, entries: list[Entry]) -> Value:
     left = len(call.shape) + 1 - sum(entry is not None for entry in entries)
     place = entries.index(...)
     entries[place : place + 1] = [slice(None)] * left
-    sizes, ranges, shape = iter(call.shape), list[range](), list[int]()
-    for entry in entries:
-        if isinstance(entry, slice):
-            ranges.append(range(next(sizes))[entry])
-            shape.append(len(ranges[-1]))
-        elif isinstance(entry, int):
-            index = range(next(sizes))[entry]
-            ranges.append(range(index, index + 1))
-        else:
-            shape.append(1)
+    shape = np.broadcast_to(0, call.shape)[tuple(entries)].shape
+    cuts = [
+        entry if isinstance(entry, slice) else slice(entry, entry + 1 or None)
+        for entry in entries
+        if isinstance(entry, slice | int)
+    ]
+    ranges = [range(size)[cut] for cut, size in zip(cuts, call.shape, strict=True)]
     x = _cut(call, ranges)
-    return x if len(shape) == len(ranges) == len(entries) else call.reshape(x, shape)
+    return x if [*shape] == [*map(len, ranges)] else call.reshape(x, shape)
 
 
 def _reverse(call: _Call) -> Value:
@@ -786,34 +781,36 @@ def _reverse(call: _Call) -> Value:
 
 def _space_to_batch(call: _Call) -> Value:
     x, block, pads = call.real(0), call.ints(1), np.reshape(call.ints(2), (-1, 2))
-    m, rank, first = len(block), call.rank, 1 + call.image
+    first, last = 1 + call.image, 1 + call.image + len(block)
     if pads.any():
-        around = np.pad(pads, ((first, rank - m - first), (0, 0))).T.flat
+        around = np.pad(pads, ((first, call.rank - last), (0, 0))).T.flat
         x = call.emit("Pad", x, call.const(around), call.const(0, x.dtype))
-    n, *sizes = _shape(x)
-    middle, sizes, rest = sizes[: first - 1], sizes[first - 1 :][:m], sizes[first - 1 + m :]
-    small = [size // b for size, b in zip(sizes, block, strict=True)]
-    parts = [part for pair in zip(small, block, strict=True) for part in pair]
-    axes = [*range(first + 1, first + 2 * m, 2), *range(first), *range(first, first + 2 * m, 2)]
-    x = call.reshape(x, [n, *middle, *parts, *rest])
-    x = call.emit("Transpose", x, perm=[*axes, *range(first + 2 * m, rank + m)])
-    return call.reshape(x, [n * math.prod(block), *middle, *small, *rest])
+    shape = np.array(_shape(x))
+    shape[first:last] //= block
+    inner = range(first + 1, first + 2 * len(block), 2)
+    x = call.reshape(x, np.insert(shape, range(first + 1, last + 1), block))
+    x = call.emit("Transpose", x, perm=[*inner, *sorted({*range(len(_shape(x)))} - {*inner})])
+    shape[0] *= math.prod(block)
+    return call.reshape(x, shape)
 
 
 def _batch_to_space(call: _Call) -> Value:
-    block, crops = call.ints(1), np.reshape(call.ints(2), (-1, 2))
-    m, first, (n, *sizes) = len(block), 1 + call.image, _shape(call.raw(0))
-    n //= math.prod(block)
-    x = call.reshape(call.real(0), [*block, n, *sizes])
-    axes = [*range(m, m + first), *(axis for k in range(m) for axis in (m + first + k, k))]
-    x = call.emit("Transpose", x, perm=[*axes, *range(2 * m + first, m + 1 + len(sizes))])
-    middle, small, rest = sizes[: first - 1], sizes[first - 1 :][:m], sizes[first - 1 + m :]
-    whole = np.array(small) * block
-    x = call.reshape(x, [n, *middle, *whole, *rest])
+    block, crops, shape = (
+        call.ints(1),
+        np.reshape(call.ints(2), (-1, 2)),
+        np.array(_shape(call.raw(0))),
+    )
+    count, first, last = len(block), 1 + call.image, 1 + call.image + len(block)
+    shape[0] //= math.prod(block)
+    x = call.reshape(call.real(0), [*block, *shape])
+    axes = np.insert(np.arange(count, count + len(shape)), range(first + 1, last + 1), range(count))
+    x = call.emit("Transpose", x, perm=axes.tolist())
+    shape[first:last] *= block
+    x = call.reshape(x, shape)
     if not crops.any():
         return x
-    ends = call.const(crops[:, 0]), call.const(whole - crops[:, 1])
-    return call.emit("Slice", x, *ends, call.const(range(first, first + m)))
+    ends = call.const(crops[:, 0]), call.const(shape[first:last] - crops[:, 1])
+    return call.emit("Slice", x, *ends, call.const(range(first, last)))
 
 
 def _with_ints(op: str, call: _Call, x: int = 0, ints: int = 1) -> Value:

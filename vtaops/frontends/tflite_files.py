@@ -133,21 +133,24 @@ def _content(model: Any) -> File:
     if not model.SubgraphsLength():
         raise ModelError("it has no subgraph")
     graph = model.Subgraphs(0)
-    buffers = [model.Buffers(number) for number in range(model.BuffersLength())]
-    tensors = [graph.Tensors(number) for number in range(graph.TensorsLength())]
+    buffers, tensors = _every(model, "Buffers"), _every(graph, "Tensors")
     found = tuple(_tensor(tensor, number, buffers) for number, tensor in enumerate(tensors))
-    kinds = [_kind(model.OperatorCodes(code)) for code in range(model.OperatorCodesLength())]
+    kinds = [*map(_kind, _every(model, "OperatorCodes"))]
     inputs, outputs = _numbers(graph.InputsAsNumpy()), _numbers(graph.OutputsAsNumpy())
     known = set(inputs).union(n for n, tensor in enumerate(found) if tensor.data is not None)
     operators = []
-    for number in range(graph.OperatorsLength()):
-        operator = graph.Operators(number)
+    for number, operator in enumerate(_every(graph, "Operators")):
         if wrong := _wrong_operator(operator, len(kinds), len(found), known):
             raise ModelError(f"its operator {number} {wrong}")
         operators.append(_operator(operator, kinds[operator.OpcodeIndex()], found))
         known.update(operators[-1].outputs)
     _check_ends(inputs, outputs, len(found), known)
     return File(found, tuple(operators), inputs, outputs)
+
+
+def _every(table: Any, name: str) -> list[Any]:
+    """Return the tables of a vector of tables."""
+    return [getattr(table, name)(number) for number in range(getattr(table, f"{name}Length")())]
 
 
 def _check_ends(inputs: Ints, outputs: Ints, count: int, known: set[int]) -> None:
@@ -167,6 +170,13 @@ def _names(enumeration: str) -> dict[int, str]:
     return {number: name for name, number in members if isinstance(number, int)}
 
 
+def _as(union: str, kind: int, table: Any) -> Any:
+    """Return a table of a union as what its kind says."""
+    found = getattr(require("tflite"), _names(union)[kind])()
+    found.Init(table.Bytes, table.Pos)
+    return found
+
+
 def _kind(code: Any) -> str:
     """Return the name of an operator; of a custom one, its own name behind "CUSTOM"."""
     number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
@@ -178,11 +188,9 @@ def _kind(code: Any) -> str:
 def _operator(operator: Any, kind: str, tensors: tuple[TfliteTensor, ...]) -> TfliteOperator:
     outputs = _numbers(operator.OutputsAsNumpy())
     label = f"{kind} {tensors[outputs[0]].name!r}" if outputs else kind
-    table, name = operator.BuiltinOptions(), _names("BuiltinOptions")
-    options = None
-    if table is not None and operator.BuiltinOptionsType() in name:
-        options = getattr(require("tflite"), name[operator.BuiltinOptionsType()])()
-        options.Init(table.Bytes, table.Pos)
+    table, kind_of_options = operator.BuiltinOptions(), operator.BuiltinOptionsType()
+    known = table is not None and kind_of_options in _names("BuiltinOptions")
+    options = _as("BuiltinOptions", kind_of_options, table) if known else None
     return TfliteOperator(kind, _numbers(operator.InputsAsNumpy()), outputs, label, options)
 
 
@@ -265,9 +273,7 @@ def _level(level: Any, place: Array) -> tuple[Array, Array, Array]:
 
 
 def _vector(kind: int, table: Any) -> Array:
-    vector = getattr(require("tflite"), _names("SparseIndexVector")[kind])()
-    vector.Init(table.Bytes, table.Pos)
-    return np.array(vector.ValuesAsNumpy(), np.int64)
+    return np.array(_as("SparseIndexVector", kind, table).ValuesAsNumpy(), np.int64)
 
 
 def _check_size(tensor: Any, shape: tuple[int, ...], size: int) -> None:

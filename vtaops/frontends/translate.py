@@ -22,17 +22,9 @@ from vtaops.frontends.functions import (
     names,
 )
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
-from vtaops.frontends.steps import (
-    Leaf,
-    NotTranslated,
-    ResultRange,
-    Source,
-    first,
-    reshaped,
-    shapes_translated,
-)
+from vtaops.frontends.steps import Leaf, ResultRange, Source, reshaped, shapes_translated
 from vtaops.frontends.sums import scaled
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid
@@ -132,7 +124,7 @@ def _table(value: Value, argument: Value, target: ResultRange) -> Source:
     grid = grid_of(argument)
     results = apply(value, argument, reals(grid))
     name = "-".join(dict.fromkeys(part.lower() for part in names(value, argument)))
-    return tabulated(results, translate(first(argument), ResultRange(grid)), name, target)
+    return tabulated(results, translate(argument.first, ResultRange(grid)), name, target)
 
 
 def reals(grid: Grid) -> Array:
@@ -159,4 +151,4 @@ def of_steps(steps: Array, data: Source, name: str, target: ResultRange) -> Sour
 
 def translated_image(value: Value, target: ResultRange) -> Source:
     """Return the first argument of a value as an image on the target's grid."""
-    return reshaped(translate(first(value), target), image_shape(first(value)))
+    return reshaped(translate(value.first, target), image_shape(value.first))

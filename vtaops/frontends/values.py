@@ -8,11 +8,12 @@ zero point. What depends only on constants is computed when somebody asks for it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
+from vtaops.base.reasons import Reason
 from vtaops.base.shapes import Array
 from vtaops.frontends import inference
 
@@ -24,6 +25,22 @@ RANDOM = frozenset(
     | {"RandomUniformLike"}
 )
 """Operators whose results are random."""
+
+
+class NotTranslated(Exception):
+    """Why a part of the graph has no integer operator; becomes the reason of a host function.
+
+    Parameters
+    ----------
+    text : str
+        The reason; for ``no_operator`` the name of the operator.
+    code : str
+        Its code (`vtaops.base.reasons`).
+    """
+
+    def __init__(self, text: str, code: str = "form") -> None:
+        super().__init__(text)
+        self.reason = Reason(code, text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +57,31 @@ class OnnxNode:
         Attributes as Python values; strings are `str`.
     label
         How the user's file names it: "Conv 'conv1'".
+    names
+        Names of its results as the file has them; an empty one marks a result that nobody reads.
     captured
         Tensors that its subgraphs read from outside.
     results
-        Its results; an empty name marks one that nobody reads.
+        Its results, once it is part of a network.
     """
 
     op: str
-    args: tuple[Value | None, ...]
+    args: Sequence[Value | None]
     attrs: Mapping[str, Any]
-    label: str
-    captured: tuple[Value, ...] = ()
-    results: list[Value] = field(default_factory=list)
+    names: Sequence[str]
+    label: str = ""
+    captured: Sequence[Value] = ()
+    results: list[Value] = field(default_factory=list, init=False)
+
+    @property
+    def name(self) -> str:
+        """The name of its first result."""
+        return self.names[0]
+
+    def part(self, index: int, count: int = 3) -> list[Value | None]:
+        """Return some arguments from one on; None for absent ones."""
+        found = list(self.args[index : index + count])
+        return found + [None] * (count - len(found))
 
     @property
     def reads(self) -> list[Value]:
@@ -102,7 +132,25 @@ class Value:
     @property
     def args(self) -> tuple[Value | None, ...]:
         """The arguments of its node."""
-        return () if self.node is None else self.node.args
+        return () if self.node is None else tuple(self.node.args)
+
+    @property
+    def first(self) -> Value:
+        """Its first argument, which its operator always has."""
+        (argument, *_) = self.args
+        assert argument is not None
+        return argument
+
+    def argument(self, index: int) -> Value | None:
+        """Return an argument; None if it is absent."""
+        return self.args[index] if index < len(self.args) else None
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        """Its shape; raises NotTranslated if it is not static."""
+        if self.shape is None:
+            raise NotTranslated(f"{self.label} has no static shape")
+        return self.shape
 
     @property
     def reads(self) -> list[Value]:
@@ -193,29 +241,17 @@ class NetworkBuilder:
         self, op: str, *args: Value | None, name: str = "", label: str = "", **attrs: Any
     ) -> Value:
         """Add a node with one result, and return the result."""
-        (value,) = self.add_many(op, args, [name or op], label=label, attrs=attrs)
+        (value,) = self.add_node(OnnxNode(op, args, attrs, [name or op], label))
         return value
 
-    def add_many(
-        self,
-        op: str,
-        args: Sequence[Value | None],
-        names: Sequence[str],
-        *,
-        label: str = "",
-        attrs: Mapping[str, Any] | None = None,
-        captured: Sequence[Value] = (),
-        declared: Sequence[inference.Type] = (),
-    ) -> list[Value]:
+    def add_node(self, node: OnnxNode, declared: Sequence[inference.Type] = ()) -> list[Value]:
         """Add a node, and return its results.
 
         Parameters
         ----------
-        op, args, attrs, label, captured
-            As for `OnnxNode`; without a label, the node is named after its first result.
-        names
-            Names of the results; another one is taken for a name that is in use, and an empty name
-            marks a result that nobody reads.
+        node
+            The node; without a label, it is named after its first result. Another name is taken
+            for one that is in use.
         declared
             Types of the results for what ONNX cannot infer.
 
@@ -224,10 +260,9 @@ class NetworkBuilder:
         ModelError
             If ONNX refuses the arguments or the attributes.
         """
-        unique = [name and self._unique(name) for name in names]
-        label = label or f"{op} {unique[0]!r}"
-        node = OnnxNode(op, tuple(args), attrs or {}, label, tuple(captured))
-        types = inference.inferred(node, len(names), self.opset)
+        unique = [name and self._unique(name) for name in node.names]
+        node = replace(node, label=node.label or f"{node.op} {unique[0]!r}")
+        types = inference.inferred(node, len(unique), self.opset)
         for index, (one, other) in enumerate(zip_longest(types, declared)):
             shape, dtype = _joined(one, other or inference.UNKNOWN)
             node.results.append(Value(unique[index], shape, dtype, node, index))

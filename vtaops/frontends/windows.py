@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from vtaops.base.shapes import Sides
 from vtaops.base.window import Size
 from vtaops.frontends.constants import whole_numbers
-from vtaops.frontends.steps import NotTranslated, argument, first, shape_of
-from vtaops.frontends.values import Value
+from vtaops.frontends.values import NotTranslated, Value
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def image_shape(value: Value) -> tuple[int, int, int, int]:
     NotTranslated
         If it is neither.
     """
-    shape = shape_of(value)
+    shape = value.static_shape
     if len(shape) == 3:
         n, c, w = shape
         return n, c, 1, w
@@ -76,7 +75,7 @@ def channel_image(shape: tuple[int, ...], axis: int | None) -> tuple[int, int, i
 
 def window(value: Value) -> SlidingWindow:
     """Return the window of a convolution or a pool."""
-    image, result = image_shape(first(value))[2:], image_shape(value)[2:]
+    image, result = image_shape(value.first)[2:], image_shape(value)[2:]
     kernel, strides, dilation = _kernel(value), _sizes(value, "strides"), _sizes(value, "dilations")
     sides, more = [], []
     for axis in range(2):
@@ -89,7 +88,7 @@ def window(value: Value) -> SlidingWindow:
 
 def transposed_window(value: Value) -> SlidingWindow:
     """Return the window of a ConvTranspose."""
-    image, result = image_shape(first(value))[2:], image_shape(value)[2:]
+    image, result = image_shape(value.first)[2:], image_shape(value)[2:]
     kernel, strides, dilation = _kernel(value), _sizes(value, "strides"), _sizes(value, "dilations")
     more, sides = list(_sizes(value, "output_padding", 0)), []
     for axis in range(2):
@@ -110,14 +109,14 @@ def _sides(sides: Sequence[tuple[int, int]]) -> Sides:
 
 
 def _kernel(value: Value) -> Size:
-    weight = argument(value, 1)
+    weight = value.argument(1)
     if "kernel_shape" in value.attrs or weight is None:
         return _sizes(value, "kernel_shape")
-    return _pair(shape_of(weight)[2:], 1)
+    return _pair(weight.static_shape[2:], 1)
 
 
 def _sizes(value: Value, name: str, default: int = 1) -> Size:
-    return _pair(value.attrs.get(name) or [default] * (len(shape_of(value)) - 2), default)
+    return _pair(value.attrs.get(name) or [default] * (len(value.static_shape) - 2), default)
 
 
 def _pair(numbers: Sequence[int], filler: int) -> Size:
@@ -154,8 +153,8 @@ def pad_widths(value: Value) -> list[tuple[int, int]]:
     NotTranslated
         If it depends on data.
     """
-    pads, rank = whole_numbers(argument(value, 1)), len(shape_of(value))
-    axes = whole_numbers(argument(value, 3)) or list(range(rank))
+    pads, rank = whole_numbers(value.argument(1)), len(value.static_shape)
+    axes = whole_numbers(value.argument(3)) or list(range(rank))
     if pads is None:
         raise NotTranslated(f"{value.label} pads by numbers that are computed when it runs")
     widths = [(0, 0)] * rank

@@ -10,7 +10,6 @@ user's network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -110,7 +109,7 @@ def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tupl
 
 
 def changed_outputs(
-    model: ModelProto, sample: Sample, outputs: Mapping[str, Array]
+    model: ModelProto, prepared: ModelProto, sample: Sample
 ) -> tuple[Departure, ...]:
     """Return the outputs that a float model has lost before its tensors were quantised.
 
@@ -118,18 +117,19 @@ def changed_outputs(
     ----------
     model
         The user's float model.
+    prepared
+        Its prepared and equalised form.
     sample
-        One input.
-    outputs
-        What its prepared and equalised form computes of the sample.
+        One input of both.
 
     Raises
     ------
     ModelError
         If ONNX Runtime rejects the model.
     """
-    values, operators, found = Probe(model, [*outputs]).run(sample), _operators(model), []
-    for name, held in outputs.items():
+    values, held_values = Probe(model).run(sample), Probe(prepared, exact=False).run(sample)
+    operators, found = _operators(model), []
+    for name, held in held_values.items():
         exact = values[name]
         if exact.dtype.kind != "f":
             continue

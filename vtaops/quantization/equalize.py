@@ -153,21 +153,23 @@ class _Network:
 
     def _passed(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> list[Array]:
         """Return the input channels that share their factors with the channels of the result."""
-        read = [self._of(name) for name in data]
-        shapes = [self._shapes.get(name, ()) for name in data]
-        if node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1:
-            return read
-        if node.op_type == "Add" and len(data) == 2 and len({*shapes}) == len(sizes) == 1:
-            return read
+        read = [*map(self._of, data)]
         if node.op_type == "Mul" and self._is_gate(data):
             gate, whole = sorted(data, key=lambda name: int(np.prod(self._shapes[name])))
             self._pin(gate)
             return [self._of(whole)]
         if node.op_type == "Concat" and attributes(node).get("axis") == 1 and 0 not in sizes:
             return [np.concatenate(read)]
-        if node.op_type == "Flatten" and shapes[0][2:] == (1, 1):
-            return read
-        return []
+        return read if self._commutes(node, data, sizes) else []
+
+    def _commutes(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> bool:
+        """Return whether a node computes each channel of one with the same number."""
+        shapes = [self._shapes.get(name, ()) for name in data]
+        if node.op_type == "Flatten":
+            return shapes[0][2:] == (1, 1)
+        if node.op_type == "Add":
+            return len(data) == 2 and len({*shapes}) == len(sizes) == 1
+        return node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1
 
     def _is_gate(self, names: Sequence[str]) -> bool:
         """Return whether one of two tensors has one pixel, which multiplies those of the other."""

@@ -7,8 +7,7 @@ integers join them, until none is left that
 * runs on the host beside floats (masks, factors of a softmax);
 * computes on VTA for host functions only, without being a product (residuals before an RMS norm,
   power spectra): the result leaves VTA in any case. Softmax, layer norms and means do not count,
-  which C has; but an addition before a softmax that leaves an operand few steps, as a mask does,
-  joins it as well;
+  which C has;
 * computes on VTA with what host functions write, other than by a table, or multiplies by it (the
   parts of an RMS norm);
 * computes on VTA in a piece of the network without any product (the factor of a norm).
@@ -25,12 +24,6 @@ from dataclasses import dataclass, field
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph import operators as ops
 from vtaops.quantization.disjoint_sets import DisjointSets
-
-FEWEST = 16
-"""Steps that an addition must leave each operand; a mask leaves logits fewer."""
-
-COARSE = 1 / 16
-"""Steps of logits up to which a softmax loses little, however small an operand of a sum is."""
 
 _COMPUTES = (
     *(ops.Requantized, ops.LookupTable, ops.Host, ops.FloatOperator, ops.FixedSoftmax),
@@ -98,8 +91,7 @@ class _Search:
         for group in self._groups_of(graph.outputs):
             group.is_output = True
         self.functions = self._of_kind(ops.Host) | self._rms_norms()
-        self.masked = self._behind_masks()
-        self.exact = self._of_kind(ops.FloatOperator) | self.masked
+        self.exact = self._of_kind(ops.FloatOperator)
         self.joined: set[str] = set()
 
     @property
@@ -134,16 +126,6 @@ class _Search:
         kinds = ((node.name, node.op) for node in self.computing)
         return {n for n, op in kinds if isinstance(op, ops.LayerNorm) and not op.centered}
 
-    def _behind_masks(self) -> set[str]:
-        """Return softmax of sums that round an operand to few steps: better in floats."""
-        return {
-            node.name
-            for node in self.computing
-            if isinstance(node.op, ops.Softmax | ops.RowSoftmax)
-            for group in self._groups_of(node.inputs)
-            if any(map(_drowns, group.writers))
-        }
-
     def _groups_of(self, tensors: Iterable[Tensor]) -> list[_Group]:
         return [self.groups[self.roots[tensor.name]] for tensor in tensors]
 
@@ -170,7 +152,7 @@ class _Search:
 
     def _is_read_by_floats(self, node: Node) -> bool:
         """Return whether only host functions read what a node writes."""
-        loose = self.functions | self.joined | (self.masked if _drowns(node) else set())
+        loose = self.functions | self.joined
         behind = self._groups_of(node.outputs)
         return all(group.readers and not group.is_output for group in behind) and all(
             reader.name in loose for group in behind for reader in group.readers
@@ -197,14 +179,6 @@ def _is_product(node: Node) -> bool:
     if isinstance(node.op, ops.Weighted):
         return bool(node.op.weight.size > len(node.op.weight))
     return isinstance(node.op, ops.Matmul | ops.AveragePool)
-
-
-def _drowns(node: Node) -> bool:
-    """Return whether an addition rounds an operand to few steps, which are coarse ones."""
-    if not isinstance(node.op, ops.Add):
-        return False
-    step = node.outputs[0].scale
-    return step > COARSE and any(256 * tensor.scale < FEWEST * step for tensor in node.inputs)
 
 
 def _roots(graph: Graph) -> dict[str, str]:

@@ -8,9 +8,9 @@ read have no pair; a float node reads the integers of a tensor only if that is a
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
+from graphlib import TopologicalSorter
 
 import numpy as np
 
@@ -105,23 +105,12 @@ def _by_breadth(nodes: Sequence[NodeProto]) -> list[NodeProto]:
 
     The compiler keeps the order, and hides the loads of one branch behind the work of others.
     """
-    left = _numbers_before(nodes)
-    readers: dict[int, list[int]] = defaultdict(list)
-    for number, before in enumerate(left):
-        for each in before:
-            readers[each].append(number)
-    order = [number for number, before in enumerate(left) if not before]
-    for number in order:  # which grows
-        for reader in readers[number]:
-            left[reader].discard(number)
-            order += [] if left[reader] else [reader]
-    return [nodes[number] for number in order]
-
-
-def _numbers_before(nodes: Sequence[NodeProto]) -> list[set[int]]:
-    """Return, for each node, the numbers of those that write what it reads."""
     writers = {name: number for number, node in enumerate(nodes) for name in node.output}
-    return [{writers[name] for name in read_by(node) if name in writers} for node in nodes]
+    before = {
+        number: {writers[name] for name in read_by(node) if name in writers}
+        for number, node in enumerate(nodes)
+    }
+    return [nodes[number] for number in TopologicalSorter(before).static_order()]
 
 
 def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:

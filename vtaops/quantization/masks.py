@@ -3,7 +3,8 @@
 Models make a mask of an input, as ``(1 - mask) * -10000``, or take one as it is. A grid of it
 leaves few steps to the logits that it is added to. Where the calibration data show nothing but 0
 and numbers far below, which leave a place out, the quantised file has ``Where(mask < -500, least,
-0)`` instead, so that VTA can execute the sum with the softmax (`vtaops.network.normalization`).
+0)`` instead, so that VTA can execute the sum with the softmax (`vtaops.network.normalization`). In
+constants, the least number takes the place of those far below.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from vtaops.graph.onnx_files import (
     needed,
     read_by,
     refill,
+    replace_initializer,
     require,
 )
 from vtaops.graph.probe import Probe
@@ -38,13 +40,24 @@ def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
     """Write the masks of a prepared model as choices, in place; return what stays float."""
     tensors, decided = Connections(model), _decided_by_inputs(model)
     added = [found for node in model.graph.node for found in _added(node, tensors, decided)]
-    masks = _that_leave_out(model, {name for _, name in added}, samples)
+    names = {name for _, name in added}
+    constants = names & tensors.constants.keys()
+    masks = _that_leave_out(model, names - constants, samples)
     floats = masks.union(*map(read_by, needed(model.graph.node, masks)))
-    for total, name in added:
-        if name in masks:
-            total.input[:] = [f"{name}:chosen" if each == name else each for each in total.input]
+    renamed = {name: f"{name}:chosen" for name in masks} | _store_least(model, constants, tensors)
+    for total, _ in added:
+        total.input[:] = [renamed.get(name, name) for name in total.input]
     _add_choices(model, masks)
     return floats & tensors.writers.keys()
+
+
+def _store_least(model: ModelProto, masks: set[str], tensors: Connections) -> dict[str, str]:
+    """Store constant masks of the least number, and return their names by those of the others."""
+    renamed = {name: f"{name}:least" for name in sorted(masks)}
+    for name, new in renamed.items():
+        value = tensors.constants[name]
+        replace_initializer(model, new, np.where(value, np.float32(LEAST), value))
+    return renamed
 
 
 def _that_leave_out(model: ModelProto, names: set[str], samples: Iterable[Sample]) -> set[str]:
@@ -63,10 +76,19 @@ def _added(
     """Yield the sum before a softmax with what it adds to the logits, if that is no choice yet."""
     total = tensors.writers.get(node.input[0]) if node.op_type == "Softmax" else None
     if total is not None and total.op_type == "Add":
-        for name in {*total.input} & decided:
+        for name in {*total.input}:
             made = tensors.writers.get(name)
-            if made is None or made.op_type != "Where":
+            is_choice = made is not None and made.op_type == "Where"
+            if _is_constant_mask(name, tensors) or (name in decided and not is_choice):
                 yield total, name
+
+
+def _is_constant_mask(name: str, tensors: Connections) -> bool:
+    """Return whether a tensor is a constant that leaves out some of each row, but not all of it."""
+    value = tensors.constants.get(name)
+    if value is None or not value.ndim or not (value == 0).any(axis=-1).all():
+        return False
+    return bool(LEAST < value.min() < 0 and _leaves_out(value))
 
 
 def _decided_by_inputs(model: ModelProto) -> set[str]:

@@ -124,18 +124,6 @@ class ClippedRanges(Ranges):
         return {name: (float(low), float(high)) for name, (low, high) in ends}
 
 
-class First:
-    """The first value of each tensor."""
-
-    def __init__(self, names: Collection[str]) -> None:
-        self.names = names
-        self.values: dict[str, Array] = {}
-
-    def see(self, name: str, value: Array) -> None:
-        """Keep the value for the first sample."""
-        self.values.setdefault(name, value)
-
-
 def ranges_by(method: str, names: Collection[str]) -> Ranges:
     """Return the observer for a method of calibration.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
@@ -25,7 +25,6 @@ from vtaops.graph.onnx_files import (
     input_dtypes,
     input_shapes,
     opened,
-    producers,
     require,
 )
 from vtaops.quantization import sources
@@ -34,13 +33,11 @@ from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, spli
 from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, changed_outputs, departures
-from vtaops.quantization.ends import coarse_ends
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
     Channels,
-    First,
     Moments,
     RowSizes,
     SquaredErrors,
@@ -51,7 +48,7 @@ from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, Quality, compare
 from vtaops.quantization.reach import reached
-from vtaops.quantization.relief import Relief, relieved, worst_output
+from vtaops.quantization.relief import Relief, coarse_ends, relieved, worst_output
 from vtaops.quantization.rounding import learn_rounding, learnable
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
@@ -241,29 +238,16 @@ def run_quantization(
     prepared = prepare(floats)
     given = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
     default = {"zero_points": scales == "free", "learned_rounding": weight_bits < 8}
-    start, changes = _first_recipe(recipe, **default)
+    start, missing = _first_recipe(recipe, **default)
     kept, judges = (samples, []) if config is None else split(samples)
-    searches = bool(judges)
-    order = _Order(
-        kept, scales, method, device, given, start, changes, searches=searches, bits=weight_bits
+    quantizer = _Quantizer(
+        floats, prepared, kept, scales, method, device, given, start, missing, weight_bits, judges
     )
-    observed = cache(partial(_observed, floats, prepared, order))
-
-    @cache
-    def placed(equalization: bool, zero_points: bool, left: frozenset[str]) -> _Placed:
-        return _placed(observed(equalization), replace(order, given=left), zero_points=zero_points)
-
-    def quantized(
-        tried: Recipe, left: frozenset[str] = given, *, checked: bool = True
-    ) -> Quantization:
-        found = placed(tried.equalization, tried.zero_points, left)
-        return _quantized(observed(tried.equalization), found, order, tried, checked=checked)
-
     if not judges:
-        return _told(_relieved(prepared, quantized, order, chooses=float_nodes is None))
-    best, trials = search_recipes(quantized, device, judges, start, changes)
+        return _told(quantizer.relieved(chooses=float_nodes is None))
+    best, trials = search_recipes(quantizer.quantized, device, judges, start, missing)
     if float_nodes is None:
-        best = _brought_back(prepared, quantized, best, trials[0].recipe, worst_output(best))
+        best = quantizer.brought_back(best, trials[0].recipe, worst_output(best))
     return _told(replace(best, trials=tuple(trials)))
 
 
@@ -273,57 +257,6 @@ def _check_bits(weight_bits: int, scales: str) -> None:
             f"weight_bits is {weight_bits}; weights have 8 bits, or with free scales 4 (scales are "
             f"{scales!r})"
         )
-
-
-def _relieved(
-    prepared: ModelProto, quantized: Callable[..., Quantization], order: _Order, *, chooses: bool
-) -> Quantization:
-    """Quantise by the first recipe, or a better one, or by what brings back an output.
-
-    Biases are corrected if that helps, and channels equalised where an output is not good already.
-    """
-    done, recipe = quantized(order.start), order.start
-    if done.departures:
-        return done
-    kept, biased = worst_output(done), correctable(prepared, initializers(prepared))
-    for option in ("bias_correction", "equalization"):
-        if option in order.missing and (biased if option == "bias_correction" else kept < GOOD_DB):
-            change = replace(recipe, **{option: True})
-            tried = quantized(change)
-            if (found := worst_output(tried)) > kept + LEAST_GAIN:
-                done, recipe, kept = tried, change, found
-    return _brought_back(prepared, quantized, done, recipe, kept) if chooses else done
-
-
-def _brought_back(
-    prepared: ModelProto,
-    quantized: Callable[..., Quantization],
-    done: Quantization,
-    recipe: Recipe,
-    kept: float,
-) -> Quantization:
-    """Leave products float where an output, which keeps so many dB, is lost otherwise."""
-
-    def again(nodes: Sequence[str], *, checked: bool) -> Quantization:
-        return quantized(recipe, given_floats(prepared, nodes), checked=checked)
-
-    if kept < LOW_DB:
-        mended, relief = relieved(done, again)
-        return replace(mended, relief=relief)
-    return _with_fine_ends(done, kept, again)
-
-
-def _with_fine_ends(
-    done: Quantization, kept: float, again: Callable[..., Quantization]
-) -> Quantization:
-    """Leave last products float where most of their values would have few steps."""
-    if not (ends := coarse_ends(done)):
-        return done
-    fine = again(ends, checked=True)
-    if (found := worst_output(fine)) < kept:
-        return done
-    some = f" (and half of its values take more than {FEW})"
-    return replace(fine, relief=Relief(tuple(ends), found, kept, some))
 
 
 def _first_recipe(given: Mapping[str, bool | None], **default: bool) -> tuple[Recipe, list[str]]:
@@ -353,42 +286,6 @@ def _device(config: Any) -> QuantizationTarget:
     return QuantizationTarget(config)
 
 
-@dataclass(frozen=True)
-class _Order:
-    """What is asked for, whatever the recipe.
-
-    Attributes
-    ----------
-    given
-        Results that stay float.
-    start, missing
-        The first recipe, and the options that nobody gave.
-    searches
-        Whether these are tried, too.
-    bits
-        Of the weights of products.
-    """
-
-    samples: list[Sample]
-    scales: Scales
-    method: str
-    device: QuantizationTarget
-    given: frozenset[str]
-    start: Recipe
-    missing: Collection[str]
-    searches: bool
-    bits: int
-
-    @property
-    def free(self) -> bool:
-        return self.scales == "free"
-
-    def may_take(self, option: str) -> bool:
-        """Return whether a recipe may have an option."""
-        tried = self.searches or option == "bias_correction"
-        return (tried and option in self.missing) or getattr(self.start, option)
-
-
 FEWEST = 8
 """Steps that a grid leaves rows of the least size, so that their norms keep some 30 dB."""
 
@@ -412,32 +309,6 @@ class _Observed:
         return {name for name in known if self.rows.small(name) < FEWEST * grids[name].scale}
 
 
-def _observed(
-    given: ModelProto, prepared: ModelProto, order: _Order, equalization: bool
-) -> _Observed:
-    """Equalise a prepared model, if asked to, observe it, and compare it with the given one."""
-    model, equalized = deepcopy(prepared), 0
-    if equalization:
-        equalized = equalize(model, order.samples, tables=order.device.tables)
-        model = require("onnx").shape_inference.infer_shapes(model)
-    constants = initializers(model)
-    floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
-    names = [*floats, *float_tensors(model)]
-    convolutions = correctable(model, constants) if order.may_take("bias_correction") else []
-    layers = learnable(model, constants) if order.may_take("learned_rounding") else []
-    ranges = ranges_by(order.method, names)
-    errors = SquaredErrors([] if order.free else names)
-    channels = Channels({node.input[0] for node in convolutions})
-    moments = Moments(layers, constants, len(order.samples))
-    outputs = First({value.name for value in model.graph.output} & producers(model).keys())
-    rows = RowSizes([norm.root for norm in norms(model)])
-    seen = ranges, errors, channels, moments, outputs, rows
-    observe(model, order.samples, seen, "calibrate image")
-    found, all_of = changed_outputs(given, order.samples[0], outputs.values), ranges.ranges()
-    reach = reached(model, all_of)
-    return _Observed(model, equalized, found, reach, errors, channels, moments, rows)
-
-
 @dataclass(frozen=True)
 class _Placed:
     """Where pairs stand: the grids of tensors, the scales of weights, results that stay float."""
@@ -447,51 +318,144 @@ class _Placed:
     floats: frozenset[str]
 
 
-def _placed(observed: _Observed, order: _Order, *, zero_points: bool) -> _Placed:
-    """Return where pairs stand in an observed model: where the device computes on integers."""
-    plain, free = observed.model, order.free
-    grids, suited = _grids(observed, order, zero_points=zero_points)
-    given = order.given.union(observed.lost(grids))
-    weights = integer_weights(plain, grids, given, free=free, bits=order.bits)
-    floats = order.device.floats(insert_pairs(plain, grids, weights, given))
-    results = given.union(floats.results)
-    kept = {n: grid for n, grid in suited(results).items() if n not in floats.tensors}
-    weights = integer_weights(plain, kept, results, free=free, bits=order.bits)
-    return _Placed(kept, weights, results)
+@dataclass(eq=False)
+class _Quantizer:
+    """Quantises a model by any recipe; what two recipes share is computed once.
 
-
-def _quantized(
-    observed: _Observed, placed: _Placed, order: _Order, recipe: Recipe, *, checked: bool
-) -> Quantization:
-    """Quantise an observed model by a recipe; hold it against float if `checked`."""
-    plain, prepared = observed.model, deepcopy(observed.model)
-    if recipe.learned_rounding:
-        learn_rounding(prepared, placed.weights, observed.moments.moments)
-    if recipe.bias_correction:
-        means, constants = observed.channels.mean, initializers(plain)
-        correct_biases(prepared, placed.weights, means, constants)
-    model = insert_pairs(prepared, placed.grids, placed.weights, placed.floats)
-    found = observed.departures
-    if checked:
-        found += departures(prepared, model, order.samples[0])
-    return Quantization(model, plain, order.samples, observed.equalized, found)
-
-
-def _grids(
-    observed: _Observed, order: _Order, *, zero_points: bool
-) -> tuple[dict[str, Grid], Callable[[Collection[str]], dict[str, Grid]]]:
-    """Return the grid of each tensor as its values ask for it, and what suits it to additions.
-
-    The latter takes the results that stay float.
+    Attributes
+    ----------
+    floats, prepared
+        The user's float model, and the same prepared.
+    given
+        Results that stay float.
+    start, missing
+        The first recipe, and the options that nobody gave.
+    bits
+        Of the weights of products.
+    judges
+        Samples on which the missing options are tried, if any.
     """
-    model = observed.model
-    ranges, groups = shared_ranges(model, observed.ranges)
-    if order.free:
-        grids = free_grids(ranges, zero_points=zero_points)
-        return grids, lambda _: grids
-    best = power_of_two_grids(model, observed.errors, ranges, groups, zero_points=zero_points)
-    grids = no_finer_than_sums(model, best, groups)
-    return grids, partial(no_finer_than_totals, model, grids, groups)
+
+    floats: ModelProto
+    prepared: ModelProto
+    samples: list[Sample]
+    scales: Scales
+    method: str
+    device: QuantizationTarget
+    given: frozenset[str]
+    start: Recipe
+    missing: Collection[str]
+    bits: int
+    judges: Sequence[Sample]
+
+    def __post_init__(self) -> None:
+        self.observed, self.placed = cache(self._observed), cache(self._placed)
+
+    @property
+    def free(self) -> bool:
+        return self.scales == "free"
+
+    def may_take(self, option: str) -> bool:
+        """Return whether a recipe may have an option."""
+        tried = bool(self.judges) or option == "bias_correction"
+        return (tried and option in self.missing) or getattr(self.start, option)
+
+    def _observed(self, equalization: bool) -> _Observed:
+        """Equalise the model, if asked to, observe it, and compare it with the given one."""
+        model, equalized = deepcopy(self.prepared), 0
+        if equalization:
+            equalized = equalize(model, self.samples, tables=self.device.tables)
+            model = require("onnx").shape_inference.infer_shapes(model)
+        constants = initializers(model)
+        floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
+        names = [*floats, *float_tensors(model)]
+        convolutions = correctable(model, constants) if self.may_take("bias_correction") else []
+        layers = learnable(model, constants) if self.may_take("learned_rounding") else []
+        ranges = ranges_by(self.method, names)
+        errors = SquaredErrors([] if self.free else names)
+        channels = Channels({node.input[0] for node in convolutions})
+        moments = Moments(layers, constants, len(self.samples))
+        rows = RowSizes([norm.root for norm in norms(model)])
+        observe(model, self.samples, (ranges, errors, channels, moments, rows), "calibrate image")
+        found = changed_outputs(self.floats, model, self.samples[0])
+        reach = reached(model, ranges.ranges())
+        return _Observed(model, equalized, found, reach, errors, channels, moments, rows)
+
+    def _placed(self, equalization: bool, zero_points: bool, left: frozenset[str]) -> _Placed:
+        """Return where pairs stand in an observed model: where the device computes on integers."""
+        observed = self.observed(equalization)
+        model = observed.model
+        ranges, groups = shared_ranges(model, observed.ranges)
+        if self.free:
+            grids = free_grids(ranges, zero_points=zero_points)
+        else:
+            errors = observed.errors
+            grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
+            grids = no_finer_than_sums(model, grids, groups)
+        given = left.union(observed.lost(grids))
+        weights = integer_weights(model, grids, given, free=self.free, bits=self.bits)
+        floats = self.device.floats(insert_pairs(model, grids, weights, given))
+        results = given.union(floats.results)
+        if not self.free:
+            grids = no_finer_than_totals(model, grids, groups, results)
+        kept = {n: grid for n, grid in grids.items() if n not in floats.tensors}
+        weights = integer_weights(model, kept, results, free=self.free, bits=self.bits)
+        return _Placed(kept, weights, results)
+
+    def quantized(
+        self, recipe: Recipe, nodes: Sequence[str] = (), *, checked: bool = True
+    ) -> Quantization:
+        """Quantise by a recipe, some nodes left float; hold the file against float if `checked`."""
+        left = given_floats(self.prepared, nodes) if nodes else self.given
+        observed = self.observed(recipe.equalization)
+        placed = self.placed(recipe.equalization, recipe.zero_points, left)
+        plain, prepared = observed.model, deepcopy(observed.model)
+        if recipe.learned_rounding:
+            learn_rounding(prepared, placed.weights, observed.moments.moments)
+        if recipe.bias_correction:
+            means, constants = observed.channels.mean, initializers(plain)
+            correct_biases(prepared, placed.weights, means, constants)
+        model = insert_pairs(prepared, placed.grids, placed.weights, placed.floats)
+        found = observed.departures
+        if checked:
+            found += departures(prepared, model, self.samples[0])
+        return Quantization(model, plain, self.samples, observed.equalized, found)
+
+    def relieved(self, *, chooses: bool) -> Quantization:
+        """Quantise by the first recipe, or a better one, or by what brings back an output.
+
+        Biases are corrected if that helps, and channels equalised where an output is not good
+        already.
+        """
+        done, recipe = self.quantized(self.start), self.start
+        if done.departures:
+            return done
+        kept, biased = worst_output(done), correctable(self.prepared, initializers(self.prepared))
+        for option in ("bias_correction", "equalization"):
+            wanted = biased if option == "bias_correction" else kept < GOOD_DB
+            if option in self.missing and wanted:
+                change = replace(recipe, **{option: True})
+                tried = self.quantized(change)
+                if (found := worst_output(tried)) > kept + LEAST_GAIN:
+                    done, recipe, kept = tried, change, found
+        return self.brought_back(done, recipe, kept) if chooses else done
+
+    def brought_back(self, done: Quantization, recipe: Recipe, kept: float) -> Quantization:
+        """Leave products float where an output, which keeps so many dB, is lost otherwise.
+
+        So are last products most of whose values would have few steps.
+        """
+        again = partial(self.quantized, recipe)
+        if kept < LOW_DB:
+            mended, relief = relieved(done, again)
+            return replace(mended, relief=relief)
+        if not (ends := coarse_ends(done)):
+            return done
+        fine = again(ends)
+        if (found := worst_output(fine)) < kept:
+            return done
+        some = f" (and half of its values take more than {FEW})"
+        return replace(fine, relief=Relief(tuple(ends), found, kept, some))
 
 
 def _load(

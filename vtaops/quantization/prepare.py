@@ -28,7 +28,6 @@ from vtaops.graph.onnx_files import (
     make_node,
     needed,
     producers,
-    read_by,
     refill,
     rename_inner,
     replace_initializer,
@@ -36,9 +35,7 @@ from vtaops.graph.onnx_files import (
     tensor_shapes,
 )
 from vtaops.graph.probe import runtime_session
-from vtaops.quantization.group_norms import group_norms_as_rows
-from vtaops.quantization.heads import keep_heads
-from vtaops.quantization.responses import spell_out_responses
+from vtaops.quantization.rewrites import keep_heads
 from vtaops.quantization.scales import SATURATING
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
@@ -73,16 +70,11 @@ def prepare(model: ModelProto) -> ModelProto:
         prepared = onnx.load(str(path))
     _free_names(prepared)
     _drop_idle(prepared)
-    outputs = [value.name for value in prepared.graph.output]
-    refill(prepared.graph.node, needed(prepared.graph.node, outputs))
     keep_heads(prepared)
-    spell_out_responses(prepared)
-    group_norms_as_rows(prepared)
     constants = initializers(prepared)
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
     _activate_parts(prepared)
-    _fold_signs(prepared)
     fold_affine(prepared)
     _own_biases(prepared)
     _name_nodes(prepared)
@@ -131,15 +123,7 @@ def _drop_idle(model: ModelProto) -> None:
     for node in kept:
         node.input[:] = [renamed.get(name, name) for name in node.input]
         rename_inner(node, renamed)
-    refill(model.graph.node, _without_idle("IsNaN", kept, tensors.outputs))
-
-
-def _without_idle(
-    kind: str, nodes: Collection[NodeProto], outputs: Collection[str]
-) -> list[NodeProto]:
-    """Return nodes without those of a kind that nothing reads."""
-    read = {name for node in nodes for name in read_by(node)}.union(outputs)
-    return [node for node in nodes if node.op_type != kind or node.output[0] in read]
+    refill(model.graph.node, needed(kept, tensors.outputs))
 
 
 def _softmax_behind(node: NodeProto, tensors: Connections) -> str | None:
@@ -196,6 +180,7 @@ def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[No
     rewrite = {
         "Sum": _sum,
         "BatchNormalization": _batch_norm,
+        "InstanceNormalization": _norm_of_rows,
         "ReduceMean": _reduce_mean,
         "Gemm": _gemm,
         "Max": _bound,
@@ -216,8 +201,10 @@ def _sum(_: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
 def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite an extremum of a tensor and a number as a Clip."""
     bounds = [name for name in node.input if name in constants and constants[name].size == 1]
-    data = [name for name in node.input if name not in bounds]
-    if len(bounds) != 1 or len(data) != 1 or constants[bounds[0]].ndim > _rank(model, data[0]):
+    data = [*({*node.input} - {*bounds})]
+    if len(bounds) != 1 or len(data) != 1 or constants[bounds[0]].dtype != np.float32:
+        return [node]
+    if constants[bounds[0]].ndim > len(_shape(model, data[0])):
         return [node]
     bound = _stored(model, constants, f"{node.output[0]}_bound", constants[bounds[0]].reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
@@ -299,7 +286,7 @@ def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[N
         return [node]
     scale, shift, mean, variance = (constants[n].astype(np.float64) for n in node.input[1:])
     factor = scale / _deviation(node, variance)
-    rank = _rank(model, node.input[0]) or 4
+    rank = len(_shape(model, node.input[0])) or 4
     weight = factor.reshape(-1, *[1] * (rank - 1)) if rank > 2 else factor
     names = [f"{node.output[0]}_{part}" for part in ("weight", "bias")]
     for name, value in zip(names, (weight, shift - mean * factor), strict=True):
@@ -324,9 +311,28 @@ def _deviation(node: NodeProto, variance: Array) -> Array:
     return deviation
 
 
+LAYER_NORMS = 17
+"""The opset from which ONNX has layer norms."""
+
+
+def _norm_of_rows(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    """Rewrite an instance norm of rows, as exporters write group norms, as a layer norm."""
+    (result,), (data, *names), shape = node.output, node.input, _shape(model, node.input[0])
+    plain = (np.all(constants.get(n) == one) for n, one in zip(names, (1, 0), strict=True))
+    known = any(entry.version >= LAYER_NORMS for entry in model.opset_import if not entry.domain)
+    if len(shape) != 3 or not all(plain) or not known:
+        return [node]
+    row = [
+        _stored(model, constants, f"{result}_{part}", np.full(shape[2], number))
+        for part, number in (("weight", 1), ("bias", 0))
+    ]
+    epsilon = attributes(node).get("epsilon", 1e-5)
+    return [make_node("LayerNormalization", [data, *row], [result], axis=-1, epsilon=epsilon)]
+
+
 def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a mean over height and width, or over tokens (1), as a global average."""
-    (result,), data, rank = node.output, node.input[0], _rank(model, node.input[0])
+    (result,), data, rank = node.output, node.input[0], len(_shape(model, node.input[0]))
     axes, kept = _mean_axes(node, rank, constants), attributes(node).get("keepdims", 1)
     if (rank, axes) == (4, [2, 3]):
         turned = None
@@ -350,9 +356,8 @@ def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
     return sorted(int(axis) % max(rank, 1) for axis in axes)
 
 
-def _rank(model: ModelProto, name: str) -> int:
-    shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
-    return len(shapes.get(name, ()))
+def _shape(model: ModelProto, name: str) -> tuple[int, ...]:
+    return tensor_shapes((*model.graph.input, *model.graph.value_info)).get(name, ())
 
 
 def _activate_parts(model: ModelProto) -> None:
@@ -373,37 +378,6 @@ def _activate_parts(model: ModelProto) -> None:
         concat.output[:] = activation.output
         nodes.remove(activation)
     refill(model.graph.node, nodes)
-
-
-def _fold_signs(model: ModelProto) -> None:
-    """Let factors behind a concatenation negate its parts, as those of rotated halves."""
-    tensors = Connections(model)
-    shapes = tensor_shapes((*model.graph.input, *model.graph.value_info))
-    for factor in model.graph.node:
-        for data, name in (factor.input, factor.input[::-1]) if factor.op_type == "Mul" else ():
-            joins = tensors.chain(data, "Concat") if name in tensors.constants else None
-            signs = _signs(joins[0], tensors, shapes) if joins else 1
-            if joins and np.any(np.less(signs, 0)):
-                value, new = tensors.constants[name] * signs, f"{factor.output[0]}_factor"
-                factor.input[:] = [data, _stored(model, tensors.constants, new, value)]
-                joins[0].input[:] = [_unsigned(part, tensors) for part in joins[0].input]
-    refill(model.graph.node, _without_idle("Neg", model.graph.node, tensors.outputs))
-
-
-def _signs(node: NodeProto, tensors: Connections, shapes: Mapping[str, tuple[int, ...]]) -> Array:
-    """Return -1 or 1 for each place on the last axis of a concatenation; 1 if it has another."""
-    sizes = [shapes.get(name, ())[-1:] for name in node.input]
-    if not all(sizes) or attributes(node)["axis"] not in (-1, len(shapes[node.input[0]]) - 1):
-        return np.ones(1, np.float32)
-    signs = [1 if _unsigned(name, tensors) == name else -1 for name in node.input]
-    return np.repeat(np.array(signs, np.float32), [size for (size,) in sizes])
-
-
-def _unsigned(name: str, tensors: Connections) -> str:
-    """Return what a tensor negates, or the tensor."""
-    writer = tensors.writers.get(name)
-    data: str = writer.input[0] if writer is not None and writer.op_type == "Neg" else name
-    return data
 
 
 def fold_affine(model: ModelProto) -> int:

@@ -30,14 +30,15 @@ from vtaops.graph.onnx_files import (
     NodeProto,
     attributes,
     initializers,
+    producers,
     tensor_shapes,
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
 from vtaops.quantization.costs import switched
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import GOOD_DB, LOW_DB, outputs, worst_sqnr
-from vtaops.quantization.scales import MOVES, PRODUCTS, saturated
+from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, worst_sqnr
+from vtaops.quantization.scales import MOVES, PRODUCTS, only_moved, saturated
 
 Item = TypeVar("Item")
 
@@ -266,3 +267,57 @@ def _tensors_of_products(model: ModelProto, found: Mapping[str, str]) -> dict[st
             near = {*node.input, result, ends.get(result, result)}
             groups[node.name] = {name for name in near if name in found} - tensors.outputs
     return {node: group for node, group in groups.items() if group}
+
+
+# ------------------------------------------------------------------------------------ last products
+
+
+MOST_END_WORK = 1 / 20
+"""Largest part of all multiplications that last products may have."""
+
+LEAST_VALUES = 64
+"""Values of a sample from which half of them say something of most."""
+
+
+def coarse_ends(done: Quantization) -> list[str]:
+    """Return the last products half of whose values would take fewer than `FEW` values.
+
+    Logits of a detector from -400 to 3 have steps of 1.6, and what decides, their sign, lies within
+    two. If last products do little work, the host may compute them from the integers before.
+    """
+    steps = _steps(done)
+    coarse = [
+        name for name, size in _middles(done, [*steps]).items() if size < FEW / 2 * steps[name]
+    ]
+    writers = producers(done.prepared)
+    nodes = [writers[name].name for name in coarse]
+    products = [n.name for n in done.prepared.graph.node if n.op_type in PRODUCTS]
+    work = multiplications(done.prepared, products)
+    small = sum(map(work.__getitem__, nodes)) <= MOST_END_WORK * sum(work.values())
+    return nodes if small else []
+
+
+def _steps(done: Quantization) -> dict[str, float]:
+    """Return the scale of what last products write: outputs, or what is only moved to them."""
+    found, written = images(done.prepared, done.model), producers(done.model)
+    tensors, moved = Connections(done.prepared), only_moved(done.prepared)
+    constants = initializers(done.model)
+
+    def is_end(name: str) -> bool:
+        behind = {reader.output[0] for reader in tensors.readers.get(name, [])}
+        return name in tensors.outputs or (bool(behind) and behind <= moved.keys())
+
+    products = [n.output[0] for n in done.prepared.graph.node if n.op_type in PRODUCTS]
+    return {
+        name: float(constants[written[found[name]].input[1]].max())
+        for name in products
+        if name in found and is_end(name)
+    }
+
+
+def _middles(done: Quantization, names: Sequence[str]) -> dict[str, float]:
+    """Return the median magnitude of tensors on the calibration data."""
+    runs = [*map(Probe(done.prepared, names, exact=False).run, done.samples)]
+    values = {name: np.abs(np.stack([run[name] for run in runs])) for name in names}
+    many = {name: each for name, each in values.items() if each[0].size >= LEAST_VALUES}
+    return {name: float(np.median(each)) for name, each in many.items()}

@@ -116,15 +116,16 @@ def _sources(
     if preparation is not None:
         raise ModelError(_NO_PICTURES)
     if isinstance(source, Mapping):
-        return [("the calibration data", _arrays("the calibration data", source))]
+        return [("the calibration data", _named("the calibration data", source, shapes))]
     given: Any = source
     if not hasattr(source, "__array__"):
         if not isinstance(source, Iterable):
             raise ModelError(f"calibration data are files or arrays, not {type(source).__name__}")
         given = list(source)
         if any(_is_sample(each, shapes) for each in given):
-            return [_sample(f"sample {index}", each, shapes) for index, each in enumerate(given)]
-    return [("the array", _single(as_array("the array", given, ModelError), shapes, "an array"))]
+            places = ((f"sample {index}", each) for index, each in enumerate(given))
+            return [(place, _named(place, each, shapes)) for place, each in places]
+    return [("the array", _named("the array", as_array("the array", given, ModelError), shapes))]
 
 
 def _is_sample(each: Any, shapes: Mapping[str, Shape]) -> bool:
@@ -138,18 +139,13 @@ def _is_sample(each: Any, shapes: Mapping[str, Shape]) -> bool:
     return len(shapes) > 1 or len({part.shape for part in parts}) > 1
 
 
-def _sample(place: str, sample: Any, shapes: Mapping[str, Shape]) -> tuple[str, Sample]:
-    if isinstance(sample, list | tuple):
-        sample = dict(zip(shapes, sample, strict=False))
-    if isinstance(sample, Mapping):
-        return place, _arrays(place, sample)
-    return place, _single(as_array(place, sample, ModelError), shapes, place)
-
-
-def _arrays(place: str, named: Mapping[str, Any]) -> Sample:
-    return {
-        name: as_array(f"{place}: {name!r}", value, ModelError) for name, value in named.items()
-    }
+def _named(place: str, data: Any, shapes: Mapping[str, Shape]) -> Sample:
+    """Return arrays by name: given so, one for each input in order, or that of the only input."""
+    if isinstance(data, list | tuple):
+        data = dict(zip(shapes, data, strict=False))
+    if not isinstance(data, Mapping):
+        return {only_input(shapes, place): as_array(place, data, ModelError)}
+    return {name: as_array(f"{place}: {name!r}", value, ModelError) for name, value in data.items()}
 
 
 def _files(
@@ -173,8 +169,7 @@ def _read(file: Path, shapes: Mapping[str, Shape], preparation: Preparation | No
     if is_picture(file):
         name = only_input(shapes, str(file))
         return {name: read_picture(file, name, shapes[name], preparation)}
-    data = read_arrays(file)
-    return data if isinstance(data, dict) else _single(data, shapes, str(file))
+    return _named(str(file), read_arrays(file), shapes)
 
 
 def read_arrays(file: Path) -> Sample | Array:
@@ -194,10 +189,6 @@ def read_arrays(file: Path) -> Sample | Array:
             return data
         with data:
             return {name: data[name] for name in data.files}
-
-
-def _single(array: Array, shapes: Mapping[str, Shape], place: str) -> Sample:
-    return {only_input(shapes, place): array}
 
 
 def only_input(shapes: Mapping[str, Shape], place: str) -> str:

@@ -15,9 +15,15 @@ from functools import reduce
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.graph import onnx_files
 from vtaops.graph.grid import Grid, Range
-from vtaops.graph.onnx_files import Arrays
+from vtaops.graph.onnx_files import (
+    Arrays,
+    Connections,
+    ModelProto,
+    NodeProto,
+    attributes,
+    initializers,
+)
 from vtaops.quantization.disjoint_sets import DisjointSets
 from vtaops.quantization.observers import SquaredErrors
 
@@ -58,7 +64,7 @@ FINEST = 1 << 22
 
 
 def shared_ranges(
-    model: onnx_files.ModelProto, ranges: dict[str, Range]
+    model: ModelProto, ranges: dict[str, Range]
 ) -> tuple[dict[str, Range], dict[str, str]]:
     """Give tensors that share a grid the same range.
 
@@ -85,9 +91,9 @@ def shared_ranges(
     return {name: hulls[groups[name]] for name in ranges}, groups
 
 
-def saturated(model: onnx_files.ModelProto) -> dict[str, str]:
+def saturated(model: ModelProto) -> dict[str, str]:
     """Return the inputs of a Relu or Clip that nothing else reads, with the output of each."""
-    tensors = onnx_files.Connections(model)
+    tensors = Connections(model)
     return {
         node.input[0]: node.output[0]
         for node in model.graph.node
@@ -95,7 +101,7 @@ def saturated(model: onnx_files.ModelProto) -> dict[str, str]:
     }
 
 
-def _loose_ends(model: onnx_files.ModelProto, ranges: Mapping[str, Range]) -> set[str]:
+def _loose_ends(model: ModelProto, ranges: Mapping[str, Range]) -> set[str]:
     """Return results of concatenations, and what moves them, that stay float behind their parts.
 
     Their parts are tensors such as boxes and scores: one grid would leave one of them few steps,
@@ -110,9 +116,9 @@ def _loose_ends(model: onnx_files.ModelProto, ranges: Mapping[str, Range]) -> se
     return found
 
 
-def only_moved(model: onnx_files.ModelProto) -> dict[str, set[str]]:
+def only_moved(model: ModelProto) -> dict[str, set[str]]:
     """Return the tensors that are moved to the outputs and not computed with, and those behind."""
-    tensors, loose = onnx_files.Connections(model), dict[str, set[str]]()
+    tensors, loose = Connections(model), dict[str, set[str]]()
     for node in reversed(model.graph.node):
         readers = [reader for name in node.output for reader in tensors.readers.get(name, [])]
         behind = [reader.output[0] for reader in readers]
@@ -126,7 +132,7 @@ def _known(ranges: Mapping[str, Range], names: Iterable[str]) -> list[Range]:
     return [ranges[name] for name in names if name in ranges and ranges[name] != (0.0, 0.0)]
 
 
-def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
+def _groups(model: ModelProto, names: set[str]) -> dict[str, str]:
     ties = DisjointSets[str]()
     for node in model.graph.node:
         first, *others = _tied(node) or [""]
@@ -137,7 +143,7 @@ def _groups(model: onnx_files.ModelProto, names: set[str]) -> dict[str, str]:
     return {name: ties.root(name) for name in names}
 
 
-def _tied(node: onnx_files.NodeProto) -> list[str]:
+def _tied(node: NodeProto) -> list[str]:
     """Return the tensors of a node that share a grid; none if it computes."""
     if node.op_type in MOVES:
         return [node.input[0], *node.output]
@@ -150,7 +156,7 @@ def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid
 
 
 def power_of_two_grids(
-    model: onnx_files.ModelProto,
+    model: ModelProto,
     errors: SquaredErrors,
     ranges: dict[str, Range],
     groups: dict[str, str],
@@ -204,7 +210,7 @@ class WeightScale:
 
 
 def weight_scales(
-    model: onnx_files.ModelProto, grids: Mapping[str, Grid], *, free: bool, bits: int = 8
+    model: ModelProto, grids: Mapping[str, Grid], *, free: bool, bits: int = 8
 ) -> dict[str, WeightScale]:
     """Return the scales of all constants that quantised operators read, except biases.
 
@@ -212,7 +218,7 @@ def weight_scales(
     of a product's weight. Either is large enough for the sums of its products (`_least`). Free ones
     of the weights of products may have few `bits`.
     """
-    constants, found = onnx_files.initializers(model), {}
+    constants, found = initializers(model), {}
     for name, nodes in constants_on_grids(model).items():
         weight, axes = constants[name], {_channel_axis(node, name, constants) for node in nodes}
         axis = axes.pop() if free and len(axes) == 1 else None
@@ -224,9 +230,9 @@ def weight_scales(
     return found
 
 
-def _most(nodes: Sequence[onnx_files.NodeProto], name: str, bits: int) -> int:
+def _most(nodes: Sequence[NodeProto], name: str, bits: int) -> int:
     """Return the largest integer of a constant: few `bits` are for products of one group."""
-    groups = {onnx_files.attributes(n).get("group", 1) for n in nodes if name in n.input[1:2]}
+    groups = {attributes(n).get("group", 1) for n in nodes if name in n.input[1:2]}
     products = all(node.op_type in ("Conv", "Gemm", "MatMul") for node in nodes)
     return (1 << bits - 1) - 1 if products and groups == {1} else LARGEST
 
@@ -243,17 +249,17 @@ def _free_scale(weight: Array, axis: int | None, least: Array, most: int) -> Arr
     return np.where(scales < SMALLEST, 1.0 / most, scales)
 
 
-def _channel_axis(node: onnx_files.NodeProto, name: str, constants: Arrays) -> int | None:
+def _channel_axis(node: NodeProto, name: str, constants: Arrays) -> int | None:
     """Return the axis of a weight that counts the results of its product; None if there is none."""
     if node.op_type == "Gemm" and node.input[1] == name:
-        return 0 if onnx_files.attributes(node).get("transB", 0) else 1
+        return 0 if attributes(node).get("transB", 0) else 1
     if node.op_type == "MatMul" and node.input[1] == name:
         return 1 if constants[name].ndim == 2 else None
-    grouped = onnx_files.attributes(node).get("group", 1) > 1
+    grouped = attributes(node).get("group", 1) > 1
     return {"Conv": 0, "ConvTranspose": None if grouped else 1}.get(node.op_type)
 
 
-def _least(node: onnx_files.NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Array:
+def _least(node: NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Array:
     """Return the least scale of a product's weight, for each channel or for all.
 
     A channel whose weights are almost 0, as a batch norm leaves it, would have products so fine
@@ -271,7 +277,7 @@ def _least(node: onnx_files.NodeProto, grids: Mapping[str, Grid], constants: Arr
 
 
 def no_finer_than_sums(
-    model: onnx_files.ModelProto, grids: dict[str, Grid], groups: dict[str, str]
+    model: ModelProto, grids: dict[str, Grid], groups: dict[str, str]
 ) -> dict[str, Grid]:
     """Make the grids of results at least as coarse as the sums that are rounded to them.
 
@@ -293,7 +299,7 @@ def no_finer_than_sums(
 
 
 def no_finer_than_totals(
-    model: onnx_files.ModelProto,
+    model: ModelProto,
     grids: dict[str, Grid],
     groups: dict[str, str],
     floats: Collection[str],
@@ -304,7 +310,7 @@ def no_finer_than_totals(
     bits, costs as much, but has no exact halves, all of which hardware rounds up. Additions that
     continue the sums of a convolution are excluded: they round once, whatever the grid.
     """
-    found, tensors = dict(grids), onnx_files.Connections(model)
+    found, tensors = dict(grids), Connections(model)
     additions = [node for node in reversed(model.graph.node) if node.op_type == "Add"]
     added = {node.output[0] for node in additions} & grids.keys() - {*floats}
     for group in _groups_added(additions, added, groups):
@@ -315,7 +321,7 @@ def no_finer_than_totals(
 
 
 def _groups_added(
-    additions: Iterable[onnx_files.NodeProto], added: Collection[str], groups: Mapping[str, str]
+    additions: Iterable[NodeProto], added: Collection[str], groups: Mapping[str, str]
 ) -> Iterator[list[str]]:
     """Yield the tensors that share a grid with an operand of an addition on integers."""
     members: dict[str, list[str]] = defaultdict(list)
@@ -328,7 +334,7 @@ def _groups_added(
 
 def _total(
     name: str,
-    tensors: onnx_files.Connections,
+    tensors: Connections,
     grids: dict[str, Grid],
     group: list[str],
     added: Collection[str],
@@ -345,7 +351,7 @@ def _total(
     return float(min(scales))
 
 
-def _continues(node: onnx_files.NodeProto, tensors: onnx_files.Connections) -> bool:
+def _continues(node: NodeProto, tensors: Connections) -> bool:
     """Return whether an addition continues the sums of a convolution."""
     writers = (tensors.writers.get(name) for name in node.input if tensors.only_reader(name))
     return any(writer is not None and writer.op_type == "Conv" for writer in writers)
@@ -395,7 +401,7 @@ def _powers(found: Range, *, zero_points: bool) -> list[Grid]:
     return grids
 
 
-def constant_operands(node: onnx_files.NodeProto) -> Sequence[int]:
+def constant_operands(node: NodeProto) -> Sequence[int]:
     """Return the numbers of the inputs that a quantised operator may read as constants on a grid.
 
     Biases are not among them: their grid is that of the sums.
@@ -405,10 +411,10 @@ def constant_operands(node: onnx_files.NodeProto) -> Sequence[int]:
     return operands.get(node.op_type, both)
 
 
-def constants_on_grids(model: onnx_files.ModelProto) -> dict[str, list[onnx_files.NodeProto]]:
+def constants_on_grids(model: ModelProto) -> dict[str, list[NodeProto]]:
     """Return the float constants of quantised operators, except biases, with their readers."""
-    constants = onnx_files.initializers(model)
-    found: dict[str, list[onnx_files.NodeProto]] = defaultdict(list)
+    constants = initializers(model)
+    found: dict[str, list[NodeProto]] = defaultdict(list)
     for node in model.graph.node:
         for name in {node.input[index] for index in constant_operands(node)}:
             if name in constants and constants[name].dtype == np.float32:

@@ -6,19 +6,49 @@ with their heads as channels, where such a product is a convolution of one pixel
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from vtaops.graph.onnx_files import (
+    Connections,
     ModelProto,
     NodeProto,
     attributes,
+    inferred_shapes,
     make_node,
+    needed,
+    refill,
     replace_initializer,
 )
-from vtaops.quantization.rewriter import Rewriter
+
+
+class _Rewriter(ABC):
+    """A model whose nodes are replaced, in their order.
+
+    Attributes
+    ----------
+    model, tensors, shapes
+        The model, and the connections and shapes that it has at first.
+    done : set of str
+        Results that the nodes so far compute, and the model's own nodes no more.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model, self.tensors = model, Connections(model)
+        self.shapes = inferred_shapes(model)
+        self.done: set[str] = set()
+
+    def run(self) -> None:
+        """Replace the nodes in place, without those whose results nobody reads any more."""
+        refill(self.model.graph.node, needed([*self.nodes()], self.tensors.outputs))
+
+    @abstractmethod
+    def nodes(self) -> Iterable[NodeProto]:
+        """Yield the nodes of the model, some of them replaced."""
+
 
 _LAST = (0, 2, 3, 1)
 """The transposition of an image that makes its channels last."""
@@ -35,7 +65,7 @@ def keep_heads(model: ModelProto) -> None:
         _Tokens(model).run()
 
 
-class _Heads(Rewriter):
+class _Heads(_Rewriter):
     """Moves transpositions of scores, which make heads last, behind what reads them."""
 
     def __init__(self, model: ModelProto) -> None:
@@ -142,7 +172,7 @@ class _Heads(Rewriter):
         return [node, make_node("Transpose", [made], [result], perm=_LAST)]
 
 
-class _Tokens(Rewriter):
+class _Tokens(_Rewriter):
     """Puts norms of one token in place of a token of what is normalised."""
 
     def nodes(self) -> Iterable[NodeProto]:
