@@ -1,4 +1,4 @@
-"""Norms of groups, and heads that are mixed: equal to float, in one launch."""
+"""Norms of groups and responses, and heads that are mixed: equal to float, in one launch."""
 
 import numpy as np
 import pytest
@@ -69,6 +69,29 @@ def test_an_extremum_of_integers_is_no_clip():
     data = {"x": np.random.default_rng(0).normal(0, 3, (1, 2, 4, 4)).astype(np.float32)}
     found = Probe(prepare(network)).run(data)["y"]
     np.testing.assert_allclose(found, Probe(network).run(data)["y"], atol=1e-5)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_global_response_norms(last):
+    turn = ("Transpose <perm = [0, 2, 3, 1]> (a)", "Transpose <perm = [0, 3, 1, 2]> (j)")
+    into, back = turn if last else ("Identity (a)", "Identity (j)")
+    text = f"""a0 = Conv (x, w)
+    a = Relu (a0)
+    b = {into}
+    c = ReduceL2 <keepdims = 1> (b, pixels)
+    d = ReduceMean <keepdims = 1> (c, channel)
+    e = Add (d, epsilon)
+    f = Div (c, e)
+    g = Mul (b, f)
+    h = Mul (scale, g)
+    j = Add (b, h)
+    k = {back}
+    y = Conv (k, v)"""
+    shape = 1, 3, 6, 6
+    constants = {"w": normal(16, 3, 1, 1), "v": normal(8, 16, 1, 1), "epsilon": np.array(1e-6)}
+    constants |= {"pixels": [1, 2] if last else [2, 3], "channel": [-1] if last else [1]}
+    constants |= {"scale": normal(*(1, 1, 1, 16) if last else (1, 16, 1, 1))}
+    check(model(text, shape, **constants), shape, 28)
 
 
 def test_heads_that_are_mixed_stay_channels():

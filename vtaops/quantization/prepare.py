@@ -35,6 +35,7 @@ from vtaops.graph.onnx_files import (
     tensor_shapes,
 )
 from vtaops.graph.probe import runtime_session
+from vtaops.quantization.responses import spell_out_responses
 from vtaops.quantization.rewrites import keep_heads
 from vtaops.quantization.scales import SATURATING
 
@@ -71,6 +72,7 @@ def prepare(model: ModelProto) -> ModelProto:
     _free_names(prepared)
     _drop_idle(prepared)
     keep_heads(prepared)
+    spell_out_responses(prepared)
     constants = initializers(prepared)
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)

@@ -25,7 +25,7 @@ from vtaops.graph.onnx_files import (
 )
 
 
-class _Rewriter(ABC):
+class Rewriter(ABC):
     """A model whose nodes are replaced, in their order.
 
     Attributes
@@ -65,7 +65,7 @@ def keep_heads(model: ModelProto) -> None:
         _Tokens(model).run()
 
 
-class _Heads(_Rewriter):
+class _Heads(Rewriter):
     """Moves transpositions of scores, which make heads last, behind what reads them."""
 
     def __init__(self, model: ModelProto) -> None:
@@ -172,7 +172,7 @@ class _Heads(_Rewriter):
         return [node, make_node("Transpose", [made], [result], perm=_LAST)]
 
 
-class _Tokens(_Rewriter):
+class _Tokens(Rewriter):
     """Puts norms of one token in place of a token of what is normalised."""
 
     def nodes(self) -> Iterable[NodeProto]:
