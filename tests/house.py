@@ -235,9 +235,9 @@ LIMITS = {
     "arrows": 120,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 614_300,
+    "tokens": 596_500,
     "functions of a complexity over 15": 0,
-    "functions of a complexity over 10": 18,
+    "functions of a complexity over 10": 4,
 }
 """What today's house has; only a feature raises one. Goal: 355,000 tokens."""
 

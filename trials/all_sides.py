@@ -145,7 +145,8 @@ def run_operator(seed: int) -> dict[str, Any]:
     """A random operator: any, scaled, finely, of four bits, behind a table, or in turns."""
     rng = random.Random(seed)
     kinds = [_any_operator, _scaled_operator, _fine_operator, _narrow_operator]
-    kinds += [_operator_with_table, _chain]
+    # No two operators fit the scratchpads with four rows to a tile.
+    kinds += [_operator_with_table, *[_chain] * (machine(seed).batch < 4)]
     draw = kinds[seed // 21 % len(kinds)]  # each with every `machine` and `hardware`
     while True:
         try:

@@ -34,7 +34,6 @@ from vtaops.explore.judge.answers import program_of as program_of_answer
 from vtaops.explore.judge.streams import (
     UNLOADED,
     Stream,
-    changed,
     dropped,
     operations_of,
     program_of,
@@ -121,7 +120,7 @@ def rows_split(stream: Stream, rng: random.Random) -> Stream | None:
         parts = [(replace(i, uop_end=len(rows)), rows.copy()) for rows in halves]
     else:
         return None
-    made = [changed(one, instruction=part, micro_ops=rows) for part, rows in parts]
+    made = [replace(one, instruction=part, micro_ops=rows) for part, rows in parts]
     return [*stream[:at], *made, *stream[at + 1 :]]
 
 
@@ -171,7 +170,7 @@ def _joined(one: Operation, two: Operation) -> Operation | None:
         return None
     if a.y_size == b.y_size == 1 and a.dram_base + a.x_size == b.dram_base:
         size = a.x_size + b.x_size
-        return changed(one, instruction=replace(a, x_size=size, x_stride=size))
+        return replace(one, instruction=replace(a, x_size=size, x_stride=size))
     if a.x_size != b.x_size:
         return None
     stride = a.x_stride if a.y_size > 1 else b.dram_base - a.dram_base
@@ -179,7 +178,7 @@ def _joined(one: Operation, two: Operation) -> Operation | None:
     if not fits or (b.y_size > 1 and b.x_stride != stride):
         return None
     joined = replace(a, y_size=a.y_size + b.y_size, x_stride=stride)
-    return changed(one, instruction=joined)
+    return replace(one, instruction=joined)
 
 
 def loops_joined(stream: Stream, rng: random.Random) -> Stream | None:
@@ -191,7 +190,7 @@ def _loops_together(one: Operation, two: Operation, rng: random.Random) -> Opera
     a, b = one.instruction, two.instruction
     if replace(a, uop_end=0) == replace(b, uop_end=0) and rng.random() < 0.5:
         rows = np.concatenate([one.micro_ops, two.micro_ops])
-        return changed(one, instruction=replace(a, uop_end=len(rows)), micro_ops=rows)
+        return replace(one, instruction=replace(a, uop_end=len(rows)), micro_ops=rows)
     for side in ("out", "in"):
         name = f"iter_{side}"
         count = getattr(a, name)
@@ -203,12 +202,12 @@ def _loops_together(one: Operation, two: Operation, rng: random.Random) -> Opera
                     factors[f"wgt_factor_{side}"] = int(steps[2])
                 if replace(a, **factors) == replace(b, **factors):
                     joined = replace(a, **factors, **{name: 2})
-                    return changed(one, instruction=joined)
+                    return replace(one, instruction=joined)
         if replace(a, **{name: 0}) != replace(b, **{name: 0}):
             continue
         if np.array_equal(two.micro_ops, rows_behind(one, side, count)):
             joined = replace(a, **{name: count + getattr(b, name)})
-            return changed(one, instruction=joined)
+            return replace(one, instruction=joined)
     return None
 
 
@@ -226,12 +225,12 @@ def loops_swapped(stream: Stream, rng: random.Random) -> Stream | None:
         else:
             a, b = rng.sample(order, 2)
             order[a], order[b] = b, a
-        found[at] = changed(one, micro_ops=rows[order].copy())
+        found[at] = replace(one, micro_ops=rows[order].copy())
         return found
     names = [f.removesuffix("_out") for f in type(i).__dataclass_fields__ if f.endswith("_out")]
     values = {f"{n}_out": getattr(i, f"{n}_in") for n in names}
     values |= {f"{n}_in": getattr(i, f"{n}_out") for n in names}
-    found[at] = changed(one, instruction=replace(i, **values))
+    found[at] = replace(one, instruction=replace(i, **values))
     return found
 
 
@@ -246,7 +245,7 @@ def loops_unrolled(stream: Stream, rng: random.Random) -> Stream | None:
         return None
     rows = np.concatenate([rows_behind(one, side, k) for k in range(count)])
     unrolled = replace(one.instruction, **{f"iter_{side}": 1}, uop_end=len(rows))
-    unrolled = changed(one, instruction=unrolled, micro_ops=rows)
+    unrolled = replace(one, instruction=unrolled, micro_ops=rows)
     return [*stream[:at], unrolled, *stream[at + 1 :]]
 
 
@@ -291,13 +290,13 @@ def _moved(
     if isinstance(i, MemoryInstruction):
         if i.sram_base + delta < 0 or getattr(i, "forward", 0):
             return None
-        return changed(operation, instruction=replace(i, sram_base=i.sram_base + delta))
+        return replace(operation, instruction=replace(i, sram_base=i.sram_base + delta))
     if not isinstance(i, LoopInstruction):
         return None
     columns = {Memory.ACC: [0, 1] if isinstance(i, Alu) else [0], Memory.INP: [1], Memory.WGT: [2]}
     rows = operation.micro_ops.copy()
     rows[:, columns.get(Memory(memory), [])] += delta
-    return changed(operation, micro_ops=rows) if rows.min() >= 0 else None
+    return replace(operation, micro_ops=rows) if rows.min() >= 0 else None
 
 
 def markers(stream: Stream, rng: random.Random) -> Stream | None:

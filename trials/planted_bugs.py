@@ -131,9 +131,9 @@ BUGS = (
     ),
     Bug(
         "lanes of a slice counted within a tile",
-        "network/places.py",
-        "tuple(lane - start for lane in self.lanes)",
-        "tuple(min(lane - start, lane % block) for lane in self.lanes)",
+        "network/region.py",
+        "tuple(lane - start for lane in place.lanes)",
+        "tuple(min(lane - start, lane % self.block) for lane in place.lanes)",
     ),
     Bug(
         "slice begins at the first channel",

@@ -23,7 +23,7 @@ import hashlib
 import json
 import os
 import re
-import select
+import resource
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ MODELS: dict[str, tuple[HardwareConfig, RtlParameters, bool]] = {
 """Name -> configuration, parameters, and whether behind the AXI shell."""
 
 SECONDS = 120
-"""Of wall time that a mutant may take on a model before it counts as one that never ends."""
+"""Of CPU time that a mutant may take on a model before it counts as one that never ends."""
 
 SEEN, PROOF, CRASH, HANG, EQUIVALENT, SURVIVES = (
     "trial", "proof", "simulator stops", "never ends", "equivalent", "survives",
@@ -199,6 +199,7 @@ def first_difference(
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # of a model that stops
             os.dup2(2, 1)
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, resource.RLIM_INFINITY))
             _library(library).choose_mutant(number)
             found = (SURVIVES, "")
             with opening(model, library) as opened:
@@ -215,16 +216,14 @@ def first_difference(
         finally:
             os._exit(0)
     os.close(writer)
-    ready, _, _ = select.select([reader], [], [], SECONDS)
-    answer = os.read(reader, 1 << 16) if ready else b""
+    answer = os.read(reader, 1 << 16)
     os.close(reader)
-    if not ready:
-        os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0)
     if answer:
         verdict, detail = json.loads(answer)
         return verdict, f"{model}, {detail}"
-    return (CRASH, model) if ready else (HANG, model)
+    stopped = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+    return (HANG if stopped else CRASH), model
 
 
 def fails_its_proof(mutant: Mutant) -> bool:

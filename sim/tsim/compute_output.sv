@@ -31,6 +31,7 @@ module compute_output
     input  logic [OUT_INDEX_BITS-1:0]     out_index,
     output logic [OUT_SLOTS*OUT_BITS-1:0] out_data,
     input  logic                          forward_en,
+    input  logic                          forward_all,
     input  logic [OUT_INDEX_BITS-1:0]     forward_index,
     output logic [FORWARD_BITS-1:0]       forward_data
 );
@@ -77,10 +78,10 @@ module compute_output
         banked_sram #(.WIDTH(OUT_BITS), .DEPTH(OUT_DEPTH), .LANES(ACC_LANES), .BANKS(BANKS),
                       .READ_SLOTS(FORWARD_TILES)) copy (
             .clk, .rd_clk(clk), .wr_slots(rst ? '0 : BANKS'(late.slots)), .wr_lanes(late.lanes),
-            .wr_index(late.index), .wr_data((BANKS*OUT_BITS)'(stored)), .rd_en(forward_en), .rd_all(1'b1),
+            .wr_index(late.index), .wr_data((BANKS*OUT_BITS)'(stored)), .rd_en(forward_en), .rd_all(forward_all),
             .rd_index(forward_index), .rd_after('0), .rd_data(forward_data));
     end else begin : g_no_forward
         assign forward_data = '0;
-        wire unused_forward = ^{forward_en, forward_index};
+        wire unused_forward = ^{forward_en, forward_all, forward_index};
     end
 endmodule

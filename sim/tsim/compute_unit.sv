@@ -61,6 +61,7 @@ module compute_unit
     input  logic [OUT_INDEX_BITS-1:0]     out_index,
     output logic [OUT_SLOTS*OUT_BITS-1:0] out_data,
     input  logic                          forward_en,
+    input  logic                          forward_all,
     input  logic [OUT_INDEX_BITS-1:0]     forward_index,
     output logic [FORWARD_BITS-1:0]       forward_data,
     // events
@@ -151,7 +152,7 @@ module compute_unit
         .clk, .rst, .write, .elements, .tile_valid(writes), .tile, .set, .par_write, .par_word,
         .store_token_in(leaving && last.last && last.push_next), .store_token_push,
         .load_token_in(leaving && last.last && last.push_prev), .load_token_push, .storing,
-        .out_en, .out_index, .out_data, .forward_en, .forward_index, .forward_data);
+        .out_en, .out_index, .out_data, .forward_en, .forward_all, .forward_index, .forward_data);
 
     // --------------------------------------------------------------------- completion, events
     assign finished        = leaving && last.last && last.finish;

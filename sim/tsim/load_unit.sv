@@ -6,7 +6,7 @@
 //          wgt_*: everything that is not for the inputs: the same ports again if HAS_WEIGHT_PORT is
 //          set, else only the writes. The loads of both engines start and end in program order.
 //          out_*: with the extension FORWARD, the read port of the output scratchpad, for writes of
-//          whole elements: FORWARD_TILES from out_index on.
+//          whole elements: that at out_index, or FORWARD_TILES from there on if out_all.
 // Timing:  an instruction starts when its token is available; an engine has up to six in flight, and
 //          one ends per cycle. With FORWARD, all tokens and all writes of the forwarding engine are
 //          delayed by one cycle, so that the output scratchpad can respond.
@@ -41,6 +41,7 @@ module load_unit
     output load_write_t           wgt_write,
     output logic [PORT_BITS-1:0]  wgt_word,
     output logic                  out_en,
+    output logic                  out_all,
     output logic [OUT_INDEX_BITS-1:0] out_index,
     output logic                  active,
     output logic                  waiting_token,
@@ -154,6 +155,7 @@ module load_unit
 
     assign token_pop  = start && start_ready && head_load.pop_next;
     assign out_en     = written.valid && written.whole;
+    assign out_all    = FORWARD_TILES > 1 && written.slots[FORWARD_TILES > 1 ? 1 : 0];
     assign out_index  = OUT_INDEX_BITS'(source);
     wire unused_source = ^source;
 

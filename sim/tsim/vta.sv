@@ -155,7 +155,7 @@ module vta
     load_write_t load_write;
     load_write_t wgt_write;
     logic [PORT_BITS-1:0] load_word, wgt_word;
-    logic forward_en;
+    logic forward_en, forward_all;
     logic [OUT_INDEX_BITS-1:0] forward_index;
     logic [FORWARD_BITS-1:0] forward_data;
 
@@ -167,7 +167,7 @@ module vta
         .write(load_write), .word(load_word), .wgt_req_valid(load_wgt_valid),
         .wgt_req_ready(load_wgt_ready), .wgt_req(load_wgt_req),
         .wgt_data_valid(load_wgt_data_valid), .wgt_data, .wgt_write, .wgt_word, .out_en(forward_en),
-        .out_index(forward_index), .active(load_active), .waiting_token(waits.load),
+        .out_all(forward_all), .out_index(forward_index), .active(load_active), .waiting_token(waits.load),
         .events(load_events), .fault(load_fault));
 
     logic inputs_en, inputs_all, weights_en, pair, second_half;
@@ -223,7 +223,7 @@ module vta
         .inputs_en, .inputs_all, .pair, .inp_index, .second_inp_index, .inp_tiles, .weights_en,
         .wgt_index, .second_wgt_index, .wgt_tile,
         .par_write(wgt_write), .par_word(wgt_word), .out_en, .out_index, .out_data,
-        .forward_en, .forward_index, .forward_data,
+        .forward_en, .forward_all, .forward_index, .forward_data,
         .finished(finish), .followed(compute_followed), .active(compute_active),
         .waiting_load_token(waits.compute_for_load),
         .waiting_store_token(waits.compute_for_store), .acc_written, .events(compute_events),

@@ -92,7 +92,9 @@ def test_a_flow_refuses_what_it_cannot_give_before_its_tools(entry, stopped, tmp
         else:
             refused += 1
             told = str(caught.value)
-            assert flow.command in told or re.match("a port word of|the input scratchpad has", told)
+            assert flow.command in told or re.match(
+                "a port word of|the (in|out)put scratchpad has", told
+            )
             assert not folder.exists()
     assert 0 < refused < len(CONFIGS)
 

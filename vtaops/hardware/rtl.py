@@ -250,12 +250,15 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
                 f"a port word of {port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
-    forwards, shallowest = config.forwards_per_cycle, min(config.inp.depth, config.out.depth)
-    if shallowest <= forwards:
-        raise ConfigError(
-            f"with the extension 'forward' a cycle copies {forwards} elements, but a scratchpad "
-            f"has {shallowest} (increase LOG_INP_BUFF_SIZE and LOG_ACC_BUFF_SIZE)"
-        )
+    for name, key, depth in (
+        ("input", "INP", config.inp.depth),
+        ("output", "ACC", config.out.depth),
+    ):
+        if depth <= config.forwards_per_cycle:
+            raise ConfigError(
+                f"the {name} scratchpad has {depth} elements; with the extension 'forward' it has "
+                f"{config.forwards_per_cycle} banks and needs more (increase LOG_{key}_BUFF_SIZE)"
+            )
     if config.has(Extension.PAIRS) and config.uop.depth <= MICRO_OP_BANKS:
         raise ConfigError(
             f"the micro-op scratchpad has {config.uop.depth} elements; with the extension 'pairs' "

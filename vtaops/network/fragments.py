@@ -74,12 +74,14 @@ FEW = 12
 2026-11-29: DenseNet-121 (`ort`) tries 217 chains instead of 309, and chooses the same; with 3, 175,
 but MobileNet-v2 on zcu104_2048 takes 1 % more cycles behind the slowest DRAM."""
 
-PLANNED_LATENCY, PLANNED_BYTES = 100, 10
-"""The DRAM that groups are judged behind: its latency, and bytes a cycle in both directions, or a
-word of the port if that is more. A Zynq-7020's DDR3 gives 14 to 21. MobileNet-v2 in thousand
-cycles: on pynq_512 behind 14 and without a limit, planned for 14 1,058 and 994, for 16 1,049 and
-998, for 20 1,065 and 998; on pynq_ext behind 8 and without a limit, planned for 8 1,859 and 1,801,
-for 10 1,854 and 1,802, for 16 1,913 and 1,794 (``benchmarks networks``, 2026-11-29)."""
+PLANNED_LATENCY, PLANNED_BYTES = 100, (10, 40)
+"""The DRAM that groups are judged behind: its latency, and bytes a cycle in both directions: a word
+of the port within these bounds. A Zynq-7020's DDR3 gives 14 to 21, a ZCU104's ports about 40.
+MobileNet-v2 in thousand cycles: on pynq_512 behind 14 and without a limit, planned for 14 1,058 and
+994, for 16 1,049 and 998, for 20 1,065 and 998; on pynq_ext behind 8 and without a limit, planned
+for 8 1,859 and 1,801, for 10 1,854 and 1,802, for 16 1,913 and 1,794; on zcu104_2048 behind 40 and
+without a limit, planned for 32 426 and 390, for 40 426 and 384, for 64 477 and 386 (``benchmarks
+networks``, 2026-11-29)."""
 
 
 @dataclass(frozen=True)
@@ -371,7 +373,8 @@ def _computed(program: Program) -> int:
 
 def planned(config: HardwareConfig) -> TimingParameters:
     """Return the machine behind whose DRAM groups are judged."""
-    bandwidth = max(PLANNED_BYTES, TimingParameters().port_width(config))
+    least, most = PLANNED_BYTES
+    bandwidth = min(max(TimingParameters().port_width(config), least), most)
     return TimingParameters(dram_latency=PLANNED_LATENCY, bandwidth=float(bandwidth))
 
 
