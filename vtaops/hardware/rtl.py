@@ -250,30 +250,27 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
                 f"a port word of {port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
-    for name, key, depth in (
-        ("input", "INP", config.inp.depth),
-        ("output", "ACC", config.out.depth),
-    ):
-        if depth <= config.forwards_per_cycle:
-            raise ConfigError(
-                f"the {name} scratchpad has {depth} elements; with the extension 'forward' it has "
-                f"{config.forwards_per_cycle} banks and needs more (increase LOG_{key}_BUFF_SIZE)"
-            )
-    if config.has(Extension.PAIRS) and config.uop.depth <= MICRO_OP_BANKS:
-        raise ConfigError(
-            f"the micro-op scratchpad has {config.uop.depth} elements; with the extension 'pairs' "
-            f"it has {MICRO_OP_BANKS} banks and needs more (increase LOG_UOP_BUFF_SIZE)"
-        )
     if config.has(Extension.NIBBLES) and config.wgt.element_bytes < 2 * port_bytes:
         raise ConfigError(
             f"with the extension 'nibbles' a port word of {port_bytes} bytes fills two words of a "
             f"weight tile, which has {config.wgt.element_bytes} bytes; choose a narrower port"
         )
-    if reads_windows(config) and config.inp.depth <= WINDOW_BANKS:
-        raise ConfigError(
-            f"the input scratchpad has {config.inp.depth} elements; with the extension 'depthwise' "
-            f"or 'pool' it has {WINDOW_BANKS} banks and needs more (increase LOG_INP_BUFF_SIZE)"
-        )
+    _check_banks(config)
+
+
+def _check_banks(config: HardwareConfig) -> None:
+    forwards, reads = config.forwards_per_cycle, _reads(config, 1, 1)
+    for name, key, pad, banks, extensions in (
+        ("micro-op", "UOP", config.uop, reads["UOP_BANKS"], "'pairs'"),
+        ("input", "INP", config.inp, forwards, "'forward'"),
+        ("output", "ACC", config.out, forwards, "'forward'"),
+        ("input", "INP", config.inp, reads["INP_BANKS"], "'depthwise' or 'pool'"),
+    ):
+        if pad.depth <= banks > 1:
+            raise ConfigError(
+                f"the {name} scratchpad has {pad.depth} elements; with the extension {extensions} "
+                f"it has {banks} banks and needs more (increase LOG_{key}_BUFF_SIZE)"
+            )
 
 
 WINDOW_BANKS = 4
