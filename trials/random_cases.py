@@ -24,7 +24,7 @@ from vtaops.base.fixed_point import TWO_DIGITS
 from vtaops.machine.config import Extension
 from vtaops.ops import Operator, reference
 from vtaops.program import Role
-from vtaops.schedule import blocked_shape, check_tiling
+from vtaops.schedule import blocked_shape, check_tiling, default_tiling
 
 CONFIGS = ("pynq", "tiny", "4x8_i8w8a32_15_16_16_18", "1x32_i8w8a32_15_15_20_17")
 
@@ -87,9 +87,9 @@ def random_gemm(rng: random.Random) -> Gemm:
 def random_tiling(
     rng: random.Random, op: Operator, config: HardwareConfig, taps: str | None = None
 ) -> Tiling:
-    """Draw tilings until one is legal."""
+    """Draw tilings until one is legal; the default one if that takes long."""
     whole = blocked_shape(op, config)
-    while True:
+    for _ in range(1000):
         parts = taps or (rng.choice(["all", *whole.cuts]) if whole.cuts else "all")
         shape = whole.in_parts(parts)
         tiling = Tiling(
@@ -111,6 +111,7 @@ def random_tiling(
         except ScheduleError:
             continue
         return tiling
+    return default_tiling(op, config)
 
 
 # ------------------------------------------------------------------- the other operators
