@@ -387,15 +387,20 @@ def by_extension(results: Results, extension: str) -> dict[str, float]:
         for row in chosen.values()
     )
     counts["differ"] = sum(bool(row["differs"]) for row in chosen.values())
-    timed = [row for row in chosen.values() if "timing model" in row["cycles"]]
+    timed = _timed(chosen)
     return counts | (timing(timed) if timed else {})
+
+
+def _timed(results: Results) -> list[dict[str, Any]]:
+    """Return the cases of one launch that ran on the RTL."""
+    return [row for row in results.values() if {"timing model", "RTL"} <= row["cycles"].keys()]
 
 
 def tables(results: Results) -> dict[str, Counts]:
     """Return the cases by extension, the timing model by length of the program, and the layers."""
     results = {case: row for case, row in results.items() if "cycles" in row}
     drawn = {case: row for case, row in results.items() if not case.startswith("layer")}
-    timed = [row for row in drawn.values() if "timing model" in row["cycles"]]
+    timed = _timed(drawn)
     lengths = {}
     for low, high in pairwise((0, 2_000, 5_000, 20_000, 1 << 40)):
         rows = [row for row in timed if low <= row["cycles"]["RTL"] < high]
