@@ -1,93 +1,88 @@
-"""History of reads and writes to each element; the rules on undefined elements and races."""
+"""History of reads and writes to a scratchpad; the rules on undefined elements and races."""
 
 from __future__ import annotations
 
-import numpy as np
-
-from vtaops.base.shapes import Array, Indices, Int32Array
 from vtaops.machine.isa import Unit
+from vtaops.program.verifier.operands import first_of
 from vtaops.program.verifier.rules import CheckedInstruction, Rule
-from vtaops.program.verifier.tokens import Clock
 
-Elements = slice | Indices
-"""A non-empty set of elements of a memory: a range, or their indices in ascending order."""
+
+class _Unordered:
+    """The accesses of one unit behind the last one that another unit has waited for.
+
+    A queue with the union of its sets. The older part has the union from each access on, so that
+    to forget the oldest access costs nothing, and every access moves there once.
+    """
+
+    def __init__(self) -> None:
+        self._old: list[tuple[int, int, int]] = []  # time, set, union of this and later ones
+        self._new: list[tuple[int, int]] = []
+        self._union = 0
+
+    def add(self, time: int, elements: int) -> None:
+        self._new.append((time, elements))
+        self._union |= elements
+
+    def after(self, time: int) -> int:
+        """Forget the accesses up to a time, which never decreases; return the union of the rest."""
+        while self._old and self._old[-1][0] <= time:
+            self._old.pop()
+        if not self._old and self._new and self._new[0][0] <= time:
+            union = 0
+            for at, elements in reversed(self._new):
+                if at <= time:
+                    break
+                union |= elements
+                self._old.append((at, elements, union))
+            self._new, self._union = [], 0
+        return self._old[-1][2] | self._union if self._old else self._union
+
+    def latest(self, elements: int) -> tuple[int, int]:
+        """Return the time of the last access to some of these elements, and the first of them."""
+        accesses = [*reversed(self._old), *self._new]
+        at, touched = next(access[:2] for access in reversed(accesses) if access[1] & elements)
+        return at, first_of(touched & elements)
 
 
 class History:
-    """For each element of one memory: when it was last written, and last read by each other unit.
+    """What of one scratchpad was written, and who read and wrote it when.
 
-    Only one unit writes a memory; what that unit reads itself needs no entry. Untouched pages of
-    the arrays cost nothing (the operating system provides zeros on first use).
+    Only one unit writes it; what that unit reads itself is in order.
     """
 
-    def __init__(self, name: str, size: int, writer: Unit) -> None:
+    def __init__(self, name: str, writer: Unit, readers: tuple[Unit, ...]) -> None:
         self.name = name
-        self.size = size
-        self.writer = writer
-        self.written: Int32Array = np.zeros(size, np.int32)
-        self.read_by: dict[Unit, Int32Array] = {}
+        self._writer = writer
+        self._written = 0
+        self._writes = {unit: _Unordered() for unit in readers}
+        """Those that a reader has not waited for."""
+        self._reads = {unit: _Unordered() for unit in readers}
+        """Those that the writer has not waited for."""
 
-    def read(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
+    def read(self, step: CheckedInstruction, elements: int) -> None:
         """Check that what an instruction reads was written, and in a defined order."""
-        written = self.written[elements]
-        place = int(written.argmin())
-        if not written.item(place):
-            element = element_at(elements, place)
-            step.reject(Rule.UNDEFINED_SRAM, f"element {element} of {self.name} was never written")
-        if step.unit is not self.writer:
-            self._note_read(step, clock, elements, written)
+        if elements & self._written != elements:
+            missing = first_of(elements & ~self._written)
+            step.reject(Rule.UNDEFINED_SRAM, f"element {missing} of {self.name} was never written")
+        if step.unit != self._writer:
+            writes = self._writes[step.unit]
+            if writes.after(step.clock[self._writer]) & elements:
+                self._race(step, writes, elements, self._writer, "writes")
+            self._reads[step.unit].add(step.time, elements)
 
-    def read_any(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
-        """Check that a read is ordered after the writes before it, if there are any."""
-        if step.unit is not self.writer:
-            self._note_read(step, clock, elements, self.written[elements])
+    def write(self, step: CheckedInstruction, elements: int) -> None:
+        for unit, reads in self._reads.items():
+            if reads.after(step.clock[unit]) & elements:
+                self._race(step, reads, elements, unit, "reads")
+            self._writes[unit].add(step.time, elements)
+        self._written |= elements
 
-    def _note_read(
-        self, step: CheckedInstruction, clock: Clock, elements: Elements, written: Int32Array
+    def _race(
+        self, step: CheckedInstruction, others: _Unordered, elements: int, unit: Unit, verb: str
     ) -> None:
-        self._check_order(step, clock, elements, self.writer, written, "writes")
-        if step.unit not in self.read_by:
-            self.read_by[step.unit] = np.zeros(self.size, np.int32)
-        self.read_by[step.unit][elements] = step.time
-
-    def write(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
-        for unit, times in self.read_by.items():
-            self._check_order(step, clock, elements, unit, times[elements], "reads")
-        self.written[elements] = step.time
-
-    def _check_order(
-        self,
-        step: CheckedInstruction,
-        clock: Clock,
-        elements: Elements,
-        unit: Unit,
-        times: Int32Array,
-        verb: str,
-    ) -> None:
-        place = int(times.argmax())
-        latest = times.item(place)
-        if latest > clock[unit]:
-            step.reject(
-                Rule.RACE,
-                f"instruction {latest - 1} of the {unit.name.lower()} unit {verb} element "
-                f"{element_at(elements, place)} of {self.name}, and no token orders the two",
-            )
-
-
-def first_zero(memory: Array, elements: Elements) -> int | None:
-    """Return the first of the elements whose time or flag is 0; None if there is none."""
-    values = memory[elements]
-    place = int(values.argmin())
-    return None if values.item(place) else element_at(elements, place)
-
-
-def shifted(elements: Elements, distance: int) -> Elements:
-    """Return a set of elements moved by a distance."""
-    if isinstance(elements, slice):
-        return slice(elements.start + distance, elements.stop + distance)
-    return elements + distance
-
-
-def element_at(elements: Elements, place: int) -> int:
-    """Return the element at a place of a set."""
-    return elements.start + place if isinstance(elements, slice) else int(elements[place])
+        time, element = others.latest(elements)
+        step.reject(
+            Rule.RACE,
+            f"instruction {time - 1} of the {unit.name.lower()} unit {verb} element {element} of "
+            f"{self.name}, and no token orders the two",
+        )

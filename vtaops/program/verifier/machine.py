@@ -1,279 +1,309 @@
-"""Machine: abstract execution in program order; the rules on bounds and buffers."""
+"""Machine: abstract execution in program order; the rules on memories."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from vtaops.base.shapes import Flags
 from vtaops.machine import isa
-from vtaops.machine.config import DRAM_BYTES, POST_ROWS, WINDOW_TILES, Memory
+from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Memory
 from vtaops.machine.isa import Unit
-from vtaops.program.program import MICRO_OPS, NO_BUFFER, Program, Role
-from vtaops.program.verifier.dram import WrittenBuffer, written_memory
-from vtaops.program.verifier.history import Elements, History, first_zero, shifted
-from vtaops.program.verifier.operands import Column, Operands, columns_of, rows, touched
-from vtaops.program.verifier.rules import CheckedInstruction, Rule, reject
-from vtaops.program.verifier.tokens import Clock
+from vtaops.program.program import Program, Role
+from vtaops.program.verifier.dram import block, written_memory
+from vtaops.program.verifier.format import Stream
+from vtaops.program.verifier.history import History
+from vtaops.program.verifier.operands import (
+    Column,
+    Loops,
+    column_of,
+    first_of,
+    rows,
+    span,
+    touched,
+)
+from vtaops.program.verifier.rules import CheckedInstruction, Clock, Rule, Table, refuse
+from vtaops.program.verifier.transfers import sizes_of
 
 
-def _flags(depths: dict[int, int]) -> dict[int, Flags]:
-    return {memory: np.zeros(depth, np.bool_) for memory, depth in depths.items()}
+class _Move(NamedTuple):
+    """The fields of a LOAD or STORE that moves data; then what else is known of it."""
+
+    memory: int
+    sram_base: int
+    dram_base: int
+    y_size: int
+    x_size: int
+    x_stride: int
+    forward: int
+    stores: int
+    size: int
+    relocation: int
+
+
+class _Loop(NamedTuple):
+    """The class of an instruction with loops, and its fields; those that it lacks are 0."""
+
+    cls: type[isa.Instruction]
+    uop_begin: int
+    uop_end: int
+    iter_out: int
+    iter_in: int
+    dst_factor_out: int
+    dst_factor_in: int
+    src_factor_out: int
+    src_factor_in: int
+    wgt_factor_out: int
+    wgt_factor_in: int
+    reset: int
+    overwrite: int
+    use_imm: int
+    tiles: int
+
+
+class _Post(NamedTuple):
+    """The fields of a POST that say what it reads."""
+
+    use_bias: int = 0
+    use_scale: int = 0
+    row: int = 0
+    row_factor_out: int = 0
+    row_factor_in: int = 0
+    use_table: int = 0
+    table_index: int = 0
+
+
+Reads = list[tuple[History, int]]
+"""What an instruction reads: memories and sets of elements."""
+
+_Job = tuple[Callable[..., None], NamedTuple]
+"""A method of `Machine`, and the fields of the instruction that it executes."""
 
 
 class Machine:
     """The memories of a device, as far as the rules need them; executes abstractly."""
 
-    _LASTING = (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE)
-    """What the load unit alone writes."""
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._program = stream.program
+        self._config = stream.program.config
+        forwards = stream.moves["forward"].any()
+        readers = (Unit.STORE, Unit.LOAD) if forwards else (Unit.STORE,)
+        self._acc = History("ACC", Unit.COMPUTE, readers)
+        self._current = 0  # accumulators that the output memory has
+        self._sram: dict[int, History] = {Memory.ACC: self._acc, Memory.ACC_8BIT: self._acc}
+        for memory in (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE):
+            self._sram[memory] = History(memory.name, Unit.LOAD, (Unit.COMPUTE,))
+        self._pinned = dict.fromkeys(Memory, 0)
+        self._micro_ops = _MicroOps(self._program)
+        self._operands: dict[tuple[object, ...], list[_Operand]] = {}
+        self._post = _Post()
+        self._parameters: dict[tuple[object, ...], Reads] = {}
+        element = [self._config.dram_element_bytes(memory) for memory in Memory]
+        granule = min(element[m] for m in Memory if m != Memory.UOP)
+        self._scales = [nbytes // granule for nbytes in element]
+        self._dram = written_memory(self._program, granule)
 
-    def __init__(self, program: Program) -> None:
-        config = program.config
-        if program.dram_nbytes > DRAM_BYTES:
-            reject(
-                Rule.DRAM_BOUNDS,
-                "the program",
-                f"it needs {program.dram_nbytes} bytes of DRAM; a device addresses {DRAM_BYTES}",
-            )
-        self.program = program
-        self.config = config
-        self.depths = {int(memory): config.scratchpad(memory).depth for memory in Memory}
-        self.acc = History("ACC", config.acc.depth, Unit.COMPUTE)
-        self.sram: dict[int, History] = {Memory.ACC: self.acc, Memory.ACC_8BIT: self.acc}
-        for m in (Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE):
-            self.sram[m] = History(m.name, self.depths[m], Unit.LOAD)
-        self.pinned = _flags(self.depths)
-        self.post = isa.Post()
-        self.output_is_current = np.zeros(config.acc.depth, np.bool_)
-        self.micro_ops = isa.Encoding.of(config).decode_micro_ops(program.micro_ops)
-        self.uop_sram = np.full((config.uop.depth, 3), -1, np.int64)  # -1: never written
-        self.operands: dict[bytes, Operands] = {}  # by word, as long as `uop_sram` stays
-        self.dram_bytes = {int(memory): config.dram_element_bytes(memory) for memory in Memory}
-        self.granule = min(self.dram_bytes[m] for m in Memory if m != Memory.UOP)
-        self.dram = written_memory(program, self.granule)
-        buffers = enumerate(program.buffers)
-        self.places = {n: (f"buffer {b.name!r}", b.nbytes, b.offset or 0) for n, b in buffers}
-        self.places[MICRO_OPS] = "the micro-op table", program.micro_ops.nbytes, 0
+    def run(self, clocks: list[Clock]) -> None:
+        """Check all accesses of all instructions, in program order."""
+        members = [*Unit]
+        units = [members[unit] for unit in self._stream.units.tolist()]
+        for index, (clock, job) in enumerate(zip(clocks, self._jobs(), strict=True)):
+            if job is not None:
+                step = CheckedInstruction(self._program, index, index + 1, units[index], clock)
+                job[0](step, job[1])
 
-    def execute(self, step: CheckedInstruction, clock: Clock) -> None:
-        """Check all accesses of one instruction and record them."""
-        i = step.instruction
-        if step.index < self.program.pinned:
-            self._check_pinned(step)
-        if isinstance(i, isa.Load) and i.x_size:
-            self._load(step, clock, i)
-        elif isinstance(i, isa.Store) and i.x_size:
-            self._store(step, clock, i)
-        elif step.relocation != NO_BUFFER:
-            step.reject(Rule.RELOCATION, "it moves no data, so it must not name a buffer")
-        elif isinstance(i, isa.LoopInstruction):
-            self._loop(step, clock, i)
-        elif isinstance(i, isa.Post):
-            self.post = i
+    def _jobs(self) -> list[_Job | None]:
+        """Return what is to do for each instruction."""
+        jobs: list[_Job | None] = [None] * len(self._program)
+
+        def add(work: Callable[..., None], table: Table, rows: Iterator[NamedTuple]) -> None:
+            for place, row in zip(table.places.tolist(), rows, strict=True):
+                jobs[place] = work, row
+
+        moves = self._stream.moves.where(self._stream.moves["x_size"] > 0)
+        known = [moves[name].tolist() for name in _Move._fields[:-2]]
+        relocations = self._program.relocations[moves.places].tolist()
+        add(self._move, moves, map(_Move, *known, sizes_of(moves).tolist(), relocations))
+        for cls, table in self._stream.loops.items():
+            columns = [table[name].tolist() for name in _Loop._fields[1:]]
+            add(self._loop, table, map(_Loop, [cls] * len(table.places), *columns))
+        posts = self._stream.posts
+        add(self._set, posts, map(_Post, *(posts[name].tolist() for name in _Post._fields)))
+        return jobs
 
     def check_outputs(self) -> None:
         """Check that every OUTPUT buffer is stored completely."""
-        for index, memory in self.dram.items():
+        for memory in self._dram.values():
             missing = memory.never_written()
-            if self.program.buffers[index].role is Role.OUTPUT and missing.size:
-                reject(
-                    Rule.INCOMPLETE_OUTPUT,
-                    "the program",
+            if memory.role is Role.OUTPUT and missing.size:
+                reason = (
                     f"{missing.size} elements of {memory.name} are never stored, "
-                    f"the first is {missing[0]}",
+                    f"the first is {missing[0]}"
                 )
+                refuse(Rule.INCOMPLETE_OUTPUT, "the program", reason)
 
     # ------------------------------------------------------------ LOAD and STORE
 
-    def _check_pinned(self, step: CheckedInstruction) -> None:
-        """Check that the elements of an instruction are the same for all runs."""
-        i = step.instruction
-        lasting = isinstance(i, isa.Load) and i.x_size and i.memory in self._LASTING
-        if not lasting or i.pop_prev or i.pop_next or i.push_prev or i.push_next:
-            step.reject(
-                Rule.PINNED,
-                "a pinned instruction is a LOAD to INP, WGT, POST or TABLE without tokens",
-            )
-        buffers = self.program.buffers
-        role = buffers[step.relocation].role if step.relocation >= 0 else None
-        if role not in (Role.PARAMETER, Role.CONSTANT):
-            step.reject(Rule.PINNED, "a pinned LOAD reads a PARAMETER or CONSTANT buffer")
-
-    def _keep(self, step: CheckedInstruction, pinned: Flags) -> None:
-        """Note what a pinned LOAD writes; reject another one that writes it."""
-        if step.index < self.program.pinned:
-            pinned[:] = True
-        elif pinned.any():
-            element = int(pinned.argmax())
-            step.reject(Rule.PINNED, f"element {element} of what it writes is pinned")
-
-    def _load(self, step: CheckedInstruction, clock: Clock, i: isa.Load) -> None:
-        sram = self._sram_range(step, i)
-        if self.program.pinned:
-            self._keep(step, self.pinned[i.memory][sram])
+    def _move(self, step: CheckedInstruction, i: _Move) -> None:
+        elements = span(i.sram_base, i.size)
+        if i.stores:
+            self._output(step, elements)
+            self._dram[i.relocation].write(step, self._granules(i))
+            return
+        if self._program.pinned:
+            self._keep(step, i.memory, elements)
         if i.forward:
-            if step.relocation != NO_BUFFER:
-                step.reject(Rule.RELOCATION, "it reads no DRAM, so it must not name a buffer")
-            self._output(step, clock, self._forwarded(step, i))
-            self.sram[Memory.INP].write(step, clock, sram)
-            return
-        source = self._dram(step, i)
-        if source is not None and i.y_size:
-            source.read(step, clock, self._dram_elements(i))
+            self._output(step, rows(i.dram_base, i.y_size, i.x_size, i.x_stride))
+        elif i.relocation in self._dram and i.y_size:
+            self._dram[i.relocation].read(step, self._granules(i))
         if i.memory == Memory.UOP:
-            self.uop_sram[sram] = self.micro_ops[i.dram_base : i.dram_base + i.x_size]
-            self.operands.clear()
+            self._micro_ops.load(i.sram_base, i.dram_base, i.size)
             return
-        self.sram[i.memory].write(step, clock, sram)
+        self._sram[i.memory].write(step, elements)
         if i.memory in (Memory.ACC, Memory.ACC_8BIT):
-            self.output_is_current[sram] = False
+            self._current &= ~elements
 
-    def _store(self, step: CheckedInstruction, clock: Clock, i: isa.Store) -> None:
-        sram = self._sram_range(step, i)
-        written = self._dram(step, i)
-        if written is None:
-            buffer = self.program.buffers[step.relocation]
-            step.reject(
-                Rule.RELOCATION,
-                f"it stores to {buffer.name!r}, which is {buffer.role.name}; "
-                f"only OUTPUT and SCRATCH buffers are written",
-            )
-        self._output(step, clock, sram)
-        written.write(step, clock, self._dram_elements(i))
+    def _granules(self, i: _Move) -> Any:
+        """Return the granules of DRAM that a LOAD or STORE touches."""
+        scale = self._scales[i.memory]
+        return block(i.dram_base * scale, i.y_size, i.x_size * scale, i.x_stride * scale)
 
-    def _output(self, step: CheckedInstruction, clock: Clock, elements: Elements) -> None:
+    def _keep(self, step: CheckedInstruction, memory: int, elements: int) -> None:
+        """Note what a pinned LOAD writes; reject another one that writes it."""
+        pinned = self._pinned[Memory(memory)]
+        if step.index < self._program.pinned:
+            self._pinned[Memory(memory)] = pinned | elements
+        elif pinned & elements:
+            element = first_of(pinned & elements)
+            name = self._sram[memory].name
+            step.reject(Rule.PINNED, f"element {element} of {name}, which it writes, is pinned")
+
+    def _output(self, step: CheckedInstruction, elements: int) -> None:
         """Check and record that an instruction reads the output memory."""
-        self.acc.read(step, clock, elements)
-        element = first_zero(self.output_is_current, elements)
-        if element is not None:
+        self._acc.read(step, elements)
+        if elements & self._current != elements:
             step.reject(
                 Rule.STALE_OUTPUT,
-                f"element {element} was last written by a LOAD or a reset; only the ALU and "
-                f"accumulating GEMMs write the output memory",
+                f"element {first_of(elements & ~self._current)} was last written by a LOAD or a "
+                f"reset; only the ALU and accumulating GEMMs write the output memory",
             )
-
-    def _forwarded(self, step: CheckedInstruction, i: isa.Load) -> Elements:
-        """Return the elements of the output memory that a LOAD takes."""
-        last = i.dram_base + (i.y_size - 1) * i.x_stride + i.x_size - 1
-        if last >= self.config.acc.depth:
-            step.reject(
-                Rule.SRAM_BOUNDS,
-                f"it takes element {last} of OUT, which has {self.config.acc.depth}",
-            )
-        return shifted(rows(i.y_size, i.x_size, i.x_stride), i.dram_base)
-
-    def _sram_range(self, step: CheckedInstruction, i: isa.MemoryInstruction) -> slice:
-        end = i.sram_base + i.sram_size
-        if end > self.depths[i.memory]:
-            pad = self.config.scratchpad(Memory(i.memory))
-            step.reject(
-                Rule.SRAM_BOUNDS,
-                f"it touches elements {i.sram_base}..{end - 1} of {pad.memory.name}, "
-                f"which has {pad.depth}",
-            )
-        return slice(i.sram_base, end)
-
-    def _dram(self, step: CheckedInstruction, i: isa.MemoryInstruction) -> WrittenBuffer | None:
-        """Check an access to DRAM; return the history of the buffer if the program writes it."""
-        if isinstance(i, isa.Store) and step.relocation == MICRO_OPS:
-            step.reject(Rule.RELOCATION, "the micro-op table is read-only")
-        if (i.memory == Memory.UOP) != (step.relocation == MICRO_OPS):
-            step.reject(Rule.RELOCATION, "LOAD UOP, and no other, reads the micro-op table")
-        if step.relocation == NO_BUFFER:
-            step.reject(Rule.RELOCATION, "it moves data, so it must name a buffer")
-        element = self.dram_bytes[i.memory]
-        name, nbytes, offset = self.places[step.relocation]
-        if offset % element:
-            step.reject(
-                Rule.RELOCATION,
-                f"{name} lies at byte {offset} of the arena, which is not "
-                f"a multiple of {element}-byte elements",
-            )
-        end = i.dram_base  # of a LOAD of padding alone: its address must still be one of the buffer
-        if i.y_size:
-            end += (i.y_size - 1) * i.x_stride + i.x_size
-        if end * element > nbytes:
-            step.reject(
-                Rule.DRAM_BOUNDS,
-                f"it reaches byte {end * element - 1} of {name}, which has {nbytes}",
-            )
-        return self.dram.get(step.relocation)
-
-    def _dram_elements(self, i: isa.MemoryInstruction) -> Elements:
-        """Return the granules of DRAM that a LOAD or STORE touches."""
-        scale = self.dram_bytes[i.memory] // self.granule
-        return shifted(rows(i.y_size, i.x_size * scale, i.x_stride * scale), i.dram_base * scale)
 
     # -------------------------------------------------------------- GEMM and ALU
 
-    def _loop(self, step: CheckedInstruction, clock: Clock, i: isa.LoopInstruction) -> None:
-        written, reads = self._operands(step, i)
-        for memory, elements in reads:
-            memory.read(step, clock, elements)
-        if not i.reset:
-            self._post(step, clock, i)
-        self.acc.write(step, clock, written)
-        self.output_is_current[written] = not i.reset
+    def _set(self, step: CheckedInstruction, post: _Post) -> None:
+        self._post = post
 
-    def _post(self, step: CheckedInstruction, clock: Clock, i: isa.LoopInstruction) -> None:
-        """Check the parameters that the post-processing of an instruction reads."""
-        post, parameters = self.post, self.sram[Memory.POST]
-        if post.use_table:
-            table = slice(post.table_index, post.table_index + 1)
-            self.sram[Memory.TABLE].read(step, clock, table)
-        if not post.reads_row:
-            return
-        loops = (i.iter_out, post.row_factor_out), (i.iter_in, post.row_factor_in)
-        row = Column(post.row, post.row, bytes(8))
-        biases = touched(step, "the rows of POST", POST_ROWS, row, loops)
-        if post.use_bias:
-            parameters.read(step, clock, biases)
-        if post.use_scale:
-            parameters.read(step, clock, shifted(biases, POST_ROWS))
+    def _loop(self, step: CheckedInstruction, i: _Loop) -> None:
+        first, steps = self._micro_ops.named(step, i.uop_begin, i.uop_end)
+        form = steps, i.cls, i[3:]  # equal loops with equal steps touch the same, further on
+        if form not in self._operands:
+            self._operands[form] = [*self._operands_of(i, steps)]
+        operands = self._operands[form]
+        written = 0
+        for memory, depth, field, reached, reads in operands:  # last what it writes
+            written = reached.moved(step, first[field], memory.name, depth)
+            if reads:
+                memory.read(step, written)
+        if i.reset:
+            self._current &= ~written
+        else:
+            for memory, elements in self._posted(step, i):
+                memory.read(step, elements)
+            self._current |= written
+        self._acc.write(step, written)
 
-    def _operands(self, step: CheckedInstruction, i: isa.LoopInstruction) -> Operands:
-        """Return the elements that an instruction touches; equal words touch the same."""
-        if step.word in self.operands:
-            return self.operands[step.word]
-        if i.uop_end > self.config.uop.depth:
-            step.reject(
-                Rule.SRAM_BOUNDS,
-                f"it executes micro-op {i.uop_end - 1}; UOP has {self.config.uop.depth} elements",
-            )
-        micro_ops = self.uop_sram[i.uop_begin : i.uop_end]
-        dst, src, wgt = columns_of(micro_ops)
-        if dst.least < 0:
-            element = i.uop_begin + int(np.argmin(micro_ops[:, 0]))
-            step.reject(Rule.UNDEFINED_SRAM, f"element {element} of UOP was never written")
-        self.operands[step.word] = self._compute_operands(step, i, dst, src, wgt)
-        return self.operands[step.word]
+    def _operands_of(self, i: _Loop, steps: bytes) -> Iterator[_Operand]:
+        """Yield what an instruction touches, counted from its first micro-op; last what it writes.
 
-    def _compute_operands(
-        self,
-        step: CheckedInstruction,
-        i: isa.LoopInstruction,
-        dst: Column,
-        src: Column,
-        wgt: Column,
-    ) -> Operands:
-        def reached(
-            memory: Memory, column: Column, outer: int, inner: int, tiles: int = 1
-        ) -> Elements:
+        Its micro-ops are given as their distances from the first one.
+        """
+        columns = np.frombuffer(steps, np.int64).reshape(-1, 3).T
+        factors = (
+            (i.dst_factor_out, i.dst_factor_in),
+            (i.src_factor_out, i.src_factor_in),
+            (i.wgt_factor_out, i.wgt_factor_in),
+        )
+
+        def operand(memory: Memory, field: int, tiles: int = 1, *, reads: bool = True) -> _Operand:
+            outer, inner = factors[field]
             loops = (i.iter_out, outer), (i.iter_in, inner), (tiles, 1)
-            return touched(step, memory.name, self.depths[memory], column, loops)
+            depth = self._config.scratchpad(memory).depth
+            reached = touched(column_of(columns[field]), loops, depth)
+            return _Operand(self._sram[memory], depth, field, reached, reads)
 
-        written = reached(Memory.ACC, dst, i.dst_factor_out, i.dst_factor_in)
-        factors = i.src_factor_out, i.src_factor_in
-        reads: list[tuple[History, Elements]] = []
-        if isinstance(i, isa.Alu):
+        if i.cls is isa.Alu:
             if not i.use_imm:
-                reads.append((self.acc, reached(Memory.ACC, src, *factors)))
+                yield operand(Memory.ACC, 1)
         elif not i.reset:
-            window = WINDOW_TILES if isinstance(i, isa.Depthwise) else 1
-            tiles = i.tiles if isinstance(i, isa.Pool) else window
-            reads.append((self.sram[Memory.INP], reached(Memory.INP, src, *factors, tiles)))
-            if isinstance(i, isa.Gemm):
-                weights = reached(Memory.WGT, wgt, i.wgt_factor_out, i.wgt_factor_in)
-                reads.append((self.sram[Memory.WGT], weights))
-        if isinstance(i, isa.Alu) or not (i.reset or i.overwrite):
-            reads.append((self.acc, written))
-        return written, reads
+            window = WINDOW_TILES if i.cls is isa.Depthwise else 1
+            yield operand(Memory.INP, 1, i.tiles or window)
+            if i.cls is not isa.Pool:
+                yield operand(Memory.WGT, 2)
+        yield operand(Memory.ACC, 0, reads=not (i.reset or i.overwrite))
+
+    def _posted(self, step: CheckedInstruction, i: _Loop) -> Reads:
+        """Return the parameters that the post-processing of an instruction reads."""
+        post = self._post
+        key = post, i.iter_out, i.iter_in
+        if key in self._parameters:
+            return self._parameters[key]
+        reads: Reads = []
+        if post.use_table:
+            reads.append((self._sram[Memory.TABLE], span(post.table_index, 1)))
+        if post.use_bias or post.use_scale:
+            loops: Loops = (i.iter_out, post.row_factor_out), (i.iter_in, post.row_factor_in)
+            its = touched(Column(post.row, post.row, 1), loops, POST_ROWS)
+            biases = its.moved(step, 0, "the rows of POST", POST_ROWS)
+            if post.use_bias:
+                reads.append((self._sram[Memory.POST], biases))
+            if post.use_scale:
+                reads.append((self._sram[Memory.POST], biases << POST_ROWS))
+        self._parameters[key] = reads
+        return reads
+
+
+class _Operand(NamedTuple):
+    """What an instruction touches of a memory, counted from the element of its first micro-op."""
+
+    memory: History
+    depth: int
+    field: int
+    """Of a micro-op: 0 dst, 1 src, 2 wgt."""
+    reached: Column
+    reads: bool
+
+
+class _MicroOps:
+    """The micro-op memory."""
+
+    def __init__(self, program: Program) -> None:
+        self._depth = program.config.uop.depth
+        encoding = isa.Encoding.of(program.config)
+        self._table = encoding.decode_micro_ops(program.micro_ops)
+        self._held = np.zeros((self._depth, 3), np.int64)
+        self._written = 0
+        self._known: dict[tuple[int, int], tuple[list[int], bytes]] = {}  # as long as it stays
+
+    def load(self, first: int, entry: int, size: int) -> None:
+        self._held[first : first + size] = self._table[entry : entry + size]
+        self._written |= span(first, size)
+        self._known.clear()
+
+    def named(self, step: CheckedInstruction, begin: int, end: int) -> tuple[list[int], bytes]:
+        """Return the first micro-op of an instruction, and the distances of all from it."""
+        if (begin, end) not in self._known:
+            self._known[begin, end] = self._read(step, begin, end)
+        return self._known[begin, end]
+
+    def _read(self, step: CheckedInstruction, begin: int, end: int) -> tuple[list[int], bytes]:
+        if end > self._depth:
+            reason = f"it executes micro-op {end - 1}; UOP has {self._depth} elements"
+            step.reject(Rule.SRAM_BOUNDS, reason)
+        missing = span(begin, end - begin) & ~self._written
+        if missing:
+            reason = f"element {first_of(missing)} of UOP was never written"
+            step.reject(Rule.UNDEFINED_SRAM, reason)
+        micro_ops = self._held[begin:end]
+        return micro_ops[0].tolist(), (micro_ops - micro_ops[0]).tobytes()
