@@ -35,9 +35,13 @@ struct Access {
   std::size_t size;
   bool writes, reads;
 
-  // Calls `visit` with each element.
+  // Calls `visit` with each element; without their offsets, which ascend, if they are contiguous.
   template <class Visit>
   void each(const Visit& visit) const {
+    if (size != 0 && static_cast<std::size_t>(offsets[size - 1]) == size - 1) {
+      for (std::size_t element = first; element < first + size; ++element) visit(element);
+      return;
+    }
     for (std::size_t n = 0; n < size; ++n) visit(first + static_cast<std::size_t>(offsets[n]));
   }
 };

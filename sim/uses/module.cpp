@@ -35,14 +35,18 @@ class Uses {
       bool& read = found[place];
       for (const Access& access : accesses_.of(place)) {
         if (!access.writes) continue;
-        access.each([&](std::size_t element) { read |= live[access.memory][element] != 0; });
+        const std::vector<char>& own = live[access.memory];
+        char any = 0;
+        access.each([&](std::size_t element) { any |= own[element]; });
+        read |= any != 0;
       }
       const std::size_t way = checked(followed(place), kWays);
       if (way == kNever || (way == kIfRead && !read)) continue;
       for (const bool reads : {false, true}) {  // an operation reads before it writes
         for (const Access& access : accesses_.of(place)) {
           if (!(reads ? access.reads : access.writes)) continue;
-          access.each([&](std::size_t element) { live[access.memory][element] = reads; });
+          char* own = live[access.memory].data();
+          access.each([=](std::size_t element) { own[element] = reads; });
         }
       }
     }

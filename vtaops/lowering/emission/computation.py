@@ -59,6 +59,7 @@ class Computation:
         offsets = (operand.offset for operand in leaf.operands)
         self._point = picker(_outer_names(offsets, own))
         """What of the outer loops the operands depend on."""
+        self._ranges = {loop.name: range(loop.extent) for loop in leaf.loops}
         self._boxes, self._known = Memo(), Memo()
 
     @staticmethod
@@ -78,10 +79,8 @@ class Computation:
             return
         if self._leaf.call == RESET_CALL:
             self._begin(box, values, thread)
-        dst, src, wgt = (
-            self._addresses.base(operand.buffer.name, thread) if operand else 0
-            for operand in self._roles
-        )
+        base = self._addresses.base
+        dst, src, wgt = [base(o.buffer.name, thread) if o else 0 for o in self._roles]
         at = (dst, src, wgt)
         point = self._point(values)
         for part in self._needed(box, values, thread):
@@ -244,7 +243,7 @@ class Computation:
 
     def _guarded_box(self, values: Values) -> IterationBox | None:
         """Apply the guards on at most one loop; those on several split the box later."""
-        box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
+        box = {**self._ranges}
         for guard, name, point in self._guards:
             if not name:
                 if not guard(values):

@@ -25,9 +25,10 @@ class Memo:
 
     def once(self, key: Hashable, make: Callable[..., Found], *arguments: Any) -> Found:
         """Return what `make` returns for these arguments, calling it once for a key."""
-        if key not in self._known:
-            self._known[key] = make(*arguments)
-        found: Found = self._known[key]
+        try:
+            found: Found = self._known[key]
+        except KeyError:
+            found = self._known[key] = make(*arguments)
         return found
 
 

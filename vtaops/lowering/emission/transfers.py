@@ -36,11 +36,15 @@ class TileCopy:
         self._origin = dict.fromkeys((loop.name for loop in leaf.loops), 0)
         inside = () if leaf.inside is None else (leaf.inside,)
         self._deciding = [
-            (e, picker(sorted(e.names - self._origin.keys())))
+            (e, picker(sorted(e.names - self._origin.keys())), _grid_of(leaf.loops, e))
             for e in (*inside, *leaf.guards, leaf.on_chip.offset)
         ]
-        """What decides what is copied, and its place on chip, with the values that it uses."""
-        self._changes = bool(leaf.read & context.changing)
+        """What decides what is copied, and its place on chip, with the values that it uses, and the
+        points of the loops of the copy."""
+        self._pads = _writes_padding(leaf)
+        self._changes = bool(leaf.read & context.changing) or (
+            leaf.loads and context.addresses.is_overwritten(leaf.dst.buffer.name)
+        )
         self._number, self._narrow, self._part = NO_BUFFER, False, None
         if leaf.dram is not None:
             names = [buffer.name for buffer in context.buffers]
@@ -61,27 +65,29 @@ class TileCopy:
         base = self._addresses.base(on_chip.name, thread) + copy.start
         base += ROWS.get(on_chip.scratchpad, 0)
         kind = Load if self._leaf.loads else Store
-        for access in copy.accesses:
+        for n, access in enumerate(copy.accesses):
             sram, dram = base + access.sram_base, access.dram_base + shift
             if access.y_size:
                 instruction = kind(0, 0, 0, 0, self._memory, sram, dram, *access[2:])
                 if self._narrow:
                     instruction = _of_nibbles(instruction)
-                yield Operation(instruction, relocation=self._number)
+                equal = self._known.once((copy, n, base), self._operation, instruction)
+                yield equal.alike(instruction)
             elif self._memory != Memory.INP:  # some hardware has no LOAD without rows
                 yield from _resets(sram, access.x_size)
+
+    def _operation(self, instruction: MemoryInstruction) -> Operation:
+        return Operation(instruction, relocation=self._number)
 
     def _begin_tile(self, copy: _Copy, content: Hashable, thread: int) -> bool:
         """Begin a loaded tile; return False if its content is still resident."""
         name = self._leaf.dst.buffer.name
         if copy.padding is not None:
-            written = _writes_padding(self._leaf)
-            padding = self._context.zeros if written else self._context.voids
+            padding = self._context.zeros if self._pads else self._context.voids
             padding.begin(name, thread, copy.padding)
         # The operator's own stores may have changed DRAM since the last load, and accumulators
         # that the ALU modified in place no longer hold the loaded values.
-        changes = self._changes or self._addresses.is_overwritten(name)
-        return self._addresses.fill(name, thread, None if changes else content)
+        return self._addresses.fill(name, thread, None if self._changes else content)
 
     def _copy(self, values: Values) -> tuple[_Copy, int]:
         """Return a copy, and the shift of its DRAM elements.
@@ -101,16 +107,9 @@ class TileCopy:
         return copy, 0 if copy.lowest is None else copy.lowest + (turn - at) * step
 
     def _decided(self, values: Values) -> Iterator[bytes]:
-        for expression, pick in self._deciding:
+        for expression, pick, grid in self._deciding:
             key = expression, pick(values)
-            yield self._known.once(key, self._over_loops, expression, values)
-
-    def _over_loops(self, expression: Expression, values: Values) -> bytes:
-        """Evaluate an expression over the loops of the copy that it uses."""
-        own = [loop for loop in self._leaf.loops if loop.name in expression.names]
-        grid = open_grid([loop.extent for loop in own])
-        point = dict(zip((loop.name for loop in own), grid, strict=True))
-        return np.asarray(expression({**values, **point})).tobytes()
+            yield self._known.once(key, _over_loops, expression, values, grid)
 
     def _evaluated(self, values: Values) -> _Copy:
         """Evaluate a copy for the current values of the outer loops."""
@@ -120,9 +119,9 @@ class TileCopy:
         grid = np.where(valid, grid - (lowest or 0), grid)
         inputs = leaf.dst.buffer.scratchpad == "inp"
         padding = None
-        if leaf.loads and (inputs or not _writes_padding(leaf)):
+        if leaf.loads and (inputs or not self._pads):
             padding = self._padding_of(grid, start)
-            if not _writes_padding(leaf):
+            if not self._pads:
                 grid = np.where(grid == ZERO, SKIP, grid)
         # Some hardware cannot pad accumulators: pad only if necessary.
         pads = inputs or (leaf.loads and bool((grid == ZERO).any()))
@@ -131,14 +130,14 @@ class TileCopy:
     def _padding_of(self, grid: Grid, start: int) -> Mask:
         """Return a mask of the padding in a tile whose products are skipped."""
         mask = np.zeros(self._addresses.size(self._leaf.dst.buffer.name), np.bool_)
-        if self._context.options.skip_padding or not _writes_padding(self._leaf):
+        if self._context.options.skip_padding or not self._pads:
             mask[start : start + grid.size] = (grid == ZERO).ravel()
         elif (grid == ZERO).any():  # only padding that would need a LOAD without data rows
             for access in self._cover(grid, pads=True):
                 if access.y_size == 0:
                     first = start + access.sram_base
                     mask[first : first + access.x_size] = True
-        return mask
+        return mask if mask.any() else mask[:0]
 
     def _grid(self, values: Values) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first copied element."""
@@ -179,7 +178,7 @@ class TileCopy:
         return self._known.once(key, cover, grid, pads)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Copy:
     """A copy up to a shift of its DRAM elements.
 
@@ -202,6 +201,17 @@ class _Copy:
     lowest: int | None
     accesses: list[BlockTransfer]
     padding: Mask | None
+
+
+def _grid_of(loops: tuple[Loop, ...], expression: Expression) -> dict[str, Grid]:
+    """Return the points of the loops that an expression uses."""
+    own = [loop for loop in loops if loop.name in expression.names]
+    grid = open_grid([loop.extent for loop in own])
+    return dict(zip((loop.name for loop in own), grid, strict=True))
+
+
+def _over_loops(expression: Expression, values: Values, grid: dict[str, Grid]) -> bytes:
+    return np.asarray(expression({**values, **grid})).tobytes()
 
 
 def _period(extents: Extents, strides: Strides) -> tuple[int, int]:

@@ -29,8 +29,8 @@ class PaddingMasks:
         """Whether any tile had such an element."""
 
     def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
-        """Begin a tile whose elements in `mask` (positions within the tile) are void."""
-        if mask is not None and mask.any():
+        """Begin a tile whose elements in `mask` (positions within the tile) are void, if any."""
+        if mask is not None and mask.size:
             self._masks[buffer, thread] = mask
             self.any = True
         else:
