@@ -7,7 +7,7 @@ tokens and encodes them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import vtaops._uses as _uses
+from vtaops.base.frozen import frozen
 from vtaops.base.shapes import Ints
 from vtaops.lowering.options import LoweringOptions
 from vtaops.machine.accesses import OFF, Access, accesses, parameters, steps
@@ -29,7 +30,7 @@ Shift = tuple[int, int, int]
 """Elements of (dst, src, wgt)."""
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(frozen=True, eq=False)
 class Operation:
     """One instruction without tokens and without micro-op addresses; an object, not a value.
 
@@ -56,8 +57,8 @@ class Operation:
     micro_ops: Ints | None = None
     post: Post = OFF
     relocation: int = NO_BUFFER
-    template: Operation | None = field(default=None, init=False)
-    shift: Shift = field(default=(0, 0, 0), init=False)
+    template: Operation | None = None
+    shift: Shift = (0, 0, 0)
 
     @cached_property
     def operands(self) -> tuple[Access, ...]:
@@ -93,25 +94,14 @@ class Operation:
 
         These can be among the changes.
         """
-        return self._with(**{"operands": self.operands, **changes})
+        other = Operation(self.instruction, self.micro_ops, self.post, self.relocation)
+        vars(other).update({"operands": self.operands, **changes})
+        return other
 
     def alike(self, instruction: Instruction) -> Operation:
         """Return it with another instruction, which accesses the same elements on chip."""
-        kept = {"operands": self.operands, "reach": self.reach}
-        return self._with(instruction=instruction, **kept)
-
-    def _with(self, **changes: object) -> Operation:
-        """Return `replace(self)` with further attributes, in a fifth of its time."""
-        other = object.__new__(Operation)
-        vars(other).update(
-            instruction=self.instruction,
-            micro_ops=self.micro_ops,
-            post=self.post,
-            relocation=self.relocation,
-            template=None,
-            shift=(0, 0, 0),
-        )
-        vars(other).update(changes)
+        other = Operation(instruction, self.micro_ops, self.post, self.relocation)
+        vars(other).update(operands=self.operands, reach=self.reach)
         return other
 
     def moved(self, by: Shift) -> Operation:
@@ -119,7 +109,7 @@ class Operation:
         assert self.micro_ops is not None
         assert self.template is None
         micro_ops = self.micro_ops + np.array(by, np.int64)
-        return self._with(micro_ops=micro_ops, template=self, shift=by)
+        return Operation(self.instruction, micro_ops, self.post, self.relocation, self, by)
 
     def of(self, memory: Memory) -> list[Access]:
         """Return what it accesses in one scratchpad."""
@@ -188,7 +178,11 @@ class Fragment:
     def packed(self) -> Any:
         """Its operations for `link`, in C++: each distinct one once."""
         numbers = {o: number for number, o in enumerate(dict.fromkeys(self.operations))}
-        words = Encoding.of(self.config).encode_all([o.instruction for o in numbers])
+        # Equal tiles share instructions, which are encoded once.
+        instructions = {id(o.instruction): o.instruction for o in numbers}
+        rows = {own: row for row, own in enumerate(instructions)}
+        encoded = Encoding.of(self.config).encode_all([*instructions.values()])
+        words = encoded[[rows[id(o.instruction)] for o in numbers]]
         order = np.array([numbers[operation] for operation in self.operations], np.int64)
         return _uses.Operations([*numbers], words, order)
 

@@ -21,12 +21,13 @@ from enum import IntEnum
 from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import EncodingError
+from vtaops.base.frozen import frozen
 from vtaops.base.shapes import Indices, Ints, Words, Words32
 from vtaops.machine.alu import AluOp as AluOp  # of the table of operations
 from vtaops.machine.config import POST_ROWS, TABLES, Extension, HardwareConfig, Memory
@@ -80,15 +81,7 @@ def bits(
 # --------------------------------------------------------------------------- the table
 
 
-if TYPE_CHECKING:
-    from dataclasses import dataclass as _frozen
-else:  # frozen at run time too, an object takes ten times as long to make: 2.2 us a LOAD
-
-    def _frozen(*, frozen, slots):
-        return dataclass(slots=slots, unsafe_hash=frozen)
-
-
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Instruction:
     """Fields common to all instructions; bits 0..2 hold the opcode.
 
@@ -108,7 +101,7 @@ class Instruction:
         return Unit.COMPUTE
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class _MemoryInstruction(Instruction):
     memory: int = bits(
         3,
@@ -151,7 +144,7 @@ class _MemoryInstruction(Instruction):
 _OF_LOAD_UNIT = frozenset({Memory.INP, Memory.WGT, Memory.POST, Memory.TABLE})
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Load(_MemoryInstruction):
     """Copy a 2-D block from DRAM to consecutive SRAM elements, surrounding it with zeros.
 
@@ -182,7 +175,7 @@ class Load(_MemoryInstruction):
         return Unit.LOAD if self.memory in _OF_LOAD_UNIT else Unit.COMPUTE
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Store(_MemoryInstruction):
     """Copy consecutive elements of the output memory to a 2-D block in DRAM; pads must be 0."""
 
@@ -193,7 +186,7 @@ class Store(_MemoryInstruction):
         return Unit.STORE
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class _LoopInstruction(Instruction):
     reset: int = bits(1, "GEMM: write zeros instead of accumulating; others: 0")
     uop_begin: int = bits("U", "first micro-op")
@@ -209,7 +202,7 @@ class _LoopInstruction(Instruction):
         return self.iter_out * self.iter_in * max(0, self.uop_end - self.uop_begin)
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Gemm(_LoopInstruction):
     """For each iteration and micro-op: ``acc[dst] += inp[src] @ wgt[wgt].T``, int32 with wrap.
 
@@ -230,7 +223,7 @@ class Gemm(_LoopInstruction):
     )
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Depthwise(Gemm):
     """A GEMM on windows: channels mix within their group, in three tiles from ``inp[src]`` on.
 
@@ -242,7 +235,7 @@ class Depthwise(Gemm):
     opcode: ClassVar[Opcode] = Opcode.DEPTHWISE
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Alu(_LoopInstruction):
     """For each iteration and micro-op: ``acc[dst] = op(acc[dst], acc[src] or imm)``, lane-wise."""
 
@@ -255,7 +248,7 @@ class Alu(_LoopInstruction):
     imm: int = bits(16, "immediate operand, sign-extended to 32 bits", signed=True)
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Pool(_LoopInstruction):
     """For each iteration and micro-op: ``acc[dst] = max(acc[dst], inp[src], inp[src + 1], ...)``.
 
@@ -285,14 +278,14 @@ LoopInstruction = Gemm | Alu | Pool
 """The instructions that execute micro-ops in two hardware loops."""
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Finish(Instruction):
     """Tell the host that the program is complete; runs on the compute unit."""
 
     opcode: ClassVar[Opcode] = Opcode.FINISH
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class Post(Instruction):
     """Set what happens to all that later GEMM and ALU instructions write to the output memory.
 
@@ -338,7 +331,7 @@ class Post(Instruction):
         return bool(self.enable and (self.use_bias or self.use_scale))
 
 
-@_frozen(frozen=True, slots=True)
+@frozen(frozen=True, slots=True)
 class MicroOp:
     """One step of a GEMM or ALU instruction: the elements it touches before the loop offsets."""
 

@@ -8,7 +8,7 @@ tiles (padding, void tiles) determine which iterations are needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
+from vtaops.base.frozen import frozen
 from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
@@ -30,7 +31,7 @@ from vtaops.machine.isa import Alu, AluOp
 from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
 
 
-@dataclass(frozen=True, eq=False)
+@frozen(frozen=True, eq=False)
 class IterationBox:
     """The iterations of a nest to execute: one range per loop. Equal ones are one object."""
 
@@ -72,20 +73,21 @@ class Computation:
         halves = [reset] if leaf.call == RESET_CALL else [reset, replace(leaf, call=GEMM_CALL)]
         return [Computation(half, context) for half in halves]
 
-    def emit(self, values: Values, thread: int) -> Iterator[Operation]:
-        """Yield the instructions for the current values of the outer loops."""
+    def emit(self, values: Values, thread: int) -> Iterable[Operation]:
+        """Return the instructions for the current values of the outer loops."""
         box = self._boxes.once(("box", self._guard_point(values)), self._guarded_box, values)
         if box is None:
-            return
+            return ()
         if self._leaf.call == RESET_CALL:
             self._begin(box, values, thread)
         base = self._addresses.base
         dst, src, wgt = [base(o.buffer.name, thread) if o else 0 for o in self._roles]
         at = (dst, src, wgt)
         point = self._point(values)
+        found: list[Operation] = []
         for part in self._needed(box, values, thread):
-            key = part, at, point
-            yield from self._known.once(key, list, self._at(at, part, values))
+            found += self._known.once((part, at, point), self._at, at, part, values)
+        return found
 
     def _begin(self, box: IterationBox, values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
@@ -178,8 +180,9 @@ class Computation:
         own = zip(spans, found.shape, strict=True)
         return found[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
 
-    def _at(self, tiles: Shift, box: IterationBox, values: Values) -> Iterator[Operation]:
-        """Yield the operations of a box for tiles (dst, src, wgt) at these addresses."""
+    def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
+        """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
+        found: list[Operation] = []
         cut: list[IterationBox] = self._known.once(box, list, self._cut(box, values))
         for regular in cut:
             key = regular, self._point(values)
@@ -191,7 +194,8 @@ class Computation:
                     raise ScheduleError(
                         "a bias and its scale lie in different rows; load them in one loop"
                     )
-                yield operation
+                found.append(operation)
+        return found
 
     def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
