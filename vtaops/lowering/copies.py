@@ -97,10 +97,10 @@ def _single_access(
     if (flat[first:last] < 0).all():
         return _zeros(first, last - first) if (flat[first:last] == ZERO).all() and pads else None
     widths = np.cumprod(np.array(shape[::-1], dtype=np.int64))[::-1]
-    for width in (*widths.tolist(), 1):
+    for width in dict.fromkeys((*widths.tolist(), 1)):  # loops of one iteration repeat widths
         # Exactly the used part; otherwise whole grid rows, where skipped elements become padding.
         whole_rows = first - first % width, last + -last % width
-        for begin, end in ((first, last), whole_rows):
+        for begin, end in dict.fromkeys(((first, last), whole_rows)):
             if (end - begin) % width == 0:
                 access = _rectangle(flat[begin:end].reshape(-1, width), pads)
                 if access is not None:

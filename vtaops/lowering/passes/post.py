@@ -74,8 +74,8 @@ class _Fold:
 
     def result(self) -> list[Operation] | None:
         """Return the remaining operations, with POST; None if a bias cannot be moved."""
-        for place in range(len(self.operations)):
-            chain = self._chain(place)
+        for place, operation in enumerate(self.operations):
+            chain = self._chain(place) if isinstance(operation.instruction, Alu) else None
             if chain is not None and not self.read[chain.places[-1]]:
                 self._take(chain)
             elif chain is not None and chain.post.use_scale:

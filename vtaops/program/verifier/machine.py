@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,17 +119,18 @@ class Machine:
         """Return what is to do for each instruction."""
         jobs: list[_Job | None] = [None] * len(self._program)
 
-        def add(work: Callable[..., None], table: Table, rows: Iterator[NamedTuple]) -> None:
+        def add(work: Callable[..., None], table: Table, rows: Iterable[NamedTuple]) -> None:
             for place, row in zip(table.places.tolist(), rows, strict=True):
                 jobs[place] = work, row
 
         moves = self._stream.moves.where(self._stream.moves["x_size"] > 0)
         known = [moves[name].tolist() for name in _Move._fields[:-2]]
         relocations = self._program.relocations[moves.places].tolist()
-        add(self._move, moves, map(_Move, *known, sizes_of(moves).tolist(), relocations))
+        fields = zip(*known, sizes_of(moves).tolist(), relocations, strict=True)
+        add(self._move, moves, map(_Move._make, fields))
         for cls, table in self._stream.loops.items():
             columns = [table[name].tolist() for name in _Loop._fields[1:]]
-            add(self._loop, table, map(_Loop, [cls] * len(table.places), *columns))
+            add(self._loop, table, map(_Loop._make, zip(repeat(cls), *columns, strict=False)))
         posts = self._stream.posts
         add(self._set, posts, map(_Post, *(posts[name].tolist() for name in _Post._fields)))
         return jobs

@@ -73,19 +73,19 @@ def _queues(stream: Stream) -> Iterator[_TokenQueue]:
 def happens_before(stream: Stream, capacity: int) -> list[Clock]:
     """Return the clock of every instruction at its start, after checking the token rules."""
     queues = [*_queues(stream)]
-    senders: list[list[int]] = [[] for _ in stream.units]
+    senders: dict[int, list[int]] = {}
     early = [found for queue in queues for found in queue.taken_too_early()]
     if early:
         index, reason = min(early)
         reject(stream.program, index, Rule.TOKEN_ORDER, reason)
     for queue in queues:
         for pop, push in zip(queue.pops.tolist(), queue.pushes.tolist(), strict=False):
-            senders[pop].append(push)
+            senders.setdefault(pop, []).append(push)
     units = stream.units.tolist()
     clocks: list[Clock] = []
     known: list[Clock] = [(0, 0, 0) for _ in Unit]  # what each knows of the others
-    for unit, sent in zip(units, senders, strict=True):
-        for place in sent:
+    for index, unit in enumerate(units):
+        for place in senders.get(index, ()):
             known[unit] = _join(known[unit], clocks[place], units[place], place + 1)
         clocks.append(known[unit])
     for queue in queues:
