@@ -168,7 +168,7 @@ def test_the_verifier_refuses_what_does_not_stay(model):
     for wrong, reason in (
         (replace(program, pinned=4), "a pinned instruction is a LOAD"),
         (changed(program, 1, push_next=1), "token"),
-        (twice, "element 997 of what it writes is pinned"),
+        (twice, "element 997 of WGT, which it writes, is pinned"),
     ):
         with pytest.raises(VerificationError, match=reason):
             wrong.verify()

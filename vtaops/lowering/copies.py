@@ -70,7 +70,7 @@ def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[BlockTransfer]:
     first, last = int(used[0]), int(used[-1]) + 1
     single = _single_access(flat, grid.shape, first, last, pads)
     if single is not None:
-        yield single._replace(sram_base=single.sram_base + sram)
+        yield BlockTransfer(single.sram_base + sram, *single[1:])
     elif grid.ndim > 1:
         known: dict[bytes, list[BlockTransfer]] = {}  # equal parts recur at other places
         for index, part in enumerate(grid):
@@ -82,12 +82,12 @@ def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[BlockTransfer]:
             at = sram + index * part.size
             for one in found:
                 dram = one.dram_base + lowest * (one.y_size > 0)
-                yield one._replace(sram_base=one.sram_base + at, dram_base=dram)
+                yield BlockTransfer(one.sram_base + at, dram, *one[2:])
     else:
         for begin, end in _runs(flat):
             run = _single_access(flat, flat.shape, begin, end, pads)
             assert run is not None
-            yield run._replace(sram_base=run.sram_base + sram)
+            yield BlockTransfer(run.sram_base + sram, *run[1:])
 
 
 def _single_access(

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import reduce
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -300,13 +302,13 @@ class Computation:
                 f"tiles of {lanes} lanes"
             )
         places = self._positions(operand, box, values)
-        base = int(places.flat[0])
-        strides = [
-            int(places.take(1, axis).flat[0]) - base if extent > 1 else 0
-            for axis, extent in enumerate(places.shape)
-        ]
+        flat = places.ravel()
+        base = flat.item(0)
+        inner = accumulate(reversed(places.shape[1:]), mul, initial=1)  # elements of a step
+        steps = [*zip(places.shape, reversed([*inner]), strict=True)]
+        strides = [flat.item(size) - base if extent > 1 else 0 for extent, size in steps]
         reach = sum(stride * (n - 1) for stride, n in zip(strides, places.shape, strict=True))
-        if base + reach != places.flat[-1]:
+        if base + reach != flat.item(-1):
             raise ScheduleError(
                 f"the operand {operand.buffer.name} moves by unequal steps in one loop nest; "
                 f"VTA's loops add constants"

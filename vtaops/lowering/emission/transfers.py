@@ -65,19 +65,19 @@ class TileCopy:
         base = self._addresses.base(on_chip.name, thread) + copy.start
         base += ROWS.get(on_chip.scratchpad, 0)
         kind = Load if self._leaf.loads else Store
-        for n, access in enumerate(copy.accesses):
+        # The same accesses, of other tiles of the tensor.
+        alike: dict[BlockTransfer, Operation] = self._known.once((copy, base), dict)
+        for access in copy.accesses:
             sram, dram = base + access.sram_base, access.dram_base + shift
             if access.y_size:
                 instruction = kind(0, 0, 0, 0, self._memory, sram, dram, *access[2:])
                 if self._narrow:
                     instruction = _of_nibbles(instruction)
-                equal = self._known.once((copy, n, base), self._operation, instruction)
-                yield equal.alike(instruction)
+                if access not in alike:
+                    alike[access] = Operation(instruction, relocation=self._number)
+                yield alike[access].alike(instruction)
             elif self._memory != Memory.INP:  # some hardware has no LOAD without rows
                 yield from _resets(sram, access.x_size)
-
-    def _operation(self, instruction: MemoryInstruction) -> Operation:
-        return Operation(instruction, relocation=self._number)
 
     def _begin_tile(self, copy: _Copy, content: Hashable, thread: int) -> bool:
         """Begin a loaded tile; return False if its content is still resident."""

@@ -54,6 +54,7 @@ class WrittenBuffer:
 
     def __init__(self, index: int, buffer: Buffer, granule: int, arena: _Memory) -> None:
         self.name = f"buffer {buffer.name!r} (elements of {granule} bytes)"
+        self.role = buffer.role
         self._owner = index + 1
         self._first = (buffer.offset or 0) // granule
         self._size = ceil_div(buffer.nbytes, granule)

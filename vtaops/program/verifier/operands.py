@@ -47,6 +47,11 @@ def span(first: int, size: int) -> int:
     return ((1 << size) - 1) << first
 
 
+def rows(first: int, count: int, size: int, stride: int) -> int:
+    """Return the set of rows of consecutive elements, the first of which starts at `first`."""
+    return repeated(span(0, size), ((count, stride),)) << first
+
+
 def first_of(elements: int) -> int:
     """Return the first element of a set that is not empty."""
     return (elements & -elements).bit_length() - 1

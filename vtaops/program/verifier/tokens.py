@@ -2,90 +2,117 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
+
+from vtaops.base.shapes import Indices
 from vtaops.machine.isa import Unit
-from vtaops.program.verifier.rules import CheckedInstruction, Clock, Rule
+from vtaops.program.program import Program
+from vtaops.program.verifier.format import Stream
+from vtaops.program.verifier.rules import Clock, Rule, reject
 
 
+@dataclass(frozen=True, eq=False)
 class _TokenQueue:
-    """The tokens from one unit to a neighbour, in program order."""
+    """The tokens from one unit to a neighbour: the instructions that send and take them."""
 
-    def __init__(self, sender: Unit, receiver: Unit) -> None:
-        self.name = f"{sender.name.lower()} -> {receiver.name.lower()}"
-        self.receiver = receiver
-        self.pushes: list[CheckedInstruction] = []
-        self.pop_times: list[int] = []
+    program: Program
+    sender: Unit
+    receiver: Unit
+    pushes: Indices
+    pops: Indices
 
-    def pop(self, step: CheckedInstruction) -> CheckedInstruction:
-        """Take a token; return the instruction that sends it."""
-        place = len(self.pop_times)
-        if place == len(self.pushes):
-            step.reject(
-                Rule.TOKEN_ORDER,
+    @property
+    def name(self) -> str:
+        return f"{self.sender.name.lower()} -> {self.receiver.name.lower()}"
+
+    def taken_too_early(self) -> Iterator[tuple[int, str]]:
+        """Yield the first instruction that takes a token which no earlier one sends, and why."""
+        sent = np.searchsorted(self.pushes, self.pops)
+        for place in np.flatnonzero(sent <= np.arange(len(sent)))[:1].tolist():
+            yield (
+                int(self.pops[place]),
                 f"it takes token {place + 1} of the queue {self.name}, "
-                f"but earlier instructions send {place}",
-            )
-        self.pop_times.append(step.time)
-        return self.pushes[place]
-
-    def push(self, step: CheckedInstruction, capacity: int) -> None:
-        """Send a token."""
-        self.pushes.append(step)
-        taken = bisect_right(self.pop_times, step.clock[self.receiver])
-        outstanding = len(self.pushes) - taken
-        if outstanding > capacity:
-            step.reject(
-                Rule.TOKEN_CAPACITY,
-                f"the queue {self.name} can hold {outstanding} tokens after it; "
-                f"its capacity is {capacity}",
+                f"but earlier instructions send {sent[place]}",
             )
 
-    def check_empty(self) -> None:
-        left = self.pushes[len(self.pop_times) :]
-        if left:
-            left[0].reject(
-                Rule.TOKEN_BALANCE,
-                f"{len(left)} tokens of the queue {self.name} are never taken; this is the first",
+    def check_balance(self) -> None:
+        """Check that each token that is sent is taken."""
+        left = self.pushes[len(self.pops) :]
+        if left.size:
+            found = f"{len(left)} tokens of the queue {self.name} are never taken"
+            reject(self.program, int(left[0]), Rule.TOKEN_BALANCE, f"{found}; this is the first")
+
+    def check_capacity(self, clocks: list[Clock], capacity: int) -> None:
+        """Check that the queue can never hold more tokens."""
+        known = [clocks[place][self.receiver] for place in self.pushes.tolist()]
+        taken = np.searchsorted(self.pops + 1, known, side="right")
+        outstanding = np.arange(1, len(known) + 1) - taken
+        for place in np.flatnonzero(outstanding > capacity)[:1].tolist():
+            reason = (
+                f"the queue {self.name} can hold {outstanding[place]} tokens after it; "
+                f"its capacity is {capacity}"
             )
+            reject(self.program, int(self.pushes[place]), Rule.TOKEN_CAPACITY, reason)
 
 
-def set_clocks(steps: list[CheckedInstruction], capacity: int) -> None:
-    """Set the clock of every instruction, after checking the token rules."""
-    queues: dict[tuple[int, int], _TokenQueue] = {
-        (sender, receiver): _TokenQueue(sender, receiver)
-        for sender, receiver in product(Unit, Unit)
-        if abs(sender - receiver) == 1
-    }
-    known: dict[Unit, Clock] = dict.fromkeys(Unit, (0, 0, 0))  # what each knows of the others
-    for step in steps:
-        i, unit = step.instruction, step.unit
-        if i.pop_prev or i.pop_next:
-            for sender in [unit - 1] * i.pop_prev + [unit + 1] * i.pop_next:
-                known[unit] = _join(known[unit], queues[sender, unit].pop(step))
-        step.clock = known[unit]
-        if i.push_prev or i.push_next:
-            for receiver in [unit - 1] * i.push_prev + [unit + 1] * i.push_next:
-                queues[unit, receiver].push(step, capacity)
-    for pending in queues.values():
-        pending.check_empty()
+def _queues(stream: Stream) -> Iterator[_TokenQueue]:
+    tokens = stream.every
+    for sender, receiver in product(Unit, Unit):
+        if abs(sender - receiver) == 1:
+            push, pop = ("next", "prev") if receiver > sender else ("prev", "next")
+            pushes = (stream.units == sender) & (tokens[f"push_{push}"] > 0)
+            pops = (stream.units == receiver) & (tokens[f"pop_{pop}"] > 0)
+            both = np.flatnonzero(pushes), np.flatnonzero(pops)
+            yield _TokenQueue(stream.program, sender, receiver, *both)
 
 
-def _join(clock: Clock, sender: CheckedInstruction) -> Clock:
-    """Return `clock` with what `sender` knows when it has completed."""
-    times = [*map(max, clock, sender.clock)]
-    times[sender.unit] = max(times[sender.unit], sender.time)
+def happens_before(stream: Stream, capacity: int) -> list[Clock]:
+    """Return the clock of every instruction at its start, after checking the token rules."""
+    queues = [*_queues(stream)]
+    senders: dict[int, list[int]] = {}
+    early = [found for queue in queues for found in queue.taken_too_early()]
+    if early:
+        index, reason = min(early)
+        reject(stream.program, index, Rule.TOKEN_ORDER, reason)
+    for queue in queues:
+        for pop, push in zip(queue.pops.tolist(), queue.pushes.tolist(), strict=False):
+            senders.setdefault(pop, []).append(push)
+    units = stream.units.tolist()
+    clocks: list[Clock] = []
+    known: list[Clock] = [(0, 0, 0) for _ in Unit]  # what each knows of the others
+    for index, unit in enumerate(units):
+        for place in senders.get(index, ()):
+            known[unit] = _join(known[unit], clocks[place], units[place], place + 1)
+        clocks.append(known[unit])
+    for queue in queues:
+        queue.check_capacity(clocks, capacity)
+    for queue in queues:
+        queue.check_balance()
+    return clocks
+
+
+def _join(clock: Clock, other: Clock, sender: int, time: int) -> Clock:
+    """Return `clock` with what the instruction of a sender knows when it has completed.
+
+    Its clock is `other`.
+    """
+    times = [*map(max, clock, other)]
+    times[sender] = max(times[sender], time)
     return (times[0], times[1], times[2])
 
 
-def check_completion(steps: list[CheckedInstruction]) -> None:
+def check_completion(stream: Stream, clocks: list[Clock]) -> None:
     """Check that FINISH happens after every other instruction."""
-    finish = steps[-1]
-    for step in reversed(steps[:-1]):
-        if step.unit is not finish.unit and step.time > finish.clock[step.unit]:
-            finish.reject(
-                Rule.COMPLETION,
-                f"it does not wait for instruction {step.index} of the "
-                f"{step.unit.name.lower()} unit",
-            )
+    clock, late = clocks[-1], {}
+    for unit in (Unit.LOAD, Unit.STORE):
+        its = np.flatnonzero(stream.units == unit)
+        if its.size and its[-1] + 1 > clock[unit]:
+            late[int(its[-1])] = unit
+    if late:
+        index = max(late)
+        reason = f"it does not wait for instruction {index} of the {late[index].name.lower()} unit"
+        reject(stream.program, len(stream.program) - 1, Rule.COMPLETION, reason)
