@@ -57,8 +57,8 @@ class Operation:
     micro_ops: Ints | None = None
     post: Post = OFF
     relocation: int = NO_BUFFER
-    template: Operation | None = None
-    shift: Shift = (0, 0, 0)
+    template: Operation | None = field(default=None, init=False)  # so `replace` drops it
+    shift: Shift = field(default=(0, 0, 0), init=False)
 
     @cached_property
     def operands(self) -> tuple[Access, ...]:
@@ -109,7 +109,9 @@ class Operation:
         assert self.micro_ops is not None
         assert self.template is None
         micro_ops = self.micro_ops + np.array(by, np.int64)
-        return Operation(self.instruction, micro_ops, self.post, self.relocation, self, by)
+        other = Operation(self.instruction, micro_ops, self.post, self.relocation)
+        vars(other).update(template=self, shift=by)
+        return other
 
     def of(self, memory: Memory) -> list[Access]:
         """Return what it accesses in one scratchpad."""

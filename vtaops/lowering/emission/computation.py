@@ -305,7 +305,7 @@ class Computation:
         flat = places.ravel()
         base = flat.item(0)
         inner = accumulate(reversed(places.shape[1:]), mul, initial=1)  # elements of a step
-        steps = [*zip(places.shape, reversed([*inner]), strict=True)]
+        steps = [*zip(places.shape, reversed([*inner]), strict=False)]
         strides = [flat.item(size) - base if extent > 1 else 0 for extent, size in steps]
         reach = sum(stride * (n - 1) for stride, n in zip(strides, places.shape, strict=True))
         if base + reach != flat.item(-1):
