@@ -68,15 +68,13 @@ def classic() -> str:
         assert row["rtl_cycles"] == row["cycles"]
         assert more["rtl_cycles"] == more["cycles"]
         times = [row["cycles"], more["cycles"]]
-        slow = [saved(less["slow_cycles"][at], more["slow_cycles"][at]) for at in (0, 1, -1)]
+        assert row["on_vta"] == row["operators"]
+        slow = [saved(less["slow_cycles"][at], more["slow_cycles"][at]) for at in (0, -1)]
         bytes_saved = saved(less["dram_nbytes"], more["dram_nbytes"])
-        cells = [f"{row['on_vta']}/{row['operators']}", f"{row['macs'] / 1e6:,.0f}"]
-        rows.append([name, *cells, *times, *slow, bytes_saved])
-    ways = [f"{b:.0f} bytes a cycle" if b else "the port's 8 + 8" for b in BANDWIDTHS]
-    heads = ("network", "on VTA", "M MACs", "`pynq`", "`pynq_ext`")
-    return table(
-        (*heads, f"`forward` saves at {ways[0]}", ways[1], ways[-1], "of DRAM bytes"), rows
-    )
+        rows.append([name, f"{row['macs'] / 1e6:,.0f}", *times, *slow, bytes_saved])
+    heads = ("network", "M MACs", "`pynq`", "`pynq_ext`")
+    limited = f"`forward` saves at {BANDWIDTHS[0]:.0f} bytes a cycle"
+    return table((*heads, limited, "at the port's 8 + 8", "of DRAM bytes"), rows)
 
 
 def saved(before: int, after: int) -> str:
@@ -92,26 +90,40 @@ def light() -> str:
     """Return the classic networks of the package onnx, by ways of quantising."""
     found = {way: networks("light", way) for way in LIGHT}
     rows = []
-    for name, free in sorted(found["free"].items()):
+    for name in sorted(found["free"]):
         ways = [of_way[name] for of_way in found.values()]
-        cells = [f"{free['macs'] / 1e6:,.0f}", "/".join(str(row["launches"]) for row in ways)]
+        cells = ["/".join(str(row["launches"]) for row in ways)]
         for row in ways:
             noise = filter(None, (decibels(row), decibels(row, "scores_sqnr_db")))
             cells += [row["cycles"], "/".join(noise)]
         rows.append([name, *cells])
-    heads = ["network", "M MACs", "launches"]
+    heads = ["network", "launches"]
     for title in LIGHT.values():
         heads += [title, "dB"]
     return table(heads, rows)
 
 
 def architectures() -> str:
-    """Return the networks of torchvision and timm."""
-    rows = []
-    for name, row in networks("architecture", "free").items():
-        title = name if row["launches"] == 1 else f"{name} ({row['launches']})"
-        rows.append([title, row["cycles"], decibels(row)])
-    return table(("network (launches, if not one)", "cycles", "SQNR dB"), rows)
+    """Return the networks of torchvision and timm: those of one launch as a whole."""
+    found = {name.partition("/")[2]: row for name, row in networks("architecture", "free").items()}
+    whole = [name for name, row in found.items() if row["launches"] == 1]
+    cycles = {name: found[name]["cycles"] for name in whole}
+    noise = {name: found[name]["sqnr_db"] for name in whole}
+    rows = [
+        [name, row["launches"], row["cycles"], decibels(row)]
+        for name, row in found.items()
+        if name not in whole
+    ]
+    return (
+        f"{len(whole)} of {len(found)} are one launch, of {ends(cycles, ',')} cycles; their scores "
+        f"keep {ends(noise, '.1f')} dB. The others:\n\n"
+    ) + table(("network", "launches", "cycles", "SQNR dB"), rows)
+
+
+def ends(of: dict[str, Any], shown: str) -> str:
+    """Return the least and the greatest value, each with its name."""
+    least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
+    return f"{of[least]:{shown}} ({least}) to {of[most]:{shown}} ({most})"
 
 
 def tiny_architectures() -> str:
@@ -146,10 +158,6 @@ def proofs() -> str:
     proven = {name: row["cpu_s"]["compile"] + row["cpu_s"]["proof"] for name, row in rows.items()}
     memory = {name: row["proof"]["proof_mb"] for name, row in rows.items()}
 
-    def ends(of: dict[str, Any], shown: str) -> str:
-        least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
-        return f"{of[least]:{shown}} ({least}) to {of[most]:{shown}} ({most})"
-
     return (
         f"The {len(rows)} networks of the first two tables take {ends(without, '.1f')} s without "
         f"proofs, {ends(proven, '.1f')} s with them, and {ends(memory, ',')} MB."
@@ -160,13 +168,15 @@ def bandwidth() -> str:
     """Return the cycles of ResNet-18's layers over the bandwidth of the DRAM."""
     from benchmarks.bandwidth import BOARD
 
-    found, rows = results("bandwidth"), []
-    for key, cycles in found["model"].items():
-        if key in found["rtl"] or key == "3.0":
-            title = "the port's, 8 in each direction" if key == "None" else f"{float(key):.0f}"
-            assert found["rtl"].get(key, cycles) == cycles
-            rows.append([title, cycles, f"{cycles / BOARD:.3f}"])
-    return table(("bytes a cycle", "cycles", "/ published board"), rows)
+    found = results("bandwidth")
+    assert {key: found["model"][key] for key in found["rtl"]} == found["rtl"]
+    limits = [key for key in found["rtl"] if key != "None"]
+    ratios = [f"{found['rtl'][key] / BOARD:.3f}" for key in [*limits, "None"]]
+    return (
+        f"At {', '.join(f'{float(key):.0f}' for key in limits)} bytes a cycle it takes "
+        f"{', '.join(ratios[:-1])} times these cycles, and {ratios[-1]} times with the port's 8 in "
+        "each direction."
+    )
 
 
 def chisel() -> str:
@@ -242,7 +252,7 @@ def tiny() -> str:
             row["task"],
             row["alone"]["board"],
             row["rtl_cycles"] or row["cycles"]["board"],
-            *(f"{row[key]:,.1f}" for key in ("vta_us", "arm_us", "launch_us", "whole_us")),
+            *(f"{row[key]:,.1f}" for key in ("vta_us", "arm_us", "launch_us")),
             row["a_second"],
             f"{row['vta_uj']:.1f}",
         ]
@@ -255,7 +265,7 @@ def tiny() -> str:
     return (
         f"{equal} of {operators} operators are proven equal to TFLite's for all sums that can "
         f"occur; {differ} of {values:,} values differ.\n\n"
-    ) + table((*heads, "whole us", "a second", "VTA uJ"), rows)
+    ) + table((*heads, "a second", "VTA uJ"), rows)
 
 
 def accuracy() -> str:
@@ -305,10 +315,9 @@ def packaged_models() -> str:
         texts.append(tasks(row.get("task", "an error") for row in theirs))
         cells = [spans(f"{row['cycles']:,}" for row in members)]
         cells.append(spans(str(row["db"]) for row in members))
-        cells.append(spans(str(row["db"]) for row in theirs if "db" in row))
         rows.append([f"{name} ({len(members)})", *texts, *cells])
     heads = ("networks (files)", "task", "task, ONNX Runtime's int8", "cycles", "dB")
-    return table((*heads, "dB, ONNX Runtime"), rows, 3)
+    return table(heads, rows, 3)
 
 
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
@@ -351,13 +360,12 @@ def language_models() -> str:
     for case, row in results("language_models").items():
         parts = row["parts"]
         weights = parts["scores"] + parts["layers"]
-        rest = sum(parts.values()) - weights - parts["cache"] - parts["softmax"]
         speeds = [f"{row[key]:.1f}" for key in ("tokens_s", "tokens_s_gb")]
-        shares = [weights, parts["cache"], parts["softmax"], rest]
+        shares = [weights, parts["cache"], parts["softmax"]]
         name, config = case.split("/")
         rows.append([name, config, row["cycles"], *speeds, *shares])
     heads = ("model", "configuration", "cycles", "tokens/s", "for each GB/s")
-    return table((*heads, "weights", "cache", "softmax", "rest"), rows, 2)
+    return table((*heads, "weights", "cache", "softmax"), rows, 2)
 
 
 def models_as_c() -> str:
