@@ -381,9 +381,9 @@ def models_as_c() -> str:
 
 
 def cpu_kernels() -> str:
-    """Return the kernels of CPUs beside PyTorch, on two processors."""
-    found = [results(f"kernels_speed{name}") for name in ("_zen4", "")]
-    lines = [line.split("|") for line in cpu_operators.operator_table(found).splitlines()]
+    """Return the kernels of CPUs beside PyTorch."""
+    text = cpu_operators.operator_table([results("kernels_speed_zen4")])
+    lines = [line.split("|") for line in text.splitlines()]
     heads = [head.strip() for head in lines[0]]
     kept = [at for at, head in enumerate(heads) if head != "layers" and "best layout" not in head]
     return "\n".join("|".join(line[at] for at in kept) for line in lines)
