@@ -414,7 +414,10 @@ def joined_extensions() -> str:
 
 
 def instruction_bits() -> str:
-    """Return the fields of all instructions and of the micro-op, those that are shared once."""
+    """Return the fields of all instructions and of the micro-op, those that are shared once.
+
+    A meaning is shown where it lists codes or cases; the text above explains the other fields.
+    """
     fields: dict[tuple[str, str], tuple[str, list[str]]] = {}
     slots = Encoding.of(HardwareConfig.load("pynq")).slots
     names = [cls.__name__.upper() for cls in slots if issubclass(cls, Instruction)]
@@ -422,7 +425,8 @@ def instruction_bits() -> str:
         name = cls.__name__.upper() if cls.__name__.upper() in names else "micro-op"
         for slot in of_class:
             users = fields.get((slot.span, slot.name), ("", []))[1]
-            fields[slot.span, slot.name] = (slot.doc, [*users, name])
+            meaning = slot.doc if ": " in slot.doc else ""
+            fields[slot.span, slot.name] = (meaning, [*users, name])
     opcodes = [
         f"{cls.__name__.upper()} {int(cls.opcode)}" for cls in slots if hasattr(cls, "opcode")
     ]
