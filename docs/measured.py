@@ -357,23 +357,26 @@ def language_models() -> str:
         parts = row["parts"]
         weights = parts["scores"] + parts["layers"]
         speeds = [f"{row[key]:.1f}" for key in ("tokens_s", "tokens_s_gb")]
-        shares = [weights, parts["cache"], parts["softmax"]]
+        shares = [weights, parts["cache"]]
         name, config = case.split("/")
         rows.append([name, config, row["cycles"], *speeds, *shares])
     heads = ("model", "configuration", "cycles", "tokens/s", "for each GB/s")
-    return table((*heads, "weights", "cache", "softmax"), rows, 2)
+    return table((*heads, "weights", "cache"), rows, 2)
 
 
 def models_as_c() -> str:
     """Return what models exported as C take, for `pynq_ext`."""
-    rows = []
-    for name, row in results("model_as_c").items():
-        if name.endswith(", pynq_ext"):
-            sizes = [f"{row[k] / 1e3:,.1f}" for k in ("blob_nbytes", "arena_nbytes")]
-            host = f"{row['host_c_ms']:.3f}"
-            rows.append([name.removesuffix(", pynq_ext"), *sizes, host])
-    heads = ("model", "blob kB", "arena kB", "host, ms")
-    return table(heads, rows)
+    found = results("model_as_c")
+    rows = {name.removesuffix(", pynq_ext"): found[name] for name in found if name.endswith("_ext")}
+    blobs, arenas = (
+        {name: row[key] / 1e3 for name, row in rows.items()}
+        for key in ("blob_nbytes", "arena_nbytes")
+    )
+    times = {name: row["host_c_ms"] for name, row in rows.items()}
+    return (
+        f"Of {len(rows)} models, the blob has {ends(blobs, ',.0f')} kB, the arena "
+        f"{ends(arenas, ',.1f')} kB, and the host takes {ends(times, '.3f')} ms."
+    )
 
 
 def cpu_kernels() -> str:
