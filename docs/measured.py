@@ -399,12 +399,11 @@ def gpu_kernels() -> str:
             name,
             "; ".join(row["size"] for row in sizes[:1] + sizes[1:][-1:]),
             len(sizes),
-            spans(f"{row['warm'] * 1e6:.1f}" for row in sizes),
             spans(f"{row['warm'] / row['torch_warm']:.2f}" for row in sizes),
         ]
         for name, sizes in operators.items()
     ]
-    return table(("operator", "first size; last", "sizes", "us", "/ PyTorch"), rows, 2)
+    return table(("operator", "first size; last", "sizes", "/ PyTorch"), rows, 2)
 
 
 def joined_extensions() -> str:
