@@ -14,7 +14,7 @@ from vtaops.frontends import composites, qoperators
 from vtaops.frontends.constants import number
 from vtaops.frontends.floats import MASKING
 from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
-from vtaops.frontends.pairs import add_pair, clipped_integers
+from vtaops.frontends.pairs import add_pair
 from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Value
 from vtaops.graph import onnx_files
 from vtaops.graph.onnx_files import ModelProto, NodeProto
@@ -211,12 +211,6 @@ def _cast(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     return reader.add(operator)
 
 
-def _clip(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    """Read a Clip of integers, as Brevitas writes it."""
-    found = clipped_integers(reader.builder, operator)
-    return reader.add(operator) if found is None else [found]
-
-
 def _softmax(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read a softmax of logits of which some are replaced by a number far below as one of a sum."""
     logits, builder = operator.args[0], reader.builder
@@ -242,7 +236,6 @@ def _kept(logits: Value | None) -> Value | None:
 
 RULES: dict[str, Rule] = {
     "QuantizeLinear": _pair,
-    "Clip": _clip,
     "DequantizeLinear": _pair,
     "Identity": _alias,
     "Dropout": _dropout,
