@@ -80,7 +80,7 @@ def agreement(
         drawn = given or [*_drawn(compiled.imported)]
         found = [one for _, one in _by_tensor(source, compiled, drawn, shapes)]
         return replace(
-            sum(found, Agreement(*{one.runtime for one in found})),
+            sum(found[1:], *found[:1] or [Agreement()]),
             inputs=len(drawn),
             tensors=len(found),
         )
