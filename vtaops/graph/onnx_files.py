@@ -43,10 +43,10 @@ _NIBBLES = {"INT4": "INT8", "UINT4": "UINT8"}
 Arrays = dict[str, Array]
 
 
-def load(
+def opened(
     source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> ModelProto:
-    """Read a model, check it and give every input a static shape.
+    """Read a model and give every input a static shape; it stays in its own opset, unchecked.
 
     Parameters
     ----------
@@ -62,15 +62,8 @@ def load(
         If the file does not exist or is not an ONNX model, external weights cannot be read, a shape
         stays symbolic, or a name in `shapes` is not an input.
     UnsupportedError
-        If the model has unsupported types, or uses unknown operator domains.
+        If the model has unsupported types.
     """
-    return checked(opened(source, shapes))
-
-
-def opened(
-    source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
-) -> ModelProto:
-    """Return a model as `load` does, but in its own opset and unchecked."""
     onnx = require("onnx")
     model: ModelProto = onnx.ModelProto()
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
@@ -150,7 +143,7 @@ def require(package: str) -> Any:
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Replace symbolic dimensions of the inputs in place (see `load`)."""
+    """Replace symbolic dimensions of the inputs in place (see `opened`)."""
     for value in model.graph.input:
         if not value.type.tensor_type.elem_type:
             raise UnsupportedError(f"input {value.name!r} is not a tensor")
