@@ -16,7 +16,6 @@ import typer
 
 from benchmarks.options import ROOT
 from vtaops.base.errors import VTAError
-from vtaops.compiler.driver import settled
 from vtaops.explore.judge import find_task, task_names
 from vtaops.explore.judge.records import read_records, record
 from vtaops.explore.judge.verdicts import Judge
@@ -59,7 +58,7 @@ def _add_tiling(name: str, count: int) -> None:
     task = judge.task
     if not isinstance(task.definition, Operator):
         return
-    listed = TilingList(settled(task.definition, task.config), task.config)
+    listed = TilingList(task.definition, task.config)
     found = [(judge(tiling), tiling) for tiling in listed.of_each_size(task.config, count)]
     fast = [(v.cycles, tiling) for v, tiling in found if v.accepted and v.cycles < v.compiler]
     if fast:
