@@ -6,9 +6,9 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -53,40 +53,18 @@ ULX3S = "ulx3s:"
 def add(
     file: Annotated[Path, Argument(help="A .bit file.")],
     *,
-    name: Annotated[str, Option("--id", help="Id of the bitstream, known or new.")],
-    board: Annotated[str, Option(help="For a new id: the board.")] = "",
-    config: Annotated[str, Option(help="For a new id: the configuration.")] = "",
-    register_map: Annotated[
-        Literal["hls", "rtl"], Option(help="For a new id: its design.")
-    ] = "hls",
-    hw_version: Annotated[
-        str, Option(help="For a new id: the version of its instruction set.")
-    ] = "0.0.2",
-    accept: Annotated[
-        bool, Option("--accept", help="Trust a file whose checksum is unknown.")
-    ] = False,
+    name: Annotated[str, Option("--id", help="Id of the bitstream (vtaops list bitstreams).")],
 ) -> None:
-    """Put a bitstream into the cache; a known checksum must match.
+    """Put the file of a known bitstream into the cache; its checksum must match.
+
+    A bitstream of your own needs no id: vtaops flash takes its file.
 
     Example: vtaops bitstream add 1x16_i8w8a32_15_15_18_17.bit --id pynq-hls-1x16
     """
-    from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
-    from vtaops.hardware.registers import RegisterMap
+    from vtaops.board.catalogue import Catalogue
 
-    catalogue = Catalogue()
-    if name in catalogue.entries:
-        entry = catalogue.entry(name)
-    elif board and config:
-        design = RegisterMap(register_map)
-        entry = Entry(name, board, config, hw_version, design, UNKNOWN, str(file))
-    else:
-        raise DeviceError(f"unknown bitstream {name!r}; for a new one give --board and --config")
-    if entry.sha256 == UNKNOWN and not accept:
-        raise DeviceError(
-            f"the checksum of {name} is unknown; give --accept if you trust its source"
-        )
-    added = catalogue.add(file, replace(entry))
-    say(f"{added.id} is in the cache, sha256 {added.sha256}")
+    added = Catalogue().add(file, name)
+    say(f"{added.id} is in the cache, and intact")
 
 
 @bitstream_app.command()
