@@ -262,7 +262,7 @@ def test_flash_refuses_another_part_before_it_sends_anything(run, tmp_path):
 def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
     monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: name == "resnet18.C10")
     with serving(design=RegisterMap.RTL) as server:
-        command = ("board", "test", server.address, "--no-speed", "--json")
+        command = ("board", "test", server.address, "--json")
         command += ("--operators", 4, "--programs", 3, "--seed", 5)
         report = json.loads(run(*command))
         assert report["seed"] == 5
@@ -286,7 +286,7 @@ def test_the_acceptance_test_passes_and_notices_a_wrong_board(run, monkeypatch):
 def test_what_upstreams_bitstream_lacks_is_skipped(run, monkeypatch):
     monkeypatch.setattr("vtaops.board.selftest._fits", lambda name: False)
     with serving() as server:
-        command = ("board", "test", server.address, "--no-speed", "--operators", 0)
+        command = ("board", "test", server.address, "--operators", 0)
         output = run(*command, "--programs", 6)
     assert "skipped ALU MUL with an immediate" in output
     assert "21 passed, 0 failed, 2 skipped; seed 0" in output
@@ -297,7 +297,7 @@ def test_registers_that_do_not_hold_what_was_written_are_named(run, monkeypatch)
     values = HlsRegisters.values
     monkeypatch.setattr(HlsRegisters, "values", lambda self: {**values(self), "fetch count": 1})
     with serving() as server:
-        command = ("board", "test", server.address, "--no-speed", "--operators", 0)
+        command = ("board", "test", server.address, "--operators", 0)
         output = run(*command, "--programs", 0, code=1)
     assert "FAILED  registers after a run: fetch count is 1, not 6" in output
 
@@ -310,7 +310,7 @@ def test_a_board_that_dies_ends_the_test(run, monkeypatch):
             device.info()
 
         monkeypatch.setattr("vtaops.board.selftest._memory", die)
-        command = ("board", "test", server.address, "--no-speed", "--timeout", 2)
+        command = ("board", "test", server.address, "--timeout", 2)
         output = run(*command, code=1)
     assert "FAILED  memory, 1 bytes: " in output
     assert re.search(r"no longer answers; \d\d checks were not run", output)
@@ -332,7 +332,7 @@ def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")  # where the model of the RTL may have been built
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
-        command = ("board", "bench", server.address, "--repeats", 1)
+        command = ("board", "bench", server.address)
         (layer,) = json.loads(run(*command, "--json"))["layers"]
         assert f"{layer['cycles']:,}" in run(*command)
         # The result of one run on the simulated RTL itself.
@@ -346,7 +346,7 @@ def test_cycles_are_shown_where_the_logic_counts_them(run, monkeypatch):
 def test_bench_says_that_it_is_simulated(run, monkeypatch):
     monkeypatch.setattr("vtaops.board.selftest.PUBLISHED_MS", {"resnet18.C10": 1.081})
     with serving() as server:
-        command = ("board", "bench", server.address, "--repeats", 2)
+        command = ("board", "bench", server.address)
         report = json.loads(run(*command, "--json"))
         assert "those of this host" in run(*command)
     assert report["virtual"] is True

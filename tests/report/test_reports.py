@@ -42,7 +42,7 @@ from vtaops.report import (
     statistics_table,
     write_text,
 )
-from vtaops.report.network_pictures import memory_map, network_page, network_roofline
+from vtaops.report.network_pictures import network_page, network_roofline
 from vtaops.report.statistics import compulsory_nbytes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -441,7 +441,6 @@ def test_compare_configurations():
 def test_run_with_timing():
     report = json.loads(call("run", "conv2d", *LAYER, "--timing", "--json").output)
     assert report["timing"]["cycles"] > report["counters"]["gemm_counter"]
-    assert "timing.cycles" in call("run", "op", LAYER[1], "--timing", "--csv").output
     assert "GEMM array" in call("run", "conv2d", *LAYER, "--timing").output
 
 
@@ -550,12 +549,9 @@ def test_the_page_of_a_network_has_a_lane_of_layers(network):
 
 
 def test_pictures_of_a_network(network, tmp_path):
-    for number, figure in enumerate((memory_map(network), network_roofline(network))):
+    for number, figure in enumerate((network_roofline(network),)):
         save_figure(figure, tmp_path / f"{number}.png")
         assert struct.unpack(">II", (tmp_path / f"{number}.png").read_bytes()[16:24])[0] > 500
-    axes = memory_map(network).axes[0]
-    largest = max(network.programs, key=lambda p: p.arena_nbytes)
-    assert axes.get_ylim()[1] == max(1, largest.arena_nbytes) / 1e3
 
 
 def test_two_configurations_side_by_side(network):

@@ -202,8 +202,9 @@ def board_test(
     operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
     programs: Annotated[int, Option(help="Number of programs with random instructions.")] = 50,
     seed: options.Seed = 0,
-    layers: Annotated[bool, Option(help="Also run the layers of ResNet-18.")] = True,
-    speed: Annotated[bool, Option(help="Also measure these layers on a board, like bench.")] = True,
+    layers: Annotated[
+        bool, Option(help="Also run the layers of ResNet-18, and measure them on a board.")
+    ] = True,
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -231,8 +232,8 @@ def board_test(
         )
         checks = _made(device, planned, f"checks, seed {seed}", as_json)
         outcomes = [check.passed for check in checks]
-        timed = speed and fast and not foreign and False not in outcomes
-        figures = _measure(device, 3) if timed else None
+        timed = fast and not foreign and False not in outcomes
+        figures = _measure(device) if timed else None
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
@@ -278,7 +279,6 @@ def _made(device: Any, planned: list[PlannedCheck], title: str, as_json: bool) -
 def board_bench(
     board: Board,
     *,
-    repeats: Annotated[int, Option(help="Launches per layer.")] = 5,
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -287,7 +287,7 @@ def board_bench(
     Example: vtaops board bench 192.168.2.99
     """
     with _open(board, timeout) as device:
-        figures = _measure(device, repeats)
+        figures = _measure(device)
     show(figures.as_dict(), as_json, figures.table(board))
 
 
@@ -302,7 +302,6 @@ def board_calibrate(
             "time."
         ),
     ] = 100.0,
-    repeats: Annotated[int, Option(help="Launches timed on such boards.")] = 5,
     timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
@@ -319,7 +318,6 @@ def board_calibrate(
         found = calibrate(
             device,
             clock_mhz=clock_mhz,
-            repeats=repeats,
             timeout=timeout,
             start=getattr(design, "timing", None),
         )
@@ -376,12 +374,12 @@ class _Figures:
         return list_table(simulated if self.virtual else f"Board {board}", columns, rows)
 
 
-def _measure(device: RemoteDevice | Ulx3s, repeats: int) -> _Figures:
+def _measure(device: RemoteDevice | Ulx3s) -> _Figures:
     from vtaops.board.selftest import PUBLISHED_MS, measure
 
     virtual = "Virtual" in str(device.info()["interface"])
     with progress_bar() as progress:
-        layers = measure(device, repeats=repeats)
+        layers = measure(device)
         tracked = progress.track(layers, total=len(PUBLISHED_MS), description="layers")
         return _Figures(virtual, list(tracked))
 

@@ -106,7 +106,7 @@ RequiredLayers = Annotated[list[str], _LAYERS]
 Layer = Annotated[
     str,
     Option(
-        help="A named layer (see: vtaops list layers), which has a shape.",
+        help="A named layer (see: vtaops list layers).",
         autocompletion=complete_layers,
     ),
 ]

@@ -73,21 +73,14 @@ Timing = Annotated[
 @run_app.command("conv2d")
 def run_conv2d(
     *,
-    layer: options.Layer = "",
-    in_channels: Annotated[int | None, Option(help="Input channels.")] = None,
-    out_channels: Annotated[int | None, Option(help="Output channels.")] = None,
-    height: Annotated[int | None, Option(help="Input height.")] = None,
-    width: Annotated[int | None, Option(help="Input width.")] = None,
-    kernel: Annotated[str, Option(help="Kernel: 3 or 3,5.")] = "",
-    strides: Annotated[str, Option(help="Strides: 1 or 1,2.")] = "",
-    padding: Annotated[str, Option(help="Padding: 1, 1,2 or top,left,bottom,right; or same.")] = "",
+    layer: options.Layer,
     config: options.Config = "pynq",
     device: options.Device = "fsim",
     stage: Show = None,
     timing: Timing = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run a convolution on random data, compare with NumPy, print the statistics report.
+    """Run a named convolution on random data, compare with NumPy, print the statistics report.
 
     `vtaops run op` runs every operator, with all of its parameters.
 
@@ -96,29 +89,9 @@ def run_conv2d(
     from vtaops.ops import Conv2d
     from vtaops.schedule.workloads import find
 
-    if layer and not isinstance(op := find(layer).op, Conv2d):
+    if not isinstance(op := find(layer).op, Conv2d):
         raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a Conv2d; see vtaops run op")
-    parameters = {
-        "in_channels": in_channels,
-        "out_channels": out_channels,
-        "height": height,
-        "width": width,
-        "kernel": _literal(kernel),
-        "strides": _literal(strides),
-        "padding": _literal(padding),
-    }
-    written = ", ".join(f"{n}={value}" for n, value in parameters.items() if value is not None)
-    run_op(
-        layer or f"Conv2d({written})",
-        config=config, device=device, stage=stage, timing=timing, as_json=as_json,
-    )  # fmt: skip
-
-
-def _literal(text: str) -> str | None:
-    """Return ``3,5`` or ``same`` in Python; None for an empty text."""
-    if not text:
-        return None
-    return repr(text) if text in ("same", "valid") else f"({text})"
+    run_op(layer, config=config, device=device, stage=stage, timing=timing, as_json=as_json)
 
 
 @run_app.command("op")
@@ -168,7 +141,6 @@ def run_op(
     trace_window: Annotated[str, Option(help="Cycles of the waveform, e.g. 1000:2000.")] = "",
     timing: Timing = False,
     as_json: options.AsJson = False,
-    as_csv: options.AsCsv = False,
 ) -> None:
     """Run any operator, compare with NumPy, print the statistics report.
 
@@ -200,14 +172,10 @@ def run_op(
     if output is not None:
         options.write_arrays(output, np.save, result)
     correct = bool(np.array_equal(result, evaluate(op, given)))
-    if as_csv and not as_json:
-        typer.echo(_as_csv(name, program, statistics, timing), nl=False)
-    else:
-        title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
-        data, tables = _report(program, statistics, performance, title, timing)
-        verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
-        facts = {"device": device, "equals_numpy": correct}
-        show(data | facts, as_json, *tables, verdict)
+    title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
+    data, tables = _report(program, statistics, performance, title, timing)
+    verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
+    show(data | {"device": device, "equals_numpy": correct}, as_json, *tables, verdict)
     if obstacle:
         say(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
     raise typer.Exit(not correct)
@@ -336,8 +304,6 @@ def tune(
         ),
     ] = "",
     count: Annotated[int, Option("--count", help="Tilings to compile and time.")] = 12,
-    repeats: Annotated[int, Option(help="Timed launches per candidate.")] = 3,
-    timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
     as_json: options.AsJson = False,
 ) -> None:
     """Search the tiling that takes the fewest cycles.
@@ -352,7 +318,7 @@ def tune(
     from vtaops.schedule.workloads import find
 
     hardware = HardwareConfig.load(config)
-    costs = _measure_on(device, hardware, repeats, timeout) if device else None
+    costs = _measure_on(device, hardware) if device else None
     found = {}
     for name in layer:
         with progress_bar(name):
@@ -378,7 +344,7 @@ def tune(
         raise typer.Exit(1)
 
 
-def _measure_on(device: str, hardware: HardwareConfig, repeats: int, timeout: float) -> Measure:
+def _measure_on(device: str, hardware: HardwareConfig) -> Measure:
     """Return the measure of programs on a device."""
     from vtaops.board.measure import measure
     from vtaops.runtime import open_device
@@ -389,7 +355,7 @@ def _measure_on(device: str, hardware: HardwareConfig, repeats: int, timeout: fl
     def measured(program: Program) -> Measurement | None:
         with closing(open_device(device, hardware)) as opened:  # a failure leaves any state
             try:
-                return measure(program, opened, repeats=repeats, timeout=timeout)
+                return measure(program, opened)
             except DeviceError as error:
                 say(f"a candidate failed on {device}: {error}", err=True)
                 return None
@@ -474,13 +440,6 @@ def _report(
         data["performance"] = performance.as_dict()
         tables.append(performance_table(performance, "Where the cycles went"))
     return data, tables
-
-
-def _as_csv(name: str, program: Program, statistics: Statistics, timing: bool) -> str:
-    from vtaops.report import as_csv, statistics_data
-
-    timeline = program.timeline() if timing else None
-    return as_csv({name: statistics_data(program, statistics, timeline)})
 
 
 def _load(files: list[Path] | None) -> list[Array]:
