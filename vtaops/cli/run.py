@@ -6,7 +6,6 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from vtaops.compiler.search import Measure
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
-    from vtaops.runtime import Device
     from vtaops.schedule.workloads import Workload
     from vtaops.session import Session
 
@@ -134,11 +131,6 @@ def run_op(
     save: Annotated[
         Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
     ] = None,
-    trace: Annotated[
-        Path | None,
-        Option(help="Waveform of tsim: .vcd or .fst.", callback=options.written(".vcd", ".fst")),
-    ] = None,
-    trace_window: Annotated[str, Option(help="Cycles of the waveform, e.g. 1000:2000.")] = "",
     timing: Timing = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -152,6 +144,7 @@ def run_op(
     Example: vtaops run op 'Gemm(m=16, n=1000, k=512)' --save gemm.vta
     """
     from vtaops.ops.reference import evaluate
+    from vtaops.runtime import open_device
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
 
@@ -164,7 +157,7 @@ def run_op(
         return
     given = _arguments(op, hardware, arrays, seed)
     with progress_bar(f"open {device}"):  # which may build a model of the RTL
-        opened = _open(device, hardware, trace, trace_window)
+        opened = open_device(device, hardware)
     with Session(opened, hardware, capabilities=capabilities or None) as session:
         result = _execute(session, op, given, explicit, name)
         program, performance = session.program(op, explicit), performance_of(session.device)
@@ -378,19 +371,6 @@ def _cost(cost: int | float) -> str:
 # ------------------------------------------------------------------------------ details
 
 
-def _open(name: str, config: HardwareConfig, trace: Path | None, trace_window: str) -> Device:
-    """Open a device, recording a waveform if one is asked for."""
-    from vtaops.runtime import TSIM_INTERFACES, open_device
-    from vtaops.runtime.tsim import Tsim
-
-    if trace is None:
-        return open_device(name, config)
-    if name not in TSIM_INTERFACES:
-        raise UnsupportedError(f"device {name!r} records no waveform; use --device tsim")
-    window = options.read_cycles("--trace-window", trace_window)
-    return Tsim(config, interface=TSIM_INTERFACES[name], trace=trace, trace_window=window)
-
-
 def _compile(
     op: Operator,
     hardware: HardwareConfig,
@@ -476,13 +456,7 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
         "schedule": lambda: op.schedule(hardware, tiling).mod,
         "lowered": lambda: op.lower(hardware, tiling),
     }[stage]()
-    text = module.script()
-    if sys.stdout.isatty():
-        from rich.syntax import Syntax
-
-        Console().print(Syntax(text, "python", background_color="default", word_wrap=True))
-    else:
-        say(text)
+    say(module.script())
 
 
 EXTENT = {"Conv2d": "height", "Conv2dTranspose": "height", "Gemm": "m"}
