@@ -26,7 +26,7 @@ from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.graph.weighted import spread
 from vtaops.model.export.blob import NONE, Blob, SlotNumber, StepKind
-from vtaops.model.export.boxes import StridedView, joined
+from vtaops.model.export.boxes import Places, places
 from vtaops.model.export.values import Values, itemsize
 
 Words = tuple[int, ...]
@@ -88,11 +88,11 @@ def _add_transposed_convolution(
             window = Window(weight.shape[2:], padding=(top, left, 0, 0))
             slots = data, blob.temporary(math.prod(shape))
             _convolution(op, weight, window, slots, node, values, shape)
-            columns.append(StridedView.of(slots[1], (*shape[:3], 1, shape[3], 1)))
-        rows.append(joined(columns, 5))
-    slot = values.in_order(joined(rows, 3), 1)
-    whole = StridedView.of(slot, (n, o, shape[2] * down, shape[3] * across))
-    values.define(node.outputs[0], whole.sliced(2, 0, size[0]).sliced(3, 0, size[1]))
+            columns.append(places(slots[1], (*shape[:3], 1, shape[3], 1)))
+        rows.append(np.concatenate(columns, 5))
+    slot = values.in_order(np.concatenate(rows, 3), 1)
+    whole = places(slot, (n, o, shape[2] * down, shape[3] * across))
+    values.define(node.outputs[0], whole[:, :, : size[0], : size[1]])
 
 
 def _taps(weight: np.ndarray, axis: int, place: int, stride: int) -> tuple[np.ndarray, int]:
@@ -194,9 +194,8 @@ def _add_dense(op: operators.Dense, node: Node, values: Values) -> None:
 def _add_matmul(op: operators.Matmul, node: Node, values: Values) -> None:
     a, b = node.inputs
     leading, rows, columns = op.leading(node.inputs), a.shape[-2], b.shape[-1]
-    slots = [
-        values.in_order(values.array(x).expanded((*leading, *x.shape[-2:])), 1) for x in (a, b)
-    ]
+    whole = (np.broadcast_to(values.array(x), (*leading, *x.shape[-2:])) for x in (a, b))
+    slots = [values.in_order(array, 1) for array in whole]
     sizes = math.prod(leading), rows, a.shape[-1], columns, 0
     _matmul(op, node, values, slots, sizes, NONE)
 
@@ -251,15 +250,15 @@ def _pairs(scaling: Requantization) -> np.ndarray:
 @_add.register
 def _add_max_pool(op: operators.MaxPool, node: Node, values: Values) -> None:
     data = node.inputs[0]
-    window, image = op.window(data), StridedView.of(values.slot(data), data.shape)
-    _pool(node, values, image, window, (NONE, 0), (NONE, 0, 0, 0, 0, 1))
+    image = places(values.slot(data), data.shape)
+    _pool(node, values, image, op.window(data), (NONE, 0), (NONE, 0, 0, 0, 0, 1))
 
 
 @_add.register
 def _add_average_pool(op: operators.AveragePool, node: Node, values: Values) -> None:
     blob, data = values.blob, node.inputs[0]
     window, entries = op.window(data), []
-    image = StridedView.of(values.slot(data), data.shape)
+    image = places(values.slot(data), data.shape)
     if op.differs(data):
         for real in np.unique(np.multiply.outer(*op.counts(data))):
             factor, scaling = op.of_count(int(real), window.count)
@@ -282,7 +281,7 @@ def _of_values(scaling: Requantization | Quotient, count: int) -> Requantization
 def _pool(
     node: Node,
     values: Values,
-    image: StridedView,
+    image: Places,
     window: Window,
     cases: Words,
     scaling: Words,
@@ -374,15 +373,16 @@ def _add_function(op: GraphOperator, node: Node, values: Values) -> None:
 @_add.register
 def _add_concat(op: operators.Concat, node: Node, values: Values) -> None:
     parts = [values.array(tensor) for tensor in node.inputs]
-    values.define(node.outputs[0], joined(parts, op.axis % len(parts[0].shape)))
+    values.define(node.outputs[0], np.concatenate(parts, op.axis))
 
 
 @_add.register
 def _add_upsample(op: operators.Upsample, node: Node, values: Values) -> None:
-    rows, columns = op.factors
-    spread = values.array(node.inputs[0]).repeated(4, columns).repeated(3, rows)
-    slot = values.in_order(spread, itemsize(node.inputs[0]))
-    values.define(node.outputs[0], StridedView.of(slot, node.outputs[0].shape))
+    data, (rows, columns) = node.inputs[0], op.factors
+    n, c, h, w = data.shape
+    each = values.array(data)[:, :, :, None, :, None]
+    spread = np.broadcast_to(each, (n, c, h, rows, w, columns))
+    values.define(node.outputs[0], values.in_order(spread, itemsize(data)))
 
 
 @_add.register
@@ -391,56 +391,52 @@ def _add_pad(op: operators.Pad, node: Node, values: Values) -> None:
     if op.mode == "constant":
         array = _bordered(values.array(data), op.padding, data.zero_point)
     else:
-        array = StridedView.of(values.slot(data), data.shape)
-        for axis in (0, 1):
-            before, behind = (
-                [array.sliced(2 + axis, at, 1) for at in found]
-                for found in op.sources(axis, data.shape[2 + axis])
-            )
-            array = joined([*before, array, *behind], 2 + axis)
+        array = places(values.slot(data), data.shape)
+        for axis in (2, 3):
+            sides = op.sources(axis - 2, data.shape[axis])
+            before, behind = (array.take(found, axis) for found in sides)
+            array = np.concatenate([before, array, behind], axis)
     values.define(node.outputs[0], array)
 
 
-def _bordered(array: StridedView, padding: Words, zero: int) -> StridedView:
+def _bordered(array: Places, padding: Words, zero: int) -> Places:
     top, left, bottom, right = padding
-    return array.padded(2, top, bottom, zero).padded(3, left, right, zero)
+    return np.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=zero)
 
 
 @_add.register
 def _add_expand(op: operators.Expand, node: Node, values: Values) -> None:
-    values.define(node.outputs[0], values.array(node.inputs[0]).expanded(op.shape))
+    values.define(node.outputs[0], np.broadcast_to(values.array(node.inputs[0]), op.shape))
 
 
 @_add.register
 def _add_constant(op: operators.Constant, node: Node, values: Values) -> None:
-    slot = values.blob.constant(np.ascontiguousarray(op.value))
-    values.define(node.outputs[0], StridedView.of(slot, op.value.shape))
+    values.define(node.outputs[0], values.blob.constant(np.ascontiguousarray(op.value)))
 
 
 @_add.register
 def _add_slice(op: operators.Slice, node: Node, values: Values) -> None:
-    result = node.outputs[0]
-    axis = op.axis % len(result.shape)
     array = values.array(node.inputs[0])
-    values.define(result, array.sliced(axis, op.start, result.shape[axis], op.step))
+    part = array.take(range(op.start, op.stop, op.step), op.axis)
+    values.define(node.outputs[0], part)
 
 
 @_add.register
 def _add_channel_shuffle(op: operators.ChannelShuffle, node: Node, values: Values) -> None:
     n, c, h, w = node.outputs[0].shape
     grouped = values.shaped(node.inputs[0], (n, op.groups, c // op.groups, h, w))
-    slot = values.in_order(grouped.transposed((0, 2, 1, 3, 4)), itemsize(node.inputs[0]))
-    values.define(node.outputs[0], StridedView.of(slot, (n, c, h, w)))
+    slot = values.in_order(grouped.swapaxes(1, 2), itemsize(node.inputs[0]))
+    values.define(node.outputs[0], slot)
 
 
 @_add.register
 def _add_reshape(op: operators.Reshape, node: Node, values: Values) -> None:
-    values.define(node.outputs[0], values.shaped(node.inputs[0], node.outputs[0].shape))
+    values.define(node.outputs[0], values.slot(node.inputs[0]))
 
 
 @_add.register
 def _add_transpose(op: operators.Transpose, node: Node, values: Values) -> None:
-    values.define(node.outputs[0], values.array(node.inputs[0]).transposed(op.axes))
+    values.define(node.outputs[0], values.array(node.inputs[0]).transpose(op.axes))
 
 
 # -------------------------------------------------------------------- the world outside
