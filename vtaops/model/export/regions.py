@@ -10,6 +10,7 @@ from itertools import groupby
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.base.exact import padded
 from vtaops.graph import Graph
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
@@ -154,8 +155,7 @@ def packed(array: Places, layout: Layout, values: Values, size: int) -> Places:
     """
     view = layout.view
     if isinstance(view, Patches):
-        top, left, bottom, right = view.window.padding
-        array = np.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right))).transpose(0, 2, 3, 1)
+        array = padded(array, view.window).transpose(0, 2, 3, 1)
         array = places(values.in_order(array, size), array.shape).transpose(0, 3, 1, 2)
         view = replace(view, top=0, left=0, bottom=0, right=0)
     return replace(layout, view=view).pack(array)

@@ -10,6 +10,7 @@ from functools import singledispatch
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.base.exact import padded
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.graph import (
@@ -121,12 +122,7 @@ def _convolution(
 ) -> None:
     """Add a convolution from one slot to another that holds a tensor of `shape`."""
     blob, data, groups = values.blob, node.inputs[0], getattr(op, "groups", 1)
-    (n, channels, *size), found = data.shape, list(shape[2:])
-    if size[1] == found[1] == window.kernel[1] == 1:  # treat a column as a row
-        window, weight = _turned(window), weight.swapaxes(2, 3)
-        size, found = size[::-1], found[::-1]
-    if window == Window((1, 1)) and size == found:  # choose a better row length
-        size = found = _rows(math.prod(size), size[1])
+    (n, channels, *size), found = data.shape, shape[2:]
     added, factors = residual or (None, np.ones((), np.int32))
     blob.step(
         StepKind.CONVOLUTION,
@@ -136,28 +132,14 @@ def _convolution(
         NONE if added is None else values.slot(added),
         blob.constant(factors.astype(np.int32)),
         slots[1],
-        blob.temporary(_work_nbytes(weight.shape, groups, (*found,), window)),
+        blob.temporary(_work_nbytes(weight.shape, groups, found, window)),
         *(n, channels, shape[1], groups),
         data.zero_point,
         0 if added is None else added.zero_point,
         factors.size,
-        *_window((*size,), (*found,), window),
+        *_window((*size,), found, window),
         *_scaling(blob, op.requantization),
     )
-
-
-def _turned(window: Window) -> Window:
-    top, left, bottom, right = window.padding
-    return Window(
-        window.kernel[::-1], window.strides[::-1], (left, top, right, bottom), window.dilation[::-1]
-    )
-
-
-def _rows(pixels: int, columns: int) -> list[int]:
-    """Return an image shape for pixels that may form rows of any length, with about 64 per row."""
-    whole = [n for n in range(1, 65) if pixels % n == 0]
-    row = max(*whole, columns)
-    return [pixels // row, row]
 
 
 def _work_nbytes(weight: Words, groups: int, found: Words, window: Window) -> int:
@@ -264,7 +246,7 @@ def _add_average_pool(op: operators.AveragePool, node: Node, values: Values) -> 
             factor, scaling = op.of_count(int(real), window.count)
             entries.append([int(real), factor, *_pairs(_of_values(scaling, int(real)))[0]])
         if not op.exclude_padding:  # its padding counts like pixels, what is beyond does not
-            image = _bordered(image, op.padding, data.zero_point)
+            image = padded(image, Window((1, 1), padding=op.padding), data.zero_point)
             window = replace(window, padding=(0, 0, 0, 0))
     cases = (blob.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
     scaling = op.requantization
@@ -371,9 +353,19 @@ def _add_function(op: GraphOperator, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _add_concat(op: operators.Concat, node: Node, values: Values) -> None:
-    parts = [values.array(tensor) for tensor in node.inputs]
-    values.define(node.outputs[0], np.concatenate(parts, op.axis))
+def _add_movement(
+    op: operators.Concat
+    | operators.Slice
+    | operators.Transpose
+    | operators.Expand
+    | operators.Pad
+    | operators.ChannelShuffle,
+    node: Node,
+    values: Values,
+) -> None:
+    """Move places as the operator moves elements."""
+    arrays = map(values.array, node.inputs)
+    values.define(node.outputs[0], op.reference(node.inputs, *arrays))
 
 
 @_add.register
@@ -386,57 +378,13 @@ def _add_upsample(op: operators.Upsample, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _add_pad(op: operators.Pad, node: Node, values: Values) -> None:
-    data = node.inputs[0]
-    if op.mode == "constant":
-        array = _bordered(values.array(data), op.padding, data.zero_point)
-    else:
-        array = places(values.slot(data), data.shape)
-        for axis in (2, 3):
-            sides = op.sources(axis - 2, data.shape[axis])
-            before, behind = (array.take(found, axis) for found in sides)
-            array = np.concatenate([before, array, behind], axis)
-    values.define(node.outputs[0], array)
-
-
-def _bordered(array: Places, padding: Words, zero: int) -> Places:
-    top, left, bottom, right = padding
-    return np.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=zero)
-
-
-@_add.register
-def _add_expand(op: operators.Expand, node: Node, values: Values) -> None:
-    values.define(node.outputs[0], np.broadcast_to(values.array(node.inputs[0]), op.shape))
-
-
-@_add.register
 def _add_constant(op: operators.Constant, node: Node, values: Values) -> None:
     values.define(node.outputs[0], values.blob.constant(np.ascontiguousarray(op.value)))
 
 
 @_add.register
-def _add_slice(op: operators.Slice, node: Node, values: Values) -> None:
-    array = values.array(node.inputs[0])
-    part = array.take(range(op.start, op.stop, op.step), op.axis)
-    values.define(node.outputs[0], part)
-
-
-@_add.register
-def _add_channel_shuffle(op: operators.ChannelShuffle, node: Node, values: Values) -> None:
-    n, c, h, w = node.outputs[0].shape
-    grouped = values.shaped(node.inputs[0], (n, op.groups, c // op.groups, h, w))
-    slot = values.in_order(grouped.swapaxes(1, 2), itemsize(node.inputs[0]))
-    values.define(node.outputs[0], slot)
-
-
-@_add.register
 def _add_reshape(op: operators.Reshape, node: Node, values: Values) -> None:
     values.define(node.outputs[0], values.slot(node.inputs[0]))
-
-
-@_add.register
-def _add_transpose(op: operators.Transpose, node: Node, values: Values) -> None:
-    values.define(node.outputs[0], values.array(node.inputs[0]).transpose(op.axes))
 
 
 # -------------------------------------------------------------------- the world outside
