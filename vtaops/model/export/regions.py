@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby
@@ -15,15 +14,13 @@ from vtaops.graph import Graph
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
 from vtaops.machine.layout import Layout
-from vtaops.machine.views import Patches, constant_values
+from vtaops.machine.views import Patches
 from vtaops.model.export.blob import Blob, BufferKind, SlotNumber, StepKind
 from vtaops.model.export.boxes import Places, places
 from vtaops.model.export.values import Values
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.program import MICRO_OPS, NO_BUFFER
-from vtaops.program.region import Argument, Region, RowSums
-
-_PARTS = ("all", "units", "rest")
+from vtaops.program.region import Argument, Region
 
 
 def add_region(
@@ -140,10 +137,7 @@ def _relocations(program: Program, numbers: list[int]) -> list[tuple[int, int]]:
 def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) -> SlotNumber:
     """Return a slot with the DRAM image of an input: `Argument.to_device`, then its layout."""
     array = values.shaped(graph.tensors[argument.tensor], argument.image)
-    array = replace(argument, sums=None).to_device(array)
-    if argument.sums:
-        array = _with_sums(array, argument.sums, values)
-    size = np.dtype(buffer.dtype).itemsize
+    array, size = argument.to_device(array), np.dtype(buffer.dtype).itemsize
     return values.in_order(packed(array, buffer.layout, values, size), size)
 
 
@@ -159,25 +153,6 @@ def packed(array: Places, layout: Layout, values: Values, size: int) -> Places:
         array = places(values.in_order(array, size), array.shape).transpose(0, 3, 1, 2)
         view = replace(view, top=0, left=0, bottom=0, right=0)
     return replace(layout, view=view).pack(array)
-
-
-def _with_sums(array: Places, sums: RowSums, values: Values) -> Places:
-    """Return a matrix with the columns that `RowSums.added_to` adds."""
-    *rows, columns = array.shape
-    matrix = values.in_order(array, 1)
-    before, behind = (
-        np.broadcast_to(np.array(constant_values(lanes)[-lanes:], np.int64), (*rows, lanes))
-        for lanes in (sums.before, sums.behind)
-    )
-    parts = [] if sums.part == "units" else [places(matrix, array.shape)]
-    parts.append(before)
-    if sums.digits:
-        count = math.prod(rows)
-        digits = values.blob.temporary(count * sums.digits)
-        words = sums.digits, _PARTS.index(sums.part), sums.factor, sums.constant
-        values.blob.step(StepKind.ROW_SUMS, matrix, digits, count, columns, *words)
-        parts.append(places(digits, (*rows, sums.digits)))
-    return np.concatenate([*parts, behind], axis=-1)
 
 
 def _unpack(
