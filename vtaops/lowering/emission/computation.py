@@ -62,7 +62,6 @@ class Computation:
         offsets = (operand.offset for operand in leaf.operands)
         self._point = picker(_outer_names(offsets, own))
         """What of the outer loops the operands depend on."""
-        self._ranges = {loop.name: range(loop.extent) for loop in leaf.loops}
         self._boxes, self._known = Memo(), Memo()
 
     def emit(self, values: Values, thread: int) -> Iterable[Operation]:
@@ -235,7 +234,7 @@ class Computation:
 
     def _guarded_box(self, values: Values) -> IterationBox | None:
         """Apply the guards on at most one loop; those on several split the box later."""
-        box = {**self._ranges}
+        box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
         for guard, name, point in self._guards:
             if not name:
                 if not guard(values):

@@ -73,25 +73,29 @@ def _queues(stream: Stream) -> Iterator[_TokenQueue]:
 def happens_before(stream: Stream, capacity: int) -> list[Clock]:
     """Return the clock of every instruction at its start, after checking the token rules."""
     queues = [*_queues(stream)]
-    senders: dict[int, list[int]] = {}
     early = [found for queue in queues for found in queue.taken_too_early()]
     if early:
         index, reason = min(early)
         reject(stream.program, index, Rule.TOKEN_ORDER, reason)
+    clocks = _clocks(stream.units.tolist(), queues)
+    for queue in queues:
+        queue.check_capacity(clocks, capacity)
+    for queue in queues:
+        queue.check_balance()
+    return clocks
+
+
+def _clocks(units: list[int], queues: list[_TokenQueue]) -> list[Clock]:
+    senders: dict[int, list[int]] = {}
     for queue in queues:
         for pop, push in zip(queue.pops.tolist(), queue.pushes.tolist(), strict=False):
             senders.setdefault(pop, []).append(push)
-    units = stream.units.tolist()
     clocks: list[Clock] = []
     known: list[Clock] = [(0, 0, 0) for _ in Unit]  # what each knows of the others
     for index, unit in enumerate(units):
         for place in senders.get(index, ()):
             known[unit] = _join(known[unit], clocks[place], units[place], place + 1)
         clocks.append(known[unit])
-    for queue in queues:
-        queue.check_capacity(clocks, capacity)
-    for queue in queues:
-        queue.check_balance()
     return clocks
 
 
