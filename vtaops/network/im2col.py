@@ -43,17 +43,13 @@ class Gathered:
 def im2col(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig) -> Gathered | None:
     """Return a convolution with an image packed for it by the host; None to leave it unchanged.
 
-    All pixels of a window, or those of one of its rows, become channels, whichever takes fewer
-    cycles; over a slow line to the board, the transfer of the image counts too. Constants that add
-    the bias fill the rest of the last tile.
+    All pixels of a window become channels if that takes fewer cycles; over a slow line to the
+    board, the transfer of the image counts too. Constants that add the bias fill the rest of the
+    last tile.
     """
-    columns = replace(op, fold_columns=True)
     patches, view = _as_patches(op, config.block_in)
-    plain, folded, whole = (_cost(each, config) for each in (op, columns.unfolded, patches))
-    if plain <= MIN_SPEEDUP * min(plain, folded, whole):
+    if _cost(op, config) <= MIN_SPEEDUP * _cost(patches, config):
         return None
-    if whole > min(plain, folded):
-        return Gathered(columns, columns.buffers(config)[0], weight, constant)
     pixels = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1, 1, 1)
     digits = constant_digits(constant, view.constants) if view.constants > 1 else None
     if digits is None:
