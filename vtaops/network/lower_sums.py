@@ -116,9 +116,8 @@ def _convolve(
         config = region.target.config
         found = im2col(narrow, weight[:, :channels], epilogue.constant, config)
         if found is not None:
-            data.memory.folded = found.buffer
-            convolution, weight = found.op, found.weight
-            epilogue = replace(epilogue, constant=found.constant)
+            convolution, data.memory.folded, weight, constant = found
+            epilogue = replace(epilogue, constant=constant)
     _add_sum(convolution, node, region, uses, weight, epilogue)
 
 
