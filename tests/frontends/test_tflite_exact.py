@@ -133,7 +133,7 @@ def test_a_network_on_the_rtl_proven_and_traced(tmp_path):
     assert not any(layer.differences for layer in differences(path, {name: image}).values())
     coarse = vtaops.compile_model(path, "pynq_ext")
     notes = [row.reason for row in coarse.plan if row.where == "vta"]
-    assert any("equal to TFLite but for one step at" in note for note in notes)
+    assert any("equal to TFLite but for a step at" in note for note in notes)
     with pytest.raises(ModelError, match="takes int8"):
         differences(path, {name: image.astype(np.float32)})
 

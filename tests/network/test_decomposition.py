@@ -238,7 +238,7 @@ def test_means_of_any_scale_whose_windows_differ_take_factors_of_seven_bits(rati
     array = int8(2, 6, 7, 8)
     exact = pool.reference(graph.inputs, array).astype(int)
     assert 0 < np.abs(model.run(array) - exact).max() <= 1
-    assert "equal to the file but for a step" in model.plan[0].reason
+    assert "equal to the file but for at most 2 steps" in model.plan[0].reason
 
 
 def _means(x, pool, shape):
@@ -297,9 +297,10 @@ def test_dilated_maxima_are_right_on_the_host():
     ],
 )
 def test_products_of_matrices_repeat_operands(config, first, second):
-    graph = Graph()
-    a, b = graph.input("a", first, zero_point=3), graph.input("b", second, zero_point=-2)
-    graph.output(graph.add(Matmul(Requantization(1, 9, 4)), a, b))
+    graph, zeros = Graph(), (3, -2, 4) if config == "pynq_ext" else (0, 0, 0)
+    operands = zip("ab", (first, second), zeros, strict=False)
+    a, b = (graph.input(name, shape, zero_point=zero) for name, shape, zero in operands)
+    graph.output(graph.add(Matmul(Requantization(1, 9, zeros[2])), a, b))
     model = compiled(graph, config)
     assert on_host(model) in ([], ["expand"])
 

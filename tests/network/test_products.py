@@ -212,7 +212,7 @@ def test_a_file_keeps_them(tmp_path):
     ("scaling", "zero", "reason"),
     [
         (Requantization(40000, 24), 3, "is not a power of two"),
-        (Requantization(8, 0), 3, "shift to the left by 3"),
+        (Requantization(8, 0), 3, "shift by -3"),
         (Requantization(1, 40), 0, "shift by 40"),
         (Requantization(1, 9), 3, "without 'post' it needs 0"),
     ],

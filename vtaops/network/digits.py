@@ -9,7 +9,7 @@ no more, and no sum leaves int32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,25 +23,6 @@ from vtaops.graph.operators import Convolution, Dense
 
 LEAST = 2.0**-60
 """Scales below this give the same results."""
-
-
-@dataclass(frozen=True)
-class Folded:
-    """An operator whose weights hold its scales.
-
-    Attributes
-    ----------
-    op : Convolution or Dense
-        The operator.
-    largest : float
-        How far it can be from the given one before it is rounded, in steps of the result.
-    typical : ndarray of float64
-        How far results of each channel are, on average over independent inputs.
-    """
-
-    op: Convolution | Dense
-    largest: float
-    typical: Array
 
 
 def ratios(scaling: Requantization) -> Array:
@@ -86,8 +67,10 @@ def nearest(scaling: Requantization) -> Requantization:
 
 def folded(
     op: Convolution | Dense, inputs: Sequence[Tensor], low: Array, high: Array
-) -> Folded | None:
+) -> tuple[Convolution | Dense, float] | None:
     """Return an operator with its scales in its weights; None if they are too large.
+
+    Also returns how far its results can be from the given ones before they are rounded, in steps.
 
     Parameters
     ----------
@@ -121,11 +104,8 @@ def folded(
         changes["residual_factor"] = np.maximum(np.rint(factor * scale), 1).astype(np.int64)
     shifted = Requantization(1, shift, scaling.zero_point, scaling.clip)
     off = (made - exact).reshape(channels, -1) / 2.0**shift
-    ends = float(np.min(low)), float(np.max(high))
-    square = (ends[0] ** 2 + ends[0] * ends[1] + ends[1] ** 2) / 3  # of evenly spread values
-    spread = (off**2).sum(axis=1) * square
+    furthest = max(abs(float(np.min(low))), abs(float(np.max(high))))
     rounding = 2.0**-shift  # of the bias and of the residual's factor, at most
     added = rounding * (0.5 + (0.0 if residual is None else 0.5 * reach[-1]))
-    largest = np.abs(off).sum(axis=1).max() * max(map(abs, ends)) + added
-    typical = np.sqrt(2 / np.pi * spread)
-    return Folded(replace(op, **changes, requantization=shifted), float(largest), typical)
+    largest = float(np.abs(off).sum(axis=1).max() * furthest + added)
+    return replace(op, **changes, requantization=shifted), largest

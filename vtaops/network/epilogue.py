@@ -39,15 +39,12 @@ class SumEpilogue:
         Parameters of the operator on VTA.
     constant : ndarray of int64, shape (channels,)
         Constant added to the sums.
-    left : int
-        Left shift of the weights in bits.
     vectors : dict of str to ndarray
         Additional arguments of the operator, channels first.
     """
 
     fields: dict[str, Any]
     constant: Array
-    left: int = 0
     vectors: dict[str, Array] = field(default_factory=dict)
 
     @staticmethod
@@ -137,26 +134,21 @@ def _shifted(
     factor: Any = 0
     if residual is not None:
         factor = np.broadcast_to(residual, (len(weight),)) if wide else _factor(residual, shift)
-    left = max(0, -shift)
-    shift += left
-    fits = wide or np.abs(weight.astype(np.int64)).max() << left <= LARGEST_WEIGHT
-    if left and (np.any(factor) or not fits):
-        raise NotOnVta("scale", f"its scales need a shift to the left by {left}")
     # The zero point of the result and the half for rounding are added before the shift.
-    constant = (sum_constant(weight, bias, zero_points, factor) << left) + scaling.constant
-    reach = (magnitudes(weight) << left) + factor
+    constant = sum_constant(weight, bias, zero_points, factor) + scaling.constant
+    reach = magnitudes(weight) + factor
     require_accumulator((128 * reach + np.abs(constant)).max())
     fields: dict[str, Any] = {"shift": shift, "clip": scaling.clip}
     if wide:
         fields["wide"] = True
     if residual is None:
-        return SumEpilogue(fields, constant, left)
+        return SumEpilogue(fields, constant)
     fields["residual"] = True
     if wide:
         return SumEpilogue(fields, constant, vectors=_residual_digits(factor, 3))
     bits = common_shift(factor, shift)
     fields |= {"shift": bits, "residual_scale": factor >> bits, "residual_shift": shift - bits}
-    return SumEpilogue(fields, constant, left)
+    return SumEpilogue(fields, constant)
 
 
 def _shift_behind(scaling: Requantization) -> int:
@@ -165,7 +157,7 @@ def _shift_behind(scaling: Requantization) -> int:
         greatest = float((scaling.multiplier / 2.0**scaling.shift).max())
         text = f"its scales, up to {greatest:.4g}, and its weights exceed two digits together"
         raise NotOnVta("scale", text)
-    return single_shift(scaling)
+    return right_shift(scaling)
 
 
 def _residual_digits(factors: Array, count: int) -> dict[str, Array]:
@@ -183,7 +175,7 @@ def _factor(residual: Array, shift: int) -> int:
             "channels", "its residual has a factor for each channel; VTA scales all channels alike"
         )
     factor = int(factors[0])
-    if factor >> common_shift(factor, max(shift, 0)) > LARGEST_WEIGHT:
+    if factor >> common_shift(factor, shift) > LARGEST_WEIGHT:
         text = f"its residual has the factor {factor}, which is not an int8 times 2**{shift}"
         raise NotOnVta("scale", text)
     return factor
@@ -204,17 +196,6 @@ def _no_shift(scaling: Requantization) -> NotOnVta:
     )
 
 
-def single_shift(scaling: Requantization) -> int:
-    """Return the shift of all channels, to the left if negative; raises NotOnVta if they differ."""
-    shift = scaling.right_shift
-    if shift is None:
-        raise _no_shift(scaling)
-    if shift > MAX_SHIFT:
-        text = f"its scales need a shift by {shift}; VTA shifts by at most {MAX_SHIFT}"
-        raise NotOnVta("scale", text)
-    return shift
-
-
 def right_shift(scaling: Requantization) -> int:
     """Return the shift to the right of all channels.
 
@@ -223,9 +204,12 @@ def right_shift(scaling: Requantization) -> int:
     NotOnVta
         If there is none.
     """
-    shift = single_shift(scaling)
-    if shift < 0:
-        raise NotOnVta("scale", f"its scales need a shift to the left by {-shift}")
+    shift = scaling.right_shift
+    if shift is None:
+        raise _no_shift(scaling)
+    if not 0 <= shift <= MAX_SHIFT:
+        text = f"its scales need a shift by {shift}; VTA shifts by 0 to {MAX_SHIFT}"
+        raise NotOnVta("scale", text)
     return shift
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,42 +18,20 @@ MIN_SPEEDUP = 1.1
 """Gather pixels if the operator takes more than this multiple of the cycles without."""
 
 
-@dataclass(frozen=True, eq=False)
-class Gathered:
-    """A convolution whose input is gathered by the host.
+def im2col(
+    op: Conv2d, weight: Array, constant: Array, config: HardwareConfig
+) -> tuple[Conv2d, Buffer, Array, Array] | None:
+    """Return a convolution and its image, as the host packs it; None to leave it unchanged.
 
-    Attributes
-    ----------
-    op : Conv2d
-        The operator.
-    buffer : Buffer
-        Its input, as packed by the host.
-    weight : ndarray of int8
-        Its weights.
-    constant : ndarray of int64
-        The remaining constant to add to its sums.
+    With them come its weights, and the constant that is still to be added to its sums.
+
+    All pixels of a window become channels if that takes fewer cycles; over a slow line to the
+    board, the transfer of the image counts too. Constants that add the bias fill the rest of the
+    last tile.
     """
-
-    op: Conv2d
-    buffer: Buffer
-    weight: Array
-    constant: Array
-
-
-def im2col(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig) -> Gathered | None:
-    """Return a convolution with an image packed for it by the host; None to leave it unchanged.
-
-    All pixels of a window, or those of one of its rows, become channels, whichever takes fewer
-    cycles; over a slow line to the board, the transfer of the image counts too. Constants that add
-    the bias fill the rest of the last tile.
-    """
-    columns = replace(op, fold_columns=True)
     patches, view = _as_patches(op, config.block_in)
-    plain, folded, whole = (_cost(each, config) for each in (op, columns.unfolded, patches))
-    if plain <= MIN_SPEEDUP * min(plain, folded, whole):
+    if _cost(op, config) <= MIN_SPEEDUP * _cost(patches, config):
         return None
-    if whole > min(plain, folded):
-        return Gathered(columns, columns.buffers(config)[0], weight, constant)
     pixels = weight.transpose(0, 2, 3, 1).reshape(len(weight), -1, 1, 1)
     digits = constant_digits(constant, view.constants) if view.constants > 1 else None
     if digits is None:
@@ -62,7 +40,7 @@ def im2col(op: Conv2d, weight: Array, constant: Array, config: HardwareConfig) -
         constant = np.zeros_like(constant)
     pixels = np.concatenate([pixels, digits[:, :, None, None]], axis=1)
     buffer = replace(op.buffers(config)[0], layout=data_layout(config, view))
-    return Gathered(patches, buffer, pixels, constant)
+    return patches, buffer, pixels, constant
 
 
 def _as_patches(op: Conv2d, block: int) -> tuple[Conv2d, Patches]:

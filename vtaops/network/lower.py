@@ -27,9 +27,7 @@ from vtaops.graph import (
 from vtaops.graph import operators as ops
 from vtaops.machine.capabilities import Feature
 from vtaops.network.epilogue import (
-    LARGEST_WEIGHT,
     as_int32,
-    common_shift,
     require_accumulator,
     require_digits,
     right_shift,
@@ -237,73 +235,24 @@ def lower_max_pool(op: ops.MaxPool, node: Node, region: LoweredRegion) -> None:
 
 
 def lower_add(op: ops.Add, node: Node, region: LoweredRegion) -> None:
-    """Lower to a sum with factors, on plain VTA to a depthwise convolution with a residual."""
+    """Lower to a sum with factors."""
     a, b = node.inputs
     if a.shape != b.shape:
         text = f"its operands have the shapes {a.shape} and {b.shape}; VTA adds equal ones"
         raise NotOnVta("shape", text)
     scaling, factors = op.requantization, op.factors
-    zeros = -sum(f * t.zero_point for f, t in zip(factors, node.inputs, strict=True))
-    if region.target.scales:
-        require_digits("its factors are", factors)
-        _elementwise(op, node, region, "add", *factors, constant=zeros)
-        return
-    shift, constant = right_shift(scaling), zeros + scaling.constant
-    require_accumulator(128 * sum(map(abs, factors)) + abs(constant))
-    for swapped, (first, second) in ((False, factors), (True, factors[::-1])):
-        bits = common_shift(second, shift)
-        if -128 <= first <= LARGEST_WEIGHT and -128 <= second >> bits <= LARGEST_WEIGHT:
-            scales = first, second >> bits, bits, shift - bits
-            _add_residual(op, node, region, constant, scales, swapped=swapped)
-            return
-    rounded = zeros + (scaling.zero_point << shift)
-    try:
-        offset_stages("sum", rounded, shift, "half_up")
-    except ShapeError as error:
-        text = f"its constant of the zero points: {error}"
-        raise NotOnVta("zero_point", text) from error
+    constant = -sum(f * t.zero_point for f, t in zip(factors, node.inputs, strict=True))
     require_digits("its factors are", factors)
-    _elementwise(op, node, region, "add", *factors, constant=rounded)
-
-
-def _add_residual(
-    op: ops.Add,
-    node: Node,
-    region: LoweredRegion,
-    constant: int,
-    scales: tuple[int, int, int, int],
-    *,
-    swapped: bool,
-) -> None:
-    """Add a sum as a depthwise convolution of one operand with the other as residual.
-
-    The first operand is multiplied and shifted by some bits; the second is added before the rest
-    of the shift. This is exact, since the second product is a multiple of ``2**bits``.
-    """
-    factor, residual_scale, bits, rest = scales
-    data = region.same_lanes(node)
-    lanes, size = region.lanes(data), region.width(data)
-    other = region.second(node, lanes)
-    res = region.result(node, lanes)
-    if swapped:
-        data, other = other, data
-    convolution = Conv2d(
-        **Use(data).extents,
-        in_channels=size,
-        out_channels=size,
-        kernel=1,
-        groups=size,
-        bias=constant != 0,
-        shift=bits,
-        clip=op.requantization.clip,
-        residual=True,
-        residual_scale=residual_scale,
-        residual_shift=rest,
-    )
-    uses = {"data": Use(data), "residual": Use(other), "res": Use(res)}
-    kernel = np.full((size, 1, 1, 1), factor, np.int8)
-    bias = np.full(size, constant, np.int32) if constant else None
-    region.step(node, convolution, uses, kernel=kernel, bias=bias)
+    if not region.target.scales:
+        shift = right_shift(scaling)
+        constant += scaling.zero_point << shift
+        require_accumulator(128 * sum(map(abs, factors)) + abs(constant) + (1 << shift >> 1))
+        try:
+            offset_stages("sum", constant, shift, "half_up")
+        except ShapeError as error:
+            text = f"its constant of the zero points: {error}"
+            raise NotOnVta("zero_point", text) from error
+    _elementwise(op, node, region, "add", *factors, constant=constant)
 
 
 def lower_multiply(op: ops.Multiply, node: Node, region: LoweredRegion) -> None:

@@ -22,7 +22,7 @@ from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.machine.views import constant_digits
 from vtaops.network.averages import parts, scaled
 from vtaops.network.digits import in_digits
-from vtaops.network.epilogue import LARGEST_WEIGHT, SumEpilogue, single_shift
+from vtaops.network.epilogue import LARGEST_WEIGHT, SumEpilogue, right_shift
 from vtaops.network.im2col import im2col
 from vtaops.network.places import Lanes, TensorPlace, Use, on_lanes, packed_lanes
 from vtaops.network.region import LoweredRegion, padding_of, zero_weights
@@ -109,16 +109,15 @@ def _convolve(
         groups=groups,
         **epilogue.fields,
     )
-    epilogue, weight = epilogue.on_lanes(outputs, size), weight << epilogue.left
+    epilogue = epilogue.on_lanes(outputs, size)
     if groups == 1 and region.is_only_for(node):
         channels = len(data.lanes)
         narrow = replace(convolution, in_channels=channels)
         config = region.target.config
         found = im2col(narrow, weight[:, :channels], epilogue.constant, config)
         if found is not None:
-            data.memory.folded = found.buffer
-            convolution, weight = found.op, found.weight
-            epilogue = replace(epilogue, constant=found.constant)
+            convolution, data.memory.folded, weight, constant = found
+            epilogue = replace(epilogue, constant=constant)
     _add_sum(convolution, node, region, uses, weight, epilogue)
 
 
@@ -197,7 +196,7 @@ def lower_transposed_convolution(
         )
 
     if not region.target.scales:
-        single_shift(op.requantization)
+        right_shift(op.requantization)
     epilogue = _epilogue(op, _constant_weight(op), node, region)
     _multiply(op.weight, node, region, epilogue, make, "kernel", (0, 1))
 
@@ -252,7 +251,7 @@ def _multiply(
     """Add a product with weights whose input and output channels are on two `axes`."""
     data, place = region.first(node), region.result(node)
     inputs, outputs, lanes = region.width(data), region.width(place), region.lanes(place)
-    weight = on_lanes(weight << epilogue.left, region.lanes(data), inputs, axes[0])
+    weight = on_lanes(weight, region.lanes(data), inputs, axes[0])
     weight = on_lanes(weight, lanes, outputs, axes[1])
     product = make(inputs, outputs, **epilogue.fields)
     epilogue = epilogue.on_lanes(lanes, outputs)
@@ -284,7 +283,7 @@ def lower_average_pool(op: ops.AveragePool, node: Node, region: LoweredRegion) -
         scaling = scale_of_quotient(scaling, window.count)
         bias = np.full(channels, zeros, np.int32)
     elif not region.target.scales:
-        single_shift(scaling)
+        right_shift(scaling)
     kind = np.int8 if op.factor <= LARGEST_WEIGHT else np.int16
     weight = np.full((channels, 1, *window.kernel), op.factor, kind)
     around, each = (op.padding, op.dilation), channels

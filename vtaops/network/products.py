@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vtaops.graph import FineRequantization, Graph, Node
+from vtaops.graph import FineRequantization, Graph, Node, Requantization
 from vtaops.graph.operators import Matmul
 from vtaops.lowering import Part, Place, link
 from vtaops.network.epilogue import require_accumulator, right_shift, uniform
@@ -66,20 +66,24 @@ def lower_matmul(node: Node, target: Target) -> BatchMatmul:
     if inner > LONGEST_SUM and any(zeros):
         text = f"it sums {inner:,} products with zero points; VTA at most {LONGEST_SUM:,}"
         raise NotOnVta("accumulator", text)
-    scale: dict[str, Any] | None
+    columns, scale = node.outputs[0].shape[-1], _scale(scaling, zeros, inner, target)
+    return BatchMatmul(batch=batch, m=rows, n=columns, k=inner, clip=scaling.clip, **scale)
+
+
+def _scale(
+    scaling: Requantization, zeros: Sequence[int], inner: int, target: Target
+) -> dict[str, Any]:
+    """Return the parameters of the requantisation and of the operands' zero points."""
     if target.scales:
         scale = uniform(scaling)
         assert scale is not None
-        scale |= {"data_zero_point": zeros[0], "other_zero_point": zeros[1]}
-    else:
-        shift = right_shift(scaling)
-        if scaling.zero_point or any(zeros):
-            text = f"its zero points are {[*zeros, scaling.zero_point]}; without 'post' it needs 0"
-            raise NotOnVta("zero_point", text)
-        require_accumulator(128 * 128 * inner + (1 << shift >> 1))
-        scale = {"shift": shift, "rounding": "half_up"}
-    columns = node.outputs[0].shape[-1]
-    return BatchMatmul(batch=batch, m=rows, n=columns, k=inner, clip=scaling.clip, **scale)
+        return {**scale, "data_zero_point": zeros[0], "other_zero_point": zeros[1]}
+    shift = right_shift(scaling)
+    if scaling.zero_point or any(zeros):
+        text = f"its zero points are {[*zeros, scaling.zero_point]}; without 'post' it needs 0"
+        raise NotOnVta("zero_point", text)
+    require_accumulator(128 * 128 * inner + (1 << shift >> 1))
+    return {"shift": shift, "rounding": "half_up"}
 
 
 def compile_products(products: LoweredProducts, fragments: Fragments) -> Region:

@@ -68,31 +68,29 @@ class Replacement:
     equal : str
         The note of an operator without differences.
     most : int
-        The largest difference, if it is known: then `differing` is an estimate.
+        The largest difference, of an operator whose differences are not counted.
     """
 
     op: GraphOperator
-    differing: int
-    sums: int
+    differing: int = 0
+    sums: int = 1
     equal: str = EQUAL
     most: int = 0
 
     @property
     def note(self) -> str:
         """The comparison with TFLite, or with the scales of the file, as text."""
-        if not self.differing:
+        if not self.steps:
             return self.equal
-        share, count = 100 * self.differing / self.sums, f"{self.differing:,} of {self.sums:,}"
-        if self.most:
-            steps = "a step" if self.most == 1 else f"at most {self.most} steps"
-            return f"{self.equal} but for {steps} at about {share:.2g} % of the values"
-        steps = ("one step", "a step or two")[self.steps - 1]
-        return f"{self.equal} but for {steps} at {count} sums ({share:.2g} %)"
+        steps = "a step" if self.steps == 1 else f"at most {self.steps} steps"
+        share = 100 * self.differing / self.sums
+        where = f" at {self.differing:,} of {self.sums:,} sums ({share:.2g} %)" if share else ""
+        return f"{self.equal} but for {steps}{where}"
 
     @property
     def steps(self) -> int:
         """The largest difference."""
-        return (self.most or (1 if self.equal == EQUAL else 2)) if self.differing else 0
+        return self.most or (1 + (self.equal != EQUAL) if self.differing else 0)
 
 
 def hardware_rounding(
@@ -228,20 +226,13 @@ def _finest(op: Any, low: Integers, high: Integers) -> Replacement:
 def _in_weights(
     op: ops.Convolution | ops.Dense, inputs: Sequence[Tensor], ranges: Sequence[ValueRange]
 ) -> Replacement | None:
-    """Return an operator with its scales in its weights; None if there is a shift instead.
-
-    Its differences are estimated, over the results that its clip leaves.
-    """
-    scaling = op.requantization
+    """Return an operator with its scales in its weights; None if there is a shift instead."""
     padded = any(getattr(op, "padding", ()))
     found = folded(op, inputs, *_real(ranges[0], inputs[0], padded=padded))
-    if found is None or _coarse(scaling).right_shift is not None:
+    if found is None or _coarse(op.requantization).right_shift is not None:
         return None
-    low, high = _interval(op, inputs[0], ranges[0])
-    results = _applied(scaling, high) - _applied(scaling, low)
-    values = results / ratios(scaling)
-    count = int(np.ceil((values * np.minimum(found.typical, 1)).sum()))
-    return Replacement(found.op, count, int(values.sum()) + 1, most=int(np.ceil(found.largest)))
+    made, largest = found
+    return Replacement(made, most=math.ceil(largest))
 
 
 def _sums(low: Integers, high: Integers) -> int:

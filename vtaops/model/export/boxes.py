@@ -93,14 +93,19 @@ def _cuts(steps: Sequence[Places]) -> tuple[int, list[int]]:
             return axis, cuts
     for axis, each in enumerate(steps):
         line = np.moveaxis(each, axis, -1).reshape(-1, each.shape[axis])[0].tolist()
-        begin, cuts = 0, []
-        for number, step in enumerate(line):
-            if step == _NO_STEP or step != line[begin]:
-                begin = number + 1
-                cuts.append(begin)
-        if cuts:
+        if cuts := _ends(line):
             return axis, cuts
     raise AssertionError("an array without cuts has only common axes")
+
+
+def _ends(line: Sequence[int]) -> list[int]:
+    """Return where a line with these steps is cut, so that each part has one step."""
+    begin, cuts = 0, list[int]()
+    for number, step in enumerate(line):
+        if step == _NO_STEP or step != line[begin]:
+            begin = number + 1
+            cuts.append(begin)
+    return cuts
 
 
 def _joined(axes: Sequence[Axis]) -> list[Axis]:
