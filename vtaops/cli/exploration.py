@@ -108,7 +108,7 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, Network, ResultStore, Space, front
+    from vtaops.explore import Engine, ResultStore, Space, front
     from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
     from vtaops.report import exploration_table
@@ -116,9 +116,9 @@ def sweep(
     objectives, outputs = objective or ["cycles", "sram", "multipliers"], output or []
     check_objectives(objectives)
     _check_outputs(outputs)
-    network = Network.model(model) if model else Network.named(layer or ["resnet18"])
-    own = NETWORK_CONFIG if model else "pynq"
-    spaces = _spaces(config or [own], vary or [], latency, bandwidth)
+    network = _network(model, layer)
+    usual = [NETWORK_CONFIG if model else "pynq"]
+    spaces = _spaces(config or usual, vary or [], latency, bandwidth)
     chosen = _space(spaces, part) if trials else _designs(spaces, part)
     with (
         ResultStore(_store_path(store, resume)) as kept,
@@ -224,6 +224,12 @@ def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
     if not found:
         raise ConfigError("none of these designs is valid")
     return _fitting(list(found), part) if part else list(found)
+
+
+def _network(model: str, layers: list[str] | None) -> Network:
+    from vtaops.explore import Network
+
+    return Network.model(model) if model else Network.named(layers or ["resnet18"])
 
 
 def _searched(
