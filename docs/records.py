@@ -20,7 +20,6 @@ import typer
 from benchmarks.options import ROOT
 from vtaops.base.errors import VTAError
 from vtaops.base.files import write_file
-from vtaops.compiler.driver import settled
 from vtaops.explore.judge import Answer, find_task, task_names
 from vtaops.explore.judge.records import INDEX, BestAnswer, certified_cycles, read_records
 from vtaops.explore.judge.verdicts import Judge
@@ -64,7 +63,7 @@ def _add_tiling(name: str, count: int) -> None:
     task = judge.task
     if not isinstance(task.definition, Operator):
         return
-    listed = TilingList(settled(task.definition, task.config), task.config)
+    listed = TilingList(task.definition, task.config)
     found = [(judge(tiling), tiling) for tiling in listed.of_each_size(task.config, count)]
     fast = [(v.cycles, tiling) for v, tiling in found if v.accepted and v.cycles < v.compiler]
     if fast:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import vtaops._timing as _timing
 from vtaops.base.errors import ConfigError, StoreError, VTAError, raising
-from vtaops.compiler.driver import compile, settled
+from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
 from vtaops.machine.capabilities import of_target
 from vtaops.machine.config import HardwareConfig
@@ -145,7 +145,7 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     The packing rules reject a few combinations of sizes; then the next larger one is tried.
     """
     config = replace(hardware.config, target="sim")
-    used = blocked_shape(settled(op, config), config).footprint(tiling, config)
+    used = blocked_shape(op, config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
         size = max(2, used[memory]) * getattr(config, memory).element_bytes  # none has fewer
@@ -240,7 +240,7 @@ def evaluate(candidate: TilingCandidate) -> Evaluation:
     """Compile and time the program of a candidate; failure to compile is a result, too."""
     try:
         config = candidate.design.config
-        check_tiling(settled(candidate.op, config), config, candidate.tiling)
+        check_tiling(candidate.op, config, candidate.tiling)
         compiled = _compiled(
             candidate.op,
             candidate.config,
