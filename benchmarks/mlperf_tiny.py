@@ -29,7 +29,7 @@ from benchmarks.options import Json, Rows, Rtl, show, write_json
 from trials.host_cost import armv7_instructions, board_traffic
 from trials.random_tflite import reference
 from trials.tiny_inputs import photographs, sample
-from vtaops.cli.models import COLLECTIONS
+from vtaops.cli.lists import COLLECTIONS
 from vtaops.machine.config import Extension
 from vtaops.model import Model
 from vtaops.program.timing import TimingParameters

@@ -51,7 +51,7 @@ from trials.networks import CLASSIC, CURVES
 from trials.random_float import by_runtime
 from trials.torch_networks import ARCHITECTURES, built
 from vtaops import HardwareConfig, Session, VTAError
-from vtaops.cli.models import COLLECTIONS
+from vtaops.cli.lists import COLLECTIONS
 from vtaops.frontends import import_model
 from vtaops.graph import Graph, onnx_files
 from vtaops.graph.executor import evaluate_all

@@ -151,13 +151,3 @@ def test_what_cannot_be_started_is_told_at_once_with_a_way_out(
     assert all(text in message for text in texts), message
     assert len(message) < 600
     assert not [*tmp_path.glob("*-start/*.q.onnx")]
-
-
-def test_weights_in_nodes_are_parameters(tmp_path, monkeypatch):
-    """As PaddlePaddle's exporter writes all of them."""
-    monkeypatch.chdir(tmp_path)
-    model = refused_network("Sin")
-    weight = onnx.numpy_helper.from_array(np.zeros((3, 7), np.float32))
-    model.graph.node.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=weight))
-    onnx.save(model, "net.onnx")
-    assert "parameters: 21\n" in start("net.onnx", "--random-data").output

@@ -120,10 +120,6 @@ class _Window:
     def span(self) -> slice:
         return slice(self.base, self.base + self.size)
 
-    def halves(self) -> tuple[_Window, _Window]:
-        half = self.size // 2
-        return _Window(self.base, half), _Window(self.base + half, self.size - half)
-
 
 @dataclass(frozen=True)
 class _Source:
@@ -434,24 +430,12 @@ class _Writer:
         window = self.acc[context]
         op = AluOp(self.rng.choice(self.operations))
         tile = self.rng.random() < 0.5
-        if op is AluOp.SHR and tile and not self.able.has(Feature.FAR_SHIFT):
-            if self.able.has(Feature.TENSOR_SHIFT) and window.size > 1:
-                self._random_tile_shift(window)
-                return
-            tile = False
+        if op is AluOp.SHR and not self.able.has(Feature.FAR_SHIFT):
+            tile = False  # the values of a tile reach beyond what it shifts by
         reads = {"dst": window, "src": window} if tile else {"dst": window}
         fields = self._loops(reads, tuple(reads))
         operand = {} if tile else {"use_imm": 1, "imm": self._immediate(op)}
         self.builder.add(Alu(alu_op=op, **operand, **fields))
-
-    def _random_tile_shift(self, window: _Window) -> None:
-        """Shift by a tile; clamp its values first, since devices read only some of their bits."""
-        shifted, by = window.halves()
-        most, least = (31, -31) if self.able.has(Feature.LONG_SHIFT) else (15, 0)
-        self._alu_on(by, AluOp.MIN, most)
-        self._alu_on(by, AluOp.MAX, least)
-        fields = self._loops({"dst": shifted, "src": by}, ("dst", "src"))
-        self.builder.add(Alu(alu_op=AluOp.SHR, **fields))
 
     def _immediate(self, op: AluOp) -> int:
         """Draw an immediate; values that destroy the operands are rare."""

@@ -6,7 +6,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,7 +32,7 @@ from vtaops.cli.options import (
 from vtaops.report.files import write_bytes
 
 if TYPE_CHECKING:
-    from vtaops.board.selftest import Check, PlannedCheck, Throughput
+    from vtaops.board.selftest import Check, PlannedCheck
     from vtaops.runtime.remote import RemoteDevice
     from vtaops.runtime.ulx3s import Ulx3s
 
@@ -233,16 +233,13 @@ def board_test(
         checks = _made(device, planned, f"checks, seed {seed}", as_json)
         outcomes = [check.passed for check in checks]
         timed = fast and not foreign and False not in outcomes
-        figures = _measure(device) if timed else None
+        figures, *tables = _measure(device, board) if timed else ({},)
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
     )
     report = {"seed": seed, "checks": [asdict(check) for check in checks]}
-    if figures:
-        show(report | figures.as_dict(), as_json, counts, figures.table(board))
-    else:
-        show(report, as_json, counts)
+    show(report | figures, as_json, counts, *tables)
     raise typer.Exit(False in outcomes)
 
 
@@ -287,8 +284,8 @@ def board_bench(
     Example: vtaops board bench 192.168.2.99
     """
     with _open(board, timeout) as device:
-        figures = _measure(device)
-    show(figures.as_dict(), as_json, figures.table(board))
+        figures, table = _measure(device, board)
+    show(figures, as_json, table)
 
 
 @board_app.command("calibrate")
@@ -347,41 +344,29 @@ def board_calibrate(
     )
 
 
-@dataclass(frozen=True)
-class _Figures:
-    """Speed of the layers on a board, or on a virtual one."""
-
-    virtual: bool
-    layers: list[Throughput]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"virtual": self.virtual, "layers": [asdict(layer) for layer in self.layers]}
-
-    def table(self, board: str) -> Table:
-        simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
-        columns = {
-            "layer": "",
-            "ms": ".3f",
-            "GOPS": ".1f",
-            "published ms": ".3f",
-            "published GOPS": ".1f",
-            "cycles": ",",
-            "busy": ".1%",
-        }
-        if not all(layer.cycles for layer in self.layers):
-            del columns["cycles"], columns["busy"]
-        rows = [astuple(layer)[: len(columns)] for layer in self.layers]
-        return list_table(simulated if self.virtual else f"Board {board}", columns, rows)
-
-
-def _measure(device: RemoteDevice | Ulx3s) -> _Figures:
+def _measure(device: RemoteDevice | Ulx3s, board: str) -> tuple[dict[str, Any], Table]:
+    """Return the speed of the layers on a board, or on a virtual one, as data and as a table."""
     from vtaops.board.selftest import PUBLISHED_MS, measure
 
     virtual = "Virtual" in str(device.info()["interface"])
     with progress_bar() as progress:
-        layers = measure(device)
-        tracked = progress.track(layers, total=len(PUBLISHED_MS), description="layers")
-        return _Figures(virtual, list(tracked))
+        tracked = progress.track(measure(device), total=len(PUBLISHED_MS), description="layers")
+        layers = list(tracked)
+    columns = {
+        "layer": "",
+        "ms": ".3f",
+        "GOPS": ".1f",
+        "published ms": ".3f",
+        "published GOPS": ".1f",
+        "cycles": ",",
+        "busy": ".1%",
+    }
+    if not all(layer.cycles for layer in layers):
+        del columns["cycles"], columns["busy"]
+    rows = [astuple(layer)[: len(columns)] for layer in layers]
+    simulated = "Virtual board: ms and GOPS are those of this host, not of hardware"
+    table = list_table(simulated if virtual else f"Board {board}", columns, rows)
+    return {"virtual": virtual, "layers": [asdict(layer) for layer in layers]}, table
 
 
 def _open(board: str, timeout: float) -> RemoteDevice | Ulx3s:

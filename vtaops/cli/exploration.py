@@ -108,27 +108,27 @@ def sweep(
 
     Example: vtaops sweep --vary LOG_ACC_BUFF_SIZE=15,16,17 --vary EXTENSIONS=,post -o front.html
     """
-    from vtaops.explore import Engine, Network, ResultStore, front
+    from vtaops.explore import Engine, ResultStore, Space, front
+    from vtaops.explore import sweep as evaluated
     from vtaops.explore.front import check_objectives
     from vtaops.report import exploration_table
 
     objectives, outputs = objective or ["cycles", "sram", "multipliers"], output or []
     check_objectives(objectives)
     _check_outputs(outputs)
-    if model:
-        network, own = Network.model(model), NETWORK_CONFIG
-    else:
-        network, own = Network.named(layer or ["resnet18"]), "pynq"
-    spaces = _spaces(config or [own], vary or [], latency, bandwidth)
-    explore = _sweep(spaces, part)
-    if trials:
-        explore = _search(spaces, part, trials, tuple(objectives), journal)
+    network = _network(model, layer)
+    usual = [NETWORK_CONFIG if model else "pynq"]
+    spaces = _spaces(config or usual, vary or [], latency, bandwidth)
+    chosen = _space(spaces, part) if trials else _designs(spaces, part)
     with (
         ResultStore(_store_path(store, resume)) as kept,
         progress_bar("sweep") as bar,
         Engine(kept, _executor(jobs, dask), bar.tell) as engine,
     ):
-        points = explore(network, engine, timed=not estimate)
+        if isinstance(chosen, Space):
+            points = _searched(chosen, network, engine, trials, objectives, journal, not estimate)
+        else:
+            points = evaluated(chosen, network, engine, timed=not estimate)
     _tell_failures(points)
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
@@ -213,10 +213,8 @@ def _spaces(
     }
 
 
-def _sweep(spaces: dict[str, Space], part: str) -> Callable[..., list[Point]]:
-    """Return what evaluates all valid designs that fit the part, if one is given."""
-    from vtaops.explore import sweep
-
+def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
+    """Return all valid designs, those that fit the part if one is given."""
     found: dict[Design, None] = {}
     for name, space in spaces.items():
         designs, refused = space.designs()
@@ -225,19 +223,36 @@ def _sweep(spaces: dict[str, Space], part: str) -> Callable[..., list[Point]]:
             say(f"omitted: {name} {values}: {reason}", err=True)
     if not found:
         raise ConfigError("none of these designs is valid")
-    return partial(sweep, _fitting(list(found), part) if part else list(found))
+    return _fitting(list(found), part) if part else list(found)
 
 
-def _search(
-    spaces: dict[str, Space],
-    part: str,
+def _network(model: str, layers: list[str] | None) -> Network:
+    from vtaops.explore import Network
+
+    return Network.model(model) if model else Network.named(layers or ["resnet18"])
+
+
+def _searched(
+    space: Space,
+    network: Network,
+    engine: Engine,
     trials: int,
-    objectives: tuple[str, ...],
+    objectives: list[str],
     journal: Path | None,
-) -> Callable[..., list[Point]]:
-    """Return what evaluates the designs that a search proposes."""
+    timed: bool,
+) -> list[Point]:
     from vtaops.explore import search
 
+    found = search(
+        space, network, engine, trials=trials, objectives=tuple(objectives), timed=timed,
+        journal=journal,
+    )  # fmt: skip
+    say(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
+    return list(found.points)
+
+
+def _space(spaces: dict[str, Space], part: str) -> Space:
+    """Return the space that is searched."""
     if len(spaces) > 1:
         raise ConfigError(f"--search starts from one configuration, not {len(spaces)}")
     if part:
@@ -245,16 +260,7 @@ def _search(
             "--search proposes designs by itself; --fits filters those of a sweep"
         )
     (space,) = spaces.values()
-
-    def explore(network: Network, engine: Engine, *, timed: bool) -> list[Point]:
-        found = search(
-            space, network, engine, trials=trials, objectives=objectives, timed=timed,
-            journal=journal,
-        )  # fmt: skip
-        say(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
-        return list(found.points)
-
-    return explore
+    return space
 
 
 _AXIS_TYPES: dict[str, Callable[[str], int | float | str]] = {

@@ -5,12 +5,10 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,7 +19,7 @@ from rich.console import Console
 from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, ModelError, UnsupportedError, raising
-from vtaops.base.files import exists, read_array, read_file
+from vtaops.base.files import exists, read_array
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.options import say
@@ -278,9 +276,6 @@ def profile(
             ".html",
         ),
     ] = None,
-    quality: Annotated[
-        Path | None, Option(help="Output of `vtaops quantize --json`: the SQNR of every layer.")
-    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show the cycles and bytes of a network, layer by layer.
@@ -292,15 +287,14 @@ def profile(
 
     compiled = compiled_model(model, config)
     models = [compiled]
-    known = _quality(quality) if quality else {}
-    report = compiled.report(quality=known)
+    report = compiled.report()
     if against:
         if _is_compiled(model):
             raise UnsupportedError(
                 f"{model} is compiled for {report.config}; a comparison needs the model itself"
             )
         models.append(compiled_model(model, against))
-        other = models[1].report(quality=known)
+        other = models[1].report()
         both = [report.as_dict(), other.as_dict()]
         options.show(both, as_json, tables.network_comparison(report, other))
     else:
@@ -356,9 +350,10 @@ def run_model(
     """
     from vtaops.runtime import NETWORK_TIMEOUT, ResidentPrograms, open_device
 
-    read = _reader(inputs or [], options.read_preparation(mean, std))
+    paths, preparation = inputs or [], options.read_preparation(mean, std)
+    _check_pictures(paths, preparation)
     compiled = compiled_model(model, config)
-    samples = read(compiled.graph.arguments)
+    samples = _samples(paths, preparation, compiled.graph.arguments)
     begin = time.perf_counter()
     with (
         closing(open_device(device, compiled.config)) as opened,
@@ -485,7 +480,7 @@ def quantize(
     ] = False,
     as_json: Annotated[
         bool,
-        Option("--json", help="Print the quality as JSON; see vtaops report profile --quality."),
+        Option("--json", help="Print the quality as JSON."),
     ] = False,
 ) -> None:
     """Quantise a float model to int8 with calibration data, and report the loss.
@@ -564,13 +559,9 @@ def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
     return options.list_table(f"Recipes for {config}, the best first", columns, rows)
 
 
-def _reader(
-    paths: list[Path], preparation: Preparation | None
-) -> Callable[[Sequence[Tensor]], list[Sample]]:
-    """Return what reads the inputs of each run of a network from files."""
+def _check_pictures(paths: list[Path], preparation: Preparation | None) -> None:
     if preparation and all(path.suffix in (".npy", ".npz") for path in paths):
         raise ModelError("--mean and --std are for pictures; none of the inputs is one")
-    return partial(_samples, paths, preparation)
 
 
 def _samples(
@@ -708,12 +699,3 @@ def _loaded(path: Path, config: str | None) -> Model:
             "needs the model that it was compiled from"
         )
     return model
-
-
-def _quality(path: Path) -> dict[str, float]:
-    """Return the SQNR of layers by name from the output of `vtaops quantize --json`."""
-    text = f"{path} is not the output of vtaops quantize --json"
-    wrong = (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError)
-    with raising(ModelError, text, *wrong):
-        found = json.loads(read_file(path))
-        return {str(layer["tensor"]): float(layer["sqnr_db"]) for layer in found["layers"]}

@@ -21,15 +21,12 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    ProgressColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
-from rich.text import Text
 from typer import Argument, Option
 from typer.core import TyperCommand
 
@@ -435,17 +432,6 @@ def show(data: object, as_json: bool, *parts: Table | str) -> None:
             Console(markup=False).print(_Quoted(part))
 
 
-class _WithTotal(ProgressColumn):
-    """A column of tasks of which the total is known."""
-
-    def __init__(self, column: MofNCompleteColumn | TimeRemainingColumn, label: str = "") -> None:
-        super().__init__()
-        self._column, self._label = column, label
-
-    def render(self, task: Task) -> Text:
-        return Text.assemble(self._label, self._column.render(task)) if task.total else Text()
-
-
 class Bar(Progress):
     """Progress on standard error with the remaining time; it disappears at the end."""
 
@@ -454,9 +440,9 @@ class Bar(Progress):
         super().__init__(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            _WithTotal(MofNCompleteColumn()),
+            MofNCompleteColumn(),
             TimeElapsedColumn(),
-            _WithTotal(TimeRemainingColumn(), "left "),
+            TimeRemainingColumn(),
             console=console,
             transient=True,
             disable=not console.is_terminal,  # else it would end in an empty line

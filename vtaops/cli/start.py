@@ -6,7 +6,6 @@ step is a command, which is printed and can be repeated by hand. See `vtaops.cli
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 import time
@@ -210,7 +209,6 @@ def _facts(model: Path, source: ModelProto) -> dict[str, str]:
         "inputs": ", ".join(map(_told, graph_inputs(source))),
         "outputs": ", ".join(map(_told, source.graph.output)),
         "operators": f"{len(source.graph.node)}: {_operators(source)}",
-        "parameters": f"{_parameters(source):,}",
     }
 
 
@@ -220,13 +218,6 @@ def _operators(source: ModelProto) -> str:
     kinds = [f"{count} {kind}" for kind, count in counted.most_common(8)]
     others = [f"{len(counted) - 8} other kinds"] if len(counted) > 8 else []
     return ", ".join([*kinds, *others])
-
-
-def _parameters(source: ModelProto) -> int:
-    """Return how many numbers a file holds as constants."""
-    constants = (node for node in source.graph.node if node.op_type == "Constant")
-    tensors = [a.t for node in constants for a in node.attribute if a.name == "value"]
-    return sum(math.prod(tensor.dims) for tensor in (*source.graph.initializer, *tensors))
 
 
 def _told(value: Any) -> str:

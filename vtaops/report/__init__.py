@@ -8,10 +8,15 @@ from vtaops.program.timing.interactive import interactive
 from vtaops.report.chrome_trace import chrome_trace
 from vtaops.report.exploration import exploration_page, exploration_table
 from vtaops.report.files import save_figure, write_text
-from vtaops.report.performance import performance_table
 from vtaops.report.roofline import RooflinePoint, roofline
 from vtaops.report.spacetime import spacetime
-from vtaops.report.statistics import as_csv, comparison_table, statistics_data, statistics_table
+from vtaops.report.statistics import (
+    as_csv,
+    comparison_table,
+    performance_table,
+    statistics_data,
+    statistics_table,
+)
 
 __all__ = [
     "RooflinePoint",

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vtaops.base.shapes import Flags, ceil_div
+from vtaops.hardware.performance import TsimPerformance
 from vtaops.machine.isa import Store, Unit
 from vtaops.program import MICRO_OPS, NO_BUFFER, Program, Statistics
 from vtaops.program.statistics import MEANING
@@ -167,6 +168,14 @@ def _add_units(table: Table, timeline: Timeline) -> None:
         table.add_row(f"port {label} beats", f"{beats:,}", meaning)
     waited = ", ".join(f"{name} {spent:,}" for name, spent in port.contention.items() if spent)
     table.add_row("port contention", f"{sum(port.contention.values()):,}", waited or "none")
+
+
+def performance_table(performance: TsimPerformance, title: str) -> Table:
+    """Return what each RTL unit did in the cycles of one or more runs, as it counted them."""
+    table = new_table(title, ["counter"], ["cycles", "share"], [])
+    for name, value in performance.as_dict().items():
+        table.add_row(name.replace("_", " "), f"{value:,}", _percent(value, performance.cycles))
+    return table
 
 
 # --------------------------------------------------------------------------- side by side
