@@ -17,7 +17,7 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, present, vectors
-from vtaops.ops.epilogue import INT8, AluStage, Epilogue, Rounding, Stage
+from vtaops.ops.epilogue import AluStage, Epilogue, Stage
 from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
 
@@ -68,13 +68,6 @@ class Gemm(SumOfProducts):
     m: int
     n: int
     k: int
-    bias: bool = False
-    shift: int = 8
-    clip: tuple[int, int] | None = INT8
-    rounding: Rounding = "truncate"
-    scales: bool = False
-    fine: int = 0
-    zero_point: int = 0
     weight_bits: int = 8
 
     def __post_init__(self) -> None:
@@ -169,11 +162,6 @@ class BatchMatmul(UniformlyScaled):
     n: int
     k: int
     coarse: int = 0
-    shift: int = 8
-    clip: tuple[int, int] | None = INT8
-    rounding: Rounding = "truncate"
-    multiplier: int = 0
-    zero_point: int = 0
     data_zero_point: int = 0
     other_zero_point: int = 0
 
