@@ -17,8 +17,9 @@ from vtaops.base.errors import ScheduleError, VTAError
 from vtaops.base.shapes import ceil_div
 from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
+from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine
-from vtaops.explore.evaluation import TilingCandidate, energy
+from vtaops.explore.evaluation import TilingCandidate
 from vtaops.explore.tilings import tiling_axes
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
@@ -110,7 +111,7 @@ class Problem:
             evaluation.reason,
             evaluation.cycles,
             evaluation.dram_nbytes,
-            energy(self.design, evaluation).total,
+            energy_pj(self.design.config, evaluation.statistics),
         )
         if outcome.legal and (self.best is None or outcome.cycles < self.best[0]):
             self.best = outcome.cycles, tiling
