@@ -178,12 +178,6 @@ def dram_traffic(
     sweeps = sweeps * np.where(c.inp_tiles >= steps, 1, shape.sweeps)
     inp = once * sweeps * shape.batch * shape.ic * shape.groups + shape.addends * shape.outputs
     wgt = np.where(wgt_stays, 1, pixel_tiles) * shape.weights
-    if shape.coarse:  # one step: they stay if the other operand is swept
-        pixels = shape.batch * shape.rows.extent * shape.columns.extent
-        inp_stays = ~keep_wgt | (c.inp_tiles >= pixel_tiles)
-        wgt_stays = keep_wgt | (c.wgt_tiles >= oc_tiles)
-        inp = inp + np.where(inp_stays, 1, oc_tiles) * shape.coarse * pixels
-        wgt = wgt + np.where(wgt_stays, 1, pixel_tiles) * shape.coarse * shape.oc
     return (
         np.asarray(inp * config.inp.element_bytes),
         np.asarray(wgt * shape.weight_nbytes(config)),
