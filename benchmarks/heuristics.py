@@ -43,6 +43,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
         "TRAFFIC_SLACK": (1.1, 1.5),
         "_PER_REQUEST": (4, 16),
         "_PER_COMPUTE_INSTRUCTION": (6, 24),
+        "_PER_STORE": (0, 8),
         "_PER_WAIT": (0, 100),
         "_ALIKE": (0.001, 0.01),
         "_AHEAD": (2, 8),

@@ -39,9 +39,11 @@ TRAFFIC_SLACK = 1.2
 
 # Rough costs in cycles; the timing model knows better. `python -m benchmarks heuristics`, MobileNet
 # on pynq_ext, 2026-11-28: TRAFFIC_SLACK 1.1 -0.01 %, 1.5 -0.04 % cycles; _PER_REQUEST 4 -0.02 %, 16
-# -0.08 %; _PER_COMPUTE_INSTRUCTION 6 -0.09 %, 24 +0.27 %.
+# -0.08 %; _PER_COMPUTE_INSTRUCTION 6 -0.09 %, 24 +0.27 %; _PER_STORE 2: none, 8 +0.10 %. With 0,
+# the cases graph/1 and graph/3 of `python -m trials same_programs` take 7.7 and 10.3 % more there.
 _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
+_PER_STORE = 4
 # What waits for a store if the accumulators have one tile: 60 pools and small products on pynq,
 # pynq_ext, pynq_512 and tiny take 0.5 % more with 0, and as many with 30 or 100; MobileNets on
 # pynq_ext are alike with 0 and 100 (`benchmarks heuristics`, 2026-11-29).
@@ -222,7 +224,7 @@ def cycle_bound(
     inp, wgt, out = (part / bus for part in dram_traffic(shape, config, c))
     # Reads and writes have each their direction, and weights may have their port.
     both = loads_together(config)
-    transfer = np.maximum(both(inp + overhead, wgt), out)
+    transfer = np.maximum(both(inp + overhead, wgt), out + _PER_STORE * pixel_tiles * shape.oc)
     if machine.bandwidth:
         moved = both(inp + out + overhead, wgt)
         transfer = np.maximum(transfer, moved * bus / machine.bandwidth)
