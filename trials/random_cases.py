@@ -243,7 +243,6 @@ def random_batch_matmul(rng: random.Random) -> BatchMatmul:
         m=rng.randint(1, 30),
         n=rng.randint(1, 60),
         k=rng.randint(1, 100),
-        coarse=rng.choice([0, 0, rng.randint(1, 40)]),
         shift=random_shift(rng),
         clip=random_clip(rng),
         rounding=random_rounding(rng),
@@ -268,7 +267,7 @@ def random_scaled(rng: random.Random) -> Operator:
     ending["shift"] = rng.choice([0, 47, rng.randint(0, 47), rng.randint(16, 30)])
     if kind == "batch":
         zeros = [rng.choice([0, 0, -128, 127, rng.randint(-128, 127)]) for _ in "ab"]
-        own = {"coarse": 0, "data_zero_point": zeros[0], "other_zero_point": zeros[1]}
+        own = {"data_zero_point": zeros[0], "other_zero_point": zeros[1]}
         return replace(random_batch_matmul(rng), **ending, **(own if any(zeros) else {}))
     limit = (1 << 31) - 1
     ending["constant"] = rng.choice([0, limit, -limit, rng.randint(-9999, 9999)])

@@ -49,7 +49,7 @@ def overflowing(tensor):
         Conv2d(
             in_channels=3, out_channels=5, height=6, width=6, kernel=3, bias=True, multiplier=True
         ),
-        BatchMatmul(batch=1, m=2, n=8, k=16, coarse=3, shift=15, rounding="half_up"),
+        BatchMatmul(batch=1, m=2, n=8, k=16, shift=15, rounding="half_up"),
     ],
 )
 def test_no_pass_over_int32_is_undefined_where_it_wraps(op):

@@ -424,12 +424,6 @@ def test_convolution_calls(session):
     np.testing.assert_array_equal(
         session.batch_matmul(a, b), evaluate(BatchMatmul(batch=3, m=4, n=6, k=20), [a, b])
     )
-    coarse = int8(3, 4, 2), int8(3, 6, 2)
-    total = a @ b.astype(int).transpose(0, 2, 1)
-    total += 128 * (coarse[0] @ coarse[1].astype(int).transpose(0, 2, 1))
-    np.testing.assert_array_equal(
-        session.batch_matmul(a, b, coarse=coarse, shift=14), np.clip(total >> 14, -128, 127)
-    )
 
 
 def test_scales_of_channels(session):
@@ -489,12 +483,6 @@ def test_pooling_calls(session):
             "the output has -1 pixels",
         ),
         (lambda s: s.batch_matmul(int8(2, 3, 4), int8(3, 3, 4)), "first and last extents"),
-        (
-            lambda s: s.batch_matmul(
-                int8(2, 3, 4), int8(2, 5, 4), coarse=(int8(2, 3, 1), int8(2, 3, 1))
-            ),
-            "their rows must be those of",
-        ),
         (
             lambda s: s.conv2d(int8(1, 1, 3, 3), int8(1, 1, 3, 3), residual=int8(1, 1, 3, 3)),
             "residual has shape",

@@ -110,7 +110,7 @@ def test_bytes_are_as_documented():
     program = described(strided())
     data = dumps(program)
     magic, version, header_length, total = PREAMBLE.unpack_from(data)
-    assert (magic, version, total) == (b"VTAPROG\0", 2, len(data))
+    assert (magic, version, total) == (b"VTAPROG\0", 3, len(data))
     header = json.loads(data[24 : 24 + header_length])
     assert header["instructions"] == len(program)
     assert header["config"] == program.config.to_dict()
@@ -221,7 +221,9 @@ def resealed(data, header):
     _, _, header_length, _ = PREAMBLE.unpack_from(data)
     text = header if isinstance(header, bytes) else canonical(header)
     body = text + data[PREAMBLE.size + header_length : -32]
-    return sealed(PREAMBLE.pack(MAGIC, 2, len(text), PREAMBLE.size + len(body) + 32) + body)
+    return sealed(
+        PREAMBLE.pack(MAGIC, FORMAT_VERSION, len(text), PREAMBLE.size + len(body) + 32) + body
+    )
 
 
 def canonical(header):
@@ -253,12 +255,15 @@ DATA = dumps(described(strided()))
         (DATA + b"\0", f"states a length of {len(DATA)} bytes; it has {len(DATA) + 1}"),
         (DATA[:-1] + bytes([DATA[-1] ^ 1]), "checksum does not match: the file is corrupted"),
         (DATA[:100] + bytes([DATA[100] ^ 64]) + DATA[101:], "checksum does not match"),
-        (DATA[:8] + b"\3" + DATA[9:], "format version 3; .* reads version 2 .update vtaops"),
-        (DATA[:8] + b"\0" + DATA[9:], "format version 0; .* reads version 2 .recompile"),
-        (DATA[:8] + b"\1" + DATA[9:], "format version 1; .* reads version 2 .recompile"),
-        (PREAMBLE.pack(MAGIC, 2, 0, 24), "states a length of 24 bytes"),
-        (sealed(PREAMBLE.pack(MAGIC, 2, 1000, 56)), "header claims 1000 bytes; the file has 24"),
-        (sealed(PREAMBLE.pack(MAGIC, 2, 0, 56)), "the header is not JSON"),
+        (DATA[:8] + b"\4" + DATA[9:], "format version 4; .* reads version 3 .update vtaops"),
+        (DATA[:8] + b"\0" + DATA[9:], "format version 0; .* reads version 3 .recompile"),
+        (DATA[:8] + b"\1" + DATA[9:], "format version 1; .* reads version 3 .recompile"),
+        (PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 24), "states a length of 24 bytes"),
+        (
+            sealed(PREAMBLE.pack(MAGIC, FORMAT_VERSION, 1000, 56)),
+            "header claims 1000 bytes; the file has 24",
+        ),
+        (sealed(PREAMBLE.pack(MAGIC, FORMAT_VERSION, 0, 56)), "the header is not JSON"),
         (resealed(DATA, b"\xff"), "the header is not JSON"),
         (resealed(DATA, b"[" * 100_000), "the header is not JSON"),
         (resealed(DATA, b"1" * 100_000), "the header is not JSON"),

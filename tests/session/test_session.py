@@ -496,7 +496,7 @@ def test_wrong_objects_are_explained(session):
 
 LAYER = {"batch", "height", "width", "in_channels", "out_channels", "channels", "m", "n", "k"}
 LAYER |= {"kernel", "strides", "padding", "shape", "function", "fold_columns", "bias_tiles"}
-LAYER |= {"coarse", "apart", "wide", "weight_bits"}
+LAYER |= {"wide", "weight_bits"}
 """Parameters that methods read from arrays, or whose defaults are those of a real layer."""
 
 FIXED_POINT = {"multiplier", "zero_point", "constant", "nudge", "fine", "data_zero_point"}

@@ -16,7 +16,7 @@ import numpy as np
 from vtaops.base.errors import ShapeError
 from vtaops.machine.capabilities import Feature
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.epilogue import Epilogue, Stage
+from vtaops.ops.epilogue import VECTORS, Epilogue, Stage
 from vtaops.program import Buffer
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 LARGEST = (1 << 31) - 1
 """Largest value of a parameter."""
+
+_ENDING = {*VECTORS, *(f.name for f in fields(Epilogue))}
+"""The parameters that are of an epilogue."""
 
 _NO_INTEGER: dict[str, Any] = {"int": (), "Pair": tuple, "Padding": tuple | str}
 """Maps parameter types to non-integer Python types that are validated elsewhere."""
@@ -60,8 +63,9 @@ class Operator(ABC):
             object.__setattr__(self, f.name, value)
 
     def __repr__(self) -> str:
-        """Return the constructor call without defaults."""
-        values = {f: _short(f, getattr(self, f.name)) for f in fields(self)}
+        """Return the constructor call without defaults: shapes first, then what ends it."""
+        shown = sorted(fields(self), key=lambda f: f.name in _ENDING)
+        values = {f: _short(f, getattr(self, f.name)) for f in shown}
         stated = [f"{f.name}={value!r}" for f, value in values.items() if value != f.default]
         return f"{type(self).__name__}({', '.join(stated)})"
 

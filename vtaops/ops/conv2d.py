@@ -29,7 +29,7 @@ from vtaops.ops.arguments import (
 )
 from vtaops.ops.base import plain
 from vtaops.ops.constants import DIGIT_BITS, constant_buffers, scale_buffer
-from vtaops.ops.epilogue import INT8, AluStage, Epilogue, Residual, Rounding, Stage
+from vtaops.ops.epilogue import AluStage, Epilogue, Residual, Stage
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.ops.groups import ChannelGroups, GroupBlocks
 from vtaops.program import Buffer, Role
@@ -136,10 +136,6 @@ class Conv2d(WindowOperator, SumOfProducts):
     padding: Padding = 0
     dilation: Pair = 1
     groups: int = 1
-    bias: bool = False
-    shift: int = 8
-    clip: tuple[int, int] | None = INT8
-    rounding: Rounding = "truncate"
     multiplier: bool = False
     residual: bool = False
     residual_scale: int = 1
@@ -147,9 +143,6 @@ class Conv2d(WindowOperator, SumOfProducts):
     residual_clip: tuple[int, int] | None = None
     fold_columns: bool = False
     bias_tiles: bool = False
-    scales: bool = False
-    fine: int = 0
-    zero_point: int = 0
     wide: bool = False
     weight_bits: int = 8
 

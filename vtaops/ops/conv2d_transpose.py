@@ -18,7 +18,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array, present, vectors
-from vtaops.ops.epilogue import INT8, AluStage, Rounding, Stage
+from vtaops.ops.epilogue import AluStage, Stage
 from vtaops.ops.families import SumOfProducts, WindowOperator
 from vtaops.program import Buffer, Role
 
@@ -117,13 +117,6 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
     strides: Pair = 1
     padding: int | tuple[int, int] | Sides = 0
     output_padding: Pair = 0
-    bias: bool = False
-    shift: int = 8
-    clip: tuple[int, int] | None = INT8
-    rounding: Rounding = "truncate"
-    scales: bool = False
-    fine: int = 0
-    zero_point: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

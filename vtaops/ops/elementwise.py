@@ -21,8 +21,7 @@ from vtaops.machine.layout import Layout, data_layout, flat_layout, matrix_layou
 from vtaops.ops import epilogue
 from vtaops.ops.arguments import Arguments, int8_array
 from vtaops.ops.constants import DIGIT_BITS, check_scale, digits, scale_buffer
-from vtaops.ops.epilogue import Rounding
-from vtaops.ops.families import UniformlyScaled
+from vtaops.ops.families import FinelyScaled
 from vtaops.program import Buffer, Role
 
 Function = Literal["identity", "add", "sub", "multiply", "minimum", "maximum"]
@@ -41,7 +40,7 @@ _OF_OFFSETS = ("multiply", "minimum", "maximum")
 
 @checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Elementwise(UniformlyScaled):
+class Elementwise(FinelyScaled):
     """``out = int8(clip(function(data * scale + data_offset, ...) >> shift))``.
 
     ``...`` is ``other * other_scale + other_offset``.
@@ -98,13 +97,6 @@ class Elementwise(UniformlyScaled):
     other_offset: int = 0
     by_channel: bool = False
     shift: int = 0
-    clip: tuple[int, int] | None = epilogue.INT8
-    rounding: Rounding = "truncate"
-    multiplier: int = 0
-    zero_point: int = 0
-    constant: int = 0
-    nudge: int = 0
-    fine: int = 0
     lowest_shift = -PORTABLE_SHIFT
 
     def __post_init__(self) -> None:

@@ -1,10 +1,11 @@
 """Operator families: windows over images, sums of products, uniformly scaled results.
 
-Subclasses declare the fields; each has only those that it needs.
+Each operator declares its shapes; what ends it, its family declares.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from vtaops.base.window import Size, Window
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, data_layout, narrowed
 from vtaops.ops.base import Operator
-from vtaops.ops.epilogue import VECTORS, Epilogue, Rounding
+from vtaops.ops.epilogue import INT8, VECTORS, Epilogue, Rounding
 from vtaops.program import Buffer, Role
 
 
@@ -78,14 +79,15 @@ class WindowOperator(Operator):
         return f"{batch}{channels}x{self.height}x{self.width}"
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
 class EpilogueOperator(Operator):
-    """Base class of operators whose sums an epilogue makes int8."""
+    """Base class of operators whose sums an epilogue makes int8; they have its parameters."""
 
-    shift: int
-    clip: tuple[int, int] | None
-    rounding: Rounding
+    shift: int = 8
+    clip: tuple[int, int] | None = INT8
+    rounding: Rounding = "truncate"
     zero_point: int = 0
-    fine: int = 0
+    fine = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,6 +104,7 @@ class EpilogueOperator(Operator):
         )
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SumOfProducts(EpilogueOperator):
     """Base class of convolutions and matrix products, whose vectors are arguments.
 
@@ -116,9 +119,10 @@ class SumOfProducts(EpilogueOperator):
     """
 
     bias: bool = False
-    multiplier: bool = False
     scales: bool = False
-    weight_bits: int = 8
+    fine: int = 0
+    multiplier = False
+    weight_bits = 8
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,12 +142,13 @@ class SumOfProducts(EpilogueOperator):
         return self._epilogue(vectors=tuple(name for name in VECTORS if getattr(self, name)))
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
 class UniformlyScaled(EpilogueOperator):
     """Base class of operators without weights: a shift, or one scale for all channels."""
 
-    multiplier: int
-    constant: int = 0
-    nudge: int = 0
+    multiplier: int = 0
+    constant = 0
+    nudge = 0
     lowest_shift = 0
 
     @cached_property
@@ -154,3 +159,12 @@ class UniformlyScaled(EpilogueOperator):
             nudge=self.nudge,
             lowest=self.lowest_shift,
         )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class FinelyScaled(UniformlyScaled):
+    """Base class of those whose scale may be fine, and whose sums have a constant."""
+
+    constant: int = 0
+    nudge: int = 0
+    fine: int = 0

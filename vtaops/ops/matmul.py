@@ -13,18 +13,15 @@ import numpy.typing as npt
 from vtaops.base.errors import ShapeError
 from vtaops.base.names import checked_init
 from vtaops.base.shapes import require_at_least
-from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.layout import Layout, matrix_layout, weight_layout
 from vtaops.ops.arguments import Arguments, int8_array, present, vectors
-from vtaops.ops.epilogue import INT8, AluStage, Epilogue, Rounding, Stage
+from vtaops.ops.epilogue import AluStage, Epilogue, Stage
 from vtaops.ops.families import SumOfProducts, UniformlyScaled
 from vtaops.program import Buffer, Role
 
 LONGEST_SUM = 1 << 14
 """Greatest k of a product with zero points: a constant and all sums fit int32."""
-COARSE_BITS = 7
-"""Products of the coarse columns are multiplied by ``2**COARSE_BITS``."""
 
 
 @checked_init
@@ -68,13 +65,6 @@ class Gemm(SumOfProducts):
     m: int
     n: int
     k: int
-    bias: bool = False
-    shift: int = 8
-    clip: tuple[int, int] | None = INT8
-    rounding: Rounding = "truncate"
-    scales: bool = False
-    fine: int = 0
-    zero_point: int = 0
     weight_bits: int = 8
 
     def __post_init__(self) -> None:
@@ -137,10 +127,6 @@ class BatchMatmul(UniformlyScaled):
     ----------
     batch, m, n, k : int
         ``data`` is (batch, m, k), ``other`` (batch, n, k), the result (batch, m, n).
-    coarse : int
-        Columns of two further matrices, ``data_coarse`` (batch, m, coarse) and ``other_coarse``
-        (batch, n, coarse), whose product is multiplied by 128 and added to the sums: the
-        contribution of zero points, which exceeds int8. 0: none.
     shift : int
         Arithmetic right shift of the accumulators, 0..31.
     clip : (int, int) or None
@@ -151,7 +137,7 @@ class BatchMatmul(UniformlyScaled):
         A fixed-point scale instead: ``clip(((sum * multiplier + half) >> shift) + zero_point)``, as
         for `Elementwise`; multiplier 0: none.
     data_zero_point, other_zero_point : int
-        int8; with a multiplier, and without coarse columns.
+        int8; with a multiplier.
 
     Raises
     ------
@@ -168,19 +154,12 @@ class BatchMatmul(UniformlyScaled):
     m: int
     n: int
     k: int
-    coarse: int = 0
-    shift: int = 8
-    clip: tuple[int, int] | None = INT8
-    rounding: Rounding = "truncate"
-    multiplier: int = 0
-    zero_point: int = 0
     data_zero_point: int = 0
     other_zero_point: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_at_least(1, batch=self.batch, m=self.m, n=self.n, k=self.k)
-        require_at_least(0, coarse=self.coarse)
         for name in ("data_zero_point", "other_zero_point"):
             self._check_zero_point(name)
 
@@ -188,10 +167,9 @@ class BatchMatmul(UniformlyScaled):
         value = getattr(self, name)
         if not -128 <= value <= 127:
             raise ShapeError(f"{name} is {value}; it must lie in -128..127")
-        if value and (self.coarse or not self.multiplier or self.k > LONGEST_SUM):
+        if value and (not self.multiplier or self.k > LONGEST_SUM):
             raise ShapeError(
-                f"{name} is {value}; it needs a multiplier, no coarse columns, and k of at most "
-                f"{LONGEST_SUM}"
+                f"{name} is {value}; it needs a multiplier, and k of at most {LONGEST_SUM}"
             )
 
     @classmethod
@@ -199,37 +177,27 @@ class BatchMatmul(UniformlyScaled):
         cls,
         data: npt.ArrayLike,
         other: npt.ArrayLike,
-        *,
-        coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         **parameters: Any,
     ) -> tuple[BatchMatmul, Arguments]:
         """Return the products of (B, M, K) and (B, N, K) int8 matrices, and the arrays.
-
-        `coarse` holds the matrices (B, M, C) and (B, N, C) whose product is multiplied by 128.
 
         Raises
         ------
         ShapeError
             If ranks, dtypes, extents or parameters do not fit.
         """
-        left, right = _pair("data", data, "other", other, "K")
+        left, right = int8_array("data", data, "BMK"), int8_array("other", other, "BNK")
+        if (left.shape[0], left.shape[2]) != (right.shape[0], right.shape[2]):
+            raise ShapeError(
+                f"data has shape {left.shape} and other {right.shape}; their first and last "
+                f"extents must be equal"
+            )
         (batch, m, k), n = left.shape, right.shape[1]
-        arrays: Arguments = (left, right)
-        columns = 0
-        if coarse is not None:
-            added = _pair("coarse[0]", coarse[0], "coarse[1]", coarse[1], "C")
-            if (added[0].shape[:2], added[1].shape[:2]) != (left.shape[:2], right.shape[:2]):
-                raise ShapeError(
-                    f"the coarse matrices have shapes {added[0].shape} and {added[1].shape}; "
-                    f"their rows must be those of {left.shape} and {right.shape}"
-                )
-            columns, arrays = added[0].shape[2], (*arrays, *added)
-        return cls(batch=batch, m=m, n=n, k=k, coarse=columns, **parameters), arrays
+        return cls(batch=batch, m=m, n=n, k=k, **parameters), (left, right)
 
     @property
     def summary(self) -> str:
-        coarse = f" + {self.coarse} coarse" if self.coarse else ""
-        return f"batch_matmul {self.batch}x {self.m}x{self.k} . {self.k}x{self.n}{coarse}"
+        return f"batch_matmul {self.batch}x {self.m}x{self.k} . {self.k}x{self.n}"
 
     @property
     def macs(self) -> int:
@@ -237,9 +205,7 @@ class BatchMatmul(UniformlyScaled):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        wide = AluStage("res_wide", AluOp.SHR, -COARSE_BITS)
-        begin = [wide, AluStage.adding("product")] if self.coarse else []
-        return [*begin, *map(AluStage.adding, self.zero_terms), *super().stages]
+        return [*map(AluStage.adding, self.zero_terms), *super().stages]
 
     @property
     def zero_terms(self) -> dict[str, int]:
@@ -260,10 +226,8 @@ class BatchMatmul(UniformlyScaled):
         rows = Layout(f"BMC{config.batch}m{config.block_in}c")
         weights = Layout(f"BOI{config.block_out}o{config.block_in}i")
         b, m, n = self.batch, self.m, self.n
-        parts = [("", self.k), ("_coarse", self.coarse)] if self.coarse else [("", self.k)]
         operands = [
-            Buffer(f"{name}{part}", Role.INPUT, (b, extent, columns), "int8", layout)
-            for part, columns in parts
+            Buffer(name, Role.INPUT, (b, extent, self.k), "int8", layout)
             for name, extent, layout in (("data", m, rows), ("other", n, weights))
         ]
         result = Buffer("res", Role.OUTPUT, (b, m, n), "int8", rows)
@@ -285,17 +249,3 @@ class BatchMatmul(UniformlyScaled):
 def one_of(value: int) -> int:
     """Return a number as int8, or half of 128: the term is then doubled."""
     return value if value < 128 else value // 2
-
-
-def _pair(
-    name: str, data: npt.ArrayLike, other_name: str, other: npt.ArrayLike, columns: str
-) -> tuple[Any, Any]:
-    """Return two batches of int8 matrices with equal numbers of columns."""
-    left = int8_array(name, data, f"BM{columns}")
-    right = int8_array(other_name, other, f"BN{columns}")
-    if (left.shape[0], left.shape[2]) != (right.shape[0], right.shape[2]):
-        raise ShapeError(
-            f"{name} has shape {left.shape} and {other_name} {right.shape}; their first and last "
-            f"extents must be equal"
-        )
-    return left, right

@@ -16,8 +16,8 @@ from vtaops.base.shapes import Padding, Pair, require_at_least
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.ops.arguments import Arguments, image_sizes, int8_array
 from vtaops.ops.constants import scale_buffer
-from vtaops.ops.epilogue import INT8, Epilogue, Rounding
-from vtaops.ops.families import UniformlyScaled, WindowOperator
+from vtaops.ops.epilogue import Epilogue, Rounding
+from vtaops.ops.families import FinelyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.program import Buffer
 
@@ -131,7 +131,7 @@ class MaxPool2d(_Pool2d):
 
 @checked_init
 @dataclass(frozen=True, kw_only=True, repr=False)
-class AvgPool2d(_Pool2d, UniformlyScaled):
+class AvgPool2d(_Pool2d, FinelyScaled):
     """The mean of each window, NCHW, in fixed point; padding counts as zeros.
 
     ``out = int8(clip((sum(window) * multiplier + offset) >> shift))`` with the `factor`
@@ -175,15 +175,9 @@ class AvgPool2d(_Pool2d, UniformlyScaled):
 
     count_include_pad: bool = True
     rounding: Rounding = "half_up"
-    clip: tuple[int, int] | None = INT8
     division: tuple[int, int] | None = None
     offset: int = 0
-    multiplier: int = 0
     shift: int = 0
-    zero_point: int = 0
-    constant: int = 0
-    nudge: int = 0
-    fine: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

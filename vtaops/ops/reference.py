@@ -73,8 +73,6 @@ def _sums_of_conv2d(op: ops.Conv2d, given: Given) -> Array:
 def _sums_of_batch_matmul(op: ops.BatchMatmul, given: Given) -> Array:
     data, other = given["data"] - op.data_zero_point, given["other"] - op.other_zero_point
     acc: Array = data @ other.transpose(0, 2, 1) - op.epilogue.constant  # which follows the sums
-    if op.coarse:
-        acc += 128 * (given["data_coarse"] @ given["other_coarse"].transpose(0, 2, 1))
     return acc
 
 

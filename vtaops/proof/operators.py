@@ -180,21 +180,11 @@ def _sums_of_conv2d_transpose(
 
 @_sums.register
 def _sums_of_batch_matmul(op: records.BatchMatmulRecord, fields: Fields, given: Given) -> Terms:
-    def product(part: str, columns: int) -> Terms:
-        zeros = {"data": op.data_zero_point, "other": op.other_zero_point}
-        left, right = (
-            fields.sum(given[f"{side}{part}"], fields.numbers(-zero))
-            for side, zero in zeros.items()
-        )
-        value = fields.matmul(left.value, right.value.swapaxes(-1, -2))
-        reach = (128.0 + abs(op.data_zero_point)) * (128.0 + abs(op.other_zero_point)) * columns
-        return Terms(value, np.float64(0), np.float64(reach))
-
-    total = product("", op.k)
-    if op.coarse:
-        coarse = fields.shifted(product("_coarse", op.coarse), -7)
-        total = fields.sum(coarse, total)
-    return total
+    zeros = {"data": op.data_zero_point, "other": op.other_zero_point}
+    left, right = (fields.sum(given[side], fields.numbers(-zero)) for side, zero in zeros.items())
+    value = fields.matmul(left.value, right.value.swapaxes(-1, -2))
+    reach = (128.0 + abs(op.data_zero_point)) * (128.0 + abs(op.other_zero_point)) * op.k
+    return Terms(value, np.float64(0), np.float64(reach))
 
 
 @_sums.register

@@ -317,13 +317,12 @@ class Conv2dTransposeRecord(WindowedRecord, WeightedRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class BatchMatmulRecord(UniformRecord):
-    """Products of pairs of matrices, the second transposed; coarse columns count 128 times."""
+    """Products of pairs of matrices, the second transposed."""
 
     batch: int
     m: int
     n: int
     k: int
-    coarse: int
     shift: int
     clip: Clip
     rounding: Rounding
@@ -336,16 +335,14 @@ class BatchMatmulRecord(UniformRecord):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require(self.coarse >= 0, self, "coarse")
         for name in ("data_zero_point", "other_zero_point"):
             value = getattr(self, name)
-            alone = bool(self.multiplier) and not self.coarse and self.k <= _LONGEST_SUM
+            alone = bool(self.multiplier) and self.k <= _LONGEST_SUM
             _require(-128 <= value <= 127 and (alone or not value), self, name)
 
     def arguments(self, block: int) -> Needed:
-        for part, columns in (("", self.k), ("_coarse", self.coarse)):
-            for name, rows in (("data", self.m), ("other", self.n)) if columns else ():
-                yield f"{name}{part}", (self.batch, rows, columns), "int8"
+        for name, rows in (("data", self.m), ("other", self.n)):
+            yield name, (self.batch, rows, self.k), "int8"
         yield "res", (self.batch, self.m, self.n), "int8"
 
 

@@ -145,8 +145,6 @@ class BlockedShape:
         POOL steps per output tile.
     separate : SeparateMaxima, optional
         The maxima separated by axis, if they are.
-    coarse : int
-        Input blocks of further matrices whose products come first and are shifted left.
     nibbles : int
         1 if two weights share a byte in DRAM: loads take pairs of weight tiles.
     by_rows : BlockedShape, optional
@@ -176,7 +174,6 @@ class BlockedShape:
     parts: int = 1
     resets: int = 1
     maxima: int = 0
-    coarse: int = 0
     nibbles: int = 0
     separate: SeparateMaxima | None = None
     by_rows: BlockedShape | None = None
@@ -231,7 +228,7 @@ class BlockedShape:
     @property
     def gemm_cycles(self) -> int:
         """Tile products and POOL steps, which read input tiles: one per cycle."""
-        others = max(self.addends, self.digits) + self.constants + self.maxima + self.coarse
+        others = max(self.addends, self.digits) + self.constants + self.maxima
         return self.outputs * (self.products + others)
 
     @property
@@ -266,8 +263,8 @@ class BlockedShape:
         accumulated = pixels * (1 + self.operands) + window * self.staged
         if self.separate:
             accumulated = self.separate.tiles(h, w)
-        others = oc * self.addends + self.coarse
-        tiles = self.constants + self.digits + self.coarse
+        others = oc * self.addends
+        tiles = self.constants + self.digits
         return {
             "inp": inp_tiles * (blocks * window + pixels * others + self.constants),
             "wgt": wgt_tiles * (weights + self.addends + oc * tiles),
@@ -391,7 +388,6 @@ def _shape_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig) -> Block
         ic=ceil_div(op.k, config.block_in),
         rows=_line(ceil_div(op.m, config.batch)),
         **_ended(op, config),
-        coarse=ceil_div(op.coarse, config.block_in),
         column_sums=int(op.data_zero_point != 0),
         operands=int(op.other_zero_point != 0),
         constants=ceil_div(op.k, config.block_in) * bool(op.zero_terms),

@@ -39,7 +39,8 @@ TRAFFIC_SLACK = 1.2
 
 # Rough costs in cycles; the timing model knows better. `python -m benchmarks heuristics`, MobileNet
 # on pynq_ext, 2026-11-28: TRAFFIC_SLACK 1.1 -0.01 %, 1.5 -0.04 % cycles; _PER_REQUEST 4 -0.02 %, 16
-# -0.08 %; _PER_COMPUTE_INSTRUCTION 6 -0.09 %, 24 +0.27 %; _PER_STORE 2: none, 8 +0.10 %.
+# -0.08 %; _PER_COMPUTE_INSTRUCTION 6 -0.09 %, 24 +0.27 %; _PER_STORE 2: none, 8 +0.10 %. With 0,
+# the cases graph/1 and graph/3 of `python -m trials same_programs` take 7.7 and 10.3 % more there.
 _PER_REQUEST = 8
 _PER_COMPUTE_INSTRUCTION = 12
 _PER_STORE = 4
@@ -179,12 +180,6 @@ def dram_traffic(
     sweeps = sweeps * np.where(c.inp_tiles >= steps, 1, shape.sweeps)
     inp = once * sweeps * shape.batch * shape.ic * shape.groups + shape.addends * shape.outputs
     wgt = np.where(wgt_stays, 1, pixel_tiles) * shape.weights
-    if shape.coarse:  # one step: they stay if the other operand is swept
-        pixels = shape.batch * shape.rows.extent * shape.columns.extent
-        inp_stays = ~keep_wgt | (c.inp_tiles >= pixel_tiles)
-        wgt_stays = keep_wgt | (c.wgt_tiles >= oc_tiles)
-        inp = inp + np.where(inp_stays, 1, oc_tiles) * shape.coarse * pixels
-        wgt = wgt + np.where(wgt_stays, 1, pixel_tiles) * shape.coarse * shape.oc
     return (
         np.asarray(inp * config.inp.element_bytes),
         np.asarray(wgt * shape.weight_nbytes(config)),

@@ -272,10 +272,6 @@ def classifier_tilings(ops: Sequence[Operator], config: HardwareConfig) -> Group
 # Limits of the search: half of each changes no cycle (heuristics, 2026-11-28).
 _MOST_ROWS = 16  # of the last operator in a band
 _MOST_BLOCKS = 12  # of channels in a tile
-_PER_PIECE = 8  # cycles of a tile row from two memories; 0 and 16: MobileNet alike, 0: vww -0.4 %
-# Rows are cut if that takes less than this fraction of the cycles; 0.97: MobileNetV1 alike, V2
-# +0.19 %; 1: +0.05 %, -0.02 % (heuristics, 2026-11-29).
-_HALVES = 0.99
 
 
 def fused_tilings(
@@ -283,7 +279,7 @@ def fused_tilings(
 ) -> Iterator[GroupTiling]:
     """Yield tilings with which each operator can read its inputs from the output memory.
 
-    All have bands of whole or half rows, as high as the next operator's step through them, and
+    All have bands of whole rows, as high as the next operator's step through them, and
     channel blocks of one size: a depthwise operator reads the block just computed, a dense one
     multiplies them one after the other. Depthwise operators alone finish a block before the next
     one, so that its weights and the parameters of its results are loaded once. Rows that two bands
@@ -356,9 +352,6 @@ class _FusedOperator:
         new = np.minimum(span, tilings.h * shape.rows.step)
         again = np.where(stays | (self.bands == 1), 1, loaded)
         image = columns * (span * loaded if self.first else new + (span - new) * again)
-        if not self.first:
-            pieces = (columns > 1) & (tilings.w < shape.columns.extent)
-            image = image + np.where(pieces, span * _PER_PIECE, 0)
         weights = shape.weights * loaded * (tilings.ic * config.block_in) / (1 + shape.nibbles)
         addends = shape.addends * shape.outputs * loaded
         return self.bands * sweeps * shape.ic * shape.groups * image + addends + weights
@@ -378,29 +371,24 @@ class _FusionCandidates:
         Channel blocks of a tile.
     held : int
         Alternating input tiles of the first operator.
-    halves : int
-        Number of pieces that rows are cut into.
     """
 
     stays: Count
     rows: Count
     blocks: Count
     held: Count
-    halves: Count
 
     @classmethod
     def of(cls, shapes: Sequence[BlockedShape]) -> _FusionCandidates:
         """Return all candidates for operators."""
         rows = min(shapes[-1].rows.extent, _MOST_ROWS)
-        # Of three operators, all wait for each other's halves.
-        cuts = [(1, False), (1, True)] + [(2, False)] * (len(shapes) == 2)
-        halves, stays = np.array(cuts).T
-        axes = np.ix_(range(1, rows + 1), range(1, _MOST_BLOCKS + 1), (1, 2), halves)
-        return cls(stays.astype(bool), *axes)
+        blocks = range(1, _MOST_BLOCKS + 1)
+        *axes, stays = np.ix_(range(1, rows + 1), blocks, (1, 2), (0, 1))
+        return cls(stays == 1, *axes)
 
     def parts(self, shapes: Sequence[BlockedShape], config: HardwareConfig) -> list[_FusedOperator]:
         """Return the partitions of each operator."""
-        height, width = self.rows, ceil_div(shapes[-1].columns.extent, self.halves)
+        height, width = self.rows, shapes[-1].columns.extent
         found: list[_FusedOperator] = []
         follower = None
         depthwise = all(shape.groups > 1 for shape in shapes)
@@ -415,7 +403,7 @@ class _FusionCandidates:
         self,
         shape: BlockedShape,
         follower: BlockedShape | None,
-        size: tuple[Count, Count],
+        size: tuple[Count, int],
         first: bool,
         depthwise: bool,
     ) -> _FusedOperator:
@@ -445,4 +433,4 @@ class _FusionCandidates:
         most = reduce(np.maximum, [part.bands * part.tiles for part in parts])
         # The delay of one input tile shows at the beginning, and in each band with a single one.
         alone = (loads + computed) / most + np.where(self.held > 1, 0, loads / len(parts) / 6)
-        return (np.maximum(loads, computed) + alone) / np.where(self.halves > 1, _HALVES, 1)
+        return np.maximum(loads, computed) + alone

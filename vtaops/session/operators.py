@@ -312,7 +312,6 @@ class OperatorMethods(ABC):
         data: npt.ArrayLike,
         other: npt.ArrayLike,
         *,
-        coarse: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
         shift: int = 8,
         clip: Clip = (-128, 127),
         rounding: Rounding = "truncate",
@@ -326,8 +325,6 @@ class OperatorMethods(ABC):
             Left operands.
         other : int8 array, shape (B, N, K)
             Right operands, transposed.
-        coarse : two int8 arrays, shapes (B, M, C) and (B, N, C), optional
-            Further operands, whose products are multiplied by 128 and added to the sums.
         shift, clip, rounding, tiling
             As for `conv2d`.
 

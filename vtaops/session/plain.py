@@ -34,7 +34,6 @@ from vtaops.ops import Operator
 from vtaops.ops.declarations import declare_sum, lane_meaning, scale_meaning
 from vtaops.ops.epilogue import Epilogue as VtaEpilogue
 from vtaops.ops.epilogue import ScaleStage
-from vtaops.ops.matmul import COARSE_BITS
 from vtaops.program import Role
 
 Given = dict[str, Tensor]
@@ -181,29 +180,14 @@ def _number(digits: list[Tensor]) -> Lane:
 
 @_sums.register
 def _sums_of_batch_matmul(op: ops.BatchMatmul, given: Given, shape: tuple[int, ...]) -> Lane:
-    def product(part: str, zero_points: tuple[int, int]) -> Tensor:
-        left, right = given[f"data{part}"], given[f"other{part}"]
-        return declare_sum(
-            f"total{part}",
-            shape,
-            {f"k{part}": left.shape[2]},
-            lambda b, i, j, k: (
-                left(b, i, k).astype("int32") - zero_points[0],
-                right(b, j, k).astype("int32") - zero_points[1],
-            ),
-        )
+    def factors(b: Expr, i: Expr, j: Expr, k: Expr) -> tuple[Expr, Expr]:
+        left, right = given["data"](b, i, k), given["other"](b, j, k)
+        zeros = op.data_zero_point, op.other_zero_point
+        return left.astype("int32") - zeros[0], right.astype("int32") - zeros[1]
 
-    total = product("", (op.data_zero_point, op.other_zero_point))
-    coarse = product("_coarse", (0, 0)) if op.coarse else None
-
-    def lane(*index: Expr) -> Expr:
-        value = total(*index)
-        if coarse is not None:
-            high = wrapping(AluOp.SHR, coarse(*index), -COARSE_BITS)
-            value = wrapping(AluOp.ADD, value, high)
-        return value - op.epilogue.constant  # of both zero points, which the epilogue adds
-
-    return lane
+    total = declare_sum("total", shape, {"k": op.k}, factors)
+    # The constant of both zero points, the epilogue adds.
+    return lambda *index: total(*index) - op.epilogue.constant
 
 
 @_sums.register

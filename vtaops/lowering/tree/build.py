@@ -56,11 +56,7 @@ def _tree_of_gemm(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Tree:
 def _tree_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Matrix(op, config, tiling, op.m, op.n, batch=op.batch)
     sums = tiles.sums("data", "other", op.k, zeros=op.zero_terms)
-    operands = tiles.zero_terms
-    if op.coarse:
-        operands["product"] = sums
-        sums = tiles.coarse(op.coarse)
-    return tiles.tree(sums, operands, late=tiles.loaded)
+    return tiles.tree(sums, tiles.zero_terms, late=tiles.loaded)
 
 
 class _Matrix(TreeBuilder):
@@ -112,14 +108,6 @@ class _Matrix(TreeBuilder):
                 last.append(self.stage(AluStage(total.name, AluOp.SHR, -1), total, half))
             self.zero_terms[name] = [], total
         return [*first, *nested([k.tiles], step), *last], result
-
-    def coarse(self, depth: int) -> Computed:
-        """Return the product of the coarse matrices, in one step."""
-        k = Span("k", ceil_div(depth, self.config.block_in))
-        left, right = self._loads("data_coarse", "other_coarse", k)
-        result = self.accumulators("res_coarse")
-        gemm = call(GEMM_CALL, [k, self.m, self.n], result.here, left[1].here, right[1].here)
-        return [left[0], right[0], call(RESET_CALL, self.spans, result.here), gemm], result
 
     def _loads(
         self, data: str, other: str, k: Span, weights: str = ""
