@@ -547,22 +547,6 @@ static int layer_norm(const vta_model *model, const uint32_t *words) {
   return VTA_OK;
 }
 
-static int mean_of_floats(const vta_model *model, const uint32_t *words) {
-  const vta_mean *const s = (const void *)words;
-  const float *data = vta_readable(model, s->data, times(times3(s->outer, s->count, s->inner), 4));
-  float *result = vta_writable(model, s->result, times3(s->outer, s->inner, 4));
-  uint32_t o, c, i;
-  REQUIRE(data && result && s->count);
-  for (o = 0; o < s->outer; ++o, data += (size_t)s->count * s->inner) {
-    for (i = 0; i < s->inner; ++i) {
-      double sum = 0.0;
-      for (c = 0; c < s->count; ++c) sum += (double)data[(size_t)c * s->inner + i];
-      *result++ = (float)(sum / (double)s->count);
-    }
-  }
-  return VTA_OK;
-}
-
 static int add_term(const vta_model *model, const uint32_t *words) {
   const vta_add_term *const s = (const void *)words;
   const uint64_t nbytes = times3(s->repeats, s->count, 4);
@@ -650,7 +634,6 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
       sizeof(vta_softmax) / 4,
       sizeof(vta_fixed_softmax) / 4,
       sizeof(vta_layer_norm) / 4,
-      sizeof(vta_mean) / 4,
       sizeof(vta_add_term) / 4,
       sizeof(vta_pair) / 4,
       sizeof(vta_pair) / 4,
@@ -671,7 +654,6 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
     case VTA_STEP_SOFTMAX: return softmax(model, words);
     case VTA_STEP_FIXED_SOFTMAX: return fixed_softmax(model, words);
     case VTA_STEP_LAYER_NORM: return layer_norm(model, words);
-    case VTA_STEP_MEAN: return mean_of_floats(model, words);
     case VTA_STEP_ADD_TERM: return add_term(model, words);
     default: return VTA_ERROR_CONTENT;
   }

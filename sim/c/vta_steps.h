@@ -94,11 +94,6 @@ typedef struct vta_layer_norm {
   uint32_t centered; /* whether the mean is subtracted */
 } vta_layer_norm;
 
-/* Means of float32 (outer, count, inner). */
-typedef struct vta_mean {
-  uint32_t data, result, outer, count, inner;
-} vta_mean;
-
 /* Adds `count` float32 constants periodically. */
 typedef struct vta_add_term {
   uint32_t data, result, term, repeats, count;

@@ -268,9 +268,8 @@ class _OnnxFile:
             for tensor in node.outputs:
                 rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
                 names = integers.get(inputs.get(rounded.name, rounded.name), [])
-                own = [name for name in names if self._has_scale(name, tensor)]
                 if tensor.dtype == "int8":
-                    found[tensor.name] = [*own, *names, tensor.name][0]
+                    found[tensor.name] = self._choice(tensor, names)
         outputs = zip(graph.outputs, model.graph.output, strict=True)
         return found | {tensor.name: value.name for tensor, value in outputs}
 
@@ -304,9 +303,11 @@ class _OnnxFile:
             stack += node.input
         return False
 
-    def _has_scale(self, name: str, tensor: Tensor) -> bool:
-        scale = self._constants.get(self._writers[name].input[1])
-        return scale is not None and scale.size == 1 and float(scale.item()) == tensor.scale
+    def _choice(self, tensor: Tensor, names: Sequence[str]) -> str:
+        """Return the file's integers of a tensor: those of its scale, if it is rounded to more."""
+        scales = {name: self._constants.get(self._writers[name].input[1]) for name in names}
+        own = [name for name, scale in scales.items() if _is_number(scale, tensor.scale)]
+        return [*own, *names, tensor.name][0]
 
     def slack(self, node: Node) -> float:
         return slack(node)
@@ -355,6 +356,10 @@ def _compared(
                 found = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
                 yield stated.name if isinstance(file, _TfliteFile) else tensor.name, found
     _check_hardware(compiled, values)
+
+
+def _is_number(array: Array | None, number: float) -> bool:
+    return array is not None and array.size == 1 and float(array.item()) == number
 
 
 def _is_random(node: Node) -> bool:

@@ -8,7 +8,7 @@ from vtaops.base.shapes import Array
 from vtaops.frontends.constants import number, real
 from vtaops.frontends.steps import reduced_axes
 from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
-from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Mean, Softmax
+from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Softmax
 
 Found = tuple[GraphOperator, list[Value]] | None
 """An operator and its inputs."""
@@ -153,12 +153,6 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
     return [(data, value) for value, data in found.items()]
 
 
-def _mean(value: Value) -> Found:
-    axes = reduced_axes(value)
-    kept = value.attrs.get("keepdims", 1)
-    return (Mean(axes[0]), [value.first]) if len(axes) == 1 and not kept else None
-
-
 def _add(value: Value) -> Found:
     shape = value.static_shape
     for data, constant in (value.args, value.args[::-1]):
@@ -177,7 +171,6 @@ _RULES = {
     "LayerNormalization": _layer_norm,
     "Mul": _product,
     "Div": _quotient,
-    "ReduceMean": _mean,
     "Add": _add,
 }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vtaops.base.errors import ModelError
+from vtaops.base.errors import ModelError, raising
 from vtaops.base.optional import optional
 from vtaops.base.shapes import Array
 
@@ -55,15 +55,8 @@ def reference(path: Path, arrays: Sequence[Array]) -> Callable[[int], Array]:
         experimental_preserve_all_tensors=True,
     )
     interpreter.allocate_tensors()
-    inputs = interpreter.get_input_details()
-    if len(inputs) != len(arrays):
-        raise ModelError(f"{path} takes {len(inputs)} inputs; {len(arrays)} given")
-    for detail, array in zip(inputs, arrays, strict=True):
-        if array.shape != tuple(detail["shape"]) or array.dtype != detail["dtype"]:
-            stated = f"{np.dtype(detail['dtype'])}{detail['shape'].tolist()}"
-            raise ModelError(
-                f"{detail['name']} is {array.dtype}{list(array.shape)}; {path} takes {stated}"
-            )
-        interpreter.set_tensor(detail["index"], array)
+    with raising(ModelError, f"{path} refuses an input", ValueError):
+        for detail, array in zip(interpreter.get_input_details(), arrays, strict=True):
+            interpreter.set_tensor(detail["index"], array)
     interpreter.invoke()
     return lambda number: np.asarray(interpreter.get_tensor(number))

@@ -360,7 +360,9 @@ def _follows(call: _Call) -> bool:
     """Return whether an operand is an image, and all others can be read as images."""
     computed = [n for n in call.operator.inputs if n >= 0 and call.reader.tensor(n).data is None]
     ranks = {len(call.reader.tensor(number).shape) for number in computed}
-    return {4} <= ranks <= {0, 4} and any(True in call.reader.forms[n] for n in computed)
+    images = call.operator.kind == "PRELU"  # whose slopes of channels are tables for images
+    images = images or any(True in call.reader.forms[number] for number in computed)
+    return images and {4} <= ranks <= {0, 4}
 
 
 def _keeps_order(call: _Call) -> bool:

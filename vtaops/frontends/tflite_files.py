@@ -185,7 +185,7 @@ def _tensor(tensor: Any, buffers: list[Any]) -> TfliteTensor:
         constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
         data = _elements(raw, tensor, shape, dtype) if constant else None
         signature = _numbers(tensor.ShapeSignatureAsNumpy())
-        return TfliteTensor(name, shape, dtype, *_grid(tensor, dtype), data, signature)
+        return TfliteTensor(name, shape, dtype, *_grid(tensor, dtype, shape), data, signature)
 
 
 def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Array:
@@ -230,7 +230,9 @@ def _vector(kind: int, table: Any) -> Array:
     return np.array(_as("SparseIndexVector", kind, table).ValuesAsNumpy(), np.int64)
 
 
-def _grid(tensor: Any, dtype: str) -> tuple[Array | None, Array | None, int]:
+def _grid(
+    tensor: Any, dtype: str, shape: tuple[int, ...]
+) -> tuple[Array | None, Array | None, int]:
     """Return scales, zero points and their axis; None for what is not quantised."""
     grid = tensor.Quantization()
     if grid is None or not grid.ScaleLength() or "int" not in dtype:
@@ -242,9 +244,15 @@ def _grid(tensor: Any, dtype: str) -> tuple[Array | None, Array | None, int]:
             f"the tensor {tensor.Name().decode()!r} has {scale.size} scales of {dtype} and the "
             f"zero points {zero[:4].tolist()}"
         )
-    shape: tuple[int, ...] = () if scale.size == 1 else scale.shape
-    axis = grid.QuantizedDimension() if shape else 0
-    return scale.reshape(shape), np.resize(zero.astype(dtype), shape), axis
+    if scale.size == 1:
+        return scale.reshape(()), zero.astype(dtype).reshape(()), 0
+    axis = grid.QuantizedDimension()
+    if shape[axis] != scale.size:
+        raise ModelError(
+            f"the tensor {tensor.Name().decode()!r} has {scale.size} scales along the axis {axis} "
+            f"of its shape {[*shape]}"
+        )
+    return scale, np.resize(zero.astype(dtype), scale.shape), axis
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ class Softmax(FloatOperator):
         with np.errstate(invalid="ignore"):
             below = data - data.max(axis=-1, keepdims=True)
             values = np.where(below >= -700, exponential(np.clip(below, -700, 0)), 0.0)
-            return (values / _sum(values, -1)).astype(np.float32)
+            return (values / _sum(values)).astype(np.float32)
 
 
 @graph_operator
@@ -95,25 +95,10 @@ class LayerNorm(FloatOperator):
         data = data.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             if self.centered:
-                data -= _sum(data, -1) / data.shape[-1]
-            variance = _sum(data * data, -1) / data.shape[-1]
+                data -= _sum(data) / data.shape[-1]
+            variance = _sum(data * data) / data.shape[-1]
             data *= inverse_root(variance + np.float64(np.float32(self.epsilon)))
             return (data * self.weight + self.bias).astype(np.float32)
-
-
-@graph_operator
-class Mean(FloatOperator):
-    """The mean along an axis, which the result does not have; in float64."""
-
-    axis: int
-
-    def infer(self, data: Tensor) -> Tensor:
-        shape, axis = data.shape, axis_of(self.axis, data)
-        return Tensor("-", (*shape[:axis], *shape[axis + 1 :]), "float32")
-
-    def reference(self, inputs: Tensors, data: Array) -> Any:
-        total = _sum(data.astype(np.float64), self.axis)
-        return np.squeeze(total / data.shape[self.axis], self.axis).astype(np.float32)
 
 
 @graph_operator
@@ -160,9 +145,9 @@ def _check_term(name: str, term: object, shape: Shape) -> None:
         raise ShapeError(f"{name} is {found}; it must be float32{[*shape]}")
 
 
-def _sum(x: npt.NDArray[np.float64], axis: int) -> npt.NDArray[np.float64]:
-    """Return the sum along an axis, which stays: from the first to the last, one by one."""
-    return np.cumsum(x, axis).take([-1], axis)
+def _sum(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return the sum along the last axis, which stays: from the first to the last, one by one."""
+    return np.cumsum(x, -1)[..., -1:]
 
 
 def inverse_root(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -22,7 +22,6 @@ from vtaops.graph.floats import (
     FixedSoftmax,
     FloatOperator,
     LayerNorm,
-    Mean,
     Softmax,
 )
 from vtaops.graph.movement import (
@@ -70,7 +69,6 @@ __all__ = [
     "LookupTable",
     "Matmul",
     "MaxPool",
-    "Mean",
     "Multiply",
     "Pad",
     "Quantize",

@@ -7,12 +7,10 @@ bytes, and the rank of each token, by which pieces are joined.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import UnsupportedError
@@ -20,69 +18,55 @@ from vtaops.language.files import BYTES, START, Tokenizer
 from vtaops.language.step import HIDDEN
 from vtaops.model.export.bundle import Bundle, bundle_files, guarded, write_bundle
 from vtaops.model.export.state import growing_state
-from vtaops.model.model import Model
+
+if TYPE_CHECKING:
+    from vtaops.language.model import LanguageModel
 
 
-@dataclass(frozen=True)
-class Chat:
-    """What ``chat.c`` knows of a language model.
-
-    Attributes
-    ----------
-    model : Model
-        What computes a token.
-    tokenizer : Tokenizer
-        Its tokenizer.
-    rows, turns : ndarray, sequence of ndarray
-        As of `LanguageModel`.
-    """
-
-    model: Model
-    tokenizer: Tokenizer
-    rows: npt.NDArray[np.int8]
-    turns: Sequence[npt.NDArray[np.int8]]
-
-
-def export_chat(chat: Chat, folder: Path, *, force: bool) -> Bundle:
+def export_chat(
+    teller: LanguageModel, tokenizer: Tokenizer, folder: Path, *, force: bool
+) -> Bundle:
     """Write a language model as C; see `vtaops.LanguageModel.export_c`."""
-    missing = chat.model.graph.state.keys() - growing_state(chat.model).keys()
+    model = teller.model
+    missing = model.graph.state.keys() - growing_state(model).keys()
     if missing:
         raise UnsupportedError(f"{', '.join(sorted(missing))} cannot stay on the device")
-    bundle, files = bundle_files(chat.model, folder)
+    bundle, files = bundle_files(model, folder)
     for path in data_directory("sim/c/chat").iterdir():
         files[path.name] = path.read_bytes()
-    data = _data(chat)
-    files |= {"chat.bin": b"".join(data.values()), "chat.h": _header(chat, data).encode()}
+    data = _data(teller, tokenizer)
+    header = _header(teller, tokenizer, data).encode()
+    files |= {"chat.bin": b"".join(data.values()), "chat.h": header}
     write_bundle(bundle, files, force=force)
     return bundle
 
 
-def _data(chat: Chat) -> dict[str, bytes]:
+def _data(teller: LanguageModel, tokenizer: Tokenizer) -> dict[str, bytes]:
     """Return the parts of ``chat.bin``, which begin at multiples of 4 bytes."""
-    pieces, ranks = chat.tokenizer.pieces, chat.tokenizer.ranks
+    pieces, ranks = tokenizer.pieces, tokenizer.ranks
     places = {token: n for n, (_, token) in enumerate(sorted(ranks.values()))}
     words = {
         "PIECES": np.cumsum([0, *map(len, pieces)]),
         "SORTED": [ranks[piece][1] for piece in sorted(ranks)],
         "RANKS": [places.get(token, len(pieces)) for token in range(len(pieces))],
     }
-    integers = dict(zip(("EMBEDDING", "COS", "SIN"), (chat.rows, *chat.turns), strict=True))
+    integers = dict(zip(("EMBEDDING", "COS", "SIN"), (teller.rows, *teller.turns), strict=True))
     found = {name: each.tobytes() for name, each in integers.items()}
     found |= {name: np.array(each, "<u4").tobytes() for name, each in words.items()}
     found["TEXT"] = b"".join(pieces)
     return {name: part + bytes(-len(part) % 4) for name, part in found.items()}
 
 
-def _header(chat: Chat, data: dict[str, bytes]) -> str:
+def _header(teller: LanguageModel, tokenizer: Tokenizer, data: dict[str, bytes]) -> str:
     """Return ``chat.h``: sizes, and where the parts of ``chat.bin`` begin."""
-    tensors, tokenizer = chat.model.graph.tensors, chat.tokenizer
+    tensors = teller.model.graph.tensors
     *_, columns = tensors["mask"].shape
     sizes = {
         "VOCABULARY": len(tokenizer.pieces),
         "DIFFERENT": len(tokenizer.ranks),
-        "WIDTH": chat.rows.shape[1],
-        "TURN": chat.turns[0].shape[1],
-        "PLACES": len(chat.turns[0]),
+        "WIDTH": teller.rows.shape[1],
+        "TURN": teller.turns[0].shape[1],
+        "PLACES": len(teller.turns[0]),
         "MASK_ROWS": tensors["mask"].elements // columns,
         "MASK_COLUMNS": columns,
         "START": START,

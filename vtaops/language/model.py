@@ -151,15 +151,14 @@ class LanguageModel:
         ProgramError
             If a file cannot be written, or would replace one that something else wrote.
         """
-        from vtaops.language.chat import Chat, export_chat
+        from vtaops.language.chat import export_chat
 
         if not isinstance(self.tokenizer, Tokenizer):
             raise UnsupportedError(
                 "the tokenizer of a Hugging Face folder has no C code; `model.export_c` writes "
                 "the network of a token, which takes its row and gives scores"
             )
-        chat = Chat(self.model, self.tokenizer, self.rows, self.turns)
-        return export_chat(chat, Path(folder), force=force)
+        return export_chat(self, self.tokenizer, Path(folder), force=force)
 
     def inputs(self, token: int, place: int) -> dict[str, Array]:
         """Return what `model` takes for the token at a place of a text."""

@@ -35,7 +35,7 @@ class SlotNumber(int):
 StepKind = IntEnum(
     "StepKind",
     "COPY WRITE READ LAUNCH CONVOLUTION MATMUL POOL ADD MULTIPLY TABLE QUANTIZE DEQUANTIZE SOFTMAX "
-    "FIXED_SOFTMAX LAYER_NORM MEAN ADD_TERM MAXIMUM MINIMUM WRITE_ROWS",
+    "FIXED_SOFTMAX LAYER_NORM ADD_TERM MAXIMUM MINIMUM WRITE_ROWS",
     start=0,
 )
 """Kinds of steps; the numbers of these three are those of ``vta_blob.h``."""

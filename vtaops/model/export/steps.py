@@ -445,14 +445,6 @@ def _add_layer_norm(op: operators.LayerNorm, node: Node, values: Values) -> None
 
 
 @_add.register
-def _add_mean(op: operators.Mean, node: Node, values: Values) -> None:
-    shape = node.inputs[0].shape
-    axis = op.axis % len(shape)
-    sizes = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
-    _one(StepKind.MEAN, node, values, *sizes)
-
-
-@_add.register
 def _add_add_term(op: operators.AddTerm, node: Node, values: Values) -> None:
     sizes = node.inputs[0].elements // op.term.size, op.term.size
     _one(StepKind.ADD_TERM, node, values, values.blob.constant(op.term), *sizes)
