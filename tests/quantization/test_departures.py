@@ -114,7 +114,7 @@ def test_what_preparation_or_equalisation_loses_is_told(step, monkeypatch):
         monkeypatch.setattr(prepare, step, lambda *given: 1.01 * right(*given))
     else:
 
-        def wrong(model, samples, *, tables):
+        def wrong(model, samples):
             weights = onnx_files.initializers(model)
             name, array = next((n, a) for n, a in weights.items() if a.ndim == 4)
             onnx_files.replace_initializer(model, name, 1.01 * array)

@@ -71,7 +71,7 @@ def test_free_scales_are_per_channel():
         ({"equalization": True}, 20),
         ({"bias_correction": True}, 20),
         ({"scales": "free"}, 28),
-        ({"scales": "free", "zero_points": False, "method": "percentile"}, 25),
+        ({"scales": "free", "zero_points": False}, 25),
     ],
 )
 def test_quality_against_float(options, least):
@@ -379,7 +379,6 @@ def test_dynamic_dimensions_come_from_the_data():
         ({"x": images() * np.inf}, {}, "not finite"),
         ("nowhere.npz", {}, "nowhere.npz do not exist"),
         ({"x": images()}, {"scales": "binary"}, "'pow2' or 'free', not 'binary'"),
-        ({"x": images()}, {"method": "guess"}, "unknown calibration method 'guess'; there"),
         ({"x": images()}, {"shapes": {"y": (1,)}}, "unknown input 'y'; the model's inputs: x"),
         ({"x": images()}, {"shapes": {"x": (1, 3, 9, 9)}}, "12 is fixed in the model, not 9"),
     ],
@@ -550,15 +549,13 @@ def test_a_function_in_several_nodes_is_rounded_once(spelled):
     for done in (plain, even):
         network = import_model(done.model)
         tables = [n.op.table for n in network.nodes if isinstance(n.op, LookupTable)]
-        assert [table.ndim for table in tables] == ([2, 2] if done is even else [1, 1])
+        assert [table.ndim for table in tables] == [1, 1]
         assert all("convolution" in n.op.kind for n in network.nodes[1:-1:2])
         assert difference(mobile(spelled), done.prepared, images(1, (3, 8, 8))) < 1e-4
         x = images(1, (3, 8, 8), 5)
         (ours,), theirs = evaluate(network, x), next(iter(run(done.model, x).values()))
         scale = network.nodes[-1].inputs[0].scale
         assert np.abs(ours - theirs).max() <= 3 * scale
-    noise = [done.quality().outputs[0].sqnr_db for done in (plain, even)]
-    assert noise[1] > noise[0] + 1.5
 
 
 def test_what_others_read_is_no_inner_tensor_of_a_function():

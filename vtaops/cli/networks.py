@@ -449,9 +449,6 @@ def quantize(
         bool | None,
         Option(help="Use asymmetric activations. Default without --config: only with free scales."),
     ] = None,
-    method: Annotated[
-        str, Option(help="Ranges: minmax, entropy, percentile, distribution.")
-    ] = "minmax",
     equalization: Annotated[
         bool | None,
         Option(
@@ -528,7 +525,6 @@ def quantize(
             config=config,
             scales=scales,
             zero_points=zero_points,
-            method=method,
             equalization=equalization,
             learned_rounding=learned_rounding,
             bias_correction=bias_correction,

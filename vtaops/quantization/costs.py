@@ -50,9 +50,6 @@ LEAST_GAIN = 0.05
 UNEVEN = 8
 """Ratio of ranges from which the smaller one has too few steps of one grid."""
 
-OUTLIERS = 20
-"""Ratio of the largest value to the root mean square from which few values cost all others."""
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -207,16 +204,8 @@ def _constant_advice(value: Array) -> str:
 
 def _tensor_advice(value: Array) -> str:
     """Return what would help a tensor, as its values show; nothing if they are even."""
-    if value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3))):
-        return "equalization: its channels differ in range"
-    if _has_outliers(value):
-        return "method percentile: few values are far larger than the others"
-    return ""
-
-
-def _has_outliers(value: Array) -> bool:
-    rms = np.sqrt(np.square(value, dtype=np.float64).mean()) if value.size else 0.0
-    return bool(np.abs(value).max(initial=0.0) > OUTLIERS * rms > 0)
+    uneven = value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3)))
+    return "equalization: its channels differ in range" if uneven else ""
 
 
 def _uneven(ranges: Array) -> bool:

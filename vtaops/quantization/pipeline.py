@@ -39,10 +39,10 @@ from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
     Channels,
     Moments,
+    Ranges,
     RowSizes,
     SquaredErrors,
     observe,
-    ranges_by,
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
@@ -122,7 +122,6 @@ def quantize(
     config: Any = None,
     scales: Scales | None = None,
     zero_points: bool | None = None,
-    method: str = "minmax",
     equalization: bool | None = None,
     learned_rounding: bool | None = None,
     bias_correction: bool | None = None,
@@ -155,11 +154,8 @@ def quantize(
     zero_points
         Whether activations may be asymmetric (a tensor after a Relu then uses all 256 steps).
         Default: only with free scales.
-    method
-        How to derive ranges in calibration: "minmax", "entropy", "percentile", "distribution".
     equalization
-        First bring the channels of each tensor to one range; the float network is equivalent. For
-        a device with tables, functions get one factor for all channels.
+        First bring the channels of each tensor to one range; the float network is equivalent.
     learned_rounding
         Round the weights of a result up or down so that their errors cancel on the calibration
         data (`vtaops.quantization.rounding`).
@@ -198,7 +194,6 @@ def quantize(
         config=config,
         scales=scales,
         zero_points=zero_points,
-        method=method,
         equalization=equalization,
         learned_rounding=learned_rounding,
         bias_correction=bias_correction,
@@ -216,7 +211,6 @@ def run_quantization(
     *,
     config: Any = None,
     scales: Scales | None = None,
-    method: str = "minmax",
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
     float_nodes: Sequence[str] | None = None,
@@ -241,7 +235,7 @@ def run_quantization(
     start, missing = _first_recipe(recipe, **default)
     kept, judges = (samples, []) if config is None else split(samples)
     quantizer = _Quantizer(
-        floats, prepared, kept, scales, method, device, given, start, missing, weight_bits, judges
+        floats, prepared, kept, scales, device, given, start, missing, weight_bits, judges
     )
     if not judges:
         return _told(quantizer.relieved(chooses=float_nodes is None))
@@ -340,7 +334,6 @@ class _Quantizer:
     prepared: ModelProto
     samples: list[Sample]
     scales: Scales
-    method: str
     device: QuantizationTarget
     given: frozenset[str]
     start: Recipe
@@ -364,15 +357,15 @@ class _Quantizer:
         """Equalise the model, if asked to, observe it, and compare it with the given one."""
         model, equalized = deepcopy(self.prepared), 0
         if equalization:
-            equalized = equalize(model, self.samples, tables=self.device.tables)
+            equalized = equalize(model, self.samples)
             model = require("onnx").shape_inference.infer_shapes(model)
         constants = initializers(model)
         floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
         names = [*floats, *float_tensors(model)]
         convolutions = correctable(model, constants) if self.may_take("bias_correction") else []
         layers = learnable(model, constants) if self.may_take("learned_rounding") else []
-        ranges = ranges_by(self.method, names)
-        errors = SquaredErrors([] if self.free else names)
+        ranges = Ranges(names)
+        errors = SquaredErrors([] if self.free else names, len(self.samples))
         channels = Channels({node.input[0] for node in convolutions})
         moments = Moments(layers, constants, len(self.samples))
         rows = RowSizes([norm.root for norm in norms(model)])
