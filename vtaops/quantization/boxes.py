@@ -27,7 +27,7 @@ class Boxes:
     corners
         Whether boxes are left, top, right and bottom; else center, width and height.
     least
-        Score from which a box counts, but for average precision, which takes boxes of any score.
+        Score from which a box counts.
     """
 
     def __init__(self, size: tuple[int, int], *, corners: bool = True, least: float = 0.5) -> None:
@@ -45,20 +45,16 @@ class Boxes:
             half = boxes[:, 2:] / 2
             boxes = np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], axis=1)
         best, kinds = scores.max(axis=1), scores.argmax(axis=1)
+        order = np.argsort(-best, kind="stable")[:CANDIDATES]
         kept: list[Array] = []
-        for row in np.argsort(-best, kind="stable")[:CANDIDATES]:
+        for row in order[best[order] >= self._least]:
             found = np.array([kinds[row], *boxes[row], best[row]])
             if not any(one[0] == found[0] and overlap(one, found) > OVERLAP for one in kept):
                 kept.append(found)
         return np.array(kept[:MOST]).reshape(-1, 6)
 
-    def _counting(self, boxes: Array) -> Array:
-        """Return boxes of a label, or those of an answer whose score is high enough."""
-        return boxes[boxes[:, 5] >= self._least] if boxes.shape[1] == 6 else boxes
-
     def agreement(self, answer: Array, wanted: Array) -> float:
         """Return twice the boxes that are in both over all boxes (F1); 1 if there are none."""
-        answer, wanted = self._counting(answer), self._counting(wanted)
         left, count = [*wanted], len(answer) + len(wanted)
         for box in answer:
             overlaps = [overlap(one, box) * (one[0] == box[0]) for one in left]
@@ -68,55 +64,8 @@ class Boxes:
 
     def told(self, answer: Array, classes: Mapping[int, str]) -> str:
         """Return how many boxes there are of each class."""
-        counts = Counter(int(kind) for kind in self._counting(answer)[:, 0])
+        counts = Counter(int(kind) for kind in answer[:, 0])
         return ", ".join(f"{count} {classes.get(k, k)}" for k, count in counts.items()) or "no box"
-
-    def overall(self, answers: Sequence[Array], labels: Sequence[Array]) -> Mapping[str, float]:
-        """Return the mean over classes of the average precision at `OVERLAP`."""
-        kinds = sorted({box[0] for boxes in labels for box in boxes})
-        each = [
-            average_precision(
-                [boxes[boxes[:, 0] == kind] for boxes in answers],
-                [boxes[boxes[:, 0] == kind] for boxes in labels],
-            )
-            for kind in kinds
-        ]
-        return {"average_precision": float(np.mean(each))} if each else {}
-
-
-def average_precision(answers: Sequence[Array], labels: Sequence[Array]) -> float:
-    """Return the average precision of one class, as COCO defines it at one overlap.
-
-    Boxes of all pictures are taken by falling score; each takes the label of its picture that it
-    overlaps most, if none has taken that before. Precision is the best at a recall or beyond, and
-    its mean is over the recalls 0, 0.01 ... 1.
-
-    Parameters
-    ----------
-    answers
-        For each picture, rows of (class, left, top, right, bottom, score), best first.
-    labels
-        For each picture, rows of (class, left, top, right, bottom); one at least in all.
-    """
-    hits = [hit for pair in zip(answers, labels, strict=True) for hit in _hits(*pair)]
-    order = np.argsort([-score for score, _ in hits], kind="stable")
-    right = np.cumsum([hits[number][1] for number in order])
-    recall = right / sum(map(len, labels))
-    precision = np.maximum.accumulate((right / np.arange(1, len(right) + 1))[::-1])[::-1]
-    places = np.searchsorted(recall, np.linspace(0, 1, 101))
-    return float(np.append(precision, 0.0)[places].mean())
-
-
-def _hits(answer: Array, label: Array) -> list[tuple[float, bool]]:
-    """Return the score of each box of a picture, and whether it is right."""
-    left, hits = [*label], []
-    for box in answer:
-        overlaps = [overlap(one, box) for one in left]
-        right = max(overlaps, default=0.0) >= OVERLAP
-        if right:
-            left.pop(int(np.argmax(overlaps)))
-        hits.append((float(box[5]), right))
-    return hits
 
 
 def overlap(one: Array, other: Array) -> float:

@@ -38,9 +38,6 @@ class Task(Protocol):
     def told(self, answer: Array, classes: Mapping[int, str]) -> str:
         """Return an answer in words."""
 
-    def overall(self, answers: Sequence[Array], labels: Sequence[Array]) -> Mapping[str, float]:
-        """Return figures by name that only all samples together have."""
-
 
 class Classes:
     """The greatest score names the class: of a sample, or of each position of a sequence.
@@ -72,9 +69,41 @@ class Classes:
         """Return the names of classes."""
         return " ".join(classes.get(int(one), str(one)) for one in np.ravel(answer)[:32])
 
-    def overall(self, answers: Sequence[Array], labels: Sequence[Array]) -> Mapping[str, float]:
-        """Return nothing: the shares tell all."""
-        return {}
+
+class Text:
+    """The likeliest path of connectionist temporal classification (Graves et al., 2006).
+
+    Of each step counts the class with the greatest score; equal neighbours are one character, and
+    class 0 is none.
+
+    Parameters
+    ----------
+    alphabet
+        The characters of the classes 1, 2 ...
+    """
+
+    def __init__(self, alphabet: Sequence[str]) -> None:
+        self._alphabet = alphabet
+
+    def answer(self, outputs: Sequence[Array]) -> Array:
+        """Return a text as an array of no axes."""
+        scores = outputs[0].reshape(-1, outputs[0].shape[-1])
+        if scores.shape[1] != len(self._alphabet) + 1:
+            raise ModelError(
+                f"the output has {scores.shape[1]} classes; {len(self._alphabet)} characters and "
+                f"none are {len(self._alphabet) + 1}"
+            )
+        steps = scores.argmax(axis=1)
+        begins = np.diff(steps, prepend=-1) != 0
+        return np.asarray("".join(self._alphabet[n - 1] for n in steps[begins] if n))
+
+    def agreement(self, answer: Array, wanted: Array) -> float:
+        """Return 1 for equal texts, else 0."""
+        return float(str(answer) == str(wanted))
+
+    def told(self, answer: Array, classes: Mapping[int, str]) -> str:
+        """Return the text."""
+        return str(answer)
 
 
 PAIRS = {
@@ -111,8 +140,6 @@ class Accuracy:
         Number of samples.
     shares : mapping of str to float
         The means of `PAIRS`, as far as there are labels and a float model.
-    overall : mapping of str to float
-        Figures of all samples together that a task has, of the model and, after `float_`, of float.
     float_wrong : int
         Samples that float itself answers wrong.
     sqnr_db : sequence of float
@@ -123,14 +150,12 @@ class Accuracy:
 
     samples: int
     shares: Mapping[str, float]
-    overall: Mapping[str, float]
     float_wrong: int
     sqnr_db: Sequence[float]
     worst: Sequence[JudgedSample]
 
     def __str__(self) -> str:
-        figures = (*self.shares.items(), *self.overall.items())
-        told = [f"{name.replace('_', ' ')} {share:.1%}" for name, share in figures]
+        told = [f"{name.replace('_', ' ')} {share:.1%}" for name, share in self.shares.items()]
         told += [f"{found:.1f} dB" for found in self.sqnr_db]
         told += [f"float itself is wrong on {self.float_wrong}"] if self.float_wrong else []
         return ", ".join((f"{self.samples} samples", *told))
@@ -147,7 +172,6 @@ class Accuracy:
             "schema": 1,
             "samples": self.samples,
             **shares,
-            **self.overall,
             **figures,
             "worst": rows,
         }
@@ -171,7 +195,6 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
         If the outputs of the two differ in shape, or do not suit the task.
     """
     results: list[JudgedSample] = []
-    all_answers: list[Mapping[str, Array]] = []
     noises: list[Array] = []
     for case in tracked("evaluate sample", data.cases, lambda case: case.name):
         sample = case.read()
@@ -179,46 +202,28 @@ def evaluate(runs: Runs, exact: Runs | None, data: Dataset, task: Task) -> Accur
         if exact is not None:
             outputs["float"] = exact(sample)
             noises.append(_noise(outputs["float"], outputs["answer"]))
-        all_answers.append(_answers(case, outputs, task))
-        results.append(_result(case, all_answers[-1], noises[-1:], data.classes, task))
+        results.append(_result(case, outputs, noises[-1:], data.classes, task))
     known = results[0].shares if results else {}
     return Accuracy(
         len(results),
         {name: float(np.mean([each.shares[name] for each in results])) for name in known},
-        _overall(all_answers, task),
         sum(each.shares.get("float_accuracy", 1.0) < 1 for each in results),
         [decibels(*row) for row in np.sum(noises, axis=0)] if noises else [],
         heapq.nlargest(WORST, results, key=lambda each: each.badness),
     )
 
 
-def _answers(case: Case, outputs: Mapping[str, Sequence[Array]], task: Task) -> Mapping[str, Array]:
-    """Return the answers to a sample by name, and its label."""
-    answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
-    return answers if case.label is None else {**answers, "label": np.asarray(case.label)}
-
-
-def _overall(samples: Sequence[Mapping[str, Array]], task: Task) -> Mapping[str, float]:
-    """Return the figures of all samples together, if all have labels."""
-    if not all("label" in answers for answers in samples):
-        return {}
-    labels = [answers["label"] for answers in samples]
-    return {
-        prefix + name: figure
-        for prefix, key in (("", "answer"), ("float_", "float"))
-        if all(key in answers for answers in samples)
-        for name, figure in task.overall([answers[key] for answers in samples], labels).items()
-    }
-
-
 def _result(
     case: Case,
-    answers: Mapping[str, Array],
+    outputs: Mapping[str, Sequence[Array]],
     noise: Sequence[Array],
     classes: Mapping[int, str],
     task: Task,
 ) -> JudgedSample:
     """Return what is told of a sample."""
+    answers = {name: task.answer(arrays) for name, arrays in outputs.items()}
+    if case.label is not None:
+        answers["label"] = np.asarray(case.label)
     shares = {
         name: task.agreement(answers[one], answers[other])
         for name, (one, other) in PAIRS.items()

@@ -136,8 +136,7 @@ def quantize(
     Parameters
     ----------
     model : str, Path, onnx.ModelProto, torch.nn.Module, torch.export.ExportedProgram, IRModule
-        An ONNX or TFLite file, or a model. If it is quantised with other scales, its pairs are
-        removed first: weights, inputs and outputs become the real numbers that they represent.
+        A float ONNX or TFLite file, or a model.
     calibration
         Representative inputs: an `.npz` file with an array for each input, a folder of `.npz` or
         `.npy` files or pictures, arrays by name, or a loader of PyTorch. The first axis counts
@@ -184,9 +183,10 @@ def quantize(
     Raises
     ------
     ModelError
-        If the model or the data are malformed, missing, or do not match.
+        If the model or the data are malformed, missing, or do not match; or if the model is
+        quantised already.
     UnsupportedError
-        If the model is not float32, or its inputs are integers that nothing dequantises.
+        If the model is not float32.
     """
     return run_quantization(
         model,
@@ -227,8 +227,7 @@ def run_quantization(
     device = _device(config if config is not None else DEVICES.get(scales))
     scales = scales or device.scales
     _check_bits(weight_bits, scales)
-    source, samples = _load(model, calibration, shapes, preparation, fixed or {})
-    floats = _float_model(source, scales)
+    floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
     prepared = prepare(floats)
     given = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
     default = {"zero_points": scales == "free", "learned_rounding": weight_bits < 8}
@@ -479,29 +478,11 @@ def _load(
         raise ModelError(told)
     to_single(source)
     expand(source)
+    sources.dequantize_weights(source)
     source = checked(source)
     if not source.graph.output:
         raise ModelError("the model has no output; what nobody reads needs no integers")
-    types, grids = input_dtypes(source), sources.input_grids(source)
+    types = input_dtypes(source)
     return source, load_samples(
-        calibration, input_shapes(source), types, preparation, grids, left_out=fixed
+        calibration, input_shapes(source), types, preparation, left_out=fixed
     )
-
-
-def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
-    """Return a model without its pairs, if it has any."""
-    kinds = {node.op_type for node in model.graph.node}
-    if not any(kind.endswith("uantizeLinear") or "QLinear" in kind for kind in kinds):
-        return model
-    if scales == "pow2" and "QuantizeLinear" in kinds and not _has_other_scales(model):
-        raise ModelError("the model is already quantised, with powers of two as scales")
-    sources.without_pairs(model)
-    return checked(model)
-
-
-def _has_other_scales(model: ModelProto) -> bool:
-    """Return whether a scale of a pair is not a constant power of two."""
-    constants = initializers(model)
-    pairs = (n for n in model.graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear"))
-    scales = [constants.get(node.input[1]) for node in pairs]
-    return not all(s is not None and (np.frexp(s)[0] == 0.5).all() for s in scales)
