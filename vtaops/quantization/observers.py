@@ -32,6 +32,7 @@ COLUMNS = 8192
 SMALL = 1 / 20
 """Share of the rows of a tensor that count as small."""
 
+
 class Observer(Protocol):
     """Keeps something of some tensors."""
 
