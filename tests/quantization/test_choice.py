@@ -43,8 +43,8 @@ def test_what_is_given_is_not_tried():
 def test_a_way_of_twice_the_time_must_win_a_bit(gain, taken, monkeypatch):
     noise = {False: 20.0, True: 20.0 + gain}
 
-    def mean_sqnr(_, found, __):
-        return noise[found[0]]
+    def sqnrs(_, found):
+        return [noise[found[0]]]
 
     def figures(model):
         host = 1_020_000 if model else 0
@@ -54,7 +54,7 @@ def test_a_way_of_twice_the_time_must_win_a_bit(gain, taken, monkeypatch):
         return SimpleNamespace(model=recipe.equalization, prepared=None)
 
     monkeypatch.setattr(choice, "outputs", lambda model, *_, **__: [model])
-    monkeypatch.setattr(choice, "mean_sqnr", mean_sqnr)
+    monkeypatch.setattr(choice, "sqnrs", sqnrs)
     device = SimpleNamespace(figures=figures)
     best, trials = search_recipes(quantized, device, [], Recipe(False), ["equalization"])
     assert str(trials[0].recipe) == taken

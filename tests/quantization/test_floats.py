@@ -189,7 +189,7 @@ def test_the_costs_of_tensors_come_from_the_outputs():
     plain, one, kept = (each.quality().outputs[0].sqnr_db for each in (done, alone, default))
     assert one > plain + 3
     assert plain < 15 < kept
-    assert len(done.costs(2)) == 2
+    assert len(done.costs(1)) == 1
 
 
 def test_the_command_tells_what_costs_most(tmp_path):

@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
-from vtaops.quantization.quality import mean_sqnr, outputs
+from vtaops.quantization.quality import outputs, sqnrs
 from vtaops.quantization.samples import Sample
 
 if TYPE_CHECKING:
@@ -108,7 +110,8 @@ def search_recipes(
         result = quantized(recipe)
         if not exact:
             exact.extend(outputs(result.prepared, judges, exact=False))
-        sqnr = mean_sqnr(exact, outputs(result.model, judges), MOST_DB)
+        found = sqnrs(exact, outputs(result.model, judges))
+        sqnr = float(np.minimum(found, MOST_DB).mean())
         return RecipeTrial(recipe, sqnr, device.figures(result.model)), result
 
     best, taken = tried(start)

@@ -36,7 +36,7 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.graph.probe import runtime_session
 from vtaops.quantization.responses import spell_out_responses
-from vtaops.quantization.rewrites import keep_heads
+from vtaops.quantization.rewrites import keep_heads, steps
 from vtaops.quantization.scales import SATURATING
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
@@ -294,9 +294,10 @@ def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[N
     for name, value in zip(names, (weight, shift - mean * factor), strict=True):
         replace_initializer(model, name, value.astype(np.float32))
     if rank == 2:
-        scaled = f"{node.output[0]}_scaled"
-        product = make_node("Mul", [node.input[0], names[0]], [scaled])
-        return [product, make_node("Add", [scaled, names[1]], node.output)]
+        ends = {"data": node.input[0], "result": node.output[0]}
+        return steps(
+            "scaled = Mul (data, weight)\nresult = Add (scaled, bias)", ends, node.output[0]
+        )
     kernel = {"kernel_shape": [1] * (rank - 2), "group": len(factor)}
     return [make_node("Conv", [node.input[0], *names], node.output, **kernel)]
 
@@ -332,23 +333,25 @@ def _norm_of_rows(model: ModelProto, node: NodeProto, constants: Arrays) -> list
     return [make_node("LayerNormalization", [data, *row], [result], axis=-1, epsilon=epsilon)]
 
 
+_TURNED = """\
+part0 = Transpose <perm = [0, 2, 1]> (data)
+pooled = GlobalAveragePool (part0)
+"""
+_MEANS = {
+    (4, 2, 3, 0): "pooled = GlobalAveragePool (data)\nresult = Flatten (pooled)",
+    (4, 2, 3, 1): "result = GlobalAveragePool (data)",
+    (3, 1, 0): _TURNED + "result = Flatten (pooled)",
+    (3, 1, 1): _TURNED + "result = Transpose <perm = [0, 2, 1]> (pooled)",
+}
+"""Means of some rank along some axes, which are kept or not."""
+
+
 def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a mean over height and width, or over tokens (1), as a global average."""
     (result,), data, rank = node.output, node.input[0], len(_shape(model, node.input[0]))
     axes, kept = _mean_axes(node, rank, constants), attributes(node).get("keepdims", 1)
-    if (rank, axes) == (4, [2, 3]):
-        turned = None
-    elif (rank, axes) == (3, [1]):
-        turned = make_node("Transpose", [data], [f"{result}_part0"], perm=(0, 2, 1))
-    else:
-        return [node]
-    whole = result if kept and turned is None else f"{result}_pooled"
-    nodes = [make_node("GlobalAveragePool", turned.output if turned else [data], [whole])]
-    if not kept:
-        nodes.append(make_node("Flatten", [whole], [result]))
-    elif turned:
-        nodes.append(make_node("Transpose", [whole], [result], perm=(0, 2, 1)))
-    return [turned, *nodes] if turned else nodes
+    text = _MEANS.get((rank, *axes, kept))
+    return steps(text, {"data": data, "result": result}, result) if text else [node]
 
 
 def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:

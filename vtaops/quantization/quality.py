@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from vtaops.quantization.pairs import images
 from vtaops.quantization.reach import only_arguments
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
+
+Item = TypeVar("Item")
 
 LOW_DB = 15.0
 """SQNR of an output under which it is of little use."""
@@ -183,22 +185,18 @@ def powers(exact: Array, rounded: Array) -> Array:
     return np.array([signal, np.square(error).sum()])
 
 
+def spread(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most so many of some items, evenly spaced."""
+    return [*items[:: max(1, -(-len(items) // most))]]
+
+
 def outputs(model: ModelProto, samples: Sequence[Sample], *, exact: bool = True) -> list[Sample]:
     """Return the outputs of a model for each sample (`vtaops.graph.probe.Probe`)."""
     return [*map(Probe(model, exact=exact).run, samples)]
 
 
-def mean_sqnr(exact: Iterable[Sample], found: Iterable[Sample], most: float) -> float:
-    """Return the mean of the SQNR of all outputs on some samples, each at most as given."""
-    return float(np.mean([min(sqnr, most) for sqnr in _sqnrs(exact, found)]))
-
-
-def worst_sqnr(exact: Iterable[Sample], found: Iterable[Sample]) -> float:
-    """Return the least SQNR of all outputs on some samples."""
-    return min(_sqnrs(exact, found))
-
-
-def _sqnrs(exact: Iterable[Sample], found: Iterable[Sample]) -> list[float]:
+def sqnrs(exact: Iterable[Sample], found: Iterable[Sample]) -> list[float]:
+    """Return the SQNR of each output on some samples."""
     sums: dict[str, Array] = defaultdict(lambda: np.zeros(2))
     for wanted, got in zip(exact, found, strict=True):
         for name in wanted:

@@ -19,7 +19,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,12 +35,10 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
-from vtaops.quantization.costs import switched
+from vtaops.quantization.costs import Switches
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, worst_sqnr
+from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, spread, sqnrs
 from vtaops.quantization.scales import MOVES, PRODUCTS, only_moved, saturated
-
-Item = TypeVar("Item")
 
 if TYPE_CHECKING:
     from vtaops.quantization.pipeline import Quantization
@@ -89,11 +87,6 @@ class Relief:
         )
 
 
-def _spread(items: Sequence[Item], most: int) -> list[Item]:
-    """Return at most so many of some items, evenly spaced."""
-    return [*items[:: max(1, -(-len(items) // most))]]
-
-
 def worst_output(done: Quantization) -> float:
     """Return the SQNR in dB of the output that keeps least."""
     return _judged(done)[0]
@@ -101,10 +94,10 @@ def worst_output(done: Quantization) -> float:
 
 def _judged(done: Quantization) -> tuple[float, int]:
     """Return the SQNR of the worst output, and the number of samples with enough of all."""
-    judges = _spread(done.samples, JUDGES)
+    judges = spread(done.samples, JUDGES)
     exact, found = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
-    alone = (worst_sqnr([one], [other]) for one, other in zip(exact, found, strict=True))
-    return worst_sqnr(exact, found), sum(db >= LOW_DB for db in alone)
+    alone = (min(sqnrs([one], [other])) for one, other in zip(exact, found, strict=True))
+    return min(sqnrs(exact, found)), sum(db >= LOW_DB for db in alone)
 
 
 def relieved(
@@ -133,7 +126,7 @@ def relieved(
     kept, some = _first(search, brings_back), ""
     if kept is None:  # quiet samples may be lost with any product on integers; others need not be
         kept = max(samples, key=lambda nodes: (samples[nodes], -len(nodes)), default=())
-        most, count = samples.get(tuple(kept), 0), len(_spread(done.samples, JUDGES))
+        most, count = samples.get(tuple(kept), 0), len(spread(done.samples, JUDGES))
         if most <= max(enough, count // 2):
             return done, None
         some = f" (and {LOW_DB:.0f} dB in {most} of {count} samples, not {enough})"
@@ -168,18 +161,12 @@ class _Search:
 
     def __init__(self, done: Quantization) -> None:
         self._model = done.prepared
-        ends = [value.name for value in self._model.graph.output]
-        self._found = {n: i for n, i in images(self._model, done.model).items() if n not in ends}
-        self._groups = _tensors_of_products(self._model, self._found)
-        self._probe = Probe(switched(self._model, done.model, self._found), ends)
-        self._judges = _spread(done.samples, SEARCHED)
-        self._exact = outputs(self._model, self._judges, exact=False)
+        self._switches = Switches(self._model, done.model, spread(done.samples, SEARCHED))
+        self._groups = _tensors_of_products(self._model, self._switches.images)
 
     def _sqnr(self, passing: Collection[str]) -> float:
         """Return the dB of the worst output with some tensors in float."""
-        switches = {f"switch/{name}": np.array(name in passing) for name in self._found}
-        runs = (self._probe.run({**judge, **switches}) for judge in self._judges)
-        return worst_sqnr(self._exact, runs)
+        return min(self._switches.sqnrs(passing))
 
     def _without(self, nodes: Iterable[str]) -> float:
         """Return the dB of the worst output with some products in float."""
@@ -206,7 +193,7 @@ class _Search:
         for nodes, tensors in itertools.starmap(self._front, self._cuts()):
             products = self.products(nodes)
             fronts[sum(map(work.__getitem__, products))] = nodes, tensors
-        tried = _spread(sorted(fronts.keys() - {0, sum(work.values())}), MOST_FRONTS)
+        tried = spread(sorted(fronts.keys() - {0, sum(work.values())}), MOST_FRONTS)
         found = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
         small = sum(size <= MOST_WORK * sum(work.values()) for size in found)
         ordered = [fronts[size][0] for size in found]
@@ -226,7 +213,7 @@ class _Search:
         before: dict[str, int] = defaultdict(int)
         for number, node in enumerate(self._model.graph.node):
             front = functools.reduce(operator.or_, map(before.__getitem__, node.input), 0)
-            on_floats = self._found.keys().isdisjoint((*node.input, *node.output))
+            on_floats = self._switches.images.keys().isdisjoint((*node.input, *node.output))
             if node.name in self._groups:
                 yield front, [node.input[0]]
             elif on_floats and node.name not in inside:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.graph.onnx_files import ModelProto, NodeProto, replace_initializer, require
-from vtaops.quantization.rewrites import Rewriter
+from vtaops.graph.onnx_files import ModelProto, NodeProto, replace_initializer
+from vtaops.quantization.rewrites import Rewriter, steps
 
 SMALLEST = 1e-12
 """What is added to means at least, of which inverses are taken."""
@@ -96,8 +96,4 @@ class _Responses(Rewriter):
         for name, value in constants.items():
             replace_initializer(self.model, f"{result}_{name}", np.float32(value))
         ends = {"image": data, "scaled": result} if first else {"data": data, "result": result}
-        steps = _CHANNELS_FIRST if first else _CHANNELS_LAST
-        for node in map(require("onnx.parser").parse_node, steps.splitlines()):
-            for names in (node.input, node.output):
-                names[:] = [ends.get(name, f"{result}_{name}") for name in names]
-            yield node
+        yield from steps(_CHANNELS_FIRST if first else _CHANNELS_LAST, ends, result)

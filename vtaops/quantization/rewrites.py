@@ -7,7 +7,7 @@ with their heads as channels, where such a product is a convolution of one pixel
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from vtaops.graph.onnx_files import (
     needed,
     refill,
     replace_initializer,
+    require,
 )
 
 
@@ -48,6 +49,18 @@ class Rewriter(ABC):
     @abstractmethod
     def nodes(self) -> Iterable[NodeProto]:
         """Yield the nodes of the model, some of them replaced."""
+
+
+def steps(text: str, names: Mapping[str, str], stem: str) -> list[NodeProto]:
+    """Return nodes written in ONNX's own syntax, one a line.
+
+    The names of their tensors are those given, others begin with a stem.
+    """
+    nodes = [*map(require("onnx.parser").parse_node, text.splitlines())]
+    for node in nodes:
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, f"{stem}_{name}") for name in tensors]
+    return nodes
 
 
 _LAST = (0, 2, 3, 1)
