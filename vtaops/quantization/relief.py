@@ -5,19 +5,14 @@ sound, the last layer of a regression. Where an output keeps less than `LOW_DB` 
 equalised channels, such products are left to the host. Tried first are all in front of a function
 that the host computes, if they are a small part of the network: those of a filter bank before its
 logarithm, which tells values apart that one grid does not; the launch before that function falls
-away. Then come single products, as few as bring the output back, and larger fronts. If nothing
-brings all samples back, what brings back most is taken, if that is most of them; else nothing
-changes. A file in which each tensor may pass in float shows what helps.
+away. Then come single products, as few as bring the output back, and larger fronts. A file in which
+each tensor may pass in float shows what helps.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
-import operator
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +23,6 @@ from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
-    attributes,
     initializers,
     producers,
     tensor_shapes,
@@ -37,7 +31,7 @@ from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
 from vtaops.quantization.costs import Switches
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, spread, sqnrs
+from vtaops.quantization.quality import FEW, LOW_DB, outputs, spread, sqnrs
 from vtaops.quantization.scales import MOVES, PRODUCTS, only_moved, saturated
 
 if TYPE_CHECKING:
@@ -48,9 +42,6 @@ JUDGES = 16
 
 SEARCHED = 2
 """Most samples on which products are compared, before those that were found are judged."""
-
-MOST_TRIED = 8
-"""Most products that are tried together with others: those that cost most alone."""
 
 MOST_LAYERS = 6
 """Most products that are left float, other than those in front of a function of the host."""
@@ -69,7 +60,7 @@ SHOWN = 3
 class Relief:
     """Products that stay float, and the dB of the worst output with and without them.
 
-    `some` tells in how many samples it keeps enough, if not in all together.
+    `some` tells of its values, if that is why.
     """
 
     nodes: tuple[str, ...]
@@ -89,15 +80,8 @@ class Relief:
 
 def worst_output(done: Quantization) -> float:
     """Return the SQNR in dB of the output that keeps least."""
-    return _judged(done)[0]
-
-
-def _judged(done: Quantization) -> tuple[float, int]:
-    """Return the SQNR of the worst output, and the number of samples with enough of all."""
     judges = spread(done.samples, JUDGES)
-    exact, found = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
-    alone = (min(sqnrs([one], [other])) for one, other in zip(exact, found, strict=True))
-    return min(sqnrs(exact, found)), sum(db >= LOW_DB for db in alone)
+    return min(sqnrs(outputs(done.prepared, judges, exact=False), outputs(done.model, judges)))
 
 
 def relieved(
@@ -113,47 +97,18 @@ def relieved(
         Quantises with the given nodes in float; what was only tried is not `checked` for
         departures from float, which takes as long as a run of many samples.
     """
-    (before, enough), search = _judged(done), _Search(done)
-    samples: dict[tuple[str, ...], int] = {}
+    search = _Search(done)
 
     def brings_back(nodes: Sequence[str]) -> bool:
         found = again(nodes, checked=False)
-        if not any(node.op_type == "QuantizeLinear" for node in found.model.graph.node):
-            return False
-        least, samples[tuple(nodes)] = _judged(found)
-        return least >= LOW_DB
+        on_integers = any(node.op_type == "QuantizeLinear" for node in found.model.graph.node)
+        return on_integers and worst_output(found) >= LOW_DB
 
-    kept, some = _first(search, brings_back), ""
-    if kept is None:  # quiet samples may be lost with any product on integers; others need not be
-        kept = max(samples, key=lambda nodes: (samples[nodes], -len(nodes)), default=())
-        most, count = samples.get(tuple(kept), 0), len(spread(done.samples, JUDGES))
-        if most <= max(enough, count // 2):
-            return done, None
-        some = f" (and {LOW_DB:.0f} dB in {most} of {count} samples, not {enough})"
+    kept = next(filter(brings_back, search.candidates()), None)
+    if kept is None:
+        return done, None
     chosen = again(kept, checked=True)
-    return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before, some)
-
-
-def _first(search: _Search, brings_back: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
-    """Return the first products that bring the outputs back."""
-    small, large = search.fronts()
-    return (
-        next(filter(brings_back, small), None)
-        or _fewest(search.costliest(), brings_back)
-        or next(filter(brings_back, large), None)
-    )
-
-
-def _fewest(
-    costliest: Sequence[str], brings_back: Callable[[Sequence[str]], bool]
-) -> list[str] | None:
-    """Return the fewest of the costliest products, the first ones at first, that bring back."""
-    sizes = ([*costliest[:count]] for count in range(1, len(costliest) + 1))
-    kept = next(filter(brings_back, sizes), None)
-    for node in kept[:-1] if kept else ():  # the last one was needed; others may be on its way
-        fewer = [other for other in kept or () if other != node]
-        kept = fewer if brings_back(fewer) else kept
-    return kept
+    return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), worst_output(done))
 
 
 class _Search:
@@ -168,62 +123,49 @@ class _Search:
         """Return the dB of the worst output with some tensors in float."""
         return min(self._switches.sqnrs(passing))
 
-    def _without(self, nodes: Iterable[str]) -> float:
-        """Return the dB of the worst output with some products in float."""
-        return self._sqnr(set().union(*(self._groups[node] for node in nodes)))
-
-    def costliest(self) -> list[str]:
-        """Return the products that cost the outputs most, each on top of those before."""
-        products = tracked("leave a product float", [*self._groups])
-        alone = {node: self._without([node]) for node in products}
-        others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
-        taken: list[str] = []
-        while others and len(taken) < MOST_LAYERS and self._without(taken) < GOOD_DB:
-            taken.append(max(others, key=lambda node: self._without([*taken, node])))
-            others.remove(taken[-1])
-        return taken
-
-    def fronts(self) -> tuple[list[list[str]], list[list[str]]]:
-        """Return the nodes of fronts that may bring the outputs back, the least work first.
-
-        Those that are a small part of the network come first, then those that are a large one.
-        """
+    def candidates(self) -> Iterator[list[str]]:
+        """Yield nodes that may bring the outputs back: small fronts, few products, large fronts."""
         work = multiplications(self._model, self._groups)
         fronts: dict[int, tuple[list[str], set[str]]] = {}
-        for nodes, tensors in itertools.starmap(self._front, self._cuts()):
-            products = self.products(nodes)
-            fronts[sum(map(work.__getitem__, products))] = nodes, tensors
-        tried = spread(sorted(fronts.keys() - {0, sum(work.values())}), MOST_FRONTS)
+        for nodes, tensors in self._fronts():
+            fronts[sum(work[node] for node in self.products(nodes))] = nodes, tensors
+        whole = sum(work.values())
+        tried = spread(sorted(fronts.keys() - {0, whole}), MOST_FRONTS)
         found = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
-        small = sum(size <= MOST_WORK * sum(work.values()) for size in found)
-        ordered = [fronts[size][0] for size in found]
-        return ordered[:small], ordered[small:]
+        small = sum(size <= MOST_WORK * whole for size in found)
+        yield from (fronts[size][0] for size in found[:small])
+        costliest = self._costliest()
+        yield from (costliest[:count] for count in range(1, len(costliest) + 1))
+        yield from (fronts[size][0] for size in found[small:])
+
+    def _costliest(self) -> list[str]:
+        """Return the products that cost the outputs most, the worst first."""
+        products = tracked("leave a product float", [*self._groups])
+        alone = {node: self._sqnr(self._groups[node]) for node in products}
+        return sorted(alone, key=lambda node: -alone[node])[:MOST_LAYERS]
 
     def products(self, nodes: Collection[str]) -> list[str]:
         """Return the products among some nodes."""
         return [node for node in self._groups if node in nodes]
 
-    def _cuts(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the nodes in front of each product and function of the host, and what that reads.
+    def _fronts(self) -> Iterator[tuple[list[str], set[str]]]:
+        """Yield what is in front of each product and function of the host: nodes, and tensors.
 
         Bit i of a number stands for node i.
         """
         inside = {name for function in functions(self._model) for name in function.nodes}
         inside |= {node.name for node in self._model.graph.node if node.op_type in MOVES}
-        before: dict[str, int] = defaultdict(int)
-        for number, node in enumerate(self._model.graph.node):
-            front = functools.reduce(operator.or_, map(before.__getitem__, node.input), 0)
+        nodes, before = [*self._model.graph.node], dict[str, int]()
+        for number, node in enumerate(nodes):
+            front = 0
+            for name in node.input:
+                front |= before.get(name, 0)
             on_floats = self._switches.images.keys().isdisjoint((*node.input, *node.output))
-            if node.name in self._groups:
-                yield front, [node.input[0]]
-            elif on_floats and node.name not in inside:
-                yield front, [*node.input]
+            if node.name in self._groups or (on_floats and node.name not in inside):
+                read = node.input[:1] if node.name in self._groups else node.input
+                those = [each for i, each in enumerate(nodes) if front >> i & 1]
+                yield [n.name for n in those], {*read}.union(*(n.input for n in those))
             before |= dict.fromkeys(node.output, front | 1 << number)
-
-    def _front(self, numbers: int, read: Iterable[str]) -> tuple[list[str], set[str]]:
-        """Return the names of some nodes, and the tensors that these and another one read."""
-        nodes = [n for i, n in enumerate(self._model.graph.node) if numbers >> i & 1]
-        return [node.name for node in nodes], {*read}.union(*(node.input for node in nodes))
 
 
 def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]:
@@ -240,8 +182,7 @@ def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> in
         return math.prod(data) * math.prod(weight[1:])
     if node.op_type == "Conv":
         return math.prod(result) * math.prod(weight[1:])
-    transposed = node.op_type == "Gemm" and attributes(node).get("transA", 0)
-    return math.prod(result) * data[0 if transposed else -1]
+    return math.prod(result) * data[-1]
 
 
 def _tensors_of_products(model: ModelProto, found: Mapping[str, str]) -> dict[str, set[str]]:

@@ -96,7 +96,8 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
     names = _parameters(source)
     examples = tuple(map(torch.from_numpy, _examples(names, calibration, shapes)))
     with raising(UnsupportedError, "PyTorch cannot export this module", Exception, told=first_line):
-        program = torch.export.export(source.eval(), examples)
+        source.eval()(*examples)  # torch.export accepts types that do not match
+        program = torch.export.export(source, examples)
     return exported(program, names)
 
 
