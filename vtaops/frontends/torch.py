@@ -6,7 +6,6 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
@@ -29,8 +28,8 @@ def read_torch(program: Any) -> OnnxNetwork:
     return read_onnx(exported(program))
 
 
-def exported(program: Any, names: Sequence[str] | None = None) -> ModelProto:
-    """Return the ONNX model of a program; its inputs have the program's names if none are given."""
+def exported(program: Any) -> ModelProto:
+    """Return the ONNX model of a program; its inputs have the names of the program's."""
     torch = optional("torch", "PyTorch", "its programs need", "torch")
     optional("onnxscript", "onnxscript", "programs of torch.export need", "onnxscript")
     if not isinstance(program, torch.export.ExportedProgram):
@@ -43,6 +42,6 @@ def exported(program: Any, names: Sequence[str] | None = None) -> ModelProto:
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         with contextlib.redirect_stdout(io.StringIO()):
-            made = torch.onnx.export(program, input_names=names, dynamo=True, optimize=False)
+            made = torch.onnx.export(program, dynamo=True, optimize=False)
     model: ModelProto = made.model_proto
     return model

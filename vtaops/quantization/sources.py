@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization.samples import Calibration, first_arrays
+from vtaops.quantization.torch_operators import exported_too
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -69,7 +72,7 @@ def from_relax(source: Any, shapes: Shapes | None) -> ModelProto:
 
 
 def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> ModelProto:
-    """Return the ONNX model of a module, for one image, or of an exported program.
+    """Return the ONNX model of a module or an exported program, for one image.
 
     Parameters
     ----------
@@ -89,16 +92,49 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
     """
     import torch
 
-    from vtaops.frontends.torch import exported
+    if isinstance(source, torch.export.ExportedProgram):
+        names = list(source.graph_signature.user_inputs)
+        dynamic = _dynamic(source, names)
+        examples = tuple(map(_single, source.example_inputs[0], dynamic))
+        module = _module(source, examples if any(dynamic) else None)
+    elif isinstance(source, torch.nn.Module):
+        names, module = _parameters(source), source.eval()
+        examples = tuple(map(torch.from_numpy, _examples(names, calibration, shapes)))
+    else:
+        raise ModelError(f"{type(source).__name__} is not a torch module or exported program")
+    content = BytesIO()
+    text = "PyTorch cannot write this module as an ONNX model"
+    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=first_line):
+        warnings.simplefilter("ignore")
+        with exported_too():
+            torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
+    model: ModelProto = require("onnx").load_model_from_string(content.getvalue())
+    return model
 
-    if not isinstance(source, torch.nn.Module):
-        return exported(source)
-    names = _parameters(source)
-    examples = tuple(map(torch.from_numpy, _examples(names, calibration, shapes)))
-    with raising(UnsupportedError, "PyTorch cannot export this module", Exception, told=first_line):
-        source.eval()(*examples)  # torch.export accepts types that do not match
-        program = torch.export.export(source, examples)
-    return exported(program, names)
+
+def _module(program: Any, examples: Any) -> Any:
+    """Return a program as a module that PyTorch's exporter may set to evaluation mode.
+
+    Its batch is that of the examples, if there are any.
+    """
+    import torch
+
+    run = program.module(check_guards=False)
+    if examples is not None:
+        run = torch.export.export(run, examples).module(check_guards=False)
+
+    class Program(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.run = run
+
+        def forward(self, *args: Any) -> Any:
+            return self.run(*args)
+
+        def train(self, mode: bool = True) -> Any:
+            return self  # programs reject it, even for evaluation mode
+
+    return Program()
 
 
 def _parameters(module: Any) -> list[str]:
@@ -119,6 +155,17 @@ def _examples(
     if shapes is not None:
         return [np.zeros(tuple(shapes[name]), np.float32) for name in names]
     return [np.array(arrays[name][:1]) for name in names]
+
+
+def _dynamic(program: Any, names: list[str]) -> list[bool]:
+    """Return, for each input of a program, whether its batch is dynamic."""
+    values = {node.name: node.meta["val"] for node in program.graph.nodes if node.name in names}
+    shapes = (values[name].shape for name in names)
+    return [bool(shape) and not isinstance(shape[0], int) for shape in shapes]
+
+
+def _single(example: Any, dynamic: bool) -> Any:
+    return example[:1] if dynamic else example
 
 
 _ON_INTEGERS = re.compile("QLinear|Integer|QuantizeLinear|^QGemm")
