@@ -54,7 +54,7 @@ def correct_biases(
         means = mean(node.input[0]).reshape(groups, 1, -1)
         shift = (error.reshape(groups, -1, error.shape[1]) * means).sum(axis=2).reshape(-1)
         if len(node.input) == 2:
-            node.input.append(f"{node.output[0]}_bias")
+            node.input.append(f"{node.output[0]}:bias")
         bias = plain.get(node.input[2], np.zeros(len(shift)))
         replace_initializer(model, node.input[2], (bias - shift).astype(np.float32))
 

@@ -136,10 +136,6 @@ class _Network:
     def _passed(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> list[Array]:
         """Return the input channels that share their factors with the channels of the result."""
         read = [*map(self._of, data)]
-        if node.op_type == "Mul" and self._is_gate(data):
-            gate, whole = sorted(data, key=lambda name: int(np.prod(self._shapes[name])))
-            self._pin(gate)
-            return [self._of(whole)]
         if node.op_type == "Concat" and attributes(node).get("axis") == 1 and 0 not in sizes:
             return [np.concatenate(read)]
         return read if self._commutes(node, data, sizes) else []
@@ -152,11 +148,6 @@ class _Network:
         if node.op_type == "Add":
             return len(data) == 2 and len({*shapes}) == len(sizes) == 1
         return node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1
-
-    def _is_gate(self, names: Sequence[str]) -> bool:
-        """Return whether one of two tensors has one pixel, which multiplies those of the other."""
-        shapes = sorted((self._shapes.get(name, ()) for name in names), key=lambda s: s[2:])
-        return len(names) == 2 and shapes[0] == (*shapes[1][:2], 1, 1)
 
     def absorbs(self, node: NodeProto) -> bool:
         """Return whether a node's weights absorb factors before and after it."""
@@ -220,7 +211,7 @@ class _Network:
             if len(node.input) == 3:
                 values.append(self.constants[node.input[2]].astype(np.float64) * behind)
             for index, value in enumerate(values, 1):
-                node.input[index] = f"{node.output[0]}_equalized_{index}"
+                node.input[index] = f"{node.output[0]}:equalized_{index}"
                 done[node.input[index]] = value
         for name, value in done.items():
             replace_initializer(self.model, name, value.astype(np.float32))

@@ -4,13 +4,13 @@ Every rewrite keeps the function of the model: a sum of two becomes an addition,
 cannot be folded into a convolution becomes a depthwise 1x1 convolution, and a mean over the image a
 global average. Factors and terms after a convolution are folded into it, and activations after a
 concatenation move to its parts, where they are free.
+
+Tensors that a step of quantisation adds are called NAME:PART, as no exporter calls others.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
-from itertools import count
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -27,7 +27,6 @@ from vtaops.graph.onnx_files import (
     initializers,
     make_node,
     needed,
-    producers,
     refill,
     rename_inner,
     replace_initializer,
@@ -50,11 +49,6 @@ AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
 SMALLEST_DIVISOR = 2.0**-100
 """Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
 
-_INVENTED = re.compile(
-    r"_(weight|bias|bound|scaled|pooled|part\d+|equalized_\d|factor|unscaled(_.*)?)$"
-)
-"""Endings of the names of tensors that the steps of quantisation add."""
-
 
 def prepare(model: ModelProto) -> ModelProto:
     """Return the model optimised by ONNX Runtime and rewritten to operators that VTA has.
@@ -69,7 +63,6 @@ def prepare(model: ModelProto) -> ModelProto:
         path = folder / "optimized.onnx"
         runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
-    _free_names(prepared)
     _drop_idle(prepared)
     keep_heads(prepared)
     spell_out_responses(prepared)
@@ -82,33 +75,6 @@ def prepare(model: ModelProto) -> ModelProto:
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
-
-
-def _free_names(model: ModelProto) -> None:
-    """Rename the tensors whose names the steps of quantisation would give to others.
-
-    Exporters call the weights of ``conv`` ``conv_weight``, as these steps do.
-    """
-    ends = {value.name for value in (*model.graph.input, *model.graph.output)}
-    names = {tensor.name for tensor in model.graph.initializer} | producers(model).keys() | ends
-    renamed = {name: _unlike(name, names) for name in names - ends if _is_taken(name, names)}
-    if renamed:
-        for tensor in (*model.graph.initializer, *model.graph.value_info):
-            tensor.name = renamed.get(tensor.name, tensor.name)
-        for node in model.graph.node:
-            for names in (node.input, node.output):
-                names[:] = [renamed.get(name, name) for name in names]
-            rename_inner(node, renamed)
-
-
-def _is_taken(name: str, names: Collection[str]) -> bool:
-    """Return whether a name is that of another tensor with an ending of ours."""
-    ending = _INVENTED.search(name)
-    return ending is not None and name[: ending.start()] in names
-
-
-def _unlike(name: str, names: Collection[str]) -> str:
-    return next(new for new in (f"{name}_own{i}" for i in count()) if new not in names)
 
 
 def _drop_idle(model: ModelProto) -> None:
@@ -208,7 +174,7 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
         return [node]
     if constants[bounds[0]].ndim > len(_shape(model, data[0])):
         return [node]
-    bound = _stored(model, constants, f"{node.output[0]}_bound", constants[bounds[0]].reshape(()))
+    bound = _stored(model, constants, f"{node.output[0]}:bound", constants[bounds[0]].reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
 
@@ -218,7 +184,7 @@ def _quotient(model: ModelProto, node: NodeProto, constants: Arrays) -> list[Nod
     value = constants.get(node.input[1])
     if value is None or value.dtype != np.float32 or not np.all(np.abs(value) > SMALLEST_DIVISOR):
         return [node]
-    factor = _stored(model, constants, f"{node.output[0]}_factor", 1 / value.astype(np.float64))
+    factor = _stored(model, constants, f"{node.output[0]}:factor", 1 / value.astype(np.float64))
     return [make_node("Mul", [node.input[0], factor], node.output, name=node.name)]
 
 
@@ -227,18 +193,18 @@ def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePro
     found, (result,) = attributes(node), node.output
     data, weight, term = [*node.input, ""][:3]
     alpha, beta = found.pop("alpha", 1.0), found.pop("beta", 1.0) if term else 1.0
-    names = [_scaled(model, constants, weight, alpha, f"{result}_weight")]
-    names.append(_scaled(model, constants, term, beta, f"{result}_bias"))
+    names = [_scaled(model, constants, weight, alpha, f"{result}:weight")]
+    names.append(_scaled(model, constants, term, beta, f"{result}:bias"))
     if None in names:
         return [node]
     weight, term = map(str, names)
     row = _row(constants, weight, term, bool(found.get("transB", 0)))
     if row is not None:
-        term = _stored(model, constants, f"{result}_bias", row)
+        term = _stored(model, constants, f"{result}:bias", row)
     if not term or row is not None:
         kept = [name for name in (data, weight, term) if name]
         return [make_node("Gemm", kept, [result], name=node.name, **found)]
-    alone = f"{result}_scaled"
+    alone = f"{result}:scaled"
     product = make_node("Gemm", [data, weight], [alone], name=node.name, **found)
     return [product, make_node("Add", [alone, term], [result])]
 
@@ -275,7 +241,7 @@ def _own_biases(model: ModelProto) -> None:
         if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) > 2:
             name = node.input[2]
             if name in tensors.constants and len(tensors.readers[name]) > 1:
-                node.input[2] = f"{node.output[0]}_bias"
+                node.input[2] = f"{node.output[0]}:bias"
                 replace_initializer(model, node.input[2], tensors.constants[name])
 
 
@@ -290,7 +256,7 @@ def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[N
     factor = scale / _deviation(node, variance)
     rank = len(_shape(model, node.input[0])) or 4
     weight = factor.reshape(-1, *[1] * (rank - 1)) if rank > 2 else factor
-    names = [f"{node.output[0]}_{part}" for part in ("weight", "bias")]
+    names = [f"{node.output[0]}:{part}" for part in ("weight", "bias")]
     for name, value in zip(names, (weight, shift - mean * factor), strict=True):
         replace_initializer(model, name, value.astype(np.float32))
     if rank == 2:
@@ -326,7 +292,7 @@ def _norm_of_rows(model: ModelProto, node: NodeProto, constants: Arrays) -> list
     if len(shape) != 3 or not all(plain) or not known:
         return [node]
     row = [
-        _stored(model, constants, f"{result}_{part}", np.full(shape[2], number))
+        _stored(model, constants, f"{result}:{part}", np.full(shape[2], number))
         for part, number in (("weight", 1), ("bias", 0))
     ]
     epsilon = attributes(node).get("epsilon", 1e-5)
@@ -373,7 +339,7 @@ def _activate_parts(model: ModelProto) -> None:
         activation = tensors.only_reader(concat.output[0])
         if activation is None or activation.op_type not in SATURATING:
             continue
-        parts = [f"{activation.output[0]}_part{i}" for i in range(len(concat.input))]
+        parts = [f"{activation.output[0]}:part{i}" for i in range(len(concat.input))]
         place = nodes.index(concat)
         nodes[place:place] = [
             make_node(activation.op_type, [name, *activation.input[1:]], [part])
@@ -409,7 +375,7 @@ def fold_affine(model: ModelProto) -> int:
             folded.append(reader)
             name = reader.output[0]
         if len(folded) > chain:
-            names = [f"{name}_weight", f"{name}_bias"]
+            names = [f"{name}:weight", f"{name}:bias"]
             for each, value in zip(names, (weight, bias), strict=True):
                 replace_initializer(model, each, value.astype(np.float32))
             node.input[1:] = names

@@ -32,9 +32,6 @@ FEW = 16
 MOST_RATIO = 8
 """Ratio of the ranges of parts on one grid from which it is told."""
 
-MOST_PARTS = 256
-"""Most indices of axis 1 that are looked at one by one."""
-
 
 @dataclass(frozen=True)
 class LayerQuality:
@@ -51,23 +48,21 @@ class LayerQuality:
 
 @dataclass(frozen=True)
 class Coarse:
-    """A part of an output that takes few values: its index along axis 1, None for the whole."""
+    """An output that takes few values."""
 
-    index: int | None
     values: int
     float_values: int
 
     def __str__(self) -> str:
-        where = "" if self.index is None else f" at index {self.index} of axis 1"
-        return f"takes {self.values} values{where} where float takes {self.float_values:,}"
+        return f"takes {self.values} values where float takes {self.float_values:,}"
 
 
 @dataclass(frozen=True)
 class OutputQuality:
     """An output of the model: SQNR in dB, largest difference, and how often the maximum agrees.
 
-    `top1` is None if the output is not a vector of scores per image, `coarse` if all of its parts
-    take at least 16 values, or as many as float.
+    `top1` is None if the output is not a vector of scores per image, `coarse` if it takes at least
+    16 values, or as many as float.
     """
 
     output: str
@@ -224,16 +219,6 @@ def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
 
 
 def _coarse(exact: Array, rounded: Array) -> Coarse | None:
-    """Return the part of an output with the fewest values, if these are few and float's are not.
-
-    Parts are the indices of axis 1, where tasks put boxes beside scores.
-    """
-    parts: list[tuple[int | None, Any]] = [(None, np.s_[:])]
-    if exact.ndim > 2 and exact.shape[1] <= MOST_PARTS:
-        parts += [(index, np.s_[:, index]) for index in range(exact.shape[1])]
-    counted = (
-        Coarse(index, np.unique(rounded[part]).size, np.unique(exact[part]).size)
-        for index, part in parts
-    )
-    found = [each for each in counted if each.values < FEW <= each.float_values // 4]
-    return min(found, key=lambda each: each.values, default=None)
+    """Return how many values an output takes, if these are few and float's are not."""
+    found = Coarse(np.unique(rounded).size, np.unique(exact).size)
+    return found if found.values < FEW <= found.float_values // 4 else None

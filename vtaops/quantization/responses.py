@@ -94,6 +94,6 @@ class _Responses(Rewriter):
             "inverses_weight": np.ones((channels, 1, 1, 1)),
         }
         for name, value in constants.items():
-            replace_initializer(self.model, f"{result}_{name}", np.float32(value))
+            replace_initializer(self.model, f"{result}:{name}", np.float32(value))
         ends = {"image": data, "scaled": result} if first else {"data": data, "result": result}
         yield from steps(_CHANNELS_FIRST if first else _CHANNELS_LAST, ends, result)

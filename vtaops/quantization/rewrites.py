@@ -59,7 +59,7 @@ def steps(text: str, names: Mapping[str, str], stem: str) -> list[NodeProto]:
     nodes = [*map(require("onnx.parser").parse_node, text.splitlines())]
     for node in nodes:
         for tensors in (node.input, node.output):
-            tensors[:] = [names.get(name, f"{stem}_{name}") for name in tensors]
+            tensors[:] = [names.get(name, f"{stem}:{name}") for name in tensors]
     return nodes
 
 
@@ -131,7 +131,7 @@ class _Heads(Rewriter):
         axis, (result,) = attributes(node).get("axis", -1) % max(rank, 1), node.output
         if image is not None:
             return self._turned(
-                make_node("Softmax", [image], [f"{result}_heads"], axis=_LAST[axis]), result
+                make_node("Softmax", [image], [f"{result}:heads"], axis=_LAST[axis]), result
             )
         reader = self.tensors.only_reader(result)
         if axis == rank - 1 or reader is None or reader.op_type != "Transpose":
@@ -140,7 +140,7 @@ class _Heads(Rewriter):
         if axes[-1] != axis:
             return [node]
         self.done.update(reader.output)
-        before = make_node("Transpose", node.input, [f"{result}_rows"], perm=axes)
+        before = make_node("Transpose", node.input, [f"{result}:rows"], perm=axes)
         return [before, make_node("Softmax", before.output, reader.output, axis=-1)]
 
     def _product(self, node: NodeProto) -> tuple[NodeProto, str] | None:
@@ -170,10 +170,10 @@ class _Heads(Rewriter):
             return [product]
         if not attributes(product).get("transB"):
             weight = weight.T
-        name = f"{result}_heads_weight"
+        name = f"{result}:heads_weight"
         replace_initializer(self.model, name, np.ascontiguousarray(weight[:, :, None, None]))
         made = make_node(
-            "Conv", [image, name, *product.input[2:]], [f"{result}_heads"], kernel_shape=[1, 1]
+            "Conv", [image, name, *product.input[2:]], [f"{result}:heads"], kernel_shape=[1, 1]
         )
         self.done.update({*product.output, result})
         return self._turned(made, result)
@@ -195,7 +195,7 @@ class _Tokens(Rewriter):
                 yield node
                 continue
             (result,), attrs = node.output, attributes(norm)
-            token = f"{result}_token"
+            token = f"{result}:token"
             yield make_node("Gather", [norm.input[0], node.input[1]], [token], **attributes(node))
             yield make_node(
                 "LayerNormalization", [token, *norm.input[1:]], [result], **{**attrs, "axis": -1}
