@@ -11,9 +11,8 @@ import vtaops
 from trials.onnx_models import Builder, images, small_network
 from vtaops.cli import app
 from vtaops.errors import ModelError
-from vtaops.quantization.boxes import Boxes, overlap
 from vtaops.quantization.datasets import load_dataset
-from vtaops.quantization.evaluation import Classes, Text, evaluate
+from vtaops.quantization.evaluation import Boxes, Classes, Text, evaluate, overlap
 
 SHAPES = {"x": (1, 3, 12, 12)}
 

@@ -97,8 +97,7 @@ def task_of(
     alphabet: Sequence[str] | None = None,
 ) -> Task:
     """Return what the outputs of a model mean, as its data tell."""
-    from vtaops.quantization.boxes import Boxes
-    from vtaops.quantization.evaluation import Classes, Text
+    from vtaops.quantization.evaluation import Boxes, Classes, Text
 
     if alphabet is not None:
         return Text(alphabet)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
+from vtaops.quantization.devices import Figures, QuantizationTarget
 from vtaops.quantization.quality import outputs, sqnrs
 from vtaops.quantization.samples import Sample
-
-if TYPE_CHECKING:
-    from vtaops.quantization.devices import Figures, QuantizationTarget
 
 HELD_OUT = 4
 """Every fourth sample judges; the others calibrate."""

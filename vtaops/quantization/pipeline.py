@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -30,9 +30,9 @@ from vtaops.graph.onnx_files import (
 from vtaops.quantization import sources
 from vtaops.quantization.activations import norms
 from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
-from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, changed_outputs, departures
+from vtaops.quantization.devices import QuantizationTarget
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.masks import choose_masks
@@ -49,7 +49,7 @@ from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, Quality, compare
 from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, coarse_ends, relieved, worst_output
-from vtaops.quantization.rounding import learn_rounding, learnable
+from vtaops.quantization.rounding import correct_biases, correctable, learn_rounding, learnable
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
     WeightScale,
@@ -59,10 +59,6 @@ from vtaops.quantization.scales import (
     power_of_two_grids,
     shared_ranges,
 )
-from vtaops.quantization.single import to_single
-
-if TYPE_CHECKING:
-    from vtaops.quantization.devices import QuantizationTarget
 
 Scales = Literal["pow2", "free"]
 
@@ -224,7 +220,7 @@ def run_quantization(
     """
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    device = _device(config if config is not None else DEVICES.get(scales))
+    device = QuantizationTarget(config if config is not None else DEVICES.get(scales))
     scales = scales or device.scales
     _check_bits(weight_bits, scales)
     floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
@@ -271,12 +267,6 @@ def _told(done: Quantization) -> Quantization:
         text += "the file stays float"
         warnings.warn(text, PlacementWarning, stacklevel=5)
     return done
-
-
-def _device(config: Any) -> QuantizationTarget:
-    from vtaops.quantization.devices import QuantizationTarget
-
-    return QuantizationTarget(config)
 
 
 FEWEST = 8
@@ -476,7 +466,7 @@ def _load(
     fix_inputs(source, fixed)
     if told := undecided(source):
         raise ModelError(told)
-    to_single(source)
+    sources.to_single(source)
     expand(source)
     sources.dequantize_weights(source)
     source = checked(source)

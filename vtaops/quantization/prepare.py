@@ -34,8 +34,7 @@ from vtaops.graph.onnx_files import (
     tensor_shapes,
 )
 from vtaops.graph.probe import runtime_session
-from vtaops.quantization.responses import spell_out_responses
-from vtaops.quantization.rewrites import keep_heads, steps
+from vtaops.quantization.rewrites import keep_heads, spell_out_responses, steps
 from vtaops.quantization.scales import SATURATING
 
 AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
