@@ -327,6 +327,16 @@ def test_grids_are_recomputed_from_their_range(zero_point):
         assert (scale, zero) == (grid.scale, zero_point)
 
 
+def test_a_bias_that_the_file_computes_is_not_corrected():
+    b = Builder()
+    x, bias = b.input([1, 3, 8, 8]), b.input([4], "bias")
+    weight = b.constant(b.rng.standard_normal((4, 3, 1, 1)).astype(np.float32))
+    b.output(b.add("Conv", x, weight, b.add("Neg", bias)))
+    data = {"x": images(4, (3, 8, 8)), "bias": np.zeros((4, 4), np.float32)}
+    done = run_quantization(b.model(), data, bias_correction=True)
+    assert done.departures == ()
+
+
 def test_a_large_bias_makes_the_weights_coarser():
     weight = np.full((1, 1), 2.0**-20, np.float32)
     assert power_of_two_weight_scale(weight) == 2.0**-26
@@ -513,7 +523,7 @@ def mobile(spelled):
     x = b.input([1, 3, 8, 8])
     y = b.conv(x, 3, 8)
     y = b.add("Mul", y, b.constant(2.0 ** np.arange(-4, 4).astype(np.float32).reshape(8, 1, 1)))
-    y = b.add("Sub", y, b.constant(np.array([0.25], np.float32)))
+    y = b.add("Sub", y, b.constant(np.full((8, 1, 1), 0.25, np.float32)))
     y = b.conv(hard_swish(b, y, spelled), 8, 8, group=8)
     b.output(b.conv(hard_swish(b, y, spelled), 8, 4, kernel=1))
     return b.model()

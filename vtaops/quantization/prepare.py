@@ -2,15 +2,17 @@
 
 Every rewrite keeps the function of the model: a sum of two becomes an addition, a batch norm that
 cannot be folded into a convolution becomes a depthwise 1x1 convolution, and a mean over the image a
-global average. Factors and terms after a convolution are folded into it, and activations after a
-concatenation move to its parts, where they are free.
+global average. Activations after a concatenation move to its parts, where they are free. ONNX
+Runtime folds batch norms, factors, terms and pads into convolutions; onnxscript's rules fold only
+norms and pads, and load sympy.
 
 Tensors that a step of quantisation adds are called NAME:PART, as no exporter calls others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from copy import deepcopy
 
 import numpy as np
 
@@ -37,14 +39,6 @@ from vtaops.graph.probe import runtime_session
 from vtaops.quantization.rewrites import keep_heads, spell_out_responses, steps
 from vtaops.quantization.scales import SATURATING
 
-AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
-    "Mul": lambda value: (value, np.zeros_like(value)),
-    "Div": lambda value: (1 / value, np.zeros_like(value)),
-    "Add": lambda value: (np.ones_like(value), value),
-    "Sub": lambda value: (np.ones_like(value), -value),
-}
-"""Operators of a tensor and a constant, as factor and term of the tensor."""
-
 SMALLEST_DIVISOR = 2.0**-100
 """Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
 
@@ -57,10 +51,12 @@ def prepare(model: ModelProto) -> ModelProto:
     ModelError
         If ONNX Runtime rejects the model.
     """
-    onnx = require("onnx")
+    onnx, linear = require("onnx"), deepcopy(model)
+    constants = initializers(linear)
+    refill(linear.graph.node, [_linear(linear, node, constants) for node in linear.graph.node])
     with TemporaryFolder() as folder:
         path = folder / "optimized.onnx"
-        runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
+        runtime_session(linear, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
     _drop_idle(prepared)
     keep_heads(prepared)
@@ -69,11 +65,28 @@ def prepare(model: ModelProto) -> ModelProto:
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
     _activate_parts(prepared)
-    fold_affine(prepared)
     _own_biases(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
+
+
+def _linear(model: ModelProto, node: NodeProto, constants: Arrays) -> NodeProto:
+    """Rewrite a quotient by a constant as a product, and a difference as a sum.
+
+    Of these ONNX Runtime folds those that follow convolutions, as integers cannot without another
+    rounding.
+    """
+    value = constants.get([*node.input, ""][1]) if node.op_type in ("Div", "Sub") else None
+    if value is None or value.dtype != np.float32:
+        return node
+    if node.op_type == "Sub":
+        other = _stored(model, constants, f"{node.output[0]}:term", -value)
+        return make_node("Add", [node.input[0], other], node.output, name=node.name)
+    if not np.all(np.abs(value) > SMALLEST_DIVISOR):
+        return node
+    other = _stored(model, constants, f"{node.output[0]}:factor", 1 / value.astype(np.float64))
+    return make_node("Mul", [node.input[0], other], node.output, name=node.name)
 
 
 def _drop_idle(model: ModelProto) -> None:
@@ -152,7 +165,6 @@ def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[No
         "Gemm": _gemm,
         "Max": _bound,
         "Min": _bound,
-        "Div": _quotient,
     }
     found = rewrite.get(node.op_type)
     return found(model, node, constants) if found else [node]
@@ -176,15 +188,6 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
     bound = _stored(model, constants, f"{node.output[0]}:bound", constants[bounds[0]].reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
-
-
-def _quotient(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite a division by a constant as a product with its reciprocal, which integers have."""
-    value = constants.get(node.input[1])
-    if value is None or value.dtype != np.float32 or not np.all(np.abs(value) > SMALLEST_DIVISOR):
-        return [node]
-    factor = _stored(model, constants, f"{node.output[0]}:factor", 1 / value.astype(np.float64))
-    return [make_node("Mul", [node.input[0], factor], node.output, name=node.name)]
 
 
 def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
@@ -247,7 +250,7 @@ def _own_biases(model: ModelProto) -> None:
 def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation.
 
-    That of a matrix becomes a product and a sum, which `fold_affine` may fold.
+    That of a matrix becomes a product and a sum.
     """
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
@@ -348,75 +351,6 @@ def _activate_parts(model: ModelProto) -> None:
         concat.output[:] = activation.output
         nodes.remove(activation)
     refill(model.graph.node, nodes)
-
-
-def fold_affine(model: ModelProto) -> int:
-    """Fold factors and terms after convolutions into these in place; return their number.
-
-    This is exact in float; on integers, each of them would be another rounding.
-    """
-    tensors = Connections(model)
-    folded: list[NodeProto] = []
-    for node in model.graph.node:
-        found = _weight_and_bias(node, tensors.constants)
-        if found is None:
-            continue
-        weight, bias = found
-        axis = int(node.op_type == "ConvTranspose")
-        name, chain = node.output[0], len(folded)
-        while (reader := tensors.only_reader(name)) is not None:
-            function = _factor_and_term(reader, name, tensors.constants, len(bias))
-            if function is None:
-                break
-            factor, term = function
-            weight = weight * np.expand_dims(factor, tuple({0, 1, 2, 3} - {axis}))
-            bias = bias * factor + term
-            folded.append(reader)
-            name = reader.output[0]
-        if len(folded) > chain:
-            names = [f"{name}:weight", f"{name}:bias"]
-            for each, value in zip(names, (weight, bias), strict=True):
-                replace_initializer(model, each, value.astype(np.float32))
-            node.input[1:] = names
-            node.output[0] = name
-    for node in folded:
-        model.graph.node.remove(node)
-    return len(folded)
-
-
-def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] | None:
-    """Return weight and bias of a convolution as float64; None if they are not constants.
-
-    A node with a bias of the wrong length is not a valid convolution; ONNX Runtime rejects it
-    later.
-    """
-    transposed = node.op_type == "ConvTranspose"
-    if not (node.op_type == "Conv" or (transposed and attributes(node).get("group", 1) == 1)):
-        return None
-    if any(name not in constants for name in node.input[1:]):
-        return None
-    weight, *given = (constants[name].astype(np.float64) for name in node.input[1:])
-    channels = weight.shape[int(transposed)]
-    bias = given[0] if given else np.zeros(channels)
-    return (weight, bias) if bias.shape == (channels,) else None
-
-
-def _factor_and_term(
-    node: NodeProto, name: str, constants: Arrays, channels: int
-) -> tuple[Array, Array] | None:
-    """Return factor and term of each channel if a node computes ``factor * x + term``."""
-    if node.op_type not in AFFINE:
-        return None
-    first = node.input[0] == name
-    other = constants.get(node.input[1 if first else 0])
-    if other is None or (node.op_type == "Div" and not first):
-        return None
-    shape = (1,) * (4 - other.ndim) + other.shape
-    if shape not in ((1, 1, 1, 1), (1, channels, 1, 1)):
-        return None
-    value = np.broadcast_to(other.reshape(-1).astype(np.float64), (channels,))
-    factor, term = AFFINE[node.op_type](value)
-    return (-factor, -term) if node.op_type == "Sub" and not first else (factor, term)
 
 
 def _name_nodes(model: ModelProto) -> None:

@@ -13,7 +13,7 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import ModelProto, float_tensors, producers
 from vtaops.graph.probe import Probe
-from vtaops.quantization.pairs import images
+from vtaops.quantization.insert import images
 from vtaops.quantization.reach import only_arguments
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
@@ -59,7 +59,7 @@ class Coarse:
 
 @dataclass(frozen=True)
 class OutputQuality:
-    """An output of the model: SQNR in dB, largest difference, and how often the maximum agrees.
+    """An output of the model: SQNR in dB, and how often the maximum agrees.
 
     `top1` is None if the output is not a vector of scores per image, `coarse` if it takes at least
     16 values, or as many as float.
@@ -67,7 +67,6 @@ class OutputQuality:
 
     output: str
     sqnr_db: float
-    max_error: float
     top1: float | None
     coarse: Coarse | None = None
 
@@ -213,9 +212,8 @@ def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
     if exact.ndim > 1 and scores.shape[1] == exact.shape[1] > 1:
         same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
         top1 = float(same.mean())
-    difference = float(np.abs(exact.astype(np.float64) - rounded).max(initial=0.0))
     found = decibels(*powers(exact, rounded))
-    return OutputQuality(name, found, difference, top1, _coarse(exact, rounded))
+    return OutputQuality(name, found, top1, _coarse(exact, rounded))
 
 
 def _coarse(exact: Array, rounded: Array) -> Coarse | None:

@@ -30,7 +30,7 @@ from vtaops.graph.onnx_files import (
 from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
 from vtaops.quantization.costs import Switches
-from vtaops.quantization.pairs import images
+from vtaops.quantization.insert import images
 from vtaops.quantization.quality import FEW, LOW_DB, outputs, spread, sqnrs
 from vtaops.quantization.scales import MOVES, PRODUCTS, only_moved, saturated
 

@@ -225,7 +225,11 @@ def weight_scales(
         bounds = [_least(node, grids, constants) for node in nodes]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
         largest = _most(nodes, name, bits)
-        scale = _free_scale(weight, axis, least, largest) if free else _power_scale(weight, least)
+        scale = (
+            _free_scale(weight, axis, least, largest)
+            if free
+            else np.asarray(power_of_two_weight_scale(weight, float(least)))
+        )
         found[name] = WeightScale(scale, axis, largest)
     return found
 
@@ -235,10 +239,6 @@ def _most(nodes: Sequence[NodeProto], name: str, bits: int) -> int:
     groups = {attributes(n).get("group", 1) for n in nodes if name in n.input[1:2]}
     products = all(node.op_type in ("Conv", "Gemm", "MatMul") for node in nodes)
     return (1 << bits - 1) - 1 if products and groups == {1} else LARGEST
-
-
-def _power_scale(weight: Array, least: Array) -> Array:
-    return np.asarray(power_of_two_weight_scale(weight, float(least)))
 
 
 def _free_scale(weight: Array, axis: int | None, least: Array, most: int) -> Array:
