@@ -54,7 +54,6 @@ from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_
 from vtaops.quantization.scales import (
     WeightScale,
     free_grids,
-    no_finer_than_sums,
     no_finer_than_totals,
     power_of_two_grids,
     shared_ranges,
@@ -373,7 +372,6 @@ class _Quantizer:
         else:
             errors = observed.errors
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
-            grids = no_finer_than_sums(model, grids, groups)
         given = left.union(observed.lost(grids))
         weights = integer_weights(model, grids, given, free=self.free, bits=self.bits)
         floats = self.device.floats(insert_pairs(model, grids, weights, given))

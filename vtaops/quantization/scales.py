@@ -276,28 +276,6 @@ def _least(node: NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Arr
     return least / data
 
 
-def no_finer_than_sums(
-    model: ModelProto, grids: dict[str, Grid], groups: dict[str, str]
-) -> dict[str, Grid]:
-    """Make the grids of results at least as coarse as the sums that are rounded to them.
-
-    If large products cancel, the best grid for the result is finer than the steps of the sums. That
-    gains nothing, and would need a left shift, which hardware does not have.
-    """
-    found, scales = dict(grids), weight_scales(model, grids, free=False)
-    for node in model.graph.node:
-        if node.op_type not in PRODUCTS:
-            continue
-        data, weight, result = node.input[0], node.input[1], node.output[0]
-        if weight in scales and data in found and result in found:
-            steps = found[data].scale * float(scales[weight].scale)
-            if steps > found[result].scale:
-                group = groups[result]
-                for name in (n for n, g in groups.items() if g == group):
-                    found[name] = replace(found[name], scale=steps)
-    return found
-
-
 def no_finer_than_totals(
     model: ModelProto,
     grids: dict[str, Grid],
