@@ -106,6 +106,7 @@ def insert_pairs(
         Tensors whose writer computes on floats, though it could compute on integers.
     """
     result = deepcopy(model)
+    refill(result.graph.node, _by_breadth([*result.graph.node]))
     _Insertion(result, grids, weights, floats).run()
     result.producer_name = "vtaops"
     require("onnx").checker.check_model(result)
@@ -224,7 +225,7 @@ class _Insertion:
             self.nodes.append(node)
             for name in node.output:
                 self._add_pair(name)
-        refill(self.model.graph.node, _by_breadth(self.nodes))
+        refill(self.model.graph.node, self.nodes)
         read = {name for node in self.nodes for name in read_by(node)} | self.tensors.outputs
         kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
         refill(self.model.graph.initializer, kept)
@@ -242,6 +243,7 @@ class _Insertion:
 
         Of two convolutions, the later one; its result has no other reader.
         """
+        order = {node.output[0]: place for place, node in enumerate(self.model.graph.node)}
         for node in self.model.graph.node:
             if node.op_type == "Add" and self._is_rounded(node.output[0]):
                 fitting = [
@@ -249,8 +251,7 @@ class _Insertion:
                     for name, residual in (node.input, node.input[::-1])
                     if self._continues(node, name) and self._fits(node, name, residual)
                 ]
-                order = [*self.tensors.writers]
-                self.shown -= {*sorted(fitting, key=order.index)[-1:]}
+                self.shown -= {*sorted(fitting, key=order.__getitem__)[-1:]}
 
     def _is_rounded(self, name: str) -> bool:
         """Return whether nothing but a pair reads a tensor, maybe behind activations."""
