@@ -51,7 +51,7 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int
     """
     if isinstance(op, Conv2d) and op.fold_columns:
         op = replace(op, fold_columns=False)
-    buffers = op.buffers(HardwareConfig())  # whose logical shapes all have
+    buffers = _buffers(op)
     images = _images(buffers, arrays)
     if isinstance(op, Conv2dTranspose):
         op, images = _as_convolution(op, images)
@@ -84,6 +84,12 @@ def host_op(op: Operator) -> TensorOp:
                 return DepthwiseOp(*image, op.window, multiplier, "int8", end)
             return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", end)
     return PlainOp(op)
+
+
+@lru_cache(maxsize=1024)
+def _buffers(op: Operator) -> tuple[Buffer, ...]:
+    """Return an operator's buffers, whose logical shapes are those on any configuration."""
+    return op.buffers(HardwareConfig())
 
 
 def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> list[Array]:
