@@ -9,7 +9,8 @@ integers join them, until none is left that
   power spectra): the result leaves VTA in any case. Softmax, layer norms and means do not count,
   which C has;
 * computes on VTA with what host functions write, other than by a table, or multiplies by it (the
-  parts of an RMS norm).
+  parts of an RMS norm);
+* computes on VTA in a piece of the network without any product (the factor of a norm).
 
 Products stay on integers, as does all that moves data between these.
 """
@@ -111,6 +112,7 @@ class _Search:
         """Let nodes join until none is left."""
         while found := [*filter(self._joins, self._candidates())]:
             self.joined.update(node.name for node in found)
+            self.joined |= self._without_products()
 
     def _candidates(self) -> Iterable[Node]:
         """Return the nodes on integers that may join: all but products."""
@@ -155,6 +157,21 @@ class _Search:
         return all(group.readers and not group.is_output for group in behind) and all(
             reader.name in loose for group in behind for reader in group.readers
         )
+
+    def _without_products(self) -> set[str]:
+        """Return the nodes on integers from which no product is reached but through floats."""
+        left, seen = {node.name: node for node in self._integers()}, set[str]()
+        stack = [node for node in left.values() if _is_product(node)]
+        while stack:
+            node = stack.pop()
+            if node.name not in seen:
+                seen.add(node.name)
+                stack += [user for user in self._beside(node) if user.name in left]
+        return left.keys() - seen
+
+    def _integers(self) -> list[Node]:
+        known = self.floats
+        return [node for node in self.computing if node.name not in known]
 
 
 def _is_product(node: Node) -> bool:

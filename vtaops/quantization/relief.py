@@ -5,13 +5,16 @@ sound, the last layer of a regression. Where an output keeps less than `LOW_DB` 
 equalised channels, such products are left to the host. Tried first are all in front of a function
 that the host computes, if they are a small part of the network: those of a filter bank before its
 logarithm, which tells values apart that one grid does not; the launch before that function falls
-away. Then come single products, as few as bring the output back, and larger fronts. A file in which
-each tensor may pass in float shows what helps.
+away. Then come single products, as few as bring the output back, and larger fronts. If nothing
+brings all samples back, what brings back most is taken, if that is most of them; else nothing
+changes. A file in which each tensor may pass in float shows what helps.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,7 +34,7 @@ from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
 from vtaops.quantization.costs import Switches
 from vtaops.quantization.insert import images
-from vtaops.quantization.quality import FEW, LOW_DB, outputs, spread, sqnrs
+from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, spread, sqnrs
 from vtaops.quantization.scales import MOVES, PRODUCTS, only_moved, saturated
 
 if TYPE_CHECKING:
@@ -42,6 +45,9 @@ JUDGES = 16
 
 SEARCHED = 2
 """Most samples on which products are compared, before those that were found are judged."""
+
+MOST_TRIED = 8
+"""Most products that are tried together with others: those that cost most alone."""
 
 MOST_LAYERS = 6
 """Most products that are left float, other than those in front of a function of the host."""
@@ -60,7 +66,7 @@ SHOWN = 3
 class Relief:
     """Products that stay float, and the dB of the worst output with and without them.
 
-    `some` tells of its values, if that is why.
+    `some` tells in how many samples it keeps enough, if not in all together.
     """
 
     nodes: tuple[str, ...]
@@ -80,8 +86,15 @@ class Relief:
 
 def worst_output(done: Quantization) -> float:
     """Return the SQNR in dB of the output that keeps least."""
+    return _judged(done)[0]
+
+
+def _judged(done: Quantization) -> tuple[float, int]:
+    """Return the SQNR of the worst output, and the number of samples with enough of all."""
     judges = spread(done.samples, JUDGES)
-    return min(sqnrs(outputs(done.prepared, judges, exact=False), outputs(done.model, judges)))
+    exact, found = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
+    alone = (min(sqnrs([one], [other])) for one, other in zip(exact, found, strict=True))
+    return min(sqnrs(exact, found)), sum(db >= LOW_DB for db in alone)
 
 
 def relieved(
@@ -97,18 +110,37 @@ def relieved(
         Quantises with the given nodes in float; what was only tried is not `checked` for
         departures from float, which takes as long as a run of many samples.
     """
-    search = _Search(done)
+    (before, enough), search = _judged(done), _Search(done)
+    samples: dict[tuple[str, ...], int] = {}
 
     def brings_back(nodes: Sequence[str]) -> bool:
         found = again(nodes, checked=False)
-        on_integers = any(node.op_type == "QuantizeLinear" for node in found.model.graph.node)
-        return on_integers and worst_output(found) >= LOW_DB
+        if not any(node.op_type == "QuantizeLinear" for node in found.model.graph.node):
+            return False
+        least, samples[tuple(nodes)] = _judged(found)
+        return least >= LOW_DB
 
-    kept = next(filter(brings_back, search.candidates()), None)
-    if kept is None:
-        return done, None
+    kept, some = search.first(brings_back), ""
+    if kept is None:  # quiet samples may be lost with any product on integers; others need not be
+        kept = max(samples, key=lambda nodes: (samples[nodes], -len(nodes)), default=())
+        most, count = samples.get(tuple(kept), 0), len(spread(done.samples, JUDGES))
+        if most <= max(enough, count // 2):
+            return done, None
+        some = f" (and {LOW_DB:.0f} dB in {most} of {count} samples, not {enough})"
     chosen = again(kept, checked=True)
-    return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), worst_output(done))
+    return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before, some)
+
+
+def _fewest(
+    costliest: Sequence[str], brings_back: Callable[[Sequence[str]], bool]
+) -> list[str] | None:
+    """Return the fewest of the costliest products, the first ones at first, that bring back."""
+    sizes = ([*costliest[:count]] for count in range(1, len(costliest) + 1))
+    kept = next(filter(brings_back, sizes), None)
+    for node in kept[:-1] if kept else ():  # the last one was needed; others may be on its way
+        fewer = [other for other in kept or () if other != node]
+        kept = fewer if brings_back(fewer) else kept
+    return kept
 
 
 class _Search:
@@ -123,8 +155,8 @@ class _Search:
         """Return the dB of the worst output with some tensors in float."""
         return min(self._switches.sqnrs(passing))
 
-    def candidates(self) -> Iterator[list[str]]:
-        """Yield nodes that may bring the outputs back: small fronts, few products, large fronts."""
+    def first(self, brings_back: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
+        """Return the first nodes that bring the outputs back: small fronts, products, large ones."""
         work = multiplications(self._model, self._groups)
         fronts: dict[int, tuple[list[str], set[str]]] = {}
         for nodes, tensors in self._fronts():
@@ -133,16 +165,27 @@ class _Search:
         tried = spread(sorted(fronts.keys() - {0, whole}), MOST_FRONTS)
         found = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
         small = sum(size <= MOST_WORK * whole for size in found)
-        yield from (fronts[size][0] for size in found[:small])
-        costliest = self._costliest()
-        yield from (costliest[:count] for count in range(1, len(costliest) + 1))
-        yield from (fronts[size][0] for size in found[small:])
+        ordered = [fronts[size][0] for size in found]
+        return (
+            next(filter(brings_back, ordered[:small]), None)
+            or _fewest(self._costliest(), brings_back)
+            or next(filter(brings_back, ordered[small:]), None)
+        )
+
+    def _without(self, nodes: Sequence[str]) -> float:
+        """Return the dB of the worst output with some products in float."""
+        return self._sqnr(set().union(*(self._groups[node] for node in nodes)))
 
     def _costliest(self) -> list[str]:
-        """Return the products that cost the outputs most, the worst first."""
+        """Return the products that cost the outputs most, each on top of those before."""
         products = tracked("leave a product float", [*self._groups])
-        alone = {node: self._sqnr(self._groups[node]) for node in products}
-        return sorted(alone, key=lambda node: -alone[node])[:MOST_LAYERS]
+        alone = {node: self._without([node]) for node in products}
+        others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
+        taken: list[str] = []
+        while others and len(taken) < MOST_LAYERS and self._without(taken) < GOOD_DB:
+            taken.append(max(others, key=lambda node: self._without([*taken, node])))
+            others.remove(taken[-1])
+        return taken
 
     def products(self, nodes: Collection[str]) -> list[str]:
         """Return the products among some nodes."""
@@ -153,19 +196,23 @@ class _Search:
 
         Bit i of a number stands for node i.
         """
-        inside = {name for function in functions(self._model) for name in function.nodes}
-        inside |= {node.name for node in self._model.graph.node if node.op_type in MOVES}
         nodes, before = [*self._model.graph.node], dict[str, int]()
+        ends = self._ends()
         for number, node in enumerate(nodes):
-            front = 0
-            for name in node.input:
-                front |= before.get(name, 0)
-            on_floats = self._switches.images.keys().isdisjoint((*node.input, *node.output))
-            if node.name in self._groups or (on_floats and node.name not in inside):
+            front = functools.reduce(operator.or_, (before.get(n, 0) for n in node.input), 0)
+            if node.name in ends:
                 read = node.input[:1] if node.name in self._groups else node.input
                 those = [each for i, each in enumerate(nodes) if front >> i & 1]
                 yield [n.name for n in those], {*read}.union(*(n.input for n in those))
             before |= dict.fromkeys(node.output, front | 1 << number)
+
+    def _ends(self) -> set[str]:
+        """Return the names of products, and of functions that the host computes."""
+        inside = {name for function in functions(self._model) for name in function.nodes}
+        loose = (n for n in self._model.graph.node if n.op_type not in MOVES)
+        images = self._switches.images.keys()
+        on_floats = {n.name for n in loose if images.isdisjoint((*n.input, *n.output))}
+        return on_floats - inside | self._groups.keys()
 
 
 def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]:
