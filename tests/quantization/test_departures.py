@@ -6,7 +6,7 @@ import pytest
 from trials.onnx_models import Builder, images, small_network
 from vtaops.errors import AccuracyWarning
 from vtaops.graph import onnx_files
-from vtaops.quantization import insert, pipeline, prepare, run_quantization
+from vtaops.quantization import insert, pairs, pipeline, prepare, run_quantization
 from vtaops.quantization.departures import departures
 
 SCHEMES = [
@@ -37,17 +37,11 @@ def test_an_activation_before_a_residual_stays(bounds, scheme):
 def test_a_lost_activation_is_told(monkeypatch):
     """Residuals joined last once took the pair that stood for the activation."""
 
-    join, idle = (
-        getattr(insert._Insertion, name)
-        for name in ("_join_residuals", "_without_idle_activations")
-    )
+    def in_the_wrong_order(model):
+        pairs._drop_idle_activations(model)
+        pairs._join_residuals(model)
 
-    def in_the_wrong_order(self):
-        onnx_files.refill(self.model.graph.node, idle(self))
-        self.tensors = onnx_files.Connections(self.model)
-        join(self)
-
-    monkeypatch.setattr(insert._Insertion, "_join_residuals", in_the_wrong_order)
+    monkeypatch.setattr(insert, "remove_pairs", in_the_wrong_order)
     with pytest.warns(AccuracyWarning, match=r"'add2_0' \(Add\) is off by .* where rounding"):
         done = run_quantization(activated_residual(()), images(8), scales="free")
     (found,) = done.departures

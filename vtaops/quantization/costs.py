@@ -29,7 +29,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.insert import images
+from vtaops.quantization.pairs import images
 from vtaops.quantization.quality import FEW, outputs, spread, sqnrs
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS

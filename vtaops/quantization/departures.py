@@ -29,7 +29,7 @@ from vtaops.graph.onnx_files import (
     replace_initializer,
 )
 from vtaops.graph.probe import Probe
-from vtaops.quantization.insert import images
+from vtaops.quantization.pairs import images
 from vtaops.quantization.samples import Sample
 
 PRECISION = 1e-4

@@ -4,15 +4,6 @@ A node computes on integers if VTA or the importer has it (`QUANTIZED`), all of 
 grids, and it is not inside a function of one tensor, which is rounded as a whole. Its constants are
 quantised, and it reads and writes tensors through pairs. Floats that only float nodes write and
 read have no pair; a float node reads the integers of a tensor only if that is all there is of it.
-
-Two kinds of pairs fall away. That of a convolution before a residual addition: the residual is
-added to the exact sum, and the result is rounded once. And that before an activation which rounding
-already performs, with the activation. ONNX Runtime's quantiser removes every Relu and Clip of
-asymmetric grids, because it assumes that the grid is that of the activation's own range. Here,
-tensors that are concatenated or pooled share a grid, and powers of two are coarser than the range;
-therefore only activations that keep every value of their grid are removed.
-
-Residuals come first: later, a pair behind a convolution may be all that is left of an activation.
 """
 
 from __future__ import annotations
@@ -26,13 +17,12 @@ import numpy as np
 from vtaops.base.errors import ModelError
 from vtaops.base.names import suggestion
 from vtaops.base.shapes import Array
-from vtaops.graph.grid import Grid, Range
+from vtaops.graph.grid import Grid
 from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
     make_node,
-    producers,
     read_by,
     read_outside,
     refill,
@@ -40,6 +30,7 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization.activations import functions, norms
+from vtaops.quantization.pairs import remove_pairs
 from vtaops.quantization.scales import (
     MOVES,
     SATURATING,
@@ -62,10 +53,6 @@ _ROWS = ("LayerNormalization", "Softmax")
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
 _BIAS = 2
 """Number of the input of a product that is its bias."""
-
-LEAST, GREATEST = 64, 1 << 15
-"""Factors that hardware supports for a residual: its scale over that of the sums
-(docs/quantization.md)."""
 
 _FIRST = frozenset({*MOVES, "Clip"})
 """Operators whose other inputs are amounts, not tensors of the network."""
@@ -106,9 +93,9 @@ def insert_pairs(
         Tensors whose writer computes on floats, though it could compute on integers.
     """
     result = deepcopy(model)
-    refill(result.graph.node, _by_breadth([*result.graph.node]))
     _Insertion(result, grids, weights, floats).run()
     result.producer_name = "vtaops"
+    remove_pairs(result)
     require("onnx").checker.check_model(result)
     return result
 
@@ -216,8 +203,7 @@ class _Insertion:
 
     def run(self) -> None:
         """Replace the nodes of the model."""
-        self._join_residuals()
-        nodes = self._without_idle_activations()
+        nodes = list(self.model.graph.node)
         for value in self.model.graph.input:
             self._add_pair(value.name)
         for node in nodes:
@@ -225,105 +211,11 @@ class _Insertion:
             self.nodes.append(node)
             for name in node.output:
                 self._add_pair(name)
-        refill(self.model.graph.node, self.nodes)
+        refill(self.model.graph.node, _by_breadth(self.nodes))
         read = {name for node in self.nodes for name in read_by(node)} | self.tensors.outputs
         kept = [tensor for tensor in self.model.graph.initializer if tensor.name in read]
         refill(self.model.graph.initializer, kept)
         del self.model.graph.value_info[:]
-
-    # --------------------------------------------------------------- pairs that fall away
-
-    def _is_read_by_pair(self, name: str) -> bool:
-        """Return whether nothing reads a tensor but its pair, whose image all others read."""
-        readers = self.tensors.readers.get(name, [])
-        return name in self.shown and all(self._reads_image(node, name) for node in readers)
-
-    def _join_residuals(self) -> None:
-        """Let additions continue the sums of convolutions, which then have no pair.
-
-        Of two convolutions, the later one; its result has no other reader.
-        """
-        order = {node.output[0]: place for place, node in enumerate(self.model.graph.node)}
-        for node in self.model.graph.node:
-            if node.op_type == "Add" and self._is_rounded(node.output[0]):
-                fitting = [
-                    name
-                    for name, residual in (node.input, node.input[::-1])
-                    if self._continues(node, name) and self._fits(node, name, residual)
-                ]
-                self.shown -= {*sorted(fitting, key=order.__getitem__)[-1:]}
-
-    def _is_rounded(self, name: str) -> bool:
-        """Return whether nothing but a pair reads a tensor, maybe behind activations."""
-        if name in self.shown:
-            return self._is_read_by_pair(name)
-        reader = self.tensors.only_reader(name)
-        if reader is None or reader.op_type not in SATURATING:
-            return False
-        return self._is_rounded(reader.output[0])
-
-    def _continues(self, node: NodeProto, name: str) -> bool:
-        """Return whether only a node reads a convolution's result, of which it reads the image."""
-        writer = self.tensors.writers.get(name)
-        alone = self.tensors.only_reader(name) is not None and self._is_read_by_pair(name)
-        return alone and writer is not None and writer.op_type == "Conv"
-
-    def _fits(self, node: NodeProto, name: str, residual: str) -> bool:
-        """Return whether hardware supports the residual's scale over that of the sums as a factor.
-
-        It has no other than whole numbers below `LEAST`, and none above `GREATEST`.
-        """
-        convolution = self.tensors.writers[name]
-        data, weight = convolution.input[:2]
-        read = self._reads_image(convolution, data) and self._reads_image(node, residual)
-        if not read or not {data, residual} <= self.shown or weight not in self.weights:
-            return False
-        scales = (self.grids[residual], self.grids[data], self.weights[weight])
-        upper, *lower = (np.float32(each.scale).astype(np.float64) for each in scales)
-        factor = upper / np.prod(np.broadcast_arrays(*lower), axis=0)
-        whole = np.rint(factor) == factor
-        return bool(((whole | (factor >= LEAST)) & (factor >= 1) & (factor <= GREATEST)).all())
-
-    def _without_idle_activations(self) -> list[NodeProto]:
-        """Return the nodes without activations between pairs of one grid, all of whose values stay.
-
-        The pair before goes, and that behind saturates in its place.
-        """
-        kept = []
-        for node in self.model.graph.node:
-            if node.op_type not in SATURATING or not self._is_idle(node):
-                kept.append(node)
-                continue
-            before, (behind,) = node.input[0], node.output
-            writer = self.tensors.writers[behind] = self.tensors.writers[before]
-            writer.output[list(writer.output).index(before)] = behind
-            self.shown.discard(before)
-        return kept
-
-    def _is_idle(self, node: NodeProto) -> bool:
-        """Return whether an activation keeps all values of the one grid on both of its sides."""
-        before, (behind,) = node.input[0], node.output
-        alone = before in self.tensors.writers and self.tensors.only_reader(before) is not None
-        if not (alone and self._is_read_by_pair(before) and self._is_read_by_pair(behind)):
-            return False
-        grid, other = self.grids[before], self.grids[behind]
-        zero, scale = grid.zero_point, np.float32(grid.scale)
-        if (zero, scale) != (other.zero_point, np.float32(other.scale)):
-            return False
-        low, high = self._bounds(node)
-        return bool(low <= (-128 - zero) * scale and (127 - zero) * scale <= high)
-
-    def _bounds(self, activation: NodeProto) -> Range:
-        """Return the bounds of an activation; a bound computed at run time is NaN."""
-        default = (0.0 if activation.op_type == "Relu" else -np.inf, np.inf)
-        names = [*activation.input[1:], "", ""][:2]
-        low, high = (
-            float(self.tensors.constants.get(name, np.float32(np.nan))) if name else bound
-            for name, bound in zip(names, default, strict=True)
-        )
-        return low, high
-
-    # ---------------------------------------------------------------------------- images
 
     def _read_images(self, node: NodeProto) -> None:
         """Let a node read the dequantised tensors of what it read."""
@@ -420,19 +312,3 @@ class _Insertion:
             found = f"{name}_{number}"
         self._taken.add(found)
         return found
-
-
-def images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
-    """Return the dequantised tensor that nodes of a QDQ model read for those of its float model.
-
-    Outputs that are dequantised have the same name in both.
-    """
-    written, twins = producers(quantized), {node.name: node for node in quantized.graph.node}
-    dequantized = {name for name, node in written.items() if node.op_type == "DequantizeLinear"}
-    found = {v.name: v.name for v in model.graph.output if v.name in dequantized}
-    for node in model.graph.node:
-        read = twins[node.name].input if node.name in twins else []
-        found |= {
-            n: image for n, image in zip(node.input, read, strict=False) if image in dequantized
-        }
-    return found

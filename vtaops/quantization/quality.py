@@ -13,7 +13,7 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import ModelProto, float_tensors, producers
 from vtaops.graph.probe import Probe
-from vtaops.quantization.insert import images
+from vtaops.quantization.pairs import images
 from vtaops.quantization.reach import only_arguments
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated

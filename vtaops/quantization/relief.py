@@ -33,7 +33,7 @@ from vtaops.graph.onnx_files import (
 from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
 from vtaops.quantization.costs import Switches
-from vtaops.quantization.insert import images
+from vtaops.quantization.pairs import images
 from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, spread, sqnrs
 from vtaops.quantization.scales import MOVES, PRODUCTS, only_moved, saturated
 
@@ -156,7 +156,7 @@ class _Search:
         return min(self._switches.sqnrs(passing))
 
     def first(self, brings_back: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
-        """Return the first nodes that bring the outputs back: small fronts, products, large ones."""
+        """Return the first nodes that bring back: of small fronts, few products, large fronts."""
         work = multiplications(self._model, self._groups)
         fronts: dict[int, tuple[list[str], set[str]]] = {}
         for nodes, tensors in self._fronts():
