@@ -302,7 +302,7 @@ def _evaluation_page(name: str) -> str:
     case = Case(f"{name}/{name}", dict, None, None)
     worst = JudgedSample(case, {}, {"label": name, "answer": name}, 1.0)
     with patch("vtaops.cli.evaluate._picture", lambda _: ""):
-        return worst_page(name, Accuracy(1, {"accuracy": 1.0}, {}, 0, [1.0], [worst]))
+        return worst_page(name, Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst]))
 
 
 def _start_page(name: str) -> str:

@@ -93,18 +93,6 @@ def test_a_float_linear_layer_of_pt2e_runs_on_the_host(block, per_channel):
     assert len(model.regions) == 1
 
 
-def test_a_program_of_pt2e_gets_powers_of_two(block):
-    """All of it, the linear layer too, in one launch of plain VTA."""
-    program, expected = by_pt2e(*block, per_channel=True, linear=False)
-    _, x = block
-    data = np.concatenate([x.numpy(), np.random.default_rng(0).standard_normal((5, 3, 12, 12))])
-    model = vtaops.compile_model(vtaops.quantize(program, data))
-    assert len(model.regions) == 1
-    assert not any(isinstance(node.op, Host) for node in model.graph.nodes)
-    found = model.run(x.numpy())
-    assert np.abs(found - expected).max() < 0.1 * np.abs(expected).max()
-
-
 @pytest.mark.parametrize("batch", [None, "dynamic"])
 def test_quantize_takes_modules_and_programs(block, batch):
     """For one image, whatever batch a program was exported for."""

@@ -63,8 +63,8 @@ def evaluate(
 ) -> None:
     """Tell how often a quantised model is right, and how often it answers as the float model.
 
-    It runs on fsim, exact to the bit. Boxes count by F1 at an intersection over union of 0.5, and
-    by COCO's average precision there; texts by equality and by characters to edit.
+    It runs on fsim, exact to the bit. Boxes count by F1 at an intersection over union of 0.5,
+    texts if they are equal.
 
     Example: vtaops evaluate model.vtam --data photos --against model.onnx -o worst.html
     """
@@ -94,9 +94,7 @@ def task_of(
     alphabet: Sequence[str] | None = None,
 ) -> Task:
     """Return what the outputs of a model mean, as its data tell."""
-    from vtaops.quantization.boxes import Boxes
-    from vtaops.quantization.evaluation import Classes
-    from vtaops.quantization.texts import Text
+    from vtaops.quantization.evaluation import Boxes, Classes, Text
 
     if alphabet is not None:
         return Text(alphabet)

@@ -1,4 +1,4 @@
-"""Quantisation of float ONNX models with ONNX Runtime's calibrators."""
+"""Quantisation of float models to QDQ models, on calibration data."""
 
 from vtaops.quantization.pipeline import Quantization, quantize, run_quantization
 from vtaops.quantization.quality import LayerQuality, OutputQuality, Quality, compare

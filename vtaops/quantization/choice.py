@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from vtaops.base.errors import ModelError
 from vtaops.base.progress import tracked
-from vtaops.quantization.quality import mean_sqnr, outputs
+from vtaops.quantization.devices import Figures, QuantizationTarget
+from vtaops.quantization.quality import outputs, sqnrs
 from vtaops.quantization.samples import Sample
-
-if TYPE_CHECKING:
-    from vtaops.quantization.devices import Figures, QuantizationTarget
 
 HELD_OUT = 4
 """Every fourth sample judges; the others calibrate."""
@@ -108,7 +108,8 @@ def search_recipes(
         result = quantized(recipe)
         if not exact:
             exact.extend(outputs(result.prepared, judges, exact=False))
-        sqnr = mean_sqnr(exact, outputs(result.model, judges), MOST_DB)
+        found = sqnrs(exact, outputs(result.model, judges))
+        sqnr = float(np.minimum(found, MOST_DB).mean())
         return RecipeTrial(recipe, sqnr, device.figures(result.model)), result
 
     best, taken = tried(start)

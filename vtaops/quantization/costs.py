@@ -7,7 +7,7 @@ may vanish, that of a score may not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
@@ -20,7 +20,6 @@ from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
-    along_axis,
     initializers,
     make_node,
     producers,
@@ -31,27 +30,21 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import FEW, decibels, mean_sqnr, outputs
+from vtaops.quantization.quality import FEW, outputs, spread, sqnrs
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import PRODUCTS
 
-JUDGES = 4
+JUDGES = 2
 """Most samples that judge."""
 
-SHORTLIST = 2
-"""Tensors that all samples judge, for each that is wanted; one sample finds them."""
-
-MOST_TRIED = 100
-"""Most tensors that are tried: those with the greatest errors of their own, relative to them."""
+MOST_DB = 200.0
+"""Cap on the SQNR of an output, for equal ones."""
 
 LEAST_GAIN = 0.05
 """Gain in dB under which a tensor is not listed."""
 
 UNEVEN = 8
 """Ratio of ranges from which the smaller one has too few steps of one grid."""
-
-OUTLIERS = 20
-"""Ratio of the largest value to the root mean square from which few values cost all others."""
 
 
 @dataclass(frozen=True)
@@ -94,52 +87,48 @@ def costs(
     count
         How many tensors to return at most.
     """
-    judges = [*samples[:: max(1, len(samples) // JUDGES)]][:JUDGES]
-    ends = [value.name for value in model.graph.output]
-    found = {n: image for n, image in images(model, quantized).items() if n not in ends}
-    values = _values(model, quantized, found, judges[0])
-    tried = sorted(found, key=lambda name: values[name][1])[:MOST_TRIED]
-    probe = Probe(switched(model, quantized, {name: found[name] for name in tried}), ends)
-    exact = outputs(model, judges, exact=False)
-
-    def gained(names: Sequence[str], most: int) -> dict[str, float]:
-        """Return the gain in SQNR of the outputs with each tensor in float, on so many samples."""
-
-        def sqnr(switched: str) -> float:
-            switches = {f"switch/{each}": np.array(each == switched) for each in tried}
-            found = (probe.run({**judge, **switches}) for judge in judges[:most])
-            return mean_sqnr(exact[:most], found, 200.0)
-
-        rounded = sqnr("")
-        return {name: sqnr(name) - rounded for name in tracked("try a tensor in float", names)}
-
-    first = gained(tried, 1)
-    gains = gained(sorted(tried, key=lambda name: -first[name])[: SHORTLIST * count], JUDGES)
+    switches = Switches(model, quantized, spread(samples, JUDGES))
+    rounded = switches.mean_sqnr(())
+    gains = {
+        name: switches.mean_sqnr([name]) - rounded
+        for name in tracked("try a tensor in float", [*switches.images])
+    }
+    tensors, written, stored = Connections(model), producers(quantized), initializers(quantized)
     worst = sorted(gains, key=lambda name: -gains[name])[:count]
-    written, tensors, stored = producers(quantized), Connections(model), initializers(quantized)
+    known = {**tensors.constants, **samples[0]}
+    known |= Probe(model, [n for n in worst if n not in known], exact=False).run(samples[0])
     result = []
-    for name in worst:
-        value = values[name][0]
-        steps = _steps(value, written[found[name]], stored)
-        advice = _advice(name, value, steps, tensors)
-        if gains[name] > LEAST_GAIN:
-            result.append(Cost(name, _operator(name, tensors), gains[name], steps, advice))
+    for name in (name for name in worst if gains[name] > LEAST_GAIN):
+        steps = _steps(known[name], written[switches.images[name]], stored)
+        advice = _advice(name, known[name], steps, tensors)
+        result.append(Cost(name, _operator(name, tensors), gains[name], steps, advice))
     return result
 
 
-def _values(
-    model: ModelProto, quantized: ModelProto, found: dict[str, str], sample: Sample
-) -> dict[str, tuple[Array, float]]:
-    """Return the float values of tensors, and the SQNR of their rounding alone."""
-    constants, written = initializers(model), producers(quantized)
-    ours = Probe(model, [n for n in found if n not in constants and n not in sample], exact=False)
-    values = {**constants, **sample, **ours.run(sample)}
-    stored, noises = initializers(quantized), {}
-    for name, image in found.items():
-        pair, value = written[image], values[name].astype(np.float64)
-        scale = along_axis(pair, stored[pair.input[1]].astype(np.float64), value.ndim)
-        noises[name] = decibels(np.square(value).sum(), value.size * np.mean(scale**2) / 12)
-    return {name: (values[name], noises[name]) for name in found}
+class Switches:
+    """A file whose tensors may pass in float, and what its outputs keep on some samples.
+
+    Attributes
+    ----------
+    images
+        The dequantised tensor of each tensor that may pass, all but outputs.
+    """
+
+    def __init__(self, model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> None:
+        ends = [value.name for value in model.graph.output]
+        self.images = {n: i for n, i in images(model, quantized).items() if n not in ends}
+        self._probe = Probe(switched(model, quantized, self.images), ends)
+        self._samples, self._exact = samples, outputs(model, samples, exact=False)
+
+    def sqnrs(self, passing: Collection[str]) -> list[float]:
+        """Return the dB of each output with some tensors in float."""
+        switches = {f"switch/{name}": np.array(name in passing) for name in self.images}
+        runs = (self._probe.run({**sample, **switches}) for sample in self._samples)
+        return sqnrs(self._exact, runs)
+
+    def mean_sqnr(self, passing: Collection[str]) -> float:
+        """Return the mean of these dB."""
+        return float(np.minimum(self.sqnrs(passing), MOST_DB).mean())
 
 
 def switched(model: ModelProto, quantized: ModelProto, found: dict[str, str]) -> ModelProto:
@@ -207,16 +196,8 @@ def _constant_advice(value: Array) -> str:
 
 def _tensor_advice(value: Array) -> str:
     """Return what would help a tensor, as its values show; nothing if they are even."""
-    if value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3))):
-        return "equalization: its channels differ in range"
-    if _has_outliers(value):
-        return "method percentile: few values are far larger than the others"
-    return ""
-
-
-def _has_outliers(value: Array) -> bool:
-    rms = np.sqrt(np.square(value, dtype=np.float64).mean()) if value.size else 0.0
-    return bool(np.abs(value).max(initial=0.0) > OUTLIERS * rms > 0)
+    uneven = value.ndim == 4 and _uneven(np.abs(value).max(axis=(0, 2, 3)))
+    return "equalization: its channels differ in range" if uneven else ""
 
 
 def _uneven(ranges: Array) -> bool:

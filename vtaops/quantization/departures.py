@@ -30,7 +30,6 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import decibels, powers
 from vtaops.quantization.samples import Sample
 
 PRECISION = 1e-4
@@ -46,11 +45,6 @@ class Departure:
     tensor, operator
         Its name in the float model, and the operator that writes it: "input" or "constant" if none
         does.
-    sqnr_db
-        10 log10(sum x^2 / sum (x - q)^2), where x is what the float operators compute from the
-        file's values of the tensors before.
-    explained_db
-        The same if q were x rounded to the tensor's grid.
     difference
         The largest difference from x within the range of the grid.
     allowed
@@ -59,20 +53,13 @@ class Departure:
 
     tensor: str
     operator: str
-    sqnr_db: float
-    explained_db: float
     difference: float
     allowed: float
 
     def __str__(self) -> str:
-        leaves = (
-            f"its rounding leaves {self.explained_db:.1f} dB"
-            if np.isfinite(self.explained_db)
-            else "nothing is rounded yet"
-        )
         return (
-            f"{self.tensor!r} ({self.operator}) keeps {self.sqnr_db:.1f} dB where {leaves}: a "
-            f"value is off by {self.difference:.3g}, and rounding explains {self.allowed:.3g}"
+            f"{self.tensor!r} ({self.operator}) is off by {self.difference:.3g} where rounding "
+            f"explains {self.allowed:.3g}"
         )
 
 
@@ -146,29 +133,17 @@ def _operators(model: ModelProto) -> dict[str, str]:
     return found | {name: node.op_type for name, node in producers(model).items()}
 
 
-def _figures(
-    exact: Array, within: Array, step: Array, held: Array
-) -> tuple[float, float, float, float] | None:
-    """Return the figures of a departure if a value is off by more than rounding explains.
+def _figures(exact: Array, within: Array, step: Array, held: Array) -> tuple[float, float] | None:
+    """Return by how much a value is off, and what rounding explains, if that is less.
 
     None too if the exact values are not all finite, which nothing measures.
     """
-    if not np.isfinite(exact).all():
-        return None
     room = step / 2 + PRECISION * np.abs(exact).max(initial=0.0)
     off = np.abs(held - within)
-    if (off <= room).all():
+    if not np.isfinite(exact).all() or (off <= room).all():
         return None
     worst = np.unravel_index(np.argmax(off - room), off.shape)
-    signal, cut = powers(exact, within)
-    rounding = np.broadcast_to(step**2 / 12, exact.shape).sum()
-    explained = float(np.broadcast_to(room, off.shape)[worst])
-    return (
-        decibels(*powers(exact, held)),
-        decibels(signal, cut + rounding),
-        float(off[worst]),
-        explained,
-    )
+    return float(off[worst]), float(np.broadcast_to(room, off.shape)[worst])
 
 
 def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[str, str]]:

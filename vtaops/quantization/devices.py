@@ -1,4 +1,4 @@
-"""The device that a model is quantised for: its scales and tables, and what a run costs on it."""
+"""The device that a model is quantised for: its scales, and what a run costs on it."""
 
 from __future__ import annotations
 
@@ -52,8 +52,6 @@ class QuantizationTarget:
         Its configuration: by default that of networks.
     scales : "pow2" or "free"
         Finest scales that its requantization supports.
-    tables : bool
-        Whether it has lookup tables (the extension ``table``).
     """
 
     def __init__(self, config: Any) -> None:
@@ -61,7 +59,6 @@ class QuantizationTarget:
         self._fragments = Fragments(self._target)
         self.config = self._target.config
         self.scales: Literal["pow2", "free"] = "free" if self._target.scales else "pow2"
-        self.tables = self._target.tables
 
     def floats(self, model: ModelProto) -> Floats:
         """Return what of a network needs no rounding, given its file with pairs everywhere.

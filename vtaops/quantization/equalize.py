@@ -4,12 +4,11 @@ With one scale per tensor, as on VTA, the channel with the largest values costs 
 bits. A channel can be multiplied by a positive factor where it is written and divided by it where
 it is read, if everything in between commutes with factors: convolutions fold them into their
 weights (Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction",
-ICCV 2019), and functions of one tensor (`vtaops.quantization.activations`) into per-channel
-constants.
+ICCV 2019). Functions of one tensor (`vtaops.quantization.activations`), which become one table for
+all channels, take none.
 
 The factors come from calibration data. The channel of a convolution is enlarged until either its
-values or its weights are as large as those of the others, since both are rounded. The channel of a
-function, whose table costs nothing, is enlarged until its values are.
+values or its weights are as large as those of the others, since both are rounded.
 """
 
 from __future__ import annotations
@@ -25,12 +24,10 @@ from vtaops.graph.onnx_files import (
     attributes,
     float_tensors,
     initializers,
-    make_node,
-    producers,
     replace_initializer,
     tensor_shapes,
 )
-from vtaops.quantization.activations import Function, functions
+from vtaops.quantization.activations import functions
 from vtaops.quantization.disjoint_sets import DisjointSets
 from vtaops.quantization.observers import Channels, observe
 from vtaops.quantization.samples import Sample
@@ -48,7 +45,7 @@ LIMIT = 1 << 8
 """Maximum factor between channels, which keeps nearly zero channels small."""
 
 
-def equalize(model: ModelProto, samples: Sequence[Sample], *, tables: bool = False) -> int:
+def equalize(model: ModelProto, samples: Sequence[Sample]) -> int:
     """Equalise a prepared model in place; return the number of tensors with changed channels.
 
     Parameters
@@ -57,12 +54,8 @@ def equalize(model: ModelProto, samples: Sequence[Sample], *, tables: bool = Fal
         The float model.
     samples
         Calibration data for the ranges of the channels.
-    tables
-        Whether the argument and the result of a function each get one factor for all channels, so
-        that VTA can execute it as one table. Otherwise it becomes one table per channel, except
-        for squares: they have no factors, so that they stay products.
     """
-    network = _Network(model, tables)
+    network = _Network(model)
     if not network.free.any():
         return 0
     factors = network.factors(_ranges(model, network, samples))
@@ -81,14 +74,12 @@ class _Network:
         For each class, whether it may have a factor.
     """
 
-    def __init__(self, model: ModelProto, tables: bool) -> None:
+    def __init__(self, model: ModelProto) -> None:
         self.model = model
-        self._tables = tables
         self.constants = initializers(model)
-        self.functions = functions(model)
         graph = model.graph
         self._shapes = tensor_shapes((*graph.input, *graph.value_info, *graph.output))
-        self._inside = {name for function in self.functions for name in function.nodes}
+        self._inside: set[str] = set()
         self._ties = DisjointSets[int]()
         self._numbered = 0
         self._pinned: list[int] = []
@@ -105,22 +96,13 @@ class _Network:
         """Pin the inputs and outputs of the model; tie channels by functions and nodes."""
         for value in (*self.model.graph.input, *self.model.graph.output):
             self._pin(value.name)
-        nodes = {node.name: node for node in self.model.graph.node}
-        for function in self.functions:
-            self._tie_function(function, [nodes[name] for name in function.nodes])
+        for function in functions(self.model):
+            self._inside.update(function.nodes)
+            self._pin(function.root)
+            self._pin(function.end)
         for node in self.model.graph.node:
             if node.name not in self._inside:
                 self._tie(node)
-
-    def _tie_function(self, function: Function, nodes: Sequence[NodeProto]) -> None:
-        """Pin the ends of a function that takes no factors, or tie those of one table."""
-        square = _is_square(nodes) and not self._tables
-        for name in (function.root, function.end):
-            self._of(name)
-            if len(self._shapes.get(name, ())) != 4 or square:
-                self._pin(name)
-            elif self._tables:
-                self._join(self._of(name)[1:], self._of(name)[:-1])
 
     def _of(self, name: str) -> Array:
         """Return the channels of a tensor; empty if it has none."""
@@ -154,10 +136,6 @@ class _Network:
     def _passed(self, node: NodeProto, data: Sequence[str], sizes: set[int]) -> list[Array]:
         """Return the input channels that share their factors with the channels of the result."""
         read = [*map(self._of, data)]
-        if node.op_type == "Mul" and self._is_gate(data):
-            gate, whole = sorted(data, key=lambda name: int(np.prod(self._shapes[name])))
-            self._pin(gate)
-            return [self._of(whole)]
         if node.op_type == "Concat" and attributes(node).get("axis") == 1 and 0 not in sizes:
             return [np.concatenate(read)]
         return read if self._commutes(node, data, sizes) else []
@@ -170,11 +148,6 @@ class _Network:
         if node.op_type == "Add":
             return len(data) == 2 and len({*shapes}) == len(sizes) == 1
         return node.op_type in HOMOGENEOUS and len(data) == len(sizes) == 1
-
-    def _is_gate(self, names: Sequence[str]) -> bool:
-        """Return whether one of two tensors has one pixel, which multiplies those of the other."""
-        shapes = sorted((self._shapes.get(name, ()) for name in names), key=lambda s: s[2:])
-        return len(names) == 2 and shapes[0] == (*shapes[1][:2], 1, 1)
 
     def absorbs(self, node: NodeProto) -> bool:
         """Return whether a node's weights absorb factors before and after it."""
@@ -238,50 +211,10 @@ class _Network:
             if len(node.input) == 3:
                 values.append(self.constants[node.input[2]].astype(np.float64) * behind)
             for index, value in enumerate(values, 1):
-                node.input[index] = f"{node.output[0]}_equalized_{index}"
+                node.input[index] = f"{node.output[0]}:equalized_{index}"
                 done[node.input[index]] = value
         for name, value in done.items():
             replace_initializer(self.model, name, value.astype(np.float32))
-        for function in self.functions:
-            self._scale_function(function, factors)
-
-    def _scale_function(self, function: Function, factors: Array) -> None:
-        """Let a function remove the factors of its argument and apply those of its result."""
-        nodes = {node.name: node for node in self.model.graph.node}
-        before, behind = (
-            _one_or_each(factors[self.channels[name]]) for name in (function.root, function.end)
-        )
-        if (before != 1).any():
-            name = f"{function.root}_unscaled_{function.end}"
-            place = list(self.model.graph.node).index(nodes[function.nodes[0]])
-            for node in (nodes[each] for each in function.nodes):
-                node.input[:] = [name if read == function.root else read for read in node.input]
-            self._insert_product(place, function.root, name, name, 1 / before)
-        if (behind != 1).any():
-            name = f"{function.end}_unscaled"
-            last = producers(self.model)[function.end]
-            last.output[0] = name
-            place = list(self.model.graph.node).index(last)
-            self._insert_product(place + 1, name, function.end, name, behind)
-
-    def _insert_product(
-        self, place: int, source: str, result: str, stem: str, factor: Array
-    ) -> None:
-        """Insert a node that multiplies a tensor by constants."""
-        replace_initializer(self.model, f"{stem}_factor", factor)
-        added = make_node("Mul", [source, f"{stem}_factor"], [result], name=f"{stem}_node")
-        self.model.graph.node.insert(place, added)
-
-
-def _is_square(nodes: Sequence[NodeProto]) -> bool:
-    """Return whether nodes are a product of a tensor with itself, which factors make a table."""
-    return len(nodes) == 1 and nodes[0].op_type == "Mul" and len({*nodes[0].input}) == 1
-
-
-def _one_or_each(factors: Array) -> Array:
-    """Return factors as a constant: one number, 1 without channels, or one per channel."""
-    each = factors.astype(np.float32) if factors.size else np.ones(1, np.float32)
-    return each[0] if (each == each[0]).all() else each.reshape(1, -1, 1, 1)
 
 
 def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> Array:

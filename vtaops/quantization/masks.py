@@ -18,14 +18,13 @@ from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
-    make_node,
     needed,
     read_by,
     refill,
     replace_initializer,
-    require,
 )
 from vtaops.graph.probe import Probe
+from vtaops.quantization.rewrites import steps
 from vtaops.quantization.samples import Sample
 
 FAR = -1000.0
@@ -118,14 +117,9 @@ def _add_choices(model: ModelProto, masks: set[str]) -> None:
     refill(model.graph.node, nodes)
 
 
-def _choice(model: ModelProto, mask: str) -> tuple[NodeProto, NodeProto]:
+def _choice(model: ModelProto, mask: str) -> list[NodeProto]:
     """Return the nodes that choose, and store their constants."""
-    numbers = {f"{mask}:bound": FAR / 2, f"{mask}:least": LEAST, f"{mask}:none": 0.0}
-    to_tensor = require("onnx").numpy_helper.from_array
-    model.graph.initializer.extend(to_tensor(np.float32(v), n) for n, v in numbers.items())
-    bound, *choice = numbers
-    far, chosen = f"{mask}:far", f"{mask}:chosen"
-    return (
-        make_node("Less", [mask, bound], [far], name=far),
-        make_node("Where", [far, *choice], [chosen], name=chosen),
-    )
+    for name, value in {"bound": FAR / 2, "least": LEAST, "none": 0.0}.items():
+        replace_initializer(model, f"{mask}:{name}", np.float32(value))
+    text = "far = Less (mask, bound)\nchosen = Where (far, least, none)"
+    return steps(text, {"mask": mask}, mask)

@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -30,39 +30,34 @@ from vtaops.graph.onnx_files import (
 from vtaops.quantization import sources
 from vtaops.quantization.activations import norms
 from vtaops.quantization.choice import Recipe, RecipeTrial, search_recipes, split
-from vtaops.quantization.correction import correct_biases, correctable
 from vtaops.quantization.costs import Cost, costs
 from vtaops.quantization.departures import Departure, changed_outputs, departures
+from vtaops.quantization.devices import QuantizationTarget
 from vtaops.quantization.equalize import equalize
 from vtaops.quantization.insert import given_floats, insert_pairs, integer_weights
 from vtaops.quantization.masks import choose_masks
 from vtaops.quantization.observers import (
     Channels,
     Moments,
+    Ranges,
     RowSizes,
     SquaredErrors,
     observe,
-    ranges_by,
 )
 from vtaops.quantization.pictures import Preparation
 from vtaops.quantization.prepare import prepare
 from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, Quality, compare
 from vtaops.quantization.reach import reached
 from vtaops.quantization.relief import Relief, coarse_ends, relieved, worst_output
-from vtaops.quantization.rounding import learn_rounding, learnable
+from vtaops.quantization.rounding import correct_biases, correctable, learn_rounding, learnable
 from vtaops.quantization.samples import Calibration, Sample, first_shapes, load_samples
 from vtaops.quantization.scales import (
     WeightScale,
     free_grids,
-    no_finer_than_sums,
     no_finer_than_totals,
     power_of_two_grids,
     shared_ranges,
 )
-from vtaops.quantization.single import to_single
-
-if TYPE_CHECKING:
-    from vtaops.quantization.devices import QuantizationTarget
 
 Scales = Literal["pow2", "free"]
 
@@ -122,7 +117,6 @@ def quantize(
     config: Any = None,
     scales: Scales | None = None,
     zero_points: bool | None = None,
-    method: str = "minmax",
     equalization: bool | None = None,
     learned_rounding: bool | None = None,
     bias_correction: bool | None = None,
@@ -137,8 +131,7 @@ def quantize(
     Parameters
     ----------
     model : str, Path, onnx.ModelProto, torch.nn.Module, torch.export.ExportedProgram, IRModule
-        An ONNX or TFLite file, or a model. If it is quantised with other scales, its pairs are
-        removed first: weights, inputs and outputs become the real numbers that they represent.
+        A float ONNX or TFLite file, or a model.
     calibration
         Representative inputs: an `.npz` file with an array for each input, a folder of `.npz` or
         `.npy` files or pictures, arrays by name, or a loader of PyTorch. The first axis counts
@@ -155,11 +148,8 @@ def quantize(
     zero_points
         Whether activations may be asymmetric (a tensor after a Relu then uses all 256 steps).
         Default: only with free scales.
-    method
-        How to derive ranges in calibration: "minmax", "entropy", "percentile", "distribution".
     equalization
-        First bring the channels of each tensor to one range; the float network is equivalent. For
-        a device with tables, functions get one factor for all channels.
+        First bring the channels of each tensor to one range; the float network is equivalent.
     learned_rounding
         Round the weights of a result up or down so that their errors cancel on the calibration
         data (`vtaops.quantization.rounding`).
@@ -188,9 +178,10 @@ def quantize(
     Raises
     ------
     ModelError
-        If the model or the data are malformed, missing, or do not match.
+        If the model or the data are malformed, missing, or do not match; or if the model is
+        quantised already.
     UnsupportedError
-        If the model is not float32, or its inputs are integers that nothing dequantises.
+        If the model is not float32.
     """
     return run_quantization(
         model,
@@ -198,7 +189,6 @@ def quantize(
         config=config,
         scales=scales,
         zero_points=zero_points,
-        method=method,
         equalization=equalization,
         learned_rounding=learned_rounding,
         bias_correction=bias_correction,
@@ -216,7 +206,6 @@ def run_quantization(
     *,
     config: Any = None,
     scales: Scales | None = None,
-    method: str = "minmax",
     shapes: Mapping[str, Sequence[int]] | None = None,
     preparation: Preparation | None = None,
     float_nodes: Sequence[str] | None = None,
@@ -230,18 +219,17 @@ def run_quantization(
     """
     if scales not in (None, *get_args(Scales)):
         raise ModelError(f"scales are 'pow2' or 'free', not {scales!r}")
-    device = _device(config if config is not None else DEVICES.get(scales))
+    device = QuantizationTarget(config if config is not None else DEVICES.get(scales))
     scales = scales or device.scales
     _check_bits(weight_bits, scales)
-    source, samples = _load(model, calibration, shapes, preparation, fixed or {})
-    floats = _float_model(source, scales)
+    floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
     prepared = prepare(floats)
     given = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
     default = {"zero_points": scales == "free", "learned_rounding": weight_bits < 8}
     start, missing = _first_recipe(recipe, **default)
     kept, judges = (samples, []) if config is None else split(samples)
     quantizer = _Quantizer(
-        floats, prepared, kept, scales, method, device, given, start, missing, weight_bits, judges
+        floats, prepared, kept, scales, device, given, start, missing, weight_bits, judges
     )
     if not judges:
         return _told(quantizer.relieved(chooses=float_nodes is None))
@@ -278,12 +266,6 @@ def _told(done: Quantization) -> Quantization:
         text += "the file stays float"
         warnings.warn(text, PlacementWarning, stacklevel=5)
     return done
-
-
-def _device(config: Any) -> QuantizationTarget:
-    from vtaops.quantization.devices import QuantizationTarget
-
-    return QuantizationTarget(config)
 
 
 FEWEST = 8
@@ -340,7 +322,6 @@ class _Quantizer:
     prepared: ModelProto
     samples: list[Sample]
     scales: Scales
-    method: str
     device: QuantizationTarget
     given: frozenset[str]
     start: Recipe
@@ -364,15 +345,15 @@ class _Quantizer:
         """Equalise the model, if asked to, observe it, and compare it with the given one."""
         model, equalized = deepcopy(self.prepared), 0
         if equalization:
-            equalized = equalize(model, self.samples, tables=self.device.tables)
+            equalized = equalize(model, self.samples)
             model = require("onnx").shape_inference.infer_shapes(model)
         constants = initializers(model)
         floats = [n for n, kind in input_dtypes(model).items() if kind == np.float32]
         names = [*floats, *float_tensors(model)]
         convolutions = correctable(model, constants) if self.may_take("bias_correction") else []
         layers = learnable(model, constants) if self.may_take("learned_rounding") else []
-        ranges = ranges_by(self.method, names)
-        errors = SquaredErrors([] if self.free else names)
+        ranges = Ranges(names)
+        errors = SquaredErrors([] if self.free else names, len(self.samples))
         channels = Channels({node.input[0] for node in convolutions})
         moments = Moments(layers, constants, len(self.samples))
         rows = RowSizes([norm.root for norm in norms(model)])
@@ -391,7 +372,6 @@ class _Quantizer:
         else:
             errors = observed.errors
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
-            grids = no_finer_than_sums(model, grids, groups)
         given = left.union(observed.lost(grids))
         weights = integer_weights(model, grids, given, free=self.free, bits=self.bits)
         floats = self.device.floats(insert_pairs(model, grids, weights, given))
@@ -484,31 +464,13 @@ def _load(
     fix_inputs(source, fixed)
     if told := undecided(source):
         raise ModelError(told)
-    to_single(source)
+    sources.to_single(source)
+    sources.dequantize_weights(source)
     composed = any(map(is_composite, source.graph.node))
     source = sources.from_relax(source, None) if composed else checked(source)
     if not source.graph.output:
         raise ModelError("the model has no output; what nobody reads needs no integers")
-    types, grids = input_dtypes(source), sources.input_grids(source)
+    types = input_dtypes(source)
     return source, load_samples(
-        calibration, input_shapes(source), types, preparation, grids, left_out=fixed
+        calibration, input_shapes(source), types, preparation, left_out=fixed
     )
-
-
-def _float_model(model: ModelProto, scales: Scales) -> ModelProto:
-    """Return a model without its pairs, if it has any."""
-    kinds = {node.op_type for node in model.graph.node}
-    if not any(kind.endswith("uantizeLinear") or "QLinear" in kind for kind in kinds):
-        return model
-    if scales == "pow2" and "QuantizeLinear" in kinds and not _has_other_scales(model):
-        raise ModelError("the model is already quantised, with powers of two as scales")
-    sources.without_pairs(model)
-    return checked(model)
-
-
-def _has_other_scales(model: ModelProto) -> bool:
-    """Return whether a scale of a pair is not a constant power of two."""
-    constants = initializers(model)
-    pairs = (n for n in model.graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear"))
-    scales = [constants.get(node.input[1]) for node in pairs]
-    return not all(s is not None and (np.frexp(s)[0] == 0.5).all() for s in scales)

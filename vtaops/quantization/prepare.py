@@ -2,15 +2,16 @@
 
 Every rewrite keeps the function of the model: a sum of two becomes an addition, a batch norm that
 cannot be folded into a convolution becomes a depthwise 1x1 convolution, and a mean over the image a
-global average. Factors and terms after a convolution are folded into it, and activations after a
-concatenation move to its parts, where they are free.
+global average. ONNX Runtime folds batch norms, factors, terms and pads into convolutions;
+onnxscript's rules fold only norms and pads, and load sympy.
+
+Tensors that a step of quantisation adds are called NAME:PART, as no exporter calls others.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Mapping
-from itertools import count
+from collections.abc import Mapping
+from copy import deepcopy
 
 import numpy as np
 
@@ -27,7 +28,6 @@ from vtaops.graph.onnx_files import (
     initializers,
     make_node,
     needed,
-    producers,
     refill,
     rename_inner,
     replace_initializer,
@@ -35,25 +35,10 @@ from vtaops.graph.onnx_files import (
     tensor_shapes,
 )
 from vtaops.graph.probe import runtime_session
-from vtaops.quantization.responses import spell_out_responses
-from vtaops.quantization.rewrites import keep_heads
-from vtaops.quantization.scales import SATURATING
-
-AFFINE: dict[str, Callable[[Array], tuple[Array, Array]]] = {
-    "Mul": lambda value: (value, np.zeros_like(value)),
-    "Div": lambda value: (1 / value, np.zeros_like(value)),
-    "Add": lambda value: (np.ones_like(value), value),
-    "Sub": lambda value: (np.ones_like(value), -value),
-}
-"""Operators of a tensor and a constant, as factor and term of the tensor."""
+from vtaops.quantization.rewrites import keep_heads, spell_out_responses, steps
 
 SMALLEST_DIVISOR = 2.0**-100
 """Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
-
-_INVENTED = re.compile(
-    r"_(weight|bias|bound|scaled|pooled|part\d+|equalized_\d|factor|unscaled(_.*)?)$"
-)
-"""Endings of the names of tensors that the steps of quantisation add."""
 
 
 def prepare(model: ModelProto) -> ModelProto:
@@ -64,51 +49,41 @@ def prepare(model: ModelProto) -> ModelProto:
     ModelError
         If ONNX Runtime rejects the model.
     """
-    onnx = require("onnx")
+    onnx, linear = require("onnx"), deepcopy(model)
+    constants = initializers(linear)
+    refill(linear.graph.node, [_linear(linear, node, constants) for node in linear.graph.node])
     with TemporaryFolder() as folder:
         path = folder / "optimized.onnx"
-        runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
+        runtime_session(linear, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
-    _free_names(prepared)
     _drop_idle(prepared)
     keep_heads(prepared)
     spell_out_responses(prepared)
     constants = initializers(prepared)
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
-    _activate_parts(prepared)
-    fold_affine(prepared)
     _own_biases(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
 
 
-def _free_names(model: ModelProto) -> None:
-    """Rename the tensors whose names the steps of quantisation would give to others.
+def _linear(model: ModelProto, node: NodeProto, constants: Arrays) -> NodeProto:
+    """Rewrite a quotient by a constant as a product, and a difference as a sum.
 
-    Exporters call the weights of ``conv`` ``conv_weight``, as these steps do.
+    Of these ONNX Runtime folds those that follow convolutions, as integers cannot without another
+    rounding.
     """
-    ends = {value.name for value in (*model.graph.input, *model.graph.output)}
-    names = {tensor.name for tensor in model.graph.initializer} | producers(model).keys() | ends
-    renamed = {name: _unlike(name, names) for name in names - ends if _is_taken(name, names)}
-    if renamed:
-        for tensor in (*model.graph.initializer, *model.graph.value_info):
-            tensor.name = renamed.get(tensor.name, tensor.name)
-        for node in model.graph.node:
-            for names in (node.input, node.output):
-                names[:] = [renamed.get(name, name) for name in names]
-            rename_inner(node, renamed)
-
-
-def _is_taken(name: str, names: Collection[str]) -> bool:
-    """Return whether a name is that of another tensor with an ending of ours."""
-    ending = _INVENTED.search(name)
-    return ending is not None and name[: ending.start()] in names
-
-
-def _unlike(name: str, names: Collection[str]) -> str:
-    return next(new for new in (f"{name}_own{i}" for i in count()) if new not in names)
+    value = constants.get([*node.input, ""][1]) if node.op_type in ("Div", "Sub") else None
+    if value is None or value.dtype != np.float32:
+        return node
+    if node.op_type == "Sub":
+        other = _stored(model, constants, f"{node.output[0]}:term", -value)
+        return make_node("Add", [node.input[0], other], node.output, name=node.name)
+    if not np.all(np.abs(value) > SMALLEST_DIVISOR):
+        return node
+    other = _stored(model, constants, f"{node.output[0]}:factor", 1 / value.astype(np.float64))
+    return make_node("Mul", [node.input[0], other], node.output, name=node.name)
 
 
 def _drop_idle(model: ModelProto) -> None:
@@ -187,7 +162,6 @@ def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[No
         "Gemm": _gemm,
         "Max": _bound,
         "Min": _bound,
-        "Div": _quotient,
     }
     found = rewrite.get(node.op_type)
     return found(model, node, constants) if found else [node]
@@ -208,18 +182,9 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
         return [node]
     if constants[bounds[0]].ndim > len(_shape(model, data[0])):
         return [node]
-    bound = _stored(model, constants, f"{node.output[0]}_bound", constants[bounds[0]].reshape(()))
+    bound = _stored(model, constants, f"{node.output[0]}:bound", constants[bounds[0]].reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
-
-
-def _quotient(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
-    """Rewrite a division by a constant as a product with its reciprocal, which integers have."""
-    value = constants.get(node.input[1])
-    if value is None or value.dtype != np.float32 or not np.all(np.abs(value) > SMALLEST_DIVISOR):
-        return [node]
-    factor = _stored(model, constants, f"{node.output[0]}_factor", 1 / value.astype(np.float64))
-    return [make_node("Mul", [node.input[0], factor], node.output, name=node.name)]
 
 
 def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
@@ -227,18 +192,18 @@ def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePro
     found, (result,) = attributes(node), node.output
     data, weight, term = [*node.input, ""][:3]
     alpha, beta = found.pop("alpha", 1.0), found.pop("beta", 1.0) if term else 1.0
-    names = [_scaled(model, constants, weight, alpha, f"{result}_weight")]
-    names.append(_scaled(model, constants, term, beta, f"{result}_bias"))
+    names = [_scaled(model, constants, weight, alpha, f"{result}:weight")]
+    names.append(_scaled(model, constants, term, beta, f"{result}:bias"))
     if None in names:
         return [node]
     weight, term = map(str, names)
     row = _row(constants, weight, term, bool(found.get("transB", 0)))
     if row is not None:
-        term = _stored(model, constants, f"{result}_bias", row)
+        term = _stored(model, constants, f"{result}:bias", row)
     if not term or row is not None:
         kept = [name for name in (data, weight, term) if name]
         return [make_node("Gemm", kept, [result], name=node.name, **found)]
-    alone = f"{result}_scaled"
+    alone = f"{result}:scaled"
     product = make_node("Gemm", [data, weight], [alone], name=node.name, **found)
     return [product, make_node("Add", [alone, term], [result])]
 
@@ -275,14 +240,14 @@ def _own_biases(model: ModelProto) -> None:
         if node.op_type in ("Conv", "ConvTranspose", "Gemm") and len(node.input) > 2:
             name = node.input[2]
             if name in tensors.constants and len(tensors.readers[name]) > 1:
-                node.input[2] = f"{node.output[0]}_bias"
+                node.input[2] = f"{node.output[0]}:bias"
                 replace_initializer(model, node.input[2], tensors.constants[name])
 
 
 def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a batch norm as a depthwise 1x1 convolution with scale / deviation.
 
-    That of a matrix becomes a product and a sum, which `fold_affine` may fold.
+    That of a matrix becomes a product and a sum.
     """
     if len(node.output) != 1 or not all(name in constants for name in node.input[1:]):
         return [node]
@@ -290,13 +255,14 @@ def _batch_norm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[N
     factor = scale / _deviation(node, variance)
     rank = len(_shape(model, node.input[0])) or 4
     weight = factor.reshape(-1, *[1] * (rank - 1)) if rank > 2 else factor
-    names = [f"{node.output[0]}_{part}" for part in ("weight", "bias")]
+    names = [f"{node.output[0]}:{part}" for part in ("weight", "bias")]
     for name, value in zip(names, (weight, shift - mean * factor), strict=True):
         replace_initializer(model, name, value.astype(np.float32))
     if rank == 2:
-        scaled = f"{node.output[0]}_scaled"
-        product = make_node("Mul", [node.input[0], names[0]], [scaled])
-        return [product, make_node("Add", [scaled, names[1]], node.output)]
+        ends = {"data": node.input[0], "result": node.output[0]}
+        return steps(
+            "scaled = Mul (data, weight)\nresult = Add (scaled, bias)", ends, node.output[0]
+        )
     kernel = {"kernel_shape": [1] * (rank - 2), "group": len(factor)}
     return [make_node("Conv", [node.input[0], *names], node.output, **kernel)]
 
@@ -325,30 +291,32 @@ def _norm_of_rows(model: ModelProto, node: NodeProto, constants: Arrays) -> list
     if len(shape) != 3 or not all(plain) or not known:
         return [node]
     row = [
-        _stored(model, constants, f"{result}_{part}", np.full(shape[2], number))
+        _stored(model, constants, f"{result}:{part}", np.full(shape[2], number))
         for part, number in (("weight", 1), ("bias", 0))
     ]
     epsilon = attributes(node).get("epsilon", 1e-5)
     return [make_node("LayerNormalization", [data, *row], [result], axis=-1, epsilon=epsilon)]
 
 
+_TURNED = """\
+part0 = Transpose <perm = [0, 2, 1]> (data)
+pooled = GlobalAveragePool (part0)
+"""
+_MEANS = {
+    (4, 2, 3, 0): "pooled = GlobalAveragePool (data)\nresult = Flatten (pooled)",
+    (4, 2, 3, 1): "result = GlobalAveragePool (data)",
+    (3, 1, 0): _TURNED + "result = Flatten (pooled)",
+    (3, 1, 1): _TURNED + "result = Transpose <perm = [0, 2, 1]> (pooled)",
+}
+"""Means of some rank along some axes, which are kept or not."""
+
+
 def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a mean over height and width, or over tokens (1), as a global average."""
     (result,), data, rank = node.output, node.input[0], len(_shape(model, node.input[0]))
     axes, kept = _mean_axes(node, rank, constants), attributes(node).get("keepdims", 1)
-    if (rank, axes) == (4, [2, 3]):
-        turned = None
-    elif (rank, axes) == (3, [1]):
-        turned = make_node("Transpose", [data], [f"{result}_part0"], perm=(0, 2, 1))
-    else:
-        return [node]
-    whole = result if kept and turned is None else f"{result}_pooled"
-    nodes = [make_node("GlobalAveragePool", turned.output if turned else [data], [whole])]
-    if not kept:
-        nodes.append(make_node("Flatten", [whole], [result]))
-    elif turned:
-        nodes.append(make_node("Transpose", [whole], [result], perm=(0, 2, 1)))
-    return [turned, *nodes] if turned else nodes
+    text = _MEANS.get((rank, *axes, kept))
+    return steps(text, {"data": data, "result": result}, result) if text else [node]
 
 
 def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
@@ -360,95 +328,6 @@ def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
 
 def _shape(model: ModelProto, name: str) -> tuple[int, ...]:
     return tensor_shapes((*model.graph.input, *model.graph.value_info)).get(name, ())
-
-
-def _activate_parts(model: ModelProto) -> None:
-    """Move activations before the concatenations of which they are the only readers."""
-    tensors = Connections(model)
-    nodes = list(model.graph.node)
-    for concat in [node for node in nodes if node.op_type == "Concat"]:
-        activation = tensors.only_reader(concat.output[0])
-        if activation is None or activation.op_type not in SATURATING:
-            continue
-        parts = [f"{activation.output[0]}_part{i}" for i in range(len(concat.input))]
-        place = nodes.index(concat)
-        nodes[place:place] = [
-            make_node(activation.op_type, [name, *activation.input[1:]], [part])
-            for name, part in zip(concat.input, parts, strict=True)
-        ]
-        concat.input[:] = parts
-        concat.output[:] = activation.output
-        nodes.remove(activation)
-    refill(model.graph.node, nodes)
-
-
-def fold_affine(model: ModelProto) -> int:
-    """Fold factors and terms after convolutions into these in place; return their number.
-
-    This is exact in float; on integers, each of them would be another rounding.
-    """
-    tensors = Connections(model)
-    folded: list[NodeProto] = []
-    for node in model.graph.node:
-        found = _weight_and_bias(node, tensors.constants)
-        if found is None:
-            continue
-        weight, bias = found
-        axis = int(node.op_type == "ConvTranspose")
-        name, chain = node.output[0], len(folded)
-        while (reader := tensors.only_reader(name)) is not None:
-            function = _factor_and_term(reader, name, tensors.constants, len(bias))
-            if function is None:
-                break
-            factor, term = function
-            weight = weight * np.expand_dims(factor, tuple({0, 1, 2, 3} - {axis}))
-            bias = bias * factor + term
-            folded.append(reader)
-            name = reader.output[0]
-        if len(folded) > chain:
-            names = [f"{name}_weight", f"{name}_bias"]
-            for each, value in zip(names, (weight, bias), strict=True):
-                replace_initializer(model, each, value.astype(np.float32))
-            node.input[1:] = names
-            node.output[0] = name
-    for node in folded:
-        model.graph.node.remove(node)
-    return len(folded)
-
-
-def _weight_and_bias(node: NodeProto, constants: Arrays) -> tuple[Array, Array] | None:
-    """Return weight and bias of a convolution as float64; None if they are not constants.
-
-    A node with a bias of the wrong length is not a valid convolution; ONNX Runtime rejects it
-    later.
-    """
-    transposed = node.op_type == "ConvTranspose"
-    if not (node.op_type == "Conv" or (transposed and attributes(node).get("group", 1) == 1)):
-        return None
-    if any(name not in constants for name in node.input[1:]):
-        return None
-    weight, *given = (constants[name].astype(np.float64) for name in node.input[1:])
-    channels = weight.shape[int(transposed)]
-    bias = given[0] if given else np.zeros(channels)
-    return (weight, bias) if bias.shape == (channels,) else None
-
-
-def _factor_and_term(
-    node: NodeProto, name: str, constants: Arrays, channels: int
-) -> tuple[Array, Array] | None:
-    """Return factor and term of each channel if a node computes ``factor * x + term``."""
-    if node.op_type not in AFFINE:
-        return None
-    first = node.input[0] == name
-    other = constants.get(node.input[1 if first else 0])
-    if other is None or (node.op_type == "Div" and not first):
-        return None
-    shape = (1,) * (4 - other.ndim) + other.shape
-    if shape not in ((1, 1, 1, 1), (1, channels, 1, 1)):
-        return None
-    value = np.broadcast_to(other.reshape(-1).astype(np.float64), (channels,))
-    factor, term = AFFINE[node.op_type](value)
-    return (-factor, -term) if node.op_type == "Sub" and not first else (factor, term)
 
 
 def _name_nodes(model: ModelProto) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from vtaops.quantization.reach import only_arguments
 from vtaops.quantization.samples import Sample
 from vtaops.quantization.scales import saturated
 
+Item = TypeVar("Item")
+
 LOW_DB = 15.0
 """SQNR of an output under which it is of little use."""
 
@@ -29,9 +31,6 @@ FEW = 16
 
 MOST_RATIO = 8
 """Ratio of the ranges of parts on one grid from which it is told."""
-
-MOST_PARTS = 256
-"""Most indices of axis 1 that are looked at one by one."""
 
 
 @dataclass(frozen=True)
@@ -49,28 +48,25 @@ class LayerQuality:
 
 @dataclass(frozen=True)
 class Coarse:
-    """A part of an output that takes few values: its index along axis 1, None for the whole."""
+    """An output that takes few values."""
 
-    index: int | None
     values: int
     float_values: int
 
     def __str__(self) -> str:
-        where = "" if self.index is None else f" at index {self.index} of axis 1"
-        return f"takes {self.values} values{where} where float takes {self.float_values:,}"
+        return f"takes {self.values} values where float takes {self.float_values:,}"
 
 
 @dataclass(frozen=True)
 class OutputQuality:
-    """An output of the model: SQNR in dB, largest difference, and how often the maximum agrees.
+    """An output of the model: SQNR in dB, and how often the maximum agrees.
 
-    `top1` is None if the output is not a vector of scores per image, `coarse` if all of its parts
-    take at least 16 values, or as many as float.
+    `top1` is None if the output is not a vector of scores per image, `coarse` if it takes at least
+    16 values, or as many as float.
     """
 
     output: str
     sqnr_db: float
-    max_error: float
     top1: float | None
     coarse: Coarse | None = None
 
@@ -183,22 +179,18 @@ def powers(exact: Array, rounded: Array) -> Array:
     return np.array([signal, np.square(error).sum()])
 
 
+def spread(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most so many of some items, evenly spaced."""
+    return [*items[:: max(1, -(-len(items) // most))]]
+
+
 def outputs(model: ModelProto, samples: Sequence[Sample], *, exact: bool = True) -> list[Sample]:
     """Return the outputs of a model for each sample (`vtaops.graph.probe.Probe`)."""
     return [*map(Probe(model, exact=exact).run, samples)]
 
 
-def mean_sqnr(exact: Iterable[Sample], found: Iterable[Sample], most: float) -> float:
-    """Return the mean of the SQNR of all outputs on some samples, each at most as given."""
-    return float(np.mean([min(sqnr, most) for sqnr in _sqnrs(exact, found)]))
-
-
-def worst_sqnr(exact: Iterable[Sample], found: Iterable[Sample]) -> float:
-    """Return the least SQNR of all outputs on some samples."""
-    return min(_sqnrs(exact, found))
-
-
-def _sqnrs(exact: Iterable[Sample], found: Iterable[Sample]) -> list[float]:
+def sqnrs(exact: Iterable[Sample], found: Iterable[Sample]) -> list[float]:
+    """Return the SQNR of each output on some samples."""
     sums: dict[str, Array] = defaultdict(lambda: np.zeros(2))
     for wanted, got in zip(exact, found, strict=True):
         for name in wanted:
@@ -220,22 +212,11 @@ def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
     if exact.ndim > 1 and scores.shape[1] == exact.shape[1] > 1:
         same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
         top1 = float(same.mean())
-    difference = float(np.abs(exact.astype(np.float64) - rounded).max(initial=0.0))
     found = decibels(*powers(exact, rounded))
-    return OutputQuality(name, found, difference, top1, _coarse(exact, rounded))
+    return OutputQuality(name, found, top1, _coarse(exact, rounded))
 
 
 def _coarse(exact: Array, rounded: Array) -> Coarse | None:
-    """Return the part of an output with the fewest values, if these are few and float's are not.
-
-    Parts are the indices of axis 1, where tasks put boxes beside scores.
-    """
-    parts: list[tuple[int | None, Any]] = [(None, np.s_[:])]
-    if exact.ndim > 2 and exact.shape[1] <= MOST_PARTS:
-        parts += [(index, np.s_[:, index]) for index in range(exact.shape[1])]
-    counted = (
-        Coarse(index, np.unique(rounded[part]).size, np.unique(exact[part]).size)
-        for index, part in parts
-    )
-    found = [each for each in counted if each.values < FEW <= each.float_values // 4]
-    return min(found, key=lambda each: each.values, default=None)
+    """Return how many values an output takes, if these are few and float's are not."""
+    found = Coarse(np.unique(rounded).size, np.unique(exact).size)
+    return found if found.values < FEW <= found.float_values // 4 else None

@@ -8,14 +8,13 @@ and all steps of the grid are for the others. The same holds for what a maximum 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from vtaops.base.shapes import Array
 from vtaops.graph.grid import Range
-from vtaops.graph.onnx_files import Connections, ModelProto, NodeProto, require
+from vtaops.graph.onnx_files import Connections, ModelProto, require
 from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import Function, elementwise
 
@@ -46,12 +45,12 @@ def reached(model: ModelProto, ranges: Mapping[str, Range]) -> dict[str, Range]:
         if all({each.root, each.end} <= ranges.keys() for each in those)
         for function in those
     ]
-    points = {f.root: np.linspace(*ranges[f.root], POINTS, dtype=np.float32) for f in chosen}
     needed: dict[str, list[Range]] = defaultdict(list)
-    for function, results in zip(chosen, _results(model, chosen, points), strict=True):
+    for function in chosen:
+        points = np.linspace(*ranges[function.root], POINTS, dtype=np.float32)
         low, high = found[function.end]
         room = FLAT * (high - low) / 255
-        needed[function.root].append(_between_flat(points[function.root], results, room))
+        needed[function.root].append(_between_flat(points, _results(model, function, points), room))
         found[function.root] = _hull(needed[function.root])
     _pass_back(model, found)
     return found
@@ -86,42 +85,14 @@ def _hull(ranges: Iterable[Range]) -> Range:
     return min(lows), max(highs)
 
 
-def _results(
-    model: ModelProto, chosen: Sequence[Function], points: Mapping[str, Array]
-) -> list[Array]:
-    """Return what functions make of the points of their arguments, a row for each point."""
-    if not chosen:
-        return []
-    given = {_argument(root): each.reshape(-1, 1, 1, 1) for root, each in points.items()}
-    part = _part(model, {name: each.root for each in chosen for name in each.nodes}, given)
-    values = Probe(part, [function.end for function in chosen]).run(given)
-    return [np.asarray(values[function.end]).reshape(POINTS, -1) for function in chosen]
-
-
-def _argument(root: str) -> str:
-    """Return the name of the points, which no function writes."""
-    return f"argument/{root}"
-
-
-def _part(model: ModelProto, roots: Mapping[str, str], given: Mapping[str, Array]) -> ModelProto:
-    """Return a model of some nodes, each of a function of a root, which take given inputs."""
-    onnx = require("onnx")
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    nodes = [_of_points(n, roots[n.name]) for n in model.graph.node if n.name in roots]
-    read = {name for node in nodes for name in node.input}
-    constants = [tensor for tensor in model.graph.initializer if tensor.name in read]
-    inputs = [helper.make_tensor_value_info(n, kind, value.shape) for n, value in given.items()]
-    graph = helper.make_graph(nodes, "functions", inputs, [], constants)
-    made: ModelProto = helper.make_model(graph, opset_imports=model.opset_import)
-    made.ir_version = model.ir_version
-    return made
-
-
-def _of_points(node: NodeProto, root: str) -> NodeProto:
-    """Return a node that reads the points instead of a root."""
-    found = deepcopy(node)
-    found.input[:] = [_argument(root) if name == root else name for name in node.input]
-    return found
+def _results(model: ModelProto, function: Function, points: Array) -> Array:
+    """Return what a function makes of points of its argument, a row for each."""
+    part = require("onnx.utils").Extractor(model).extract_model([function.root], [function.end])
+    for value in (*part.graph.input, *part.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    del part.graph.value_info[:]
+    found = Probe(part).run({function.root: points.reshape(-1, 1, 1, 1)})[function.end]
+    return np.asarray(found).reshape(POINTS, -1)
 
 
 def _between_flat(points: Array, results: Array, room: float) -> Range:

@@ -13,13 +13,11 @@ changes. A file in which each tensor may pass in float shows what helps.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import operator
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,19 +26,16 @@ from vtaops.graph.onnx_files import (
     Connections,
     ModelProto,
     NodeProto,
-    attributes,
     initializers,
     producers,
     tensor_shapes,
 )
 from vtaops.graph.probe import Probe
 from vtaops.quantization.activations import functions
-from vtaops.quantization.costs import switched
+from vtaops.quantization.costs import Switches
 from vtaops.quantization.pairs import images
-from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, worst_sqnr
+from vtaops.quantization.quality import FEW, GOOD_DB, LOW_DB, outputs, spread, sqnrs
 from vtaops.quantization.scales import MOVES, PRODUCTS, only_moved, saturated
-
-Item = TypeVar("Item")
 
 if TYPE_CHECKING:
     from vtaops.quantization.pipeline import Quantization
@@ -89,11 +84,6 @@ class Relief:
         )
 
 
-def _spread(items: Sequence[Item], most: int) -> list[Item]:
-    """Return at most so many of some items, evenly spaced."""
-    return [*items[:: max(1, -(-len(items) // most))]]
-
-
 def worst_output(done: Quantization) -> float:
     """Return the SQNR in dB of the output that keeps least."""
     return _judged(done)[0]
@@ -101,10 +91,10 @@ def worst_output(done: Quantization) -> float:
 
 def _judged(done: Quantization) -> tuple[float, int]:
     """Return the SQNR of the worst output, and the number of samples with enough of all."""
-    judges = _spread(done.samples, JUDGES)
+    judges = spread(done.samples, JUDGES)
     exact, found = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
-    alone = (worst_sqnr([one], [other]) for one, other in zip(exact, found, strict=True))
-    return worst_sqnr(exact, found), sum(db >= LOW_DB for db in alone)
+    alone = (min(sqnrs([one], [other])) for one, other in zip(exact, found, strict=True))
+    return min(sqnrs(exact, found)), sum(db >= LOW_DB for db in alone)
 
 
 def relieved(
@@ -130,25 +120,15 @@ def relieved(
         least, samples[tuple(nodes)] = _judged(found)
         return least >= LOW_DB
 
-    kept, some = _first(search, brings_back), ""
+    kept, some = search.first(brings_back), ""
     if kept is None:  # quiet samples may be lost with any product on integers; others need not be
         kept = max(samples, key=lambda nodes: (samples[nodes], -len(nodes)), default=())
-        most, count = samples.get(tuple(kept), 0), len(_spread(done.samples, JUDGES))
+        most, count = samples.get(tuple(kept), 0), len(spread(done.samples, JUDGES))
         if most <= max(enough, count // 2):
             return done, None
         some = f" (and {LOW_DB:.0f} dB in {most} of {count} samples, not {enough})"
     chosen = again(kept, checked=True)
     return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before, some)
-
-
-def _first(search: _Search, brings_back: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
-    """Return the first products that bring the outputs back."""
-    small, large = search.fronts()
-    return (
-        next(filter(brings_back, small), None)
-        or _fewest(search.costliest(), brings_back)
-        or next(filter(brings_back, large), None)
-    )
 
 
 def _fewest(
@@ -168,24 +148,35 @@ class _Search:
 
     def __init__(self, done: Quantization) -> None:
         self._model = done.prepared
-        ends = [value.name for value in self._model.graph.output]
-        self._found = {n: i for n, i in images(self._model, done.model).items() if n not in ends}
-        self._groups = _tensors_of_products(self._model, self._found)
-        self._probe = Probe(switched(self._model, done.model, self._found), ends)
-        self._judges = _spread(done.samples, SEARCHED)
-        self._exact = outputs(self._model, self._judges, exact=False)
+        self._switches = Switches(self._model, done.model, spread(done.samples, SEARCHED))
+        self._groups = _tensors_of_products(self._model, self._switches.images)
 
     def _sqnr(self, passing: Collection[str]) -> float:
         """Return the dB of the worst output with some tensors in float."""
-        switches = {f"switch/{name}": np.array(name in passing) for name in self._found}
-        runs = (self._probe.run({**judge, **switches}) for judge in self._judges)
-        return worst_sqnr(self._exact, runs)
+        return min(self._switches.sqnrs(passing))
 
-    def _without(self, nodes: Iterable[str]) -> float:
+    def first(self, brings_back: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
+        """Return the first nodes that bring back: of small fronts, few products, large fronts."""
+        work = multiplications(self._model, self._groups)
+        fronts: dict[int, tuple[list[str], set[str]]] = {}
+        for nodes, tensors in self._fronts():
+            fronts[sum(work[node] for node in self.products(nodes))] = nodes, tensors
+        whole = sum(work.values())
+        tried = spread(sorted(fronts.keys() - {0, whole}), MOST_FRONTS)
+        found = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
+        small = sum(size <= MOST_WORK * whole for size in found)
+        ordered = [fronts[size][0] for size in found]
+        return (
+            next(filter(brings_back, ordered[:small]), None)
+            or _fewest(self._costliest(), brings_back)
+            or next(filter(brings_back, ordered[small:]), None)
+        )
+
+    def _without(self, nodes: Sequence[str]) -> float:
         """Return the dB of the worst output with some products in float."""
         return self._sqnr(set().union(*(self._groups[node] for node in nodes)))
 
-    def costliest(self) -> list[str]:
+    def _costliest(self) -> list[str]:
         """Return the products that cost the outputs most, each on top of those before."""
         products = tracked("leave a product float", [*self._groups])
         alone = {node: self._without([node]) for node in products}
@@ -196,47 +187,32 @@ class _Search:
             others.remove(taken[-1])
         return taken
 
-    def fronts(self) -> tuple[list[list[str]], list[list[str]]]:
-        """Return the nodes of fronts that may bring the outputs back, the least work first.
-
-        Those that are a small part of the network come first, then those that are a large one.
-        """
-        work = multiplications(self._model, self._groups)
-        fronts: dict[int, tuple[list[str], set[str]]] = {}
-        for nodes, tensors in itertools.starmap(self._front, self._cuts()):
-            products = self.products(nodes)
-            fronts[sum(map(work.__getitem__, products))] = nodes, tensors
-        tried = _spread(sorted(fronts.keys() - {0, sum(work.values())}), MOST_FRONTS)
-        found = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
-        small = sum(size <= MOST_WORK * sum(work.values()) for size in found)
-        ordered = [fronts[size][0] for size in found]
-        return ordered[:small], ordered[small:]
-
     def products(self, nodes: Collection[str]) -> list[str]:
         """Return the products among some nodes."""
         return [node for node in self._groups if node in nodes]
 
-    def _cuts(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the nodes in front of each product and function of the host, and what that reads.
+    def _fronts(self) -> Iterator[tuple[list[str], set[str]]]:
+        """Yield what is in front of each product and function of the host: nodes, and tensors.
 
         Bit i of a number stands for node i.
         """
-        inside = {name for function in functions(self._model) for name in function.nodes}
-        inside |= {node.name for node in self._model.graph.node if node.op_type in MOVES}
-        before: dict[str, int] = defaultdict(int)
-        for number, node in enumerate(self._model.graph.node):
-            front = functools.reduce(operator.or_, map(before.__getitem__, node.input), 0)
-            on_floats = self._found.keys().isdisjoint((*node.input, *node.output))
-            if node.name in self._groups:
-                yield front, [node.input[0]]
-            elif on_floats and node.name not in inside:
-                yield front, [*node.input]
+        nodes, before = [*self._model.graph.node], dict[str, int]()
+        ends = self._ends()
+        for number, node in enumerate(nodes):
+            front = functools.reduce(operator.or_, (before.get(n, 0) for n in node.input), 0)
+            if node.name in ends:
+                read = node.input[:1] if node.name in self._groups else node.input
+                those = [each for i, each in enumerate(nodes) if front >> i & 1]
+                yield [n.name for n in those], {*read}.union(*(n.input for n in those))
             before |= dict.fromkeys(node.output, front | 1 << number)
 
-    def _front(self, numbers: int, read: Iterable[str]) -> tuple[list[str], set[str]]:
-        """Return the names of some nodes, and the tensors that these and another one read."""
-        nodes = [n for i, n in enumerate(self._model.graph.node) if numbers >> i & 1]
-        return [node.name for node in nodes], {*read}.union(*(node.input for node in nodes))
+    def _ends(self) -> set[str]:
+        """Return the names of products, and of functions that the host computes."""
+        inside = {name for function in functions(self._model) for name in function.nodes}
+        loose = (n for n in self._model.graph.node if n.op_type not in MOVES)
+        images = self._switches.images.keys()
+        on_floats = {n.name for n in loose if images.isdisjoint((*n.input, *n.output))}
+        return on_floats - inside | self._groups.keys()
 
 
 def multiplications(model: ModelProto, nodes: Collection[str]) -> dict[str, int]:
@@ -253,8 +229,7 @@ def _multiplications(node: NodeProto, shapes: Mapping[str, Sequence[int]]) -> in
         return math.prod(data) * math.prod(weight[1:])
     if node.op_type == "Conv":
         return math.prod(result) * math.prod(weight[1:])
-    transposed = node.op_type == "Gemm" and attributes(node).get("transA", 0)
-    return math.prod(result) * data[0 if transposed else -1]
+    return math.prod(result) * data[-1]
 
 
 def _tensors_of_products(model: ModelProto, found: Mapping[str, str]) -> dict[str, set[str]]:

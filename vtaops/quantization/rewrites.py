@@ -1,13 +1,20 @@
-"""Rewrite attention so that heads stay channels, and norms come behind the choice of a token.
+"""Rewrite attention so that heads stay channels, norms of tokens, and global response norms.
 
 Exporters move heads to the last axis, mix them there by a product, and move them back. Scores lie
-with their heads as channels, where such a product is a convolution of one pixel.
+with their heads as channels, where such a product is a convolution of one pixel. Norms come behind
+the choice of a token.
+
+Global response norms are channels over the mean of their L2 norms: ``x * n / (mean(n) + epsilon)``,
+where ``n`` is the L2 norm of a channel over all pixels, is a mean of squares, two functions of one
+value (a root, and a reciprocal of one number for an image), and products. Each of these is rounded
+to a grid of its own.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +29,7 @@ from vtaops.graph.onnx_files import (
     needed,
     refill,
     replace_initializer,
+    require,
 )
 
 
@@ -48,6 +56,19 @@ class Rewriter(ABC):
     @abstractmethod
     def nodes(self) -> Iterable[NodeProto]:
         """Yield the nodes of the model, some of them replaced."""
+
+
+def steps(text: str, names: Mapping[str, str], stem: str) -> list[NodeProto]:
+    """Return nodes written in ONNX's own syntax, one a line.
+
+    The names of their tensors are those given, others begin with a stem.
+    """
+    nodes = [*map(require("onnx.parser").parse_node, text.splitlines())]
+    for node in nodes:
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, f"{stem}:{name}") for name in tensors]
+        node.name = node.output[0]
+    return nodes
 
 
 _LAST = (0, 2, 3, 1)
@@ -118,7 +139,7 @@ class _Heads(Rewriter):
         axis, (result,) = attributes(node).get("axis", -1) % max(rank, 1), node.output
         if image is not None:
             return self._turned(
-                make_node("Softmax", [image], [f"{result}_heads"], axis=_LAST[axis]), result
+                make_node("Softmax", [image], [f"{result}:heads"], axis=_LAST[axis]), result
             )
         reader = self.tensors.only_reader(result)
         if axis == rank - 1 or reader is None or reader.op_type != "Transpose":
@@ -127,7 +148,7 @@ class _Heads(Rewriter):
         if axes[-1] != axis:
             return [node]
         self.done.update(reader.output)
-        before = make_node("Transpose", node.input, [f"{result}_rows"], perm=axes)
+        before = make_node("Transpose", node.input, [f"{result}:rows"], perm=axes)
         return [before, make_node("Softmax", before.output, reader.output, axis=-1)]
 
     def _product(self, node: NodeProto) -> tuple[NodeProto, str] | None:
@@ -157,10 +178,10 @@ class _Heads(Rewriter):
             return [product]
         if not attributes(product).get("transB"):
             weight = weight.T
-        name = f"{result}_heads_weight"
+        name = f"{result}:heads_weight"
         replace_initializer(self.model, name, np.ascontiguousarray(weight[:, :, None, None]))
         made = make_node(
-            "Conv", [image, name, *product.input[2:]], [f"{result}_heads"], kernel_shape=[1, 1]
+            "Conv", [image, name, *product.input[2:]], [f"{result}:heads"], kernel_shape=[1, 1]
         )
         self.done.update({*product.output, result})
         return self._turned(made, result)
@@ -182,7 +203,7 @@ class _Tokens(Rewriter):
                 yield node
                 continue
             (result,), attrs = node.output, attributes(norm)
-            token = f"{result}_token"
+            token = f"{result}:token"
             yield make_node("Gather", [norm.input[0], node.input[1]], [token], **attributes(node))
             yield make_node(
                 "LayerNormalization", [token, *norm.input[1:]], [result], **{**attrs, "axis": -1}
@@ -201,3 +222,89 @@ class _Tokens(Rewriter):
         return (
             last and index is not None and index.size == 1 and rank > 2 and axis % rank < rank - 1
         )
+
+
+# --------------------------------------------------------------------- global response norms
+
+
+SMALLEST = 1e-12
+"""What is added to means at least, of which inverses are taken."""
+
+_OF_MEAN = ("Add", "ReduceMean", "Transpose")
+"""Operators between the norms of channels and what they are divided by."""
+
+_CHANNELS_FIRST = """\
+squares = Mul (image, image)
+spread = GlobalAveragePool (squares)
+roots = Pow (spread, half)
+mean = Conv <kernel_shape = [1, 1]> (roots, mean_weight, mean_bias)
+positive = Clip (mean, least)
+inverse = Pow (positive, minus)
+inverses = Conv <kernel_shape = [1, 1]> (inverse, inverses_weight)
+shares = Mul (roots, inverses)
+scaled = Mul (image, shares)"""
+"""The steps in ONNX's own syntax. The bound lets no inverse be infinite."""
+
+_CHANNELS_LAST = f"""\
+image = Transpose <perm = [0, 3, 1, 2]> (data)
+{_CHANNELS_FIRST}
+result = Transpose <perm = [0, 2, 3, 1]> (scaled)"""
+
+
+def spell_out_responses(model: ModelProto) -> None:
+    """Replace the global response norms of images, with channels first or last, in place."""
+    if any(node.op_type == "ReduceL2" for node in model.graph.node):
+        _Responses(model).run()
+
+
+class _Responses(Rewriter):
+    """The nodes of a model, global response norms among them spelled out."""
+
+    def nodes(self) -> Iterable[NodeProto]:
+        for node in self.model.graph.node:
+            scaled = self.tensors.only_reader(node.output[0]) if node.op_type == "Div" else None
+            norm, epsilon = self._norm(node) if scaled is not None else (None, 0.0)
+            if scaled is not None and norm is not None and norm.input[0] in scaled.input:
+                self.done.add(scaled.output[0])
+                yield from self._spelled_out(norm, epsilon, scaled.output[0])
+            elif node.output[0] not in self.done:
+                yield node
+
+    def _norm(self, node: NodeProto) -> tuple[NodeProto | None, float]:
+        """Return the L2 norms that a node divides by their mean, and what is added to that."""
+        norm, name, epsilon = self.tensors.writers.get(node.input[0]), node.input[1], 0.0
+        if norm is None or norm.op_type != "ReduceL2" or self._channels(norm) is None:
+            return None, 0.0
+        while name != norm.output[0]:
+            step = self.tensors.writers.get(name)
+            if step is None or step.op_type not in _OF_MEAN or {*self.shapes[name]} != {1}:
+                return None, 0.0
+            name, *others = sorted(step.input, key=self.tensors.constants.__contains__)
+            if step.op_type == "Add":
+                epsilon += float(self.tensors.constants.get(others[0], np.nan))
+        return (norm, epsilon) if np.isfinite(epsilon) else (None, 0.0)
+
+    def _channels(self, norm: NodeProto) -> int | None:
+        """Return the axis that L2 norms leave of one image; None if it is not that of channels."""
+        whole, left = (self.shapes.get(n, ()) for n in (norm.input[0], norm.output[0]))
+        axes = (axis for axis in (1, 3) if left == tuple(np.where(np.arange(4) == axis, whole, 1)))
+        return next(axes, None) if len(whole) == 4 else None
+
+    def _spelled_out(self, norm: NodeProto, epsilon: float, result: str) -> Iterable[NodeProto]:
+        """Yield what computes an image times its normalised L2 norms."""
+        data, first = norm.input[0], self._channels(norm) == 1
+        shape = self.shapes[data]
+        channels = shape[1 if first else 3]
+        least = max(epsilon, SMALLEST) / math.sqrt(math.prod(shape) / channels)
+        constants: dict[str, Any] = {
+            "half": 0.5,
+            "minus": -1.0,
+            "least": least,
+            "mean_weight": np.full((1, channels, 1, 1), 1 / channels),
+            "mean_bias": [least],
+            "inverses_weight": np.ones((channels, 1, 1, 1)),
+        }
+        for name, value in constants.items():
+            replace_initializer(self.model, f"{result}:{name}", np.float32(value))
+        ends = {"image": data, "scaled": result} if first else {"data": data, "result": result}
+        yield from steps(_CHANNELS_FIRST if first else _CHANNELS_LAST, ends, result)

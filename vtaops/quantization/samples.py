@@ -21,8 +21,6 @@ from vtaops.quantization.pictures import SUFFIXES, Preparation, is_picture, read
 Shape = Sequence[int | None]
 Sample = dict[str, Array]
 _NO_PICTURES = "a mean and a deviation prepare pictures; the calibration data hold none"
-InputGrid = tuple[np.dtype[Any], float, int]
-"""Type, scale and zero point of a quantised input."""
 Calibration = str | Path | npt.ArrayLike | Mapping[str, npt.ArrayLike] | Iterable[Any]
 
 
@@ -31,7 +29,6 @@ def load_samples(
     shapes: Mapping[str, Sequence[int]],
     dtypes: Mapping[str, np.dtype[Any]] | None = None,
     preparation: Preparation | None = None,
-    grids: Mapping[str, InputGrid] | None = None,
     *,
     left_out: Collection[str] = (),
 ) -> list[Sample]:
@@ -52,8 +49,6 @@ def load_samples(
         Dtypes of the inputs, to which the data are converted; float32 for inputs not given here.
     preparation
         Preparation of pictures; by default their pixels become -1..1.
-    grids
-        Grids of quantised inputs, whose samples are the real numbers that integers represent.
     left_out
         Names of arrays in the data that are no inputs.
 
@@ -63,12 +58,11 @@ def load_samples(
         If there are no data; if names, shapes or types do not match the model; or if a preparation
         is given without pictures.
     """
-    known = {**(dtypes or {}), **dict.fromkeys(grids or {}, np.dtype("float32"))}
     samples = [
         sample
         for place, given in _sources(source, shapes, preparation)
         for arrays in [{n: array for n, array in given.items() if n not in left_out}]
-        for sample in _cut(place, _converted(place, arrays, known, grids or {}), shapes)
+        for sample in _cut(place, _converted(place, arrays, dtypes or {}), shapes)
     ]
     if not samples:
         raise ModelError("calibration needs at least one sample; the data given hold none")
@@ -85,7 +79,7 @@ def first_arrays(source: Calibration, names: Sequence[str]) -> Sample:
     """
     shapes: dict[str, Shape] = dict.fromkeys(names, (None, 3, None, None))
     _, arrays = next(iter(_sources(source, shapes)), ("", {}))
-    return _converted("the calibration data", arrays, {}, {})
+    return _converted("the calibration data", arrays, {})
 
 
 def first_shapes(source: Calibration, inputs: Mapping[str, Shape]) -> dict[str, tuple[int, ...]]:
@@ -198,19 +192,12 @@ def only_input(shapes: Mapping[str, Shape], place: str) -> str:
     return next(iter(shapes))
 
 
-def _converted(
-    place: str,
-    arrays: Sample,
-    dtypes: Mapping[str, np.dtype[Any]],
-    grids: Mapping[str, InputGrid],
-) -> Sample:
+def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) -> Sample:
     """Return the arrays converted to the model's dtypes."""
     converted = {}
     for name, array in arrays.items():
         if array.dtype.kind not in "fiub":
             raise ModelError(f"{place}: {name!r} holds {array.dtype}, which are not real numbers")
-        if name in grids and array.dtype.kind in "iu":
-            array = _dequantized(f"{place}: {name!r}", array, *grids[name])
         wanted = dtypes.get(name, np.dtype("float32"))
         with np.errstate(invalid="ignore"):
             converted[name] = array.astype(wanted, copy=False)
@@ -219,17 +206,6 @@ def _converted(
                 f"{place}: {name!r} holds {array.dtype} values that {wanted} cannot represent"
             )
     return converted
-
-
-def _dequantized(what: str, array: Array, dtype: np.dtype[Any], scale: float, zero: int) -> Array:
-    """Return the real numbers that the integers of a quantised input represent."""
-    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    if array.size and not low <= array.min() <= array.max() <= high:
-        raise ModelError(
-            f"{what} holds integers from {array.min()} to {array.max()}; the input is {dtype}. "
-            "Give integers of that type, or the real numbers that they represent"
-        )
-    return np.multiply(array.astype(np.int32) - zero, scale, dtype=np.float32)
 
 
 def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:

@@ -225,7 +225,11 @@ def weight_scales(
         bounds = [_least(node, grids, constants) for node in nodes]
         least = reduce(np.maximum, bounds if axis is not None else [*map(np.max, bounds)])
         largest = _most(nodes, name, bits)
-        scale = _free_scale(weight, axis, least, largest) if free else _power_scale(weight, least)
+        scale = (
+            _free_scale(weight, axis, least, largest)
+            if free
+            else np.asarray(power_of_two_weight_scale(weight, float(least)))
+        )
         found[name] = WeightScale(scale, axis, largest)
     return found
 
@@ -235,10 +239,6 @@ def _most(nodes: Sequence[NodeProto], name: str, bits: int) -> int:
     groups = {attributes(n).get("group", 1) for n in nodes if name in n.input[1:2]}
     products = all(node.op_type in ("Conv", "Gemm", "MatMul") for node in nodes)
     return (1 << bits - 1) - 1 if products and groups == {1} else LARGEST
-
-
-def _power_scale(weight: Array, least: Array) -> Array:
-    return np.asarray(power_of_two_weight_scale(weight, float(least)))
 
 
 def _free_scale(weight: Array, axis: int | None, least: Array, most: int) -> Array:
@@ -274,28 +274,6 @@ def _least(node: NodeProto, grids: Mapping[str, Grid], constants: Arrays) -> Arr
     if node.output[0] in grids:
         least = np.maximum(least, grids[node.output[0]].scale / FINEST)
     return least / data
-
-
-def no_finer_than_sums(
-    model: ModelProto, grids: dict[str, Grid], groups: dict[str, str]
-) -> dict[str, Grid]:
-    """Make the grids of results at least as coarse as the sums that are rounded to them.
-
-    If large products cancel, the best grid for the result is finer than the steps of the sums. That
-    gains nothing, and would need a left shift, which hardware does not have.
-    """
-    found, scales = dict(grids), weight_scales(model, grids, free=False)
-    for node in model.graph.node:
-        if node.op_type not in PRODUCTS:
-            continue
-        data, weight, result = node.input[0], node.input[1], node.output[0]
-        if weight in scales and data in found and result in found:
-            steps = found[data].scale * float(scales[weight].scale)
-            if steps > found[result].scale:
-                group = groups[result]
-                for name in (n for n, g in groups.items() if g == group):
-                    found[name] = replace(found[name], scale=steps)
-    return found
 
 
 def no_finer_than_totals(

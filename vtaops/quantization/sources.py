@@ -1,15 +1,15 @@
-"""Convert other sources to float ONNX models: torch modules and programs, quantised models.
+"""Convert other sources to float ONNX models: torch modules and programs, TFLite, Relax.
 
-PyTorch's exporter writes torch models as ONNX with batch 1. The pairs of a quantised model are
-removed: weights become the real numbers that they represent, and a grid that begins at 0 becomes
-the ReLU that it represents.
+PyTorch's exporter writes torch models as ONNX with batch 1. Weights that are integers become the
+real numbers that they represent.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,23 +18,19 @@ import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
 from vtaops.graph.onnx_files import (
-    Connections,
     ModelProto,
-    NodeProto,
-    ValueInfoProto,
     checked,
     dequantized,
     first_line,
-    graph_inputs,
-    input_dtypes,
+    initializers,
     input_shapes,
-    make_node,
     read,
     refill,
     replace_initializer,
     require,
+    tensors,
 )
-from vtaops.quantization.samples import Calibration, InputGrid, first_arrays
+from vtaops.quantization.samples import Calibration, first_arrays
 from vtaops.quantization.torch_operators import exported_too
 
 Shapes = Mapping[str, Sequence[int]]
@@ -46,12 +42,10 @@ def is_torch(source: Any) -> bool:
 
 
 def is_relax(source: Any) -> bool:
-    """Whether a source is read as a network first: TFLite, Relax, or a program of PT2E."""
+    """Whether a source is read as a network first: TFLite or Relax."""
     if isinstance(source, str | Path):
         return Path(source).suffix == ".tflite"
-    nodes = getattr(getattr(source, "graph", None), "nodes", ()) if is_torch(source) else ()
-    pairs = any("quantize_per" in str(node.target) for node in nodes)
-    return pairs or type(source).__module__.split(".")[0] == "tvm"
+    return type(source).__module__.split(".")[0] == "tvm"
 
 
 def inputs_as_written(source: str | Path | ModelProto) -> dict[str, tuple[int | None, ...]]:
@@ -71,7 +65,7 @@ def inputs_as_written(source: str | Path | ModelProto) -> dict[str, tuple[int | 
 
 
 def from_relax(source: Any, shapes: Shapes | None) -> ModelProto:
-    """Return the ONNX model of a TFLite file, a Relax module or a program of PT2E."""
+    """Return the ONNX model of a TFLite file or a Relax module."""
     from vtaops.frontends import read_model
     from vtaops.frontends.parts import to_onnx
 
@@ -175,104 +169,64 @@ def _single(example: Any, dynamic: bool) -> Any:
     return example[:1] if dynamic else example
 
 
-def input_grids(model: ModelProto) -> dict[str, InputGrid]:
-    """Return the grids of inputs that are integers and are dequantised first of all."""
-    tensors, found = Connections(model), {}
-    for name, dtype in input_dtypes(model).items():
-        readers = tensors.readers.get(name, [])
-        if readers and all(node.op_type == "DequantizeLinear" for node in readers):
-            scale, *zeros = (tensors.constants.get(part) for part in readers[0].input[1:])
-            if scale is not None and scale.size == 1:
-                zero = zeros[0] if zeros else None
-                found[name] = dtype, scale.item(), 0 if zero is None else int(zero.item())
-    return found
+_ON_INTEGERS = re.compile("QLinear|Integer|QuantizeLinear|^QGemm")
+"""Operators on integers, and those between these and floats."""
 
 
-def without_pairs(model: ModelProto) -> None:
-    """Remove the pairs of a QDQ model in place; integers at its ends become real numbers.
+def dequantize_weights(model: ModelProto) -> None:
+    """Make the integer weights of a float model real numbers, in place.
 
     Raises
     ------
-    UnsupportedError
-        If other integers enter the model, or it has operators on integers.
+    ModelError
+        If more than its weights is quantised.
     """
-    tensors, entries = Connections(model), input_grids(model)
-    kept: list[NodeProto] = []
-    real: dict[str, str] = {}
+    constants, kept = initializers(model), []
     for node in model.graph.node:
-        _refuse_integers(node)
-        for index, name in enumerate(node.input):
-            node.input[index] = real.get(name, name)
-        if node.op_type == "QuantizeLinear":
-            kept += _activation(model, node, tensors)
-        elif node.op_type != "DequantizeLinear":
-            kept.append(node)
-        elif node.input[0] in tensors.constants:
-            real_value = dequantized(node, tensors.constants).astype(np.float32)
-            replace_initializer(model, node.output[0], real_value)
+        if node.op_type == "DequantizeLinear" and node.input[0] in constants:
+            value = dequantized(node, constants).astype(np.float32)
+            replace_initializer(model, node.output[0], value)
+        elif _ON_INTEGERS.search(node.op_type):
+            raise ModelError(
+                f"the model is quantised already: its node {node.name or node.output[0]!r} is "
+                f"{node.op_type}. Compile it as it is, or quantise the float model"
+            )
         else:
-            entry = node.input[0] in entries
-            real[node.output[0]] = node.input[0] if entry else f"{node.input[0]}_real"
-    kept += _real_ends(model, real, tensors, entries)
-    _check_entries(kept, set(real.values()) - entries.keys())
+            kept.append(node)
     refill(model.graph.node, kept)
-    del model.graph.value_info[:]
 
 
-def _real_ends(
-    model: ModelProto, real: dict[str, str], tensors: Connections, entries: Collection[str]
-) -> list[NodeProto]:
-    """Make the ends of a model float; return the nodes that make its outputs."""
-    nodes = []
-    for value in model.graph.output:
-        writer = tensors.writers.get(value.name)
-        quantized = writer is not None and writer.op_type == "QuantizeLinear"
-        if quantized or value.name in real:
-            source = real.get(value.name, f"{value.name}_real")
-            nodes.append(make_node("Identity", [source], [value.name]))
-            _make_float(value)
-    for value in graph_inputs(model):
-        if value.name in entries:
-            _make_float(value)
-    return nodes
+def to_single(model: ModelProto) -> None:
+    """Make every float of a model float32 in place: its tensors, its ends and what its nodes say.
+
+    Results of float16 become more precise; those of float64 less, as int8 needs no more.
+    """
+    types = require("onnx").TensorProto
+    others = {types.FLOAT16, types.BFLOAT16, types.DOUBLE}
+    for tensor in list(tensors(model)):
+        if tensor.data_type in others:
+            _convert(tensor)
+    _convert_graph(model.graph, others)
 
 
-def _make_float(value: ValueInfoProto) -> None:
-    value.type.tensor_type.elem_type = require("onnx").TensorProto.FLOAT
+def _convert(tensor: Any) -> None:
+    helper = require("onnx").numpy_helper
+    damaged = raising(ModelError, f"the constant {tensor.name!r} is damaged", ValueError, TypeError)
+    with damaged, np.errstate(over="ignore"):
+        value = helper.to_array(tensor).astype(np.float32)
+    tensor.CopyFrom(helper.from_array(value, tensor.name))
 
 
-def _refuse_integers(node: NodeProto) -> None:
-    if "QLinear" in node.op_type or node.op_type in _INTEGER:
-        raise UnsupportedError(
-            f"the node {node.name or node.output[0]!r} is {node.op_type}, an operator on "
-            "integers; quantize takes float models, and those with pairs around float operators"
-        )
-
-
-def _check_entries(nodes: list[NodeProto], real: set[str]) -> None:
-    """Reject tensors that are dequantised without being quantised in the model."""
-    lost = real - {name for node in nodes for name in node.output}
-    if lost:
-        raise UnsupportedError(
-            f"{min(lost).removesuffix('_real')!r} enters the model as integers; quantize takes "
-            "models whose inputs are float"
-        )
-
-
-_INTEGER = frozenset({"MatMulInteger", "ConvInteger", "QGemm", "DynamicQuantizeLinear"})
-
-
-def _activation(model: ModelProto, node: NodeProto, tensors: Connections) -> list[NodeProto]:
-    """Return the replacement of a quantisation: a clip if its grid begins at 0, else nothing."""
-    scale, *zeros = (tensors.constants.get(name) for name in node.input[1:3] if name)
-    zero = zeros[0] if zeros else np.zeros((), np.uint8)  # what ONNX takes if none is given
-    result = [f"{node.output[0]}_real"]
-    if scale is not None and zero is not None and scale.size == 1:
-        kind = np.iinfo(zero.dtype)
-        if int(zero.reshape(())) == kind.min:
-            bounds = [f"{node.output[0]}_low", f"{node.output[0]}_high"]
-            high = float(kind.max - kind.min) * float(scale.reshape(()))
-            for name, bound in zip(bounds, (0.0, high), strict=True):
-                replace_initializer(model, name, np.array(bound, np.float32))
-            return [make_node("Clip", [node.input[0], *bounds], result)]
-    return [make_node("Identity", node.input[:1], result)]
+def _convert_graph(graph: Any, others: set[int]) -> None:
+    """Change the types that a graph states, and those of the graphs inside its nodes."""
+    single = require("onnx").TensorProto.FLOAT
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        if value.type.tensor_type.elem_type in others:
+            value.type.tensor_type.elem_type = single
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype", "output_dtype") and attribute.i in others:
+                attribute.i = single
+            if attribute.HasField("g"):
+                _convert_graph(attribute.g, others)
