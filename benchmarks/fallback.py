@@ -1,4 +1,4 @@
-"""What the fallback gains: operators that VTA lacks, as kernels of this CPU and in NumPy.
+"""What the fallback gains: convolutions and products as kernels of this CPU and in NumPy.
 
     OMP_NUM_THREADS=1 python -m benchmarks fallback --json fallback.json
 
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.options import Json, Row, alternating, show, write_json
-from vtaops import AvgPool2d, BatchMatmul, Conv2d, Conv2dTranspose, Elementwise, Gemm
+from vtaops import Conv2d, Conv2dTranspose, Gemm
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.session import fallback as host
@@ -35,12 +35,6 @@ SCALED: dict[str, Any] = {"multiplier": True, "shift": 20}
 """Each channel has a scale of its own."""
 
 CASES: dict[str, Operator] = {
-    "means without padding": AvgPool2d(
-        channels=64, height=112, width=112, kernel=3, strides=2, padding=1, count_include_pad=False
-    ),
-    "global mean beyond the scratchpad": AvgPool2d(
-        channels=64, height=112, width=112, kernel=112, strides=2
-    ),
     "scales of channels": convolution(64, 64, 56, bias=True, **SCALED),
     "scales and residual": convolution(256, 256, 14, bias=True, residual=True, **SCALED),
     "depthwise with scales": convolution(64, 128, 28, groups=64, **SCALED),
@@ -55,10 +49,8 @@ CASES: dict[str, Operator] = {
         padding=1,
         clip=(0, 127),
     ),
-    "product of tensors": Elementwise(function="multiply", shape=(1, 64, 56, 56), shift=7),
     "matrix, tiles of several rows": Gemm(m=64, n=1000, k=512, bias=True, clip=(0, 127)),
     "matrix and vector": Gemm(m=1, n=1000, k=512, bias=True, clip=(0, 127)),
-    "batch of matrices": BatchMatmul(batch=8, m=128, n=128, k=64),
 }
 
 

@@ -9,7 +9,7 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.machine.alu import AluOp, wrapped
 from vtaops.ops.declarations import lane_meaning
 from vtaops.schedule.intrinsics import alu
-from vtaops.session.plain import wrapping
+from vtaops.session.fallback import wrapping
 
 NUMBERS = [0, 1, -1, 5, -37, 127, -128, 1 << 15, -(1 << 31), (1 << 31) - 1]
 

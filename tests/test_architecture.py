@@ -56,7 +56,6 @@ WITH_TVM = {
     "vtaops.lowering.tree.tir",
     "vtaops.compiler.schedules",
     "vtaops.session.fallback",
-    "vtaops.session.plain",
 }
 """Files of rooms without TVM that need it."""
 

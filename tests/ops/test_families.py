@@ -584,10 +584,10 @@ def test_a_fallback_on_no_gpu_says_so():
     if vtaops.cuda.device_present():
         return
     with (
-        Session("fsim", "tiny", fallback="cuda") as session,
+        Session(Fsim("tiny", capabilities="hls-2020"), fallback="cuda") as session,
         pytest.raises(vtaops.errors.DeviceError, match="no NVIDIA GPU"),
     ):
-        session.avg_pool2d(int8(1, 5, 6, 6), 3, padding=1, count_include_pad=False)
+        session.conv2d(int8(1, 5, 6, 6), int8(7, 5, 3, 3), multiplier=np.arange(7, dtype=np.int32))
 
 
 def test_functions_take_a_session(session):

@@ -1,7 +1,7 @@
 """Plain NumPy reference of the operators: the ground truth for every device.
 
-For tests and self-tests; sessions never return its results. Shares no code with the compiler, the
-simulators or the fallback; windows are shared with graphs (`vtaops.base.exact`). Accumulates in
+For tests, and where a session falls back on NumPy. Shares no code with the compiler, the
+simulators or the kernels; windows are shared with graphs (`vtaops.base.exact`). Accumulates in
 float64, which is exact below 2**53, then wraps to int32 as the hardware does.
 """
 

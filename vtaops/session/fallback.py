@@ -1,16 +1,16 @@
-"""Fallback: VTA operators on the host, by CPU or GPU kernels that TVM compiles.
+"""Fallback: VTA operators on the host.
 
-Convolutions and matrix products become those of `vtaops.cpu` or `vtaops.cuda`, with the ALU passes
-as epilogue, and use dot-product instructions and tensor cores. All other operators are declared on
-plain arrays (`PlainOp`).
+Convolutions and matrix products become the kernels of `vtaops.cpu` or `vtaops.cuda` that TVM
+compiles, with the ALU passes as epilogue, and use dot-product instructions and tensor cores. NumPy
+computes all other operators.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,24 @@ from vtaops.base.shapes import Array, Int8Array
 from vtaops.kernels import cpu, cuda
 from vtaops.kernels.calls.backend import RunnableKernel
 from vtaops.kernels.ops import Conv2dOp, DepthwiseOp, MatmulOp, TensorOp
+from vtaops.kernels.ops.common import Expr, Tensor, TensorSpec
+from vtaops.kernels.ops.epilogue import Epilogue, reading_sums
+from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.views import Plus
 from vtaops.ops import Conv2d, Conv2dTranspose, Gemm, Operator
+from vtaops.ops.declarations import lane_meaning, scale_meaning
+from vtaops.ops.epilogue import Epilogue as VtaEpilogue
+from vtaops.ops.epilogue import ScaleStage
+from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Role
-from vtaops.session.plain import AluEpilogue, PlainOp, schedule_on_cpu, schedule_on_cuda
 
 _SOURCES = ("session", "ops")
-"""Source folders of the operators and their schedules."""
+"""Source folders of the epilogue."""
 
 
 def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int8Array:
-    """Run an operator on the host; its kernel is compiled at the first call and cached.
+    """Run an operator on the host; a kernel is compiled at the first call and cached.
 
     Parameters
     ----------
@@ -49,54 +55,104 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int
     DeviceError
         If no GPU is available.
     """
-    if isinstance(op, Conv2d) and op.fold_columns:
-        op = replace(op, fold_columns=False)
     buffers = op.buffers(HardwareConfig())  # whose logical shapes all have
-    images = _images(buffers, arrays)
+    given = _checked(buffers, arrays)
+    if not on_kernels(op):
+        return evaluate(op, given)
+    views = [buffer.layout.view for buffer in buffers]
+    # A bias holds half a step for rounding, as VTA's.
+    images = [v.apply(a) if isinstance(v, Plus) else a for v, a in zip(views, given, strict=False)]
     if isinstance(op, Conv2dTranspose):
         op, images = _as_convolution(op, images)
     found = kernel(op, host)
     specs = found.op.inputs
-    inputs = [image.reshape(spec.shape) for image, spec in zip(images, specs, strict=True)]
+    inputs = [
+        np.ascontiguousarray(image).reshape(spec.shape)
+        for image, spec in zip(images, specs, strict=True)
+    ]
     return cast(Int8Array, found(*inputs).reshape(buffers[-1].shape))
 
 
+def on_kernels(op: Operator) -> bool:
+    """Whether kernels compute an operator on the host, not NumPy."""
+    if isinstance(op, Conv2d):
+        return not (op.wide or op.bias_tiles or (op.residual and op.scales))
+    return isinstance(op, Gemm | Conv2dTranspose)
+
+
 @lru_cache(maxsize=1024)
-def kernel(op: Operator, host: str = "cpu") -> RunnableKernel:
+def kernel(op: Gemm | Conv2d, host: str = "cpu") -> RunnableKernel:
     """Return an operator's kernel for the host."""
-    found = host_op(op)
-    plain = isinstance(found, PlainOp)
-    if host == "cuda":
-        return cuda.kernel(found, schedule_on_cuda if plain else None, _SOURCES)
-    return cpu.kernel(found, schedule_on_cpu if plain else None, _SOURCES)
+    make: Callable[..., RunnableKernel] = cuda.kernel if host == "cuda" else cpu.kernel
+    return make(host_op(op), None, _SOURCES)
 
 
-def host_op(op: Operator) -> TensorOp:
+def host_op(op: Gemm | Conv2d) -> TensorOp:
     """Return the CPU or GPU operator equivalent to a VTA operator."""
     end = AluEpilogue(end=op.epilogue)
-    match op:
-        case Gemm():
-            return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, end)
-        case Conv2d() if not (op.wide or op.bias_tiles or (op.residual and op.scales)):
-            image = op.batch, op.in_channels, op.height, op.width
-            if op.groups == op.in_channels > 1:
-                multiplier = op.out_channels // op.groups
-                return DepthwiseOp(*image, op.window, multiplier, "int8", end)
-            return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", end)
-    return PlainOp(op)
+    if isinstance(op, Gemm):
+        return MatmulOp(op.m, op.n, op.k, "int8", "int8", True, end)
+    image = op.batch, op.in_channels, op.height, op.width
+    if op.groups == op.in_channels > 1:
+        return DepthwiseOp(*image, op.window, op.out_channels // op.groups, "int8", end)
+    return Conv2dOp(*image, op.out_channels, op.window, op.groups, "int8", end)
 
 
-def _images(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> list[Array]:
-    """Return the arguments, checked; a bias with half a step for rounding, as VTA's."""
+@dataclass(frozen=True)
+class AluEpilogue(Epilogue):
+    """The epilogue of a VTA operator on any processor, from int32 sums to int8.
+
+    The stages are those of the accelerator, so both compute the same, including overflows.
+    """
+
+    end: VtaEpilogue | None = None
+
+    def result_dtype(self, accumulator: str) -> str:
+        return "int8"
+
+    def inputs(self, channels: int, shape: tuple[int, ...], dtype: str) -> tuple[TensorSpec, ...]:
+        assert self.end is not None
+        residual = [TensorSpec("residual", shape, "int8")] if self.end.residual else []
+        return (*(TensorSpec(name, (channels,), "int32") for name in self.end.vectors), *residual)
+
+    def bind(
+        self, arguments: dict[str, Tensor], dtype: str = "int32", *, scaled: bool = False
+    ) -> Callable[..., Expr]:
+        end = self.end
+        assert end is not None
+
+        def operand(name: str, channel: Expr, index: tuple[Expr, ...]) -> Expr:
+            if end.residual and name == "residual":
+                return arguments[name](*index).astype("int32") * end.residual.scale
+            return arguments[name][channel]
+
+        def apply(value: Expr, channel: Expr, *index: Expr) -> Expr:
+            for stage in end.stages:
+                others = [operand(name, channel, index) for name in stage.operands]
+                if isinstance(stage, ScaleStage):
+                    value = scale_meaning(stage, value, others)
+                else:
+                    value = wrapping(stage.op, value, *(others or [stage.imm]))
+            return value.astype("int8")
+
+        return reading_sums(apply)
+
+
+def wrapping(op: AluOp, first: Expr, second: Any) -> Expr:
+    """Return an operation of the vector ALU for LLVM, where overflow of int32 is undefined."""
+    if not op.wraps:
+        return lane_meaning(op, first, second)
+    other = second if isinstance(second, int) else second.astype("int64")
+    return lane_meaning(op, first.astype("int64"), other).astype("int32")
+
+
+def _checked(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> list[Array]:
+    """Return the arguments, whose number, shapes and types must be those of the buffers."""
     inputs = [b for b in buffers if b.role in (Role.INPUT, Role.PARAMETER)]
     if len(arrays) != len(inputs):
         names = ", ".join(buffer.name for buffer in inputs)
         raise ShapeError(f"{len(arrays)} arrays given; the operator takes {len(inputs)}: {names}")
-    images = []
-    for buffer, array in zip(inputs, arrays, strict=True):
-        image, view = buffer.checked(array), buffer.layout.view
-        images.append(np.ascontiguousarray(view.apply(image) if isinstance(view, Plus) else image))
-    return images
+    return [buffer.checked(array) for buffer, array in zip(inputs, arrays, strict=True)]
 
 
 def _as_convolution(op: Conv2dTranspose, images: list[Array]) -> tuple[Conv2d, list[Array]]:

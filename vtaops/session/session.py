@@ -86,8 +86,9 @@ class Session(OperatorMethods, Closing):
         12 or 50 sizes; the estimate alone decides if it is off.
     fallback : "cpu", "cuda" or None
         Where to run operators that VTA or the device does not support, or that do not fit the
-        scratchpads: as a kernel for this CPU or GPU, with equal results; None: raise an error.
-        `placements` lists where operators ran, and why.
+        scratchpads, with equal results: convolutions and matrix products as kernels for this CPU
+        or GPU, others by NumPy; None: raise an error. `placements` lists where operators ran, and
+        why.
     capabilities : Capabilities or str, optional
         Features that programs may use; by default all of the device's. ``Session("fsim",
         "pynq", capabilities="hls-2020")`` rejects on the simulator programs that the board
@@ -164,10 +165,11 @@ class Session(OperatorMethods, Closing):
             self._require_open()
             reason = self._reason(op, tiling)
             if reason and self._fallback:
-                from vtaops.session.fallback import run as run_on_host  # TVM takes a second
+                from vtaops.session import fallback  # TVM takes a second
 
-                result = run_on_host(op, arrays, self._fallback)
-                self._placements[op] = self._place(op, self._fallback, reason)
+                result = fallback.run(op, arrays, self._fallback)
+                where = self._fallback if fallback.on_kernels(op) else "cpu"
+                self._placements[op] = self._place(op, where, reason)
                 return result
             (values,) = self.residents.run(self._compiled(op, tiling), arrays)
             self._placements[op] = self._place(op, "vta", "")
