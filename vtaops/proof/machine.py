@@ -316,7 +316,11 @@ class TermMachine:
                 return fields.shifted_by(x, y)
             case AluOp.SHR:
                 return fields.shifted(x, imm)
-        return fields.times(fields.settled(x), imm) if y is None else fields.product_of(x, y)
+            case AluOp.MUL if y is not None:
+                return fields.product_of(x, y)
+            case AluOp.MUL:
+                return fields.times(fields.settled(x), imm)
+        return fields.opaque(op.name, x, fields.numbers(imm) if y is None else y)
 
     def _extremum(self, sign: int, operands: list[Ints]) -> Extrema:
         shape = self.config.acc.shape

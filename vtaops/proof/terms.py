@@ -412,7 +412,11 @@ class Fields:
 
     def shifted_by(self, x: Terms, y: Terms) -> Terms:
         """Return terms shifted by other terms, an uninterpreted function."""
-        value = self.of(("shift by",), self.fitting(x), self.fitting(y))
+        return self.opaque("shift by", x, y)
+
+    def opaque(self, name: str, x: Terms, y: Terms) -> Terms:
+        """Return an operation of int32 of which no law is known."""
+        value = self.of((name,), self.fitting(x), self.fitting(y))
         return Terms(value, *map(np.float64, WORD))
 
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
