@@ -217,8 +217,10 @@ class Clause:
 
     def shown(self, i: Instruction) -> bool:
         """Whether it stands in the text of an instruction."""
-        flagged = not self.flag or getattr(i, self.flag, 0)
-        return bool(flagged and not (self.unless and getattr(i, self.unless, 0)) and self.where(i))
+        flagged = not self.flag or getattr(i, self.flag, False)
+        return bool(
+            flagged and not (self.unless and getattr(i, self.unless, False)) and self.where(i)
+        )
 
     def read(self, words: Words, found: Found) -> bool:
         """Read it into fields, if it stands here; return whether it does."""

@@ -320,7 +320,8 @@ class TermMachine:
                 return fields.product_of(x, y)
             case AluOp.MUL:
                 return fields.times(fields.settled(x), imm)
-        return fields.opaque(op.name, x, fields.numbers(imm) if y is None else y)
+        # Where the table has a further row:
+        return fields.opaque(op.name, x, fields.numbers(imm) if y is None else y)  # type: ignore[unreachable]
 
     def _extremum(self, sign: int, operands: list[Ints]) -> Extrema:
         shape = self.config.acc.shape
