@@ -163,7 +163,7 @@ def run_op(
     ] = None,
     trace: Annotated[
         Path | None,
-        Option(help="Waveform of tsim: .vcd or .fst.", callback=options.written(".vcd", ".fst")),
+        Option(help="Waveform of tsim: .vcd.", callback=options.written(".vcd")),
     ] = None,
     trace_window: Annotated[str, Option(help="Cycles of the waveform, e.g. 1000:2000.")] = "",
     timing: Timing = False,
