@@ -12,7 +12,6 @@ import json
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 from functools import cached_property
-from html import escape
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -416,14 +415,6 @@ class HardwareConfig:
             f"<HardwareConfig {self.name}: {self.target} at {self.board.clock_mhz} MHz, tiles of "
             f"{tile}, uop/inp/wgt/acc of {depths} elements{added}>"
         )
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(value)}</td></tr>"
-            for name, value in self.facts().items()
-        )
-        return f"<p><b>{escape(self.name)}</b></p><table>{rows}</table>"
 
     # ----------------------------------------------------------------- geometry
 
