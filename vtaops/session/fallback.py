@@ -55,7 +55,7 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int
     DeviceError
         If no GPU is available.
     """
-    buffers = op.buffers(HardwareConfig())  # whose logical shapes all have
+    buffers = _buffers(op)
     given = _checked(buffers, arrays)
     if not on_kernels(op):
         return evaluate(op, given)
@@ -144,6 +144,12 @@ def wrapping(op: AluOp, first: Expr, second: Any) -> Expr:
         return lane_meaning(op, first, second)
     other = second if isinstance(second, int) else second.astype("int64")
     return lane_meaning(op, first.astype("int64"), other).astype("int32")
+
+
+@lru_cache(maxsize=1024)
+def _buffers(op: Operator) -> tuple[Buffer, ...]:
+    """Return an operator's buffers, whose logical shapes are those on any configuration."""
+    return op.buffers(HardwareConfig())
 
 
 def _checked(buffers: tuple[Buffer, ...], arrays: Sequence[npt.ArrayLike]) -> list[Array]:
