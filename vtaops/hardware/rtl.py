@@ -250,11 +250,7 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
                 f"a port word of {port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
-    if config.has(Extension.NIBBLES) and config.wgt.element_bytes < 2 * port_bytes:
-        raise ConfigError(
-            f"with the extension 'nibbles' a port word of {port_bytes} bytes fills two words of a "
-            f"weight tile, which has {config.wgt.element_bytes} bytes; choose a narrower port"
-        )
+    config.check_nibbles(port_bytes)
     _check_banks(config)
 
 

@@ -603,10 +603,14 @@ class HardwareConfig:
         for key, value in (("WEIGHT_PORT", self.weight_port), ("SPLIT_PORT", self.split_port)):
             if value > 1:
                 raise ConfigError(f"{key} is {value}; it must be 0 or 1")
-        if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * self.port_width:
+        self.check_nibbles(self.port_width)
+
+    def check_nibbles(self, port_bytes: int) -> None:
+        """Raise `ConfigError` if the extension ``nibbles`` cannot use a port so wide."""
+        if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * port_bytes:
             raise ConfigError(
                 f"the extension 'nibbles' fills two port words of a weight tile in a cycle; tiles "
-                f"of {self.wgt.element_bytes} bytes have no two of {self.port_width} bytes "
+                f"of {self.wgt.element_bytes} bytes have no two of {port_bytes} bytes "
                 f"(increase LOG_BLOCK, or reduce PORT_BYTES)"
             )
 

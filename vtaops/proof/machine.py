@@ -28,6 +28,7 @@ from vtaops.program import Buffer
 from vtaops.proof.folds import DEGREE
 from vtaops.proof.names import MOST, NIBBLE, NameMachine, alike
 from vtaops.proof.records import Unknown
+from vtaops.proof.sums import LONGEST
 from vtaops.proof.terms import (
     BYTE,
     NOTHING,
@@ -48,8 +49,6 @@ Operation = tuple[Any, ...]
 TOGETHER = 1 << 13
 """Number of tiles that are computed together: the next ones reuse the memory of what is made on the
 way, since new pages take longer to come than what is computed in them."""
-LONGEST = 1 << 16
-"""Number of products of residues with int8 numbers whose sum is exact in float64."""
 
 
 @dataclass
@@ -319,7 +318,7 @@ class TermMachine:
             case AluOp.MUL if y is not None:
                 return fields.product_of(x, y)
             case AluOp.MUL:
-                return fields.times(fields.settled(x), imm)
+                return fields.times(fields.forced(x), imm)
         # Where the table has a further row:
         return fields.opaque(op.name, x, fields.numbers(imm) if y is None else y)  # type: ignore[unreachable]
 
