@@ -57,23 +57,22 @@ def disassemble(instruction: Instruction) -> str:
 
 
 def _text(i: Instruction) -> str:
-    kind = type(i).__name__.upper()
+    kind = _kind(i)
     if isinstance(i, MemoryInstruction):
         kind, clauses = f"{kind} {Memory(i.memory).name}", (_SRAM, _OUT, _DRAM, *_REST)
+        idle = "nop" if i.is_nop else ""
     else:
-        if isinstance(i, Alu):
-            kind = AluOp(i.alu_op).name
-        elif type(i) is Gemm and i.reset:
-            kind = "RESET"
-        clauses = _KINDS[kind][2]
-    head = f"{kind + ' ':<10}"
-    if isinstance(i, MemoryInstruction) and i.is_nop:
-        return f"{head}nop"
-    if isinstance(i, Post) and not i.enable:
-        return f"{head}off"
+        clauses, idle = _KINDS[kind][2], "off" if isinstance(i, Post) and not i.enable else ""
     values = {f.name: int(getattr(i, f.name)) for f in fields(i)}
     shown = (f"{c.words} {c.form}".strip() for c in clauses if c.shown(i))
-    return f"{head}{' '.join(shown).format(**values)}".rstrip()
+    return f"{kind + ' ':<10}{idle or ' '.join(shown).format(**values)}".rstrip()
+
+
+def _kind(i: Instruction) -> str:
+    """Return the name of an instruction, by which its line begins."""
+    if isinstance(i, Alu):
+        return AluOp(i.alu_op).name
+    return "RESET" if type(i) is Gemm and i.reset else type(i).__name__.upper()
 
 
 Found = dict[str, int]
@@ -254,10 +253,8 @@ def parse(words: Words) -> Parsed:
     kind = words.take("an instruction")
     buffer, found = "", Found()
     if kind in ("LOAD", "STORE"):
-        buffer = _read_memory(words, found)
         cls: type[Instruction] = Load if kind == "LOAD" else Store
-        if cls is Store and found.keys() & {"forward", "nibbles"}:
-            words.fail("STORE goes to DRAM, with 8 bits")
+        buffer = _read_memory(words, found, cls)
     elif kind in _KINDS:
         cls, preset, clauses = _KINDS[kind]
         if not (cls is Post and words.skip("off")):
@@ -274,7 +271,7 @@ def parse(words: Words) -> Parsed:
     return cls(**found), buffer
 
 
-def _read_memory(words: Words, found: Found) -> str:
+def _read_memory(words: Words, found: Found, cls: type[Instruction]) -> str:
     """Read a LOAD or STORE behind its name into fields; return the buffer that it names."""
     name, buffer = words.take("a memory"), ""
     if name not in Memory.__members__:
@@ -288,6 +285,8 @@ def _read_memory(words: Words, found: Found) -> str:
         found["dram_base"] = words.value(base)
     for clause in _REST:
         clause.read(words, found)
+    if cls is Store and found.keys() & {"forward", "nibbles"}:
+        words.fail("STORE goes to DRAM, with 8 bits")
     found.setdefault("x_stride", found["x_size"])
     return buffer
 

@@ -304,23 +304,23 @@ class TermMachine:
     def _alu(self, op: AluOp, imm: Any, x: Terms, y: Terms | None = None) -> Terms:
         """Return the result of an operation on tiles and an immediate, or on two tiles."""
         fields = self.fields
-        match op:
-            case AluOp.MIN:
+        other = fields.numbers(imm) if y is None else y
+        match op, y is None:
+            case AluOp.MIN, _:
                 return fields.clamped(x, -np.inf, imm)
-            case AluOp.MAX:
+            case AluOp.MAX, _:
                 return fields.clamped(x, imm, np.inf)
-            case AluOp.ADD:
-                return fields.sum(x, fields.numbers(imm) if y is None else y)
-            case AluOp.SHR if y is not None:
-                return fields.shifted_by(x, y)
-            case AluOp.SHR:
+            case AluOp.ADD, _:
+                return fields.sum(x, other)
+            case AluOp.SHR, True:
                 return fields.shifted(x, imm)
-            case AluOp.MUL if y is not None:
-                return fields.product_of(x, y)
-            case AluOp.MUL:
+            case AluOp.SHR, False:
+                return fields.shifted_by(x, other)
+            case AluOp.MUL, True:
                 return fields.times(fields.forced(x), imm)
-        # Where the table has a further row:
-        return fields.opaque(op.name, x, fields.numbers(imm) if y is None else y)  # type: ignore[unreachable]
+            case AluOp.MUL, False:
+                return fields.product_of(x, other)
+        return fields.opaque(op.name, x, other)
 
     def _extremum(self, sign: int, operands: list[Ints]) -> Extrema:
         shape = self.config.acc.shape
