@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,7 +97,7 @@ def gpu_table(lesson: str, op: Any, results: dict[str, Any] | None) -> list[str]
         else:
             share = cuda.occupancy(used, block.threads)
             occupied = f"{used.registers} | {used.shared} B | {share:.0%}"
-        size = " x ".join(map(str, block.block))
+        size = re.sub("(x1)+$", "", "x".join(map(str, block.block)))
         bound = ""
         if emulate.compiler():
             counts = emulate.profile(cuda.CudaKernel(op, card.target, stage.schedule)).summary(card)

@@ -74,11 +74,10 @@ def layer(name: str) -> vtaops.Program:
 
 
 def layers() -> Figures:
-    """Return cycles and bytes of the layers of ResNet-18: measured.md."""
+    """Return the cycles of the layers of ResNet-18: measured.md."""
     found: Figures = {}
     for name in LAYERS:
         found[f"{name} cycles"] = lambda n=name: layer(n).cycles()  # type: ignore[misc]
-        found[f"{name} bytes"] = lambda n=name: layer(n).stats().dram_nbytes  # type: ignore[misc]
     found["C2 to C11 cycles"] = lambda: sum(
         find(f"resnet18.{name}").occurrences * layer(name).cycles() for name in LAYERS[1:]
     )

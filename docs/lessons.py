@@ -15,8 +15,8 @@ import typer
 
 from benchmarks.options import RESULTS
 
-LEFT_OUT = ("shared loads / FMA", "occupancy")
-"""Counts that `vtaops course lesson` shows, and the page does not."""
+LEFT_OUT = ("us", "blocks", "shared loads / FMA", "occupancy")
+"""What `vtaops course lesson` shows, and the page does not."""
 
 
 def section(name: str, rows: list[Any], explained: dict[str, str]) -> list[str]:

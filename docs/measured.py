@@ -68,15 +68,13 @@ def classic() -> str:
         assert row["rtl_cycles"] == row["cycles"]
         assert more["rtl_cycles"] == more["cycles"]
         times = [row["cycles"], more["cycles"]]
-        slow = [saved(less["slow_cycles"][at], more["slow_cycles"][at]) for at in (0, 1, -1)]
+        assert row["on_vta"] == row["operators"]
+        slow = [saved(less["slow_cycles"][at], more["slow_cycles"][at]) for at in (0, -1)]
         bytes_saved = saved(less["dram_nbytes"], more["dram_nbytes"])
-        cells = [f"{row['on_vta']}/{row['operators']}", f"{row['macs'] / 1e6:,.0f}"]
-        rows.append([name, *cells, *times, *slow, bytes_saved])
-    ways = [f"{b:.0f} bytes a cycle" if b else "the port's 8 + 8" for b in BANDWIDTHS]
-    heads = ("network", "on VTA", "M MACs", "`pynq`", "`pynq_ext`")
-    return table(
-        (*heads, f"`forward` saves at {ways[0]}", ways[1], ways[-1], "of DRAM bytes"), rows
-    )
+        rows.append([name, f"{row['macs'] / 1e6:,.0f}", *times, *slow, bytes_saved])
+    heads = ("network", "M MACs", "`pynq`", "`pynq_ext`")
+    limited = f"`forward` saves at {BANDWIDTHS[0]:.0f} bytes a cycle"
+    return table((*heads, limited, "at the port's 8 + 8", "of DRAM bytes"), rows)
 
 
 def saved(before: int, after: int) -> str:
@@ -92,26 +90,40 @@ def light() -> str:
     """Return the classic networks of the package onnx, by ways of quantising."""
     found = {way: networks("light", way) for way in LIGHT}
     rows = []
-    for name, free in sorted(found["free"].items()):
+    for name in sorted(found["free"]):
         ways = [of_way[name] for of_way in found.values()]
-        cells = [f"{free['macs'] / 1e6:,.0f}", "/".join(str(row["launches"]) for row in ways)]
+        cells = ["/".join(str(row["launches"]) for row in ways)]
         for row in ways:
             noise = filter(None, (decibels(row), decibels(row, "scores_sqnr_db")))
             cells += [row["cycles"], "/".join(noise)]
         rows.append([name, *cells])
-    heads = ["network", "M MACs", "launches"]
+    heads = ["network", "launches"]
     for title in LIGHT.values():
         heads += [title, "dB"]
     return table(heads, rows)
 
 
 def architectures() -> str:
-    """Return the networks of torchvision and timm."""
-    rows = []
-    for name, row in networks("architecture", "free").items():
-        title = name if row["launches"] == 1 else f"{name} ({row['launches']})"
-        rows.append([title, row["cycles"], decibels(row)])
-    return table(("network (launches, if not one)", "cycles", "SQNR dB"), rows)
+    """Return the networks of torchvision and timm: those of one launch as a whole."""
+    found = {name.partition("/")[2]: row for name, row in networks("architecture", "free").items()}
+    whole = [name for name, row in found.items() if row["launches"] == 1]
+    cycles = {name: found[name]["cycles"] for name in whole}
+    noise = {name: found[name]["sqnr_db"] for name in whole}
+    rows = [
+        [name, row["launches"], row["cycles"], decibels(row)]
+        for name, row in found.items()
+        if name not in whole
+    ]
+    return (
+        f"{len(whole)} of {len(found)} are one launch, of {ends(cycles, ',')} cycles; their scores "
+        f"keep {ends(noise, '.1f')} dB. The others:\n\n"
+    ) + table(("network", "launches", "cycles", "SQNR dB"), rows)
+
+
+def ends(of: dict[str, Any], shown: str) -> str:
+    """Return the least and the greatest value, each with its name."""
+    least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
+    return f"{of[least]:{shown}} ({least}) to {of[most]:{shown}} ({most})"
 
 
 def tiny_architectures() -> str:
@@ -123,14 +135,12 @@ def tiny_architectures() -> str:
     }
     whole = [name for name in found if shares[name] > 99]
     single = sum(found[name]["launches"] == 1 for name in whole)
-    others = ", ".join(
-        f"{name.partition('/')[2]} {shares[name]:.1f} %" for name in found if name not in whole
-    )
+    others = {name.partition("/")[2]: shares[name] for name in found if name not in whole}
     apart = max(row["onnxruntime_db"] - row["db"] for row in found.values())
     return (
         f"{len(whole)} of {len(found)} have more than 99 % of their multiply-adds on VTA, {single} "
         f"of them in one launch. None is more than {apart:.1f} dB below ONNX Runtime's int8 result "
-        f"of the same file. The others have on VTA: {others}."
+        f"of the same file. The others have from {ends(others, '.1f')} % there."
     )
 
 
@@ -146,10 +156,6 @@ def proofs() -> str:
     proven = {name: row["cpu_s"]["compile"] + row["cpu_s"]["proof"] for name, row in rows.items()}
     memory = {name: row["proof"]["proof_mb"] for name, row in rows.items()}
 
-    def ends(of: dict[str, Any], shown: str) -> str:
-        least, most = min(of, key=of.__getitem__), max(of, key=of.__getitem__)
-        return f"{of[least]:{shown}} ({least}) to {of[most]:{shown}} ({most})"
-
     return (
         f"The {len(rows)} networks of the first two tables take {ends(without, '.1f')} s without "
         f"proofs, {ends(proven, '.1f')} s with them, and {ends(memory, ',')} MB."
@@ -160,13 +166,15 @@ def bandwidth() -> str:
     """Return the cycles of ResNet-18's layers over the bandwidth of the DRAM."""
     from benchmarks.bandwidth import BOARD
 
-    found, rows = results("bandwidth"), []
-    for key, cycles in found["model"].items():
-        if key in found["rtl"] or key == "3.0":
-            title = "the port's, 8 in each direction" if key == "None" else f"{float(key):.0f}"
-            assert found["rtl"].get(key, cycles) == cycles
-            rows.append([title, cycles, f"{cycles / BOARD:.3f}"])
-    return table(("bytes a cycle", "cycles", "/ published board"), rows)
+    found = results("bandwidth")
+    assert {key: found["model"][key] for key in found["rtl"]} == found["rtl"]
+    limits = [key for key in found["rtl"] if key != "None"]
+    ratios = [f"{found['rtl'][key] / BOARD:.3f}" for key in [*limits, "None"]]
+    return (
+        f"At {', '.join(f'{float(key):.0f}' for key in limits)} bytes a cycle it takes "
+        f"{', '.join(ratios[:-1])} times these cycles, and {ratios[-1]} times with the port's 8 in "
+        "each direction."
+    )
 
 
 def chisel() -> str:
@@ -242,7 +250,7 @@ def tiny() -> str:
             row["task"],
             row["alone"]["board"],
             row["rtl_cycles"] or row["cycles"]["board"],
-            *(f"{row[key]:,.1f}" for key in ("vta_us", "arm_us", "launch_us", "whole_us")),
+            *(f"{row[key]:,.1f}" for key in ("vta_us", "arm_us", "launch_us")),
             row["a_second"],
             f"{row['vta_uj']:.1f}",
         ]
@@ -255,7 +263,7 @@ def tiny() -> str:
     return (
         f"{equal} of {operators} operators are proven equal to TFLite's for all sums that can "
         f"occur; {differ} of {values:,} values differ.\n\n"
-    ) + table((*heads, "whole us", "a second", "VTA uJ"), rows)
+    ) + table((*heads, "a second", "VTA uJ"), rows)
 
 
 def accuracy() -> str:
@@ -304,11 +312,8 @@ def packaged_models() -> str:
         texts = [tasks(str(row["task"]) for row in members)]
         texts.append(tasks(row.get("task", "an error") for row in theirs))
         cells = [spans(f"{row['cycles']:,}" for row in members)]
-        cells.append(spans(str(row["db"]) for row in members))
-        cells.append(spans(str(row["db"]) for row in theirs if "db" in row))
         rows.append([f"{name} ({len(members)})", *texts, *cells])
-    heads = ("networks (files)", "task", "task, ONNX Runtime's int8", "cycles", "dB")
-    return table((*heads, "dB, ONNX Runtime"), rows, 3)
+    return table(("networks (files)", "task", "the same, ONNX Runtime's int8", "cycles"), rows, 3)
 
 
 NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
@@ -351,31 +356,33 @@ def language_models() -> str:
     for case, row in results("language_models").items():
         parts = row["parts"]
         weights = parts["scores"] + parts["layers"]
-        rest = sum(parts.values()) - weights - parts["cache"] - parts["softmax"]
         speeds = [f"{row[key]:.1f}" for key in ("tokens_s", "tokens_s_gb")]
-        shares = [weights, parts["cache"], parts["softmax"], rest]
+        shares = [weights, parts["cache"]]
         name, config = case.split("/")
         rows.append([name, config, row["cycles"], *speeds, *shares])
     heads = ("model", "configuration", "cycles", "tokens/s", "for each GB/s")
-    return table((*heads, "weights", "cache", "softmax", "rest"), rows, 2)
+    return table((*heads, "weights", "cache"), rows, 2)
 
 
 def models_as_c() -> str:
     """Return what models exported as C take, for `pynq_ext`."""
-    rows = []
-    for name, row in results("model_as_c").items():
-        if name.endswith(", pynq_ext"):
-            sizes = [f"{row[k] / 1e3:,.1f}" for k in ("blob_nbytes", "arena_nbytes")]
-            host = f"{row['host_c_ms']:.3f}"
-            rows.append([name.removesuffix(", pynq_ext"), *sizes, host])
-    heads = ("model", "blob kB", "arena kB", "host, ms")
-    return table(heads, rows)
+    found = results("model_as_c")
+    rows = {name.removesuffix(", pynq_ext"): found[name] for name in found if name.endswith("_ext")}
+    blobs, arenas = (
+        {name: row[key] / 1e3 for name, row in rows.items()}
+        for key in ("blob_nbytes", "arena_nbytes")
+    )
+    times = {name: row["host_c_ms"] for name, row in rows.items()}
+    return (
+        f"Of {len(rows)} models, the blob has {ends(blobs, ',.0f')} kB, the arena "
+        f"{ends(arenas, ',.1f')} kB, and the host takes {ends(times, '.3f')} ms."
+    )
 
 
 def cpu_kernels() -> str:
-    """Return the kernels of CPUs beside PyTorch, on two processors."""
-    found = [results(f"kernels_speed{name}") for name in ("_zen4", "")]
-    lines = [line.split("|") for line in cpu_operators.operator_table(found).splitlines()]
+    """Return the kernels of CPUs beside PyTorch."""
+    text = cpu_operators.operator_table([results("kernels_speed_zen4")])
+    lines = [line.split("|") for line in text.splitlines()]
     heads = [head.strip() for head in lines[0]]
     kept = [at for at, head in enumerate(heads) if head != "layers" and "best layout" not in head]
     return "\n".join("|".join(line[at] for at in kept) for line in lines)
@@ -392,12 +399,11 @@ def gpu_kernels() -> str:
             name,
             "; ".join(row["size"] for row in sizes[:1] + sizes[1:][-1:]),
             len(sizes),
-            spans(f"{row['warm'] * 1e6:.1f}" for row in sizes),
             spans(f"{row['warm'] / row['torch_warm']:.2f}" for row in sizes),
         ]
         for name, sizes in operators.items()
     ]
-    return table(("operator", "first size; last", "sizes", "us", "/ PyTorch"), rows, 2)
+    return table(("operator", "first size; last", "sizes", "/ PyTorch"), rows, 2)
 
 
 def joined_extensions() -> str:
@@ -406,7 +412,10 @@ def joined_extensions() -> str:
 
 
 def instruction_bits() -> str:
-    """Return the fields of all instructions and of the micro-op, those that are shared once."""
+    """Return the fields of all instructions and of the micro-op, those that are shared once.
+
+    A meaning is shown where it lists codes or cases; the text above explains the other fields.
+    """
     fields: dict[tuple[str, str], tuple[str, list[str]]] = {}
     slots = Encoding.of(HardwareConfig.load("pynq")).slots
     names = [cls.__name__.upper() for cls in slots if issubclass(cls, Instruction)]
@@ -414,7 +423,8 @@ def instruction_bits() -> str:
         name = cls.__name__.upper() if cls.__name__.upper() in names else "micro-op"
         for slot in of_class:
             users = fields.get((slot.span, slot.name), ("", []))[1]
-            fields[slot.span, slot.name] = (slot.doc, [*users, name])
+            meaning = slot.doc if ": " in slot.doc else ""
+            fields[slot.span, slot.name] = (meaning, [*users, name])
     opcodes = [
         f"{cls.__name__.upper()} {int(cls.opcode)}" for cls in slots if hasattr(cls, "opcode")
     ]

@@ -136,7 +136,7 @@ def _without_names(reason: str) -> str:
 
 def page(rows: Sequence[Supported]) -> str:
     """Return the page."""
-    parts = [INTRODUCTION.format(forms=len(rows)), *_overview(rows)]
+    parts = [INTRODUCTION.format(forms=len(rows))]
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
         parts += [f"\n## {group}\n", TFLITE_NOTE if group == TFLITE_GROUP else ""]
@@ -187,22 +187,6 @@ def _because(forms: Sequence[Supported]) -> str:
     return said[0] if said and not said[0].startswith("VTA has no operator") else ""
 
 
-def _overview(rows: Sequence[Supported]) -> list[str]:
-    """Return how many forms of each group are on VTA, by hardware."""
-    lines = []
-    for tflite in (False, True):
-        some = [row for row in rows if (row.group == TFLITE_GROUP) == tflite]
-        titles = columns(some)
-        groups = {row.group: [one for one in some if one.group == row.group] for row in some}
-        shares = ([_link(group), *_shares(inside, titles)] for group, inside in groups.items())
-        lines += ["", *_markdown(["forms on VTA", *titles.values()], shares)] if some else []
-    return ["## At a glance", *lines, MOVED]
-
-
-def _link(group: str) -> str:
-    return f"[{group}](#{group.lower().replace(' ', '-')})"
-
-
 def _shares(rows: Sequence[Supported], keys: Iterable[str]) -> Iterator[str]:
     for key in keys:
         found = [row.outcomes[key].place for row in rows if key in row.outcomes]
@@ -210,32 +194,19 @@ def _shares(rows: Sequence[Supported], keys: Iterable[str]) -> Iterator[str]:
         yield f"{found.count('vta')}{moved}/{len(found)}" if found else ""
 
 
-def _markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    rule = ["---"] * len(heads)
-    return [
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
-        for line in (heads, rule, *lines)
-    ]
-
-
 INTRODUCTION = """# Supported operators
 
 Each of these {forms} forms of an operator was quantised, compiled, run and compared with the
 runtime of its file: ONNX in ONNX Runtime without optimisation, TFLite in LiteRT's reference
 kernels. An ONNX form stands between two products with constant weights, in opsets 13 to 23 and
-batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two (`--scales pow2`);
-`pynq_ext` and `pynq_512` have extensions and free scales. Files of other quantisers (ONNX Runtime,
-PyTorch, TensorRT, Brevitas) were compiled for `pynq_ext`. [Quantization](quantization.md) says
-which differences of a step there may be.
+batches of 1 to 4. `pynq` and `tiny` are plain VTA, with scales of powers of two; `pynq_ext` and
+`pynq_512` have extensions and free scales. [Quantization](quantization.md) says which results may
+be a step off.
 
-`vtaops plan --supported NAME` prints each form of an operator with its marks, `vtaops plan MODEL`
-the reasons for a model of your own. `python -m docs supported` measures the list again.
-
-"In part" counts the forms on VTA of all, "or" of other hardware where it differs.
+"In part" counts the forms on VTA, of all; after a plus those where the host only moves bytes, and
+after "or" those of other hardware. `vtaops plan --supported NAME` prints each form of an operator,
+`vtaops plan MODEL` the reasons for a model of your own.
 """
-
-MOVED = """
-(+ forms where the host only moves bytes.)"""
 
 TFLITE_NOTE = """Each file has one operator; transposes between TFLite's images and VTA's at its
 ends do not count.

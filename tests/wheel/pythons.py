@@ -32,7 +32,7 @@ BOARD = ROOT / "tests" / "board" / "armv7"
 UV = (sys.executable, "-m", "uv")
 PIP = (sys.executable, "-m", "pip")
 LOCKS = {"newest": "newest.txt", "lowest": "lowest-{}.txt"}
-SHOWN = ("numpy", "onnx", "onnxruntime", "typer", "rich")
+SHOWN = ("numpy", "onnxruntime")
 COMMANDS = (
     "--version",
     "run conv2d --layer resnet18.C8",

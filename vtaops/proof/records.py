@@ -395,19 +395,7 @@ class PoolRecord(WindowedRecord):
 class MaxPool2dRecord(PoolRecord):
     """The largest value of each window."""
 
-    apart: bool | None
     clip = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require(not self.apart or self._has_anchor, self, "apart", "padding")
-
-    @property
-    def _has_anchor(self) -> bool:
-        """Whether one tap of the window, the first behind the padding, always reads a pixel."""
-        image, before = (self.height, self.width), self.padding[:2]
-        axes = zip(image, self.kernel, self.strides, before, self.out_size, strict=True)
-        return all(pad < taps and (out - 1) * step < size for size, taps, step, pad, out in axes)
 
 
 @dataclass(frozen=True, kw_only=True)
