@@ -65,12 +65,10 @@ def test_values_of_people_print_shortly():
     assert repr(tiling) == "Tiling(oc=16, ic=16, taps='row')"
     pynq = HardwareConfig.load("pynq")
     assert "pynq: pynq at 100 MHz, tiles of 1x16x16" in repr(pynq)
-    assert "8192 elements of 1 uint32" in pynq._repr_html_()
     with Session(config="tiny") as session:
         session.relu(int8(3, 4))
         assert repr(session).endswith("tiny: 1 programs loaded>")
-        assert "identity 3x4" in session._repr_html_()
-    assert "closed" in session._repr_html_()
+    assert repr(session).endswith("closed>")
 
 
 @pytest.mark.parametrize("op", DESCRIPTIONS, ids=lambda op: type(op).__name__)

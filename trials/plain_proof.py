@@ -89,7 +89,7 @@ class PlainFields(Fields):
             value = np.where(changed & number, np.clip(exact, x.low, x.high), value)
         return np.where(changed & (x.low == x.high), x.low, value)
 
-    def _settled_ranges(self, x: Terms, where: Any) -> tuple[Any, Any, Any]:
+    def _forced_ranges(self, x: Terms, where: Any) -> tuple[Any, Any, Any]:
         low, high = x.low, x.high
         bottom, top = ends(Terms(ZERO[None], x.middle, x.radius, x.shift))
         changed = where & ((x.shift > 0) | ~((low <= bottom) & (high >= top)))

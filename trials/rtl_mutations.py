@@ -126,7 +126,7 @@ def build_library(model: str, mutants: list[Mutant]) -> Path:
             mock.patch.object(build, "harness", return_value=[folder / driver.name, *headers]),
             mock.patch.object(build, "_LARGE_MODEL", 0),  # compiled in half the time
         ):
-            trace = "vcd" if model == "waveforms" else None
+            trace = model == "waveforms"
             return build.build_model(config, parameters, axi=axi, trace=trace, on_start=print)
 
 

@@ -63,29 +63,16 @@ void checked_depthwise(const GemmNest& nest) {
   });
 }
 
-int32_t shift(int32_t x, int32_t y) {
-  if (y < -31) return 0;
-  return y < 0 ? static_cast<int32_t>(static_cast<uint32_t>(x) << -y) : x >> std::min(y, 31);
-}
-
-int32_t checked_apply(AluOp op, int32_t x, int32_t y, Lane where) {
-  switch (op) {
-    case AluOp::Min: return std::min(x, y);
-    case AluOp::Max: return std::max(x, y);
-    case AluOp::Add: return require_int32(int64_t{x} + y, where, x, " + ", y);
-    case AluOp::Shr: return shift(x, y);
-    case AluOp::Mul: return require_int32(int64_t{x} * y, where, x, " * ", y);
-  }
-  return 0;
-}
-
+// Of the ALU, sums and products can overflow.
 void checked_alu(const AluNest& nest) {
+  const bool adds = nest.op == AluOp::Add;
+  if (!adds && nest.op != AluOp::Mul) return alu(nest);
   const std::size_t lanes = nest.lanes;
   for_each_step(nest, 0, [&](std::size_t d, std::size_t s, std::size_t) {
     for (std::size_t lane = 0; lane < lanes; ++lane) {
-      const int32_t y = nest.use_imm ? nest.imm : nest.acc[s * lanes + lane];
+      const int64_t y = nest.use_imm ? nest.imm : nest.acc[s * lanes + lane];
       int32_t& x = nest.acc[d * lanes + lane];
-      x = checked_apply(nest.op, x, y, {d, lane});
+      x = require_int32(adds ? x + y : x * y, {d, lane}, x, adds ? " + " : " * ", y);
     }
   });
 }

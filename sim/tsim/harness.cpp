@@ -9,15 +9,8 @@
 #else
 #include "bare_port.h"
 #endif
-#if defined(TSIM_TRACE_FST)
-#include "verilated_fst_c.h"
-using Trace = VerilatedFstC;
-#elif defined(TSIM_TRACE_VCD)
+#if defined(TSIM_TRACE)
 #include "verilated_vcd_c.h"
-using Trace = VerilatedVcdC;
-#endif
-#if defined(TSIM_TRACE_FST) || defined(TSIM_TRACE_VCD)
-#define TSIM_TRACE 1
 #endif
 
 namespace {
@@ -55,7 +48,7 @@ struct Tsim {
   int quiet_cycles = 0;
 
 #ifdef TSIM_TRACE
-  std::unique_ptr<Trace> trace;
+  std::unique_ptr<VerilatedVcdC> trace;
   uint64_t trace_first = 0, trace_last = 0;
 #endif
 
@@ -170,7 +163,7 @@ const char* tsim_violation(Tsim* sim) { return sim->port.violation(); }
 int tsim_trace(Tsim* sim, const char* path, uint64_t first, uint64_t last) {
 #ifdef TSIM_TRACE
   sim->context.traceEverOn(true);
-  sim->trace = std::make_unique<Trace>();
+  sim->trace = std::make_unique<VerilatedVcdC>();
   sim->port.model.trace(sim->trace.get(), 99);
   sim->trace->open(path);
   sim->trace_first = sim->dram.cycle + first;

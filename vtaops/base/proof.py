@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 from vtaops.base.errors import ProgramError
@@ -70,9 +69,6 @@ class Proof:
 
     def __repr__(self) -> str:
         return f"<Proof: {len(self.claims)} results proven, {len(self.unproven)} not>"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         """Return a summary of a few lines."""

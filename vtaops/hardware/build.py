@@ -10,7 +10,6 @@ import hashlib
 import importlib.util
 import logging
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +22,6 @@ from vtaops.base.errors import DeviceError, raising
 from vtaops.hardware.rtl import PACKAGE, RtlParameters, harness, rtl_design
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import Extension, HardwareConfig
-
-TRACE_FORMATS = ("vcd", "fst")
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +128,7 @@ def build_model(
     parameters: RtlParameters,
     *,
     axi: bool = False,
-    trace: str | None = None,
+    trace: bool = False,
     on_start: Callable[[str], None] | None = None,
 ) -> Path:
     """Return the shared library of a model, building it if it is not cached.
@@ -144,8 +141,8 @@ def build_model(
         Parameters of the RTL, such as the port width.
     axi : bool
         Put the AXI shell around the RTL.
-    trace : {"vcd", "fst"}, optional
-        Include waveform tracing (slower); FST needs the headers of lz4 and zlib.
+    trace : bool
+        Include waveform tracing, which is slower.
     on_start : callable, optional
         Called with a line of text when a build begins, but not on a cache hit.
 
@@ -160,8 +157,7 @@ def build_model(
     driver, *headers = harness(axi)
     files = design.files | {path.name: path.read_bytes() for path in (driver, *headers)}
     defines = model_defines(config, parameters)
-    if trace is not None:
-        defines.append(f"-DTSIM_TRACE_{trace.upper()}=1")
+    defines += ["-DTSIM_TRACE=1"] * trace
     if axi:
         defines += ["-DTSIM_AXI=1", f"-DBURST_BEATS={parameters.burst_beats}"]
         defines += ["-DTSIM_SPLIT_PORT=1"] * config.split_port
@@ -200,7 +196,7 @@ def build_library(
     defines: Sequence[str] = (),
     *,
     values: Mapping[str, int] | None = None,
-    trace: str | None = None,
+    trace: bool = False,
     on_start: Callable[[], None] = lambda: None,
     options: Sequence[str] = (),
 ) -> Path:
@@ -226,8 +222,7 @@ def build_library(
     tools = find_tools()
     verilator_options = [*VERILATOR_OPTIONS, *options]
     verilator_options += [f"-G{name}={value}" for name, value in (values or {}).items()]
-    form = [f"-DVM_TRACE_{trace.upper()}=1"] if trace else []
-    compiler_options = [*_CXX_OPTIONS, f"-DVM_TRACE={len(form)}", *form]
+    compiler_options = [*_CXX_OPTIONS, f"-DVM_TRACE={int(trace)}", *["-DVM_TRACE_VCD=1"] * trace]
     key = _digest(
         *tools.identity,
         *verilator_options,
@@ -247,8 +242,7 @@ def build_library(
             compile_unit = partial(_compile_unit, tools, [*compiler_options, *defines])
             objects = [*pool.map(compile_unit, units), *runtime.result()]
         output = folder / "model.so"
-        links = ["-lz", "-llz4"] if trace == "fst" else []
-        _run_compiler(tools, ["-shared", *objects, "-lpthread", *links], output)
+        _run_compiler(tools, ["-shared", *objects, "-lpthread"], output)
         return output
 
     return _cached(f"{top}-{key}.so", make)
@@ -285,7 +279,7 @@ def _verilate(
     top: str,
     files: dict[str, bytes],
     options: list[str],
-    trace: str | None,
+    trace: bool,
 ) -> None:
     """Write the files to `folder` and translate the RTL to C++ in its ``verilated``."""
     for name, content in files.items():
@@ -294,8 +288,7 @@ def _verilate(
         (name for name in files if name.endswith((".sv", ".v"))),
         key=lambda name: (name != f"{PACKAGE}.sv", not name.endswith("_pkg.sv"), name),
     )  # packages come first
-    switch = "--trace-fst" if trace == "fst" else "--trace"  # old versions lack --trace-vcd
-    tracing = [switch, "--trace-max-width", "128", "--trace-max-array", "4"]
+    tracing = ["--trace", "--trace-max-width", "128", "--trace-max-array", "4"]
     command: list[str | Path] = [tools.verilator, "--cc", "--top-module", top]
     command += ["--Mdir", folder / "verilated", *options, *(tracing if trace else [])]
     command += [folder / name for name in hardware]
@@ -351,13 +344,13 @@ def _run_compiler(tools: Tools, arguments: Sequence[str | Path], output: Path) -
     execute_tool(command, environment={"TMPDIR": str(output.parent)})
 
 
-def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
+def _runtime_objects(tools: Tools, trace: bool) -> list[Path]:
     """Compile the Verilator runtime, which all models share.
 
     Uses -O1, because little of it runs in every cycle and -O2 takes twice the time.
     """
     options = [*_CXX_OPTIONS, "-O1"]
-    names = ["verilated", "verilated_threads"] + ([f"verilated_{trace}_c"] if trace else [])
+    names = ["verilated", "verilated_threads"] + ["verilated_vcd_c"] * trace
 
     def compiled(name: str) -> Path:
         source = tools.verilator_root / "include" / f"{name}.cpp"
@@ -368,15 +361,7 @@ def _runtime_objects(tools: Tools, trace: str | None) -> list[Path]:
             lambda folder: _compile(tools, options, source, folder / f"{name}.o"),
         )
 
-    try:
-        return [compiled(name) for name in names]
-    except DeviceError as error:
-        if trace != "fst" or not re.search(r"(lz4|zlib)\.h", str(error)):
-            raise
-        raise DeviceError(
-            "FST waveforms need the headers of lz4 and zlib: install them (Debian: liblz4-dev and "
-            "zlib1g-dev), or write a .vcd file"
-        ) from error
+    return [compiled(name) for name in names]
 
 
 @cache

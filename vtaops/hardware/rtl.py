@@ -250,11 +250,7 @@ def check_depths(config: HardwareConfig, port_bytes: int) -> None:
                 f"a port word of {port_bytes} bytes holds {slots} elements of "
                 f"{pad.memory.name}, whose scratchpad has only {pad.depth}; choose a narrower port"
             )
-    if config.has(Extension.NIBBLES) and config.wgt.element_bytes < 2 * port_bytes:
-        raise ConfigError(
-            f"with the extension 'nibbles' a port word of {port_bytes} bytes fills two words of a "
-            f"weight tile, which has {config.wgt.element_bytes} bytes; choose a narrower port"
-        )
+    config.check_nibbles(port_bytes)
     _check_banks(config)
 
 
@@ -399,13 +395,14 @@ def _multipliers(config: HardwareConfig, parameters: RtlParameters) -> int:
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and the positions of its bits."""
-    slots, classes = isa.Encoding.of(config).slots, (isa.Gemm, isa.Load, isa.Post)
-    bit = {slot.name: slot.offset for cls in classes for slot in slots.get(cls, ())}
-    extended = ("overwrite", "forward", "nibbles", "use_table", "table_index", "fine")
-    return {
-        **{f"HAS_{e.name}": int(config.has(e)) for e in Extension},
-        **{f"{name.upper()}_BIT": bit.get(name, 0) for name in extended},
-    }
+    found = {f"HAS_{e.name}": int(config.has(e)) for e in Extension}
+    for cls in (*isa.INSTRUCTIONS, *isa.EXTENSION_INSTRUCTIONS.values()):
+        offsets = {slot.name: slot.offset for slot in isa.Encoding.of(config).slots.get(cls, ())}
+        for f in fields(cls):
+            if f.metadata["extension"]:
+                name = f"{f.name.upper()}_BIT"
+                found[name] = max(found.get(name, 0), offsets.get(f.name, 0))
+    return found
 
 
 def _struct(name: str, fields: Iterable[tuple[int, int, str]], total: int) -> list[str]:

@@ -12,7 +12,6 @@ import json
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 from functools import cached_property
-from html import escape
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -417,14 +416,6 @@ class HardwareConfig:
             f"{tile}, uop/inp/wgt/acc of {depths} elements{added}>"
         )
 
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th>"
-            f"<td style='text-align:left'>{escape(value)}</td></tr>"
-            for name, value in self.facts().items()
-        )
-        return f"<p><b>{escape(self.name)}</b></p><table>{rows}</table>"
-
     # ----------------------------------------------------------------- geometry
 
     def has(self, extension: Extension) -> bool:
@@ -612,10 +603,14 @@ class HardwareConfig:
         for key, value in (("WEIGHT_PORT", self.weight_port), ("SPLIT_PORT", self.split_port)):
             if value > 1:
                 raise ConfigError(f"{key} is {value}; it must be 0 or 1")
-        if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * self.port_width:
+        self.check_nibbles(self.port_width)
+
+    def check_nibbles(self, port_bytes: int) -> None:
+        """Raise `ConfigError` if the extension ``nibbles`` cannot use a port so wide."""
+        if self.has(Extension.NIBBLES) and self.wgt.element_bytes < 2 * port_bytes:
             raise ConfigError(
                 f"the extension 'nibbles' fills two port words of a weight tile in a cycle; tiles "
-                f"of {self.wgt.element_bytes} bytes have no two of {self.port_width} bytes "
+                f"of {self.wgt.element_bytes} bytes have no two of {port_bytes} bytes "
                 f"(increase LOG_BLOCK, or reduce PORT_BYTES)"
             )
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cache
+from operator import attrgetter
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from vtaops.base.errors import ProgramError
 from vtaops.machine.alu import AluOp
@@ -25,7 +27,6 @@ from vtaops.machine.isa import (
     Gemm,
     Instruction,
     Load,
-    LoopInstruction,
     MemoryInstruction,
     Pool,
     Post,
@@ -33,9 +34,6 @@ from vtaops.machine.isa import (
 )
 
 TOKENS = "pop_prev", "pop_next", "push_prev", "push_next"
-
-
-# -------------------------------------------------------------------------------- to text
 
 
 def tokens_text(instruction: Instruction) -> str:
@@ -59,74 +57,26 @@ def disassemble(instruction: Instruction) -> str:
 
 
 def _text(i: Instruction) -> str:
+    kind = _kind(i)
     if isinstance(i, MemoryInstruction):
-        return _memory_text(i)
-    if isinstance(i, Post):
-        return _post_text(i)
-    if isinstance(i, LoopInstruction):
-        kind = i.opcode.name
-        if isinstance(i, Alu):
-            kind = AluOp(i.alu_op).name
-        elif i.reset and type(i) is Gemm:
-            kind = "RESET"
-        return f"{kind:<10}{_loops_text(i)}{_operands_text(i, kind)}"
-    return "FINISH"
-
-
-def _operands_text(i: LoopInstruction, kind: str) -> str:
-    source = f" src +{i.src_factor_out},+{i.src_factor_in}"
-    if isinstance(i, Alu):
-        steps = not i.use_imm or i.src_factor_out or i.src_factor_in
-        return (source if steps else "") + (f" imm {i.imm}" if i.use_imm else "")
-    if isinstance(i, Pool):
-        source += f" tiles {i.tiles}"
-    elif kind == "RESET":
-        source = ""
+        kind, clauses = f"{kind} {Memory(i.memory).name}", (_SRAM, _OUT, _DRAM, *_REST)
+        idle = "nop" if i.is_nop else ""
     else:
-        source += f" wgt +{i.wgt_factor_out},+{i.wgt_factor_in}"
-    return source + (" overwrite" if i.overwrite else "")
+        clauses, idle = _KINDS[kind][2], "off" if isinstance(i, Post) and not i.enable else ""
+    values = {f.name: int(getattr(i, f.name)) for f in fields(i)}
+    shown = (f"{c.words} {c.form}".strip() for c in clauses if c.shown(i))
+    return f"{kind + ' ':<10}{idle or ' '.join(shown).format(**values)}".rstrip()
 
 
-def _post_text(i: Post) -> str:
-    if not i.enable:
-        return f"{'POST':<10}off"
-    scale = (
-        f"* {f'fine {i.fine} ' if i.fine else ''}scale"
-        if i.use_scale
-        else f"* {i.multiplier} >> {i.shift}"
-    )
-    row = f" row {i.row} +{i.row_factor_out},+{i.row_factor_in}" if i.reads_row else ""
-    return (
-        f"{'POST':<10}{'+ bias ' if i.use_bias else ''}{scale}"
-        f"{' rounded' if i.round_half else ''} + {i.zero_point} clip {i.low}..{i.high}{row}"
-        f"{f' table {i.table_index}' if i.use_table else ''}"
-    )
+def _kind(i: Instruction) -> str:
+    """Return the name of an instruction, by which its line begins."""
+    if isinstance(i, Alu):
+        return AluOp(i.alu_op).name
+    return "RESET" if type(i) is Gemm and i.reset else type(i).__name__.upper()
 
 
-_PADS = {"top": "y_pad_top", "bottom": "y_pad_bottom", "left": "x_pad_left", "right": "x_pad_right"}
-
-
-def _memory_text(i: MemoryInstruction) -> str:
-    head = f"{i.opcode.name + ' ' + Memory(i.memory).name + ' ':<10}"
-    if i.is_nop:
-        return f"{head}nop"
-    source = "out" if isinstance(i, Load) and i.forward else "dram"
-    text = (
-        f"{head}sram {i.sram_base} {source} {i.dram_base} {i.y_size}x{i.x_size} stride {i.x_stride}"
-        f"{' nibbles' if isinstance(i, Load) and i.nibbles else ''}"
-    )
-    pads = [f"{side} {getattr(i, name)}" for side, name in _PADS.items() if getattr(i, name)]
-    return text + (f" pad {' '.join(pads)}" if pads else "")
-
-
-def _loops_text(i: LoopInstruction) -> str:
-    return (
-        f"uop {i.uop_begin}..{i.uop_end} loops {i.iter_out}x{i.iter_in} "
-        f"dst +{i.dst_factor_out},+{i.dst_factor_in}"
-    )
-
-
-# ------------------------------------------------------------------------------- from text
+Found = dict[str, int]
+"""Fields by name."""
 
 
 @dataclass
@@ -182,8 +132,11 @@ class Words:
         return found
 
     def match(self, pattern: str, what: str) -> tuple[str, ...]:
-        """Read a word of this form; return its groups."""
-        word = self.take(what)
+        """Read a word of this pattern; return its groups."""
+        return self.groups(pattern, self.take(what), what)
+
+    def groups(self, pattern: str, word: str, what: str) -> tuple[str, ...]:
+        """Return the groups of the last word, which has a pattern."""
         found = re.fullmatch(pattern, word)
         if found is None:
             self.fail(f"{word!r} is not {what}", 1)
@@ -198,24 +151,88 @@ class Words:
             self.fail(f"{text!r} is not a number{known}", 1)
         return int(text)
 
-    def count(self, what: str) -> int:
-        """Read a number or a label."""
-        return self.value(self.take(what))
-
-    def span(self, what: str) -> range:
-        """Read ``first..end``, or the label of a range."""
-        word = self.take(what)
-        if word in self.labels:
-            return self.labels[word]
-        first, dots, end = word.partition("..")
-        if not dots:
-            self.fail(f"{word!r} is not {what}, such as 0..2", 1)
-        return range(self.value(first), self.value(end))
+    def read(self, form: str, what: str) -> Found:
+        """Read words of a form such as ``{y_size}x{x_size}``; return its fields."""
+        found: Found = {}
+        for part, pattern, names in _parts(form):
+            word = self.take(what)
+            label = self.labels.get(word)
+            if label is not None and ".." in part:
+                values = [label.start, label.stop]
+            else:
+                values = [*map(self.value, self.groups(pattern, word, what))]
+            found.update(zip(names, values, strict=True))
+        return found
 
     def end(self) -> None:
         """Refuse words that nothing reads."""
         if self.rest:
             self.fail(f"{self.rest[0]!r} does not belong here")
+
+
+@cache
+def _parts(form: str) -> list[tuple[str, str, list[str]]]:
+    """Return the words of a form, each with its pattern and its fields."""
+    pattern, name = r"([^,\s]+?)", r"{(\w+)}"
+    return [
+        (
+            part,
+            pattern.join(re.split(r"{\w+}", part.replace("+", r"\+").replace(".", r"\."))),
+            re.findall(name, part),
+        )
+        for part in form.split()
+    ]
+
+
+@dataclass(frozen=True)
+class Clause:
+    """A part of a line: words, then fields.
+
+    Attributes
+    ----------
+    words : str
+        What it begins with.
+    form : str
+        How its fields stand behind them.
+    what : str
+        The fields in messages.
+    flag : str
+        A field that is 1 where the clause stands.
+    unless : str
+        A flag with which it does not stand.
+    needed : bool
+        Whether it cannot be left out.
+    where : callable
+        In which instructions it is shown.
+    """
+
+    words: str = ""
+    form: str = ""
+    what: str = ""
+    flag: str = ""
+    unless: str = ""
+    needed: bool = False
+    where: Callable[[Any], Any] = lambda i: True
+
+    def shown(self, i: Instruction) -> bool:
+        """Whether it stands in the text of an instruction."""
+        flagged = not self.flag or getattr(i, self.flag, False)
+        return bool(
+            flagged and not (self.unless and getattr(i, self.unless, False)) and self.where(i)
+        )
+
+    def read(self, words: Words, found: Found) -> bool:
+        """Read it into fields, if it stands here; return whether it does."""
+        if found.get(self.unless):
+            return False
+        if not words.skip(*self.words.split()):
+            if self.needed:
+                words.fail(f"here follows {self.words!r}")
+            return False
+        if self.flag:
+            found[self.flag] = 1
+        found |= words.read(self.form, self.what)
+        return True
 
 
 Parsed = tuple[Instruction, str]
@@ -234,15 +251,16 @@ def parse(words: Words) -> Parsed:
         If the line is no instruction; the message begins with line and column.
     """
     kind = words.take("an instruction")
-    buffer = ""
+    buffer, found = "", Found()
     if kind in ("LOAD", "STORE"):
-        found, buffer = _memory_fields(words)
         cls: type[Instruction] = Load if kind == "LOAD" else Store
-        if cls is Store and found.keys() & {"forward", "nibbles"}:
-            words.fail("STORE goes to DRAM, with 8 bits")
+        buffer = _read_memory(words, found, cls)
     elif kind in _KINDS:
-        cls, read = _KINDS[kind]
-        found = read(words)
+        cls, preset, clauses = _KINDS[kind]
+        if not (cls is Post and words.skip("off")):
+            found |= preset
+            for clause in clauses:
+                clause.read(words, found)
     else:
         words.fail(f"{kind!r} is no instruction; those are LOAD, STORE, {', '.join(_KINDS)}", 1)
     if words.skip("with"):
@@ -251,6 +269,26 @@ def parse(words: Words) -> Parsed:
         found[words.take("a token")] = 1
     words.end()
     return cls(**found), buffer
+
+
+def _read_memory(words: Words, found: Found, cls: type[Instruction]) -> str:
+    """Read a LOAD or STORE behind its name into fields; return the buffer that it names."""
+    name, buffer = words.take("a memory"), ""
+    if name not in Memory.__members__:
+        words.fail(f"{name!r} is no memory; those are {', '.join(Memory.__members__)}", 1)
+    found["memory"] = Memory[name]
+    if words.skip("nop"):
+        return buffer
+    _SRAM.read(words, found)
+    if not _OUT.read(words, found) and not _DRAM.read(words, found):
+        buffer, base = words.match(r'(".*"|[^\s"+]+)\+(\S+)', "a buffer and an element: data+0")
+        found["dram_base"] = words.value(base)
+    for clause in _REST:
+        clause.read(words, found)
+    if cls is Store and found.keys() & {"forward", "nibbles"}:
+        words.fail("STORE goes to DRAM, with 8 bits")
+    found.setdefault("x_stride", found["x_size"])
+    return buffer
 
 
 def _hidden_fields(words: Words, cls: type[Instruction]) -> Found:
@@ -263,133 +301,75 @@ def _hidden_fields(words: Words, cls: type[Instruction]) -> Found:
     return found
 
 
-Found = dict[str, int]
-_RANGE, _FACTORS, _EXTENTS = "a range of micro-ops", "two factors, such as +1,+0", "4x16"
+def _steps(operand: str, where: Callable[[Any], Any] = lambda i: True) -> Clause:
+    form = f"+{{{operand}_factor_out}},+{{{operand}_factor_in}}"
+    return Clause(operand, form, "two factors, such as +1,+0", where=where)
 
 
-def _memory_fields(words: Words) -> tuple[Found, str]:
-    name = words.take("a memory")
-    if name not in Memory.__members__:
-        words.fail(f"{name!r} is no memory; those are {', '.join(Memory.__members__)}", 1)
-    found: Found = {"memory": Memory[name]}
-    if words.skip("nop"):
-        return found, ""
-    _keyword(words, "sram")
-    found["sram_base"] = words.count("an element of the scratchpad")
-    buffer = ""
-    if words.skip("out"):
-        found["forward"] = 1
-        found["dram_base"] = words.count("an element of the output memory")
-    elif words.skip("dram"):
-        found["dram_base"] = words.count("an element of DRAM")
-    else:
-        buffer, base = words.match(r'(".*"|[^\s"+]+)\+(\S+)', "a buffer and an element: data+0")
-        found["dram_base"] = words.value(base)
-    rows, columns = words.match(r"(\d{1,9})x(\d{1,9})", f"rows and elements of a row: {_EXTENTS}")
-    found |= {"y_size": int(rows), "x_size": int(columns), "x_stride": int(columns)}
-    if words.skip("stride"):
-        found["x_stride"] = words.count("a stride")
-    if words.skip("nibbles"):
-        found["nibbles"] = 1
-    if words.skip("pad"):
-        while words.rest and words.rest[0] in _PADS:
-            side = words.take("a side")
-            found[_PADS[side]] = words.count("a number of elements")
-    return found, buffer
+_SRAM = Clause("sram", "{sram_base}", "an element of the scratchpad", needed=True)
+_OUT = Clause("out", "{dram_base}", "an element of the output memory", "forward")
+_DRAM = Clause("dram", "{dram_base}", "an element of DRAM", unless="forward")
+_PADS = {"top": "y_pad_top", "bottom": "y_pad_bottom", "left": "x_pad_left", "right": "x_pad_right"}
+_REST = (
+    Clause(form="{y_size}x{x_size}", what="rows and elements of a row: 4x16"),
+    Clause("stride", "{x_stride}", "a stride"),
+    Clause("nibbles", flag="nibbles"),
+    Clause("pad", where=lambda i: any(getattr(i, name) for name in _PADS.values())),
+    *(
+        Clause(side, f"{{{name}}}", "a number of elements", where=attrgetter(name))
+        for side, name in _PADS.items()
+    ),
+)
 
+_LOOPS = (
+    Clause("uop", "{uop_begin}..{uop_end}", "a range of micro-ops, such as 0..2", needed=True),
+    Clause("loops", "{iter_out}x{iter_in}", "two iterations: 4x16"),
+    _steps("dst"),
+)
+_ONCE = {"iter_out": 1, "iter_in": 1}
+_OVERWRITE = Clause("overwrite", flag="overwrite")
+_PRODUCT = (*_LOOPS, _steps("src"), _steps("wgt"), _OVERWRITE)
+_ALU = (
+    *_LOOPS,
+    _steps("src", lambda i: not i.use_imm or i.src_factor_out or i.src_factor_in),
+    Clause("imm", "{imm}", "an immediate", "use_imm"),
+)
+_POST = (
+    Clause("+ bias", flag="use_bias"),
+    Clause("*", needed=True),
+    Clause("fine", "{fine}", "a kind of scales", where=attrgetter("fine")),
+    Clause("scale", flag="use_scale"),
+    Clause(form="{multiplier} >> {shift}", what="a multiplier, >> and a shift", unless="use_scale"),
+    Clause("rounded", flag="round_half"),
+    Clause("+", "{zero_point}", "a zero point", needed=True),
+    Clause("clip", "{low}..{high}", "two bounds, such as 0..127", needed=True),
+    Clause(
+        "row",
+        "{row} +{row_factor_out},+{row_factor_in}",
+        "a row and two factors, such as 0 +1,+0",
+        where=attrgetter("reads_row"),
+    ),
+    Clause("table", "{table_index}", "a table", "use_table"),
+)
 
-def _keyword(words: Words, keyword: str) -> None:
-    if not words.skip(keyword):
-        words.fail(f"here follows {keyword!r}")
-
-
-def _factors(words: Words, operand: str) -> Found:
-    outer = inner = "0"
-    if words.skip(operand):
-        outer, inner = words.match(r"\+([^,\s]+),\+([^,\s]+)", _FACTORS)
-    return {
-        f"{operand}_factor_out": words.value(outer),
-        f"{operand}_factor_in": words.value(inner),
-    }
-
-
-def _loop_fields(words: Words) -> Found:
-    _keyword(words, "uop")
-    uop = words.span(_RANGE)
-    outer, inner = "1", "1"
-    if words.skip("loops"):
-        outer, inner = words.match(r"(\d{1,9})x(\d{1,9})", f"two iterations: {_EXTENTS}")
-    loops = {"iter_out": int(outer), "iter_in": int(inner)}
-    return {"uop_begin": uop.start, "uop_end": uop.stop} | loops | _factors(words, "dst")
-
-
-def _gemm_fields(words: Words) -> Found:
-    found = _loop_fields(words) | _factors(words, "src") | _factors(words, "wgt")
-    return found | ({"overwrite": 1} if words.skip("overwrite") else {})
-
-
-def _reset_fields(words: Words) -> Found:
-    overwrites = {"overwrite": 1}
-    return _loop_fields(words) | {"reset": 1} | (overwrites if words.skip("overwrite") else {})
-
-
-def _pool_fields(words: Words) -> Found:
-    found = _loop_fields(words) | _factors(words, "src")
-    _keyword(words, "tiles")
-    found["tiles"] = words.count("a number of tiles")
-    return found | ({"overwrite": 1} if words.skip("overwrite") else {})
-
-
-def _alu_fields(op: AluOp) -> Callable[[Words], Found]:
-    def read(words: Words) -> Found:
-        found = _loop_fields(words) | {"alu_op": op} | _factors(words, "src")
-        if words.skip("imm"):
-            found |= {"use_imm": 1, "imm": words.count("an immediate")}
-        return found
-
-    return read
-
-
-def _post_fields(words: Words) -> Found:
-    if words.skip("off"):
-        return {}
-    found: Found = {"enable": 1}
-    if words.skip("+", "bias"):
-        found["use_bias"] = 1
-    _keyword(words, "*")
-    if words.skip("fine"):
-        found["fine"] = words.count("a kind of scales")
-    if words.skip("scale"):
-        found["use_scale"] = 1
-    else:
-        found["multiplier"] = words.count("a multiplier")
-        _keyword(words, ">>")
-        found["shift"] = words.count("a shift")
-    if words.skip("rounded"):
-        found["round_half"] = 1
-    _keyword(words, "+")
-    found["zero_point"] = words.count("a zero point")
-    _keyword(words, "clip")
-    clip = words.span("two bounds")
-    found |= {"low": clip.start, "high": clip.stop}
-    if words.skip("row"):
-        found["row"] = words.count("a row")
-        outer, inner = words.match(r"\+([^,\s]+),\+([^,\s]+)", _FACTORS)
-        found |= {"row_factor_out": words.value(outer), "row_factor_in": words.value(inner)}
-    if words.skip("table"):
-        found |= {"use_table": 1, "table_index": words.count("a table")}
-    return found
-
-
-_KINDS: Mapping[str, tuple[type[Instruction], Callable[[Words], Found]]] = MappingProxyType(
+_KINDS: Mapping[str, tuple[type[Instruction], Found, tuple[Clause, ...]]] = MappingProxyType(
     {
-        "GEMM": (Gemm, _gemm_fields),
-        "RESET": (Gemm, _reset_fields),
-        "DEPTHWISE": (Depthwise, _gemm_fields),
-        "POOL": (Pool, _pool_fields),
-        **{op.name: (Alu, _alu_fields(op)) for op in AluOp},
-        "POST": (Post, _post_fields),
-        "FINISH": (Finish, lambda words: {}),
+        "GEMM": (Gemm, _ONCE, _PRODUCT),
+        "RESET": (Gemm, {**_ONCE, "reset": 1}, (*_LOOPS, _OVERWRITE)),
+        "DEPTHWISE": (Depthwise, _ONCE, _PRODUCT),
+        "POOL": (
+            Pool,
+            _ONCE,
+            (
+                *_LOOPS,
+                _steps("src"),
+                Clause("tiles", "{tiles}", "a number of tiles", needed=True),
+                _OVERWRITE,
+            ),
+        ),
+        **{op.name: (Alu, {**_ONCE, "alu_op": op}, _ALU) for op in AluOp},
+        "POST": (Post, {"enable": 1}, _POST),
+        "FINISH": (Finish, {}, ()),
     }
 )
-"""Instructions that compute: their class, and a function that reads the rest of the line."""
+"""Instructions that compute: their class, fields that a line need not state, and its clauses."""

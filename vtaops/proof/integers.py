@@ -25,7 +25,7 @@ class Integers(Fields):
     def product(self, x: Floats, y: Any) -> Floats:
         return wrapped(wrapped(x).astype(np.int64) * wrapped(np.asarray(y)).astype(np.int64))
 
-    def settled(self, x: Terms, where: Any = True) -> Terms:
+    def forced(self, x: Terms, where: Any = True) -> Terms:
         return x
 
     def fitting(self, x: Terms) -> Terms:

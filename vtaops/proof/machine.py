@@ -28,6 +28,7 @@ from vtaops.program import Buffer
 from vtaops.proof.folds import DEGREE
 from vtaops.proof.names import MOST, NIBBLE, NameMachine, alike
 from vtaops.proof.records import Unknown
+from vtaops.proof.sums import LONGEST
 from vtaops.proof.terms import (
     BYTE,
     NOTHING,
@@ -48,8 +49,6 @@ Operation = tuple[Any, ...]
 TOGETHER = 1 << 13
 """Number of tiles that are computed together: the next ones reuse the memory of what is made on the
 way, since new pages take longer to come than what is computed in them."""
-LONGEST = 1 << 16
-"""Number of products of residues with int8 numbers whose sum is exact in float64."""
 
 
 @dataclass
@@ -305,18 +304,23 @@ class TermMachine:
     def _alu(self, op: AluOp, imm: Any, x: Terms, y: Terms | None = None) -> Terms:
         """Return the result of an operation on tiles and an immediate, or on two tiles."""
         fields = self.fields
-        match op:
-            case AluOp.MIN:
+        other = fields.numbers(imm) if y is None else y
+        match op, y is None:
+            case AluOp.MIN, _:
                 return fields.clamped(x, -np.inf, imm)
-            case AluOp.MAX:
+            case AluOp.MAX, _:
                 return fields.clamped(x, imm, np.inf)
-            case AluOp.ADD:
-                return fields.sum(x, fields.numbers(imm) if y is None else y)
-            case AluOp.SHR if y is not None:
-                return fields.shifted_by(x, y)
-            case AluOp.SHR:
+            case AluOp.ADD, _:
+                return fields.sum(x, other)
+            case AluOp.SHR, True:
                 return fields.shifted(x, imm)
-        return fields.times(fields.settled(x), imm) if y is None else fields.product_of(x, y)
+            case AluOp.SHR, False:
+                return fields.shifted_by(x, other)
+            case AluOp.MUL, True:
+                return fields.times(fields.forced(x), imm)
+            case AluOp.MUL, False:
+                return fields.product_of(x, other)
+        return fields.opaque(op.name, x, other)
 
     def _extremum(self, sign: int, operands: list[Ints]) -> Extrema:
         shape = self.config.acc.shape

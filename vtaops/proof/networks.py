@@ -187,7 +187,7 @@ def _row_softmax(op: ops.RowSoftmax, given: Inputs) -> Terms:
         below = fields.sum(fields.clamped(below, FURTHEST, np.inf), mask)
     if len(given.terms) > 1:
         empty = fields.clamped(fields.sum(most, fields.numbers(np.array(-128))), 0, np.inf)
-        below = fields.sum(below, fields.times(fields.settled(empty), 2))
+        below = fields.sum(below, fields.times(fields.forced(empty), 2))
     index = fields.requantized(below, 1, 0, 127, (-128, 127))
     high, low = (fields.mapped(index, table) for table in op.tables)
     sums = shares(_Arithmetic(fields), high, low, x.shape[-1])
@@ -208,7 +208,7 @@ class _Arithmetic:
 
     def mul(self, x: Terms, y: Any) -> Terms:
         if isinstance(y, int):
-            return self._fields.times(self._fields.settled(x), y)
+            return self._fields.times(self._fields.forced(x), y)
         return self._fields.product_of(x, self._terms(y))
 
     def shr(self, x: Terms, y: Any) -> Terms:

@@ -126,16 +126,19 @@ class WindowedRecord(Record):
         return self.window.out_size(self.height, self.width)
 
 
+@dataclass(frozen=True, kw_only=True)
 class WeightedRecord(Record):
     """Sums of products with weights: biased, then shifted, or requantized by channel."""
 
     bias: bool
-    multiplier: bool
+    shift: int
+    clip: Clip
+    rounding: Rounding
     scales: bool
     fine: int
     zero_point: int
-    shift: int
-    rounding: Rounding
+    if TYPE_CHECKING:
+        multiplier: bool  # as `dilation`
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -156,16 +159,19 @@ class WeightedRecord(Record):
                 yield name, (channels,), "int32"
 
 
+@dataclass(frozen=True, kw_only=True)
 class UniformRecord(Record):
     """An operator without weights: shifted, or requantized by one scale."""
 
-    multiplier: int
     shift: int
+    clip: Clip
     rounding: Rounding
+    multiplier: int
     zero_point: int
-    constant: int
-    nudge: int
-    fine: int
+    if TYPE_CHECKING:
+        constant: int  # as `dilation`
+        nudge: int
+        fine: int
     lowest_shift = 0
 
     def __post_init__(self) -> None:
@@ -197,13 +203,6 @@ class GemmRecord(WeightedRecord):
     m: int
     n: int
     k: int
-    bias: bool
-    shift: int
-    clip: Clip
-    rounding: Rounding
-    scales: bool
-    fine: int
-    zero_point: int
     multiplier = False
     sizes = ("m", "n", "k")
 
@@ -222,10 +221,6 @@ class Conv2dRecord(WindowedRecord, WeightedRecord):
     out_channels: int
     dilation: Size
     groups: int
-    bias: bool
-    shift: int
-    clip: Clip
-    rounding: Rounding
     multiplier: bool
     residual: bool
     residual_scale: int
@@ -233,9 +228,6 @@ class Conv2dRecord(WindowedRecord, WeightedRecord):
     residual_clip: Clip
     fold_columns: bool
     bias_tiles: bool
-    scales: bool
-    fine: int
-    zero_point: int
     wide: bool
     sizes = ("batch", "in_channels", "out_channels", "height", "width", "groups")
 
@@ -287,13 +279,6 @@ class Conv2dTransposeRecord(WindowedRecord, WeightedRecord):
     in_channels: int
     out_channels: int
     output_padding: Size
-    bias: bool
-    shift: int
-    clip: Clip
-    rounding: Rounding
-    scales: bool
-    fine: int
-    zero_point: int
     dilation = 1, 1
     multiplier = False
     sizes = ("batch", "in_channels", "out_channels", "height", "width")
@@ -323,11 +308,6 @@ class BatchMatmulRecord(UniformRecord):
     m: int
     n: int
     k: int
-    shift: int
-    clip: Clip
-    rounding: Rounding
-    multiplier: int
-    zero_point: int
     data_zero_point: int
     other_zero_point: int
     constant = nudge = fine = 0
@@ -357,11 +337,6 @@ class ElementwiseRecord(UniformRecord):
     data_offset: int
     other_offset: int
     by_channel: bool
-    shift: int
-    clip: Clip
-    rounding: Rounding
-    multiplier: int
-    zero_point: int
     constant: int
     nudge: int
     fine: int
@@ -401,12 +376,11 @@ class ElementwiseRecord(UniformRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool2dRecord(WindowedRecord):
-    """The largest value of each window."""
+class PoolRecord(WindowedRecord):
+    """A function of each window of a channel."""
 
     channels: int
     dilation = 1, 1
-    clip = None
     sizes = ("batch", "channels", "height", "width")
 
     def arguments(self, block: int) -> Needed:
@@ -415,23 +389,22 @@ class MaxPool2dRecord(WindowedRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AvgPool2dRecord(WindowedRecord, UniformRecord):
+class MaxPool2dRecord(PoolRecord):
+    """The largest value of each window."""
+
+    clip = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AvgPool2dRecord(PoolRecord, UniformRecord):
     """The mean of each window, with padding as zeros, in fixed point."""
 
-    channels: int
     count_include_pad: bool
-    rounding: Rounding
-    clip: Clip
     division: tuple[int, int] | None
     offset: int
-    multiplier: int
-    shift: int
-    zero_point: int
     constant: int
     nudge: int
     fine: int
-    dilation = 1, 1
-    sizes = ("batch", "channels", "height", "width")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -458,10 +431,6 @@ class AvgPool2dRecord(WindowedRecord, UniformRecord):
         while multiplier % 2 == 0:
             multiplier, shift = multiplier // 2, shift - 1
         return multiplier, shift
-
-    def arguments(self, block: int) -> Needed:
-        yield "data", (self.batch, self.channels, self.height, self.width), "int8"
-        yield "res", (self.batch, self.channels, *self.out_size), "int8"
 
 
 _KINDS: dict[str, type[Record]] = {

@@ -11,7 +11,7 @@ construction::
     min(max(clamp(N, l, h), c), d) is a clamp of N, in any order and number
     clamp(N, l, l) == l
 
-`Fields.settled` converts it to a plain term: a hash of polynomial, shift and bounds. Besides
+`Fields.forced` converts it to a plain term: a hash of polynomial, shift and bounds. Besides
 residues, a term has a range that its polynomial cannot leave, ``middle - radius`` to
 ``middle + radius``.
 """
@@ -47,7 +47,7 @@ EXACT = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
 SMALL = 2.0**24
 """Upper bound on numbers that are recognised as constants."""
-LONGEST = 62
+LONGEST_SHIFT = 62
 """Maximum length of a delayed shift."""
 AT_ONCE = 1 << 19
 """Number of residues of a matrix product that are made at once."""
@@ -283,10 +283,10 @@ class Fields:
         return self.centred(np.array(halves, np.float64))
 
     def of(self, name: tuple[Any, ...], *terms: Terms) -> Floats:
-        """Return a named uninterpreted function of settled terms."""
+        """Return a named uninterpreted function of forced terms."""
         keys = np.zeros(1, np.uint64)
         for number, term in enumerate(terms):
-            own = self.keys(self.settled(term).value)
+            own = self.keys(self.forced(term).value)
             keys = own + keys.reshape(len(keys), *[1] * (own.ndim - keys.ndim), *keys.shape[1:])
             if number + 1 < len(terms):
                 keys = self.scramble(keys, self.tag("argument", number))
@@ -294,11 +294,11 @@ class Fields:
 
     # -------------------------------------------------------------------------- operations
 
-    def settled(self, x: Terms, where: Any = True) -> Terms:
+    def forced(self, x: Terms, where: Any = True) -> Terms:
         """Return terms without delayed operations, or without those of the selected terms."""
         if not (where & ((x.shift > 0) | x.bounded)).any():
             return x
-        changed, middle, radius = self._settled_ranges(x, where)
+        changed, middle, radius = self._forced_ranges(x, where)
         value = self._hashed(x, changed) if changed.any() else x.value
         shift, low, high = (
             np.where(where, nothing, part)
@@ -307,15 +307,15 @@ class Fields:
         degree = x.degree if (~changed & (x.radius > 0)).any() else 1
         return Terms(value, middle, radius, shift, low, high, degree)
 
-    def _settled_ranges(self, x: Terms, where: Any) -> tuple[Any, Any, Any]:
-        """Return which terms `settled` changes, and the ranges of all."""
+    def _forced_ranges(self, x: Terms, where: Any) -> tuple[Any, Any, Any]:
+        """Return which terms `forced` changes, and the ranges of all."""
         parts = np.broadcast_arrays(where, x.middle, x.radius, x.shift, x.low, x.high)
         made: Any = [np.empty(parts[0].shape, kind) for kind in (bool, float, float)]
         _proof.settle_ranges(*parts, *made)
         return tuple(made)
 
     def _hashed(self, x: Terms, changed: Any) -> Floats:
-        """Return the values of settled terms, those of `changed` without shift and clamp.
+        """Return the values of forced terms, those of `changed` without shift and clamp.
 
         Of these, numbers stay numbers: small ones, and small numbers of halves of the last step
         that is shifted out. Where nothing is left of the inputs, a zero point and the half that
@@ -331,8 +331,8 @@ class Fields:
 
     @cached_property
     def _halves(self) -> npt.NDArray[np.int64]:
-        """Halves of halves of 1 in each field, (planes, LONGEST): ``2**-k`` for k from 0 on."""
-        powers = [[pow(2, -k, prime) for k in range(LONGEST)] for prime in self.primes]
+        """Halves of halves of 1 in each field, for each shift: ``2**-k`` for k from 0 on."""
+        powers = [[pow(2, -k, prime) for k in range(LONGEST_SHIFT)] for prime in self.primes]
         return self.centred(np.array(powers, np.float64)).astype(np.int64)
 
     def _clamps(self, x: Terms) -> Any:
@@ -353,7 +353,7 @@ class Fields:
 
     def fitting(self, x: Terms) -> Terms:
         """Return plain terms that fit int32; terms that may not fit become their low 32 bits."""
-        return self._held(self.settled(x))
+        return self._held(self.forced(x))
 
     def _held(self, x: Terms) -> Terms:
         """Return terms whose polynomials fit int32 unless an operation is delayed."""
@@ -370,11 +370,11 @@ class Fields:
             if nothing.value.shape == other.value.shape and nothing.zero:
                 return other
         both = (x.shift > 0) & (y.shift > 0)
-        x, y = self.settled(x, both | x.bounded), self.settled(y, both | y.bounded)
+        x, y = self.forced(x, both | x.bounded), self.forced(y, both | y.bounded)
         if np.any(x.shift) or np.any(y.shift):
             bottom, top = (a + b for a, b in zip(ends(x), ends(y), strict=True))
             wraps = ~((bottom >= -INT32) & (top < INT32))
-            x, y = self.settled(x, wraps), self.settled(y, wraps)
+            x, y = self.forced(x, wraps), self.forced(y, wraps)
         first, second = aligned(self.power(x.value, y.shift), self.power(y.value, x.shift))
         value = self.centred(first + second)
         x, y = _scaled(x, y.shift), _scaled(y, x.shift)
@@ -382,7 +382,7 @@ class Fields:
         return Terms(value, middle, radius, x.shift + y.shift, degree=max(x.degree, y.degree))
 
     def product_of(self, x: Terms, y: Terms) -> Terms:
-        x, y = self.settled(x), self.settled(y)
+        x, y = self.forced(x), self.forced(y)
         value = self.product(*aligned(x.value, y.value))
         with np.errstate(over="ignore", invalid="ignore"):  # consecutive MULs
             middle = x.middle * y.middle
@@ -402,17 +402,21 @@ class Fields:
         """Return the terms shifted right, or left (wrapping) for negative `bits`."""
         if bits <= 0:
             left = min(-bits, 32)
-            x = self.settled(x) if left else x
+            x = self.forced(x) if left else x
             for part in (left // 2, left - left // 2):
                 x = self.times(x, 1 << part) if part else x
             return x
         bits = min(bits, 31)
-        x = self._held(self.settled(x, x.bounded | (x.shift + bits > LONGEST)))
+        x = self._held(self.forced(x, x.bounded | (x.shift + bits > LONGEST_SHIFT)))
         return replace(x, shift=x.shift + bits)
 
     def shifted_by(self, x: Terms, y: Terms) -> Terms:
         """Return terms shifted by other terms, an uninterpreted function."""
-        value = self.of(("shift by",), self.fitting(x), self.fitting(y))
+        return self.opaque("shift by", x, y)
+
+    def opaque(self, name: str, x: Terms, y: Terms) -> Terms:
+        """Return an operation of int32 of which no law is known."""
+        value = self.of((name,), self.fitting(x), self.fitting(y))
         return Terms(value, *map(np.float64, WORD))
 
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
@@ -423,7 +427,7 @@ class Fields:
 
     def byte(self, x: Terms) -> Terms:
         """Return the low 8 bits as int8."""
-        x = self.settled(x)
+        x = self.forced(x)
         inside = (x.middle - x.radius >= -128) & (x.middle + x.radius <= 127)
         value = x.value
         if not inside.all():
@@ -532,7 +536,7 @@ class Fields:
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
         """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""
-        x = self.settled(x)
+        x = self.forced(x)
         value = self.of(("table", table.tobytes()), x)
         number = self.is_number(x.value)
         if table.ndim == 1 and number.any():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from html import escape
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -224,14 +223,6 @@ class Session(OperatorMethods, Closing):
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self.residents)} programs loaded"
         return f"<Session on {self.device!r}, {self.config.name}: {state}>"
-
-    def _repr_html_(self) -> str:
-        from vtaops.program.html import html_table, statistics_html
-
-        rows = ((p.operator, p.where, str(p.runs), p.reason) for p in self.placements)
-        ran = html_table(("operator", "where", "runs", "why not on VTA"), rows, right=2)
-        counted = "" if self._closed else statistics_html(self.stats)
-        return f"<p>{escape(repr(self))}</p>{ran}{counted}"
 
     # ---------------------------------------------------------------- statistics
 

@@ -139,7 +139,7 @@ def test_freed_memory_is_found_again(tiny):
         ({"latency": 1}, "latency is 1"),
         ({"bandwidth": 0.0}, "bandwidth is 0.0"),
         ({"jitter_seed": -1}, "jitter_seed is -1"),
-        ({"trace": "wave.txt"}, "must end in .vcd or .fst"),
+        ({"trace": "wave.txt"}, "must end in .vcd"),
         ({"port_bytes": 16, "parameters": RtlParameters()}, "give one"),
     ],
 )

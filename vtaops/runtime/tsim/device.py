@@ -13,7 +13,7 @@ from vtaops.base import errors
 from vtaops.base.forks import ForkLock
 from vtaops.base.progress import report_progress
 from vtaops.base.shapes import Array, Bytes
-from vtaops.hardware.build import TRACE_FORMATS, build_model
+from vtaops.hardware.build import build_model
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters, names_of
 from vtaops.hardware.rtl import FAULTS, RtlParameters
@@ -65,8 +65,7 @@ class Tsim(RelaunchingDevice):
     jitter_seed : int, optional
         Seed of irregular DRAM timing and token delays: cycle counts change, results must not.
     trace : str or Path, optional
-        Waveform file to write, ``.vcd`` or ``.fst``; builds a second model (FST needs the headers
-        of lz4 and zlib).
+        Waveform file to write, ``.vcd``; builds a second model.
     trace_window : tuple of int, optional
         First and end cycle of the trace, counted from the first launch.
     parameters : RtlParameters, optional
@@ -353,9 +352,8 @@ def _check_trace(trace: str | Path | None, window: tuple[int, int] | None) -> No
 def _build(
     config: HardwareConfig, parameters: RtlParameters, trace: Path | None, axi: bool
 ) -> Path:
-    form = trace.suffix[1:] if trace else None
-    if form is not None and form not in TRACE_FORMATS:
-        raise errors.ConfigError(f"the trace file is {trace}; its name must end in .vcd or .fst")
+    if trace and trace.suffix != ".vcd":
+        raise errors.ConfigError(f"the trace file is {trace}; its name must end in .vcd")
     from rich.console import Console  # only needed when a build may take long
 
     console = Console(stderr=True)
@@ -366,7 +364,7 @@ def _build(
             if not console.is_terminal:
                 console.print(text)
 
-        return build_model(config, parameters, axi=axi, trace=form, on_start=announce)
+        return build_model(config, parameters, axi=axi, trace=trace is not None, on_start=announce)
 
 
 def _raise_violation(model: RtlModel) -> None:
