@@ -111,6 +111,7 @@ def _check_types(
 
 
 def _parameters(own: Signature) -> str:
-    """Return a method's parameters; those that only a keyword can give end in "="."""
+    """Return a method's parameters, the required ones first; "=" ends those by keyword alone."""
     parameters = [p for p in own.parameters.values() if p.name != "self"]
+    parameters.sort(key=lambda p: p.default is not p.empty)
     return ", ".join(p.name + "=" * (p.kind is p.KEYWORD_ONLY) for p in parameters)

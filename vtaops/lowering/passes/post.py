@@ -233,16 +233,15 @@ def _biases(operations: list[Operation], uses: Uses, depth: int) -> dict[int, in
     Empty if anything else uses one of these LOADs. Tiles must have one row: then an accumulator
     tile is a row of parameters.
     """
-    loads = [_loads_vectors(operation) for operation in operations]
+    loads = [*map(_loads_vectors, operations)]
     if not any(loads):
         return {}
     dropped, found = np.zeros(len(operations), np.bool_), dict[int, int]()
-    for place, operation in enumerate(operations):
-        if _adds_tile(operation):
-            added = mask_of(operation.steps("src").ravel(), depth)
-            first, last = uses.writers(added, place, dropped) or (-1, 0)
-            if first == last and loads[last]:
-                found[place] = last
+    for place in np.flatnonzero([*map(_adds_tile, operations)]).tolist():
+        added = mask_of(operations[place].steps("src").ravel(), depth)
+        first, last = uses.writers(added, place, dropped) or (-1, 0)
+        if first == last and loads[last]:
+            found[place] = last
     others = uses.last_writers([place not in found for place in range(len(operations))])
     return {place: load for place, load in found.items() if not others[load]}
 
