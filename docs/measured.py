@@ -171,7 +171,7 @@ def bandwidth() -> str:
     limits = [key for key in found["rtl"] if key != "None"]
     ratios = [f"{found['rtl'][key] / BOARD:.3f}" for key in [*limits, "None"]]
     return (
-        f"At {', '.join(f'{float(key):.0f}' for key in limits)} bytes a cycle it takes "
+        f"At {', '.join(f'{float(key):.0f}' for key in limits)} bytes a cycle ours takes "
         f"{', '.join(ratios[:-1])} times these cycles, and {ratios[-1]} times with the port's 8 in "
         "each direction."
     )
