@@ -273,7 +273,7 @@ def _suspects(device: Device, able: Capabilities, seed: int) -> str:
     if not 0 < len(found) < 3:
         return ""
     return (
-        f". Random programs without {' or '.join(found)} are right: the device seems to lack it: "
+        f". Random programs without {' or '.join(found)} are right: the device seems to lack it; "
         f"remove it from `device.capabilities`"
     )
 

@@ -47,7 +47,7 @@ def evaluate(
     ] = None,
     output: Annotated[
         Path | None,
-        options.to_write("Page with the worst ten samples beside each other: .html.", ".html"),
+        options.to_write("Page with the worst ten samples side by side: .html.", ".html"),
     ] = None,
     config: options.ConfigOrOwn = None,
     mean: options.Mean = None,
@@ -63,10 +63,10 @@ def evaluate(
     samples: options.Samples = None,
     as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Tell how often a quantised model is right, and how often it answers as the float model.
+    """Tell how often a quantised model is right, and how often it agrees with the float model.
 
-    It runs on fsim, exact to the bit. Boxes count by F1 at an intersection over union of 0.5, and
-    by COCO's average precision there; texts by equality and by characters to edit.
+    It runs on fsim, exact to the bit. Boxes are scored by F1 and by COCO's average precision, both
+    at an intersection over union of 0.5; texts by equality and by edit distance.
 
     Example: vtaops evaluate model.vtam --data photos --against model.onnx -o worst.html
     """

@@ -104,7 +104,7 @@ def build(
         int, Option(help="Width of the DRAM port in bytes; 0: that of the board.")
     ] = 0,
 ) -> None:
-    """Build the model of the RTL for a configuration, like the first use of tsim.
+    """Build the model of the RTL for a configuration, as the first use of tsim does.
 
     Example: vtaops hardware build tiny --port-bytes 16
     """

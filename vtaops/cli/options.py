@@ -106,7 +106,7 @@ RequiredLayers = Annotated[list[str], _LAYERS]
 Layer = Annotated[
     str,
     Option(
-        help="A named layer (see: vtaops list layers), which has a shape.",
+        help="A named layer (see: vtaops list layers) instead of a shape.",
         autocompletion=complete_layers,
     ),
 ]
@@ -154,7 +154,7 @@ Bandwidth = Annotated[float, Option(help="Bytes per cycle, both directions; 0: t
 Seed = Annotated[int, Option(help="Seed of all random numbers.", min=0)]
 Samples = Annotated[
     int | None,
-    Option(help="Most samples to evaluate, evenly drawn from the data. Default: all.", min=1),
+    Option(help="Maximum number of samples, evenly drawn from the data. Default: all.", min=1),
 ]
 NoOpen = Annotated[bool, Option("--no-open", help="Do not open the page in a browser.")]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]

@@ -18,7 +18,7 @@ from vtaops.machine.isa import AluOp
 from vtaops.schedule.calls import ALU_CALL, GEMM_CALL, RESET_CALL
 
 JOIN_CALL = "vta.join"
-"""A call that executes nothing: its operands share one accumulator tile."""
+"""A call that executes nothing: it says that its operands are one accumulator tile."""
 
 
 def accumulate_in_place(tree: Tree) -> Tree:
