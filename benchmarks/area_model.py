@@ -32,10 +32,9 @@ from benchmarks.options import RESULTS, Kept, Picture, Rows, Seed, show
 from vtaops import HardwareConfig
 from vtaops.base.errors import ConfigError
 from vtaops.explore import Design, area
-from vtaops.explore.area import kind, quantities
+from vtaops.explore.area import COEFFICIENTS, quantities
 from vtaops.hardware.rtl import RtlParameters, rtl_design
 from vtaops.hardware.synthesis import (
-    BLOCKS,
     FpgaResources,
     block_of,
     execute_yosys,
@@ -172,43 +171,20 @@ class Modules:
 
 
 Run = dict[str, FpgaResources]
-TERMS = {
-    "GEMM core": ("adders", "lanes"),
-    "vector ALU": ("lanes",),
-    "scratchpads": ("port", "parts", "banks", "lanes", "forward"),
-    "fetch and dispatch": ("once", "port"),
-    "load unit": ("once", "lanes", "with post", "forward"),
-    "post-processing": ("with post", "port with post", "post", "channels", "table"),
-    "compute unit, rest": (
-        *("once", "lanes", "port", "slots"),
-        *("overwrite", "depthwise", "pool", "forward", "post"),
-    ),
-    "store unit": ("once", "port", "parts"),
-    "registers and counters": ("once",),
-    "port, tokens, wiring": ("once",),
-}
-"""Quantities that each kind of block is fitted with, for LUTs and for flip-flops where not said
-otherwise."""
-FF_TERMS = {"GEMM core": ("stages", "lanes"), "vector ALU": ("once",)}
 
 
-def fit(runs: dict[Design, Run], resource: str) -> dict[str, dict[str, float]]:
-    """Return coefficients of a resource, by least squares of each kind of block by itself."""
-    found: dict[str, dict[str, float]] = {}
-    titles = list(dict.fromkeys(title for title, _ in BLOCKS))
-    for name, given_terms in TERMS.items():
-        terms = given_terms if resource == "lut" else FF_TERMS.get(name, given_terms)
-        rows = [(d, title) for d in runs for title in titles if kind(title) == name]
-        given = np.array([[quantities(*row)[term] for term in terms] for row in rows], float)
-        counts = np.array([getattr(runs[d][title], resource) for d, title in rows], float)
-        used: list[int] = []  # terms that the runs tell from those before
-        for i in range(len(terms)):
-            if np.linalg.matrix_rank(given[:, [*used, i]]) > len(used):
-                used.append(i)
-        numbers, *_ = np.linalg.lstsq(given[:, used], counts, rcond=None)
-        pairs = zip(used, numbers, strict=True)
-        found[name] = {terms[i]: round(float(value), 2) for i, value in pairs}
-    return found
+def fit(runs: dict[Design, Run], resource: str) -> dict[str, float]:
+    """Return coefficients of a resource, by least squares over whole designs."""
+    terms = [*COEFFICIENTS]
+    given = np.array([[quantities(design)[term] for term in terms] for design in runs], float)
+    counts = np.array([sum(getattr(b, resource) for b in run.values()) for run in runs.values()])
+    used: list[int] = []  # terms that the runs tell from those before
+    for i in range(len(terms)):
+        if np.linalg.matrix_rank(given[:, [*used, i]]) > len(used):
+            used.append(i)
+    numbers, *_ = np.linalg.lstsq(given[:, used], counts, rcond=None)
+    pairs = zip(used, numbers, strict=True)
+    return {terms[i]: round(float(value), 2) for i, value in pairs}
 
 
 def errors(runs: dict[Design, Run]) -> dict[str, list[float]]:
@@ -280,8 +256,8 @@ def main(
         save(json_file, runs)
     runs = load(json_file)
     if fitted:
-        for resource, name in (("lut", "LUTS"), ("ff", "FLIP_FLOPS")):
-            print(f"{name} = {json.dumps(fit(runs, resource), indent=4)}")
+        for resource in ("lut", "ff"):
+            print(f"{resource}: {json.dumps(fit(runs, resource), indent=4)}")
     report(runs)
     if picture_file:
         picture(runs, picture_file)

@@ -3,7 +3,7 @@
     python -m benchmarks energy --json benchmarks/results/energy.json
 
 Reads and writes of every memory, DRAM bytes, products and ALU passes are exact, counted from the
-programs (`vtaops.explore.accesses`, which a test compares with the RTL); the energies are those of
+programs (`trials.accesses`, which a test compares with the RTL); the energies are those of
 `vtaops.explore.energy`. Networks take minutes; what is in the file already is not computed again.
 """
 
@@ -25,10 +25,10 @@ from benchmarks.options import (
     write_rows,
 )
 from trials import networks
+from trials.accesses import Accesses, count_accesses
 from vtaops import HardwareConfig, Program, compile_model
-from vtaops.explore.accesses import count_accesses
-from vtaops.explore.energy import energy_of, memory_energies
-from vtaops.machine.config import Extension
+from vtaops.explore.energy import ADD_32_PJ, DRAM_64_BITS_PJ, MULTIPLY_8_PJ, sram_pj_per_byte
+from vtaops.machine.config import TABLES, Extension, Scratchpad
 from vtaops.schedule import default_tiling
 from vtaops.schedule.workloads import WORKLOADS
 
@@ -59,16 +59,33 @@ def figures(programs: Iterable[Program], times: Iterable[int] = ()) -> Row:
     row: Row = {"cycles": 0, "wgt_reads": 0, "pj": dict.fromkeys(PARTS, 0.0)}
     for program, count in zip(programs, [*times] or [1] * len(programs), strict=True):
         accesses = count_accesses(program)
-        energy = energy_of(program.config, program.stats(), accesses)
-        parts = memory_energies(program.config, accesses)
-        parts["out"] += parts.pop("copy")
-        parts["post"] += parts.pop("table")
-        parts |= {"arithmetic": energy.arithmetic, "dram": energy.dram}
+        parts = energies(program, accesses)
         row["cycles"] += count * program.cycles()
         row["wgt_reads"] += count * asdict(accesses)["wgt_reads"]
         for part in PARTS:
             row["pj"][part] += count * parts[part]
     return row
+
+
+def energies(program: Program, accesses: Accesses) -> dict[str, float]:
+    """Return the picojoules of one run by part."""
+    config, stats, counts = program.config, program.stats(), accesses.as_dict()
+    found = {}
+    for name in ("uop", "inp", "wgt", "acc", "out", "copy", "post"):
+        memory: Scratchpad = getattr(config, "out" if name == "copy" else name)
+        moved = (counts[f"{name}_reads"] + counts[f"{name}_writes"]) * memory.element_bytes
+        found[name] = moved * sram_pj_per_byte(memory.element_bytes * memory.depth)
+    # A lookup reads one of 256 values in each lane; a load writes all of them, in each lane.
+    entries = accesses.table_reads + accesses.table_writes * config.table.element_bytes
+    lanes, nbytes = config.batch * config.block_out, TABLES * config.table.element_bytes
+    found["out"] += found.pop("copy")
+    found["post"] += entries * lanes * sram_pj_per_byte(nbytes)
+    products = stats.gemm_counter * config.macs_per_micro_op
+    found["arithmetic"] = products * (MULTIPLY_8_PJ + ADD_32_PJ)
+    found["arithmetic"] += stats.alu_counter * lanes * ADD_32_PJ
+    transferred = accesses.dram_read_bytes + accesses.dram_written_bytes
+    found["dram"] = transferred * DRAM_64_BITS_PJ / 8
+    return found
 
 
 def markdown(rows: Rows) -> str:

@@ -44,7 +44,6 @@ from benchmarks.options import (
 )
 from vtaops import HardwareConfig, Program
 from vtaops.compiler import search
-from vtaops.compiler.driver import settled
 from vtaops.errors import UnsupportedError
 from vtaops.lowering import LoweringOptions, build_tree, emit, link, whole
 from vtaops.ops.reference import evaluate, random_arguments
@@ -176,7 +175,7 @@ def stages(workload: Workload, config: HardwareConfig, repeat: int) -> Row:
 
 
 def _stages(workload: Workload, config: HardwareConfig) -> dict[str, float]:
-    op = settled(workload.op, config)
+    op = workload.op
     buffers, times = op.buffers(config), {}
 
     def timed(stage: str, call: Callable[[], Any]) -> Any:

@@ -31,9 +31,9 @@ import typer
 from benchmarks.options import Json, Row, Rows, read_json, show, write_rows
 from trials import networks
 from trials.pin_faults import product
+from trials.pins import PinBoard, PinLine
 from vtaops import HardwareConfig, Session
 from vtaops.board.ulx3s import build_bitstream
-from vtaops.board.virtual_ulx3s import PinLine, VirtualUlx3s
 from vtaops.errors import DeviceError, UnsupportedError
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign
 from vtaops.network import compile_model
@@ -73,7 +73,7 @@ def run_network(
     if not model.programs:
         raise UnsupportedError(f"{config.bitstream_id} executes nothing of {name}; see its plan")
     expected = as_tuple(model.reference(*arrays))
-    with VirtualUlx3s(config, clock_mhz, mapped=mapped) as board:
+    with PinBoard(config, clock_mhz, mapped=mapped) as board:
         device = Board(config, "pins", connect=lambda: PinLine(board))
         with device, Session(device, timeout=1e6) as session:
             uploaded, seconds = 0, 0.0
@@ -105,7 +105,7 @@ def run_network(
 
 def run_product(config: HardwareConfig, clock_mhz: float, mapped: bool) -> Row:
     """Form a product at the pins; return its figures."""
-    with VirtualUlx3s(config, clock_mhz, mapped=mapped) as board:
+    with PinBoard(config, clock_mhz, mapped=mapped) as board:
         begin = time.process_time()
         device = Ulx3s(config, "pins", connect=partial(PinLine, board))
         with device, Session(device, timeout=1e6) as session:

@@ -9,18 +9,22 @@ Examples::
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from benchmarks.options import ROOT
 from vtaops.base.errors import VTAError
-from vtaops.compiler.driver import settled
-from vtaops.explore.judge import find_task, task_names
-from vtaops.explore.judge.records import read_records, record
+from vtaops.base.files import write_file
+from vtaops.explore.judge import Answer, find_task, task_names
+from vtaops.explore.judge.records import INDEX, BestAnswer, certified_cycles, read_records
 from vtaops.explore.judge.verdicts import Judge
 from vtaops.ops import Operator
+from vtaops.schedule import Tiling
 from vtaops.schedule.candidates import TilingList
 
 FOLDER, PAGE = ROOT / "records", ROOT / "docs" / "judge.md"
@@ -59,11 +63,46 @@ def _add_tiling(name: str, count: int) -> None:
     task = judge.task
     if not isinstance(task.definition, Operator):
         return
-    listed = TilingList(settled(task.definition, task.config), task.config)
+    listed = TilingList(task.definition, task.config)
     found = [(judge(tiling), tiling) for tiling in listed.of_each_size(task.config, count)]
     fast = [(v.cycles, tiling) for v, tiling in found if v.accepted and v.cycles < v.compiler]
     if fast:
         _add(name, min(fast, key=lambda pair: pair[0])[1], "search of tilings")
+
+
+def record(task: str, answer: Answer, by: str, folder: Path) -> BestAnswer | None:
+    """Add an answer to a folder of records if it is proven and has fewer cycles than the others.
+
+    Returns
+    -------
+    BestAnswer or None
+        The new record; None if there is one that is as fast by the same finder.
+
+    Raises
+    ------
+    VTAError
+        If the answer is refused.
+    """
+    known = read_records(folder) if (folder / INDEX).exists() else []
+    own = [other for other in known if (other.task, other.by) == (task, by)]
+    cycles, certificate = certified_cycles(find_task(task), answer)
+    if any(other.cycles <= cycles for other in own):
+        return None
+    if isinstance(answer, Tiling):
+        stated: Any = asdict(answer)
+    else:
+        stated = f"{task}.{by}.txt".replace("/", "_").replace(" ", "_")
+        write_file(folder / stated, str(answer).encode())
+    added = BestAnswer(task, by, stated, cycles, certificate)
+    kept = [other for other in known if other not in own]
+    rows = sorted([*kept, added], key=lambda row: (row.task, row.cycles))
+    write_file(folder / INDEX, "".join(_lines(rows)).encode())
+    return added
+
+
+def _lines(rows: list[BestAnswer]) -> Iterator[str]:
+    """Yield the text of the index: a row a line."""
+    yield "[\n" + ",\n".join(json.dumps(asdict(row)) for row in rows) + "\n]\n"
 
 
 def table() -> str:

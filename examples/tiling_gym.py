@@ -15,10 +15,11 @@ from typing import Any
 
 from vtaops.base.errors import ScheduleError, VTAError
 from vtaops.base.shapes import ceil_div
-from vtaops.compiler.driver import compile, settled
+from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
+from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine
-from vtaops.explore.evaluation import TilingCandidate, energy
+from vtaops.explore.evaluation import TilingCandidate
 from vtaops.explore.tilings import tiling_axes
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape, check_tiling, default_tiling
@@ -80,11 +81,6 @@ class Problem:
     _asked: dict[Tiling, Score] = field(default_factory=dict)
 
     @property
-    def settled(self) -> Operator:
-        """The operator that tilings refer to."""
-        return settled(self.op, self.design.config)
-
-    @property
     def evaluations(self) -> int:
         """Number of distinct candidates evaluated so far."""
         return len(self._asked)
@@ -101,7 +97,7 @@ class Problem:
         if tiling in self._asked:
             return self._asked[tiling]
         try:
-            check_tiling(self.settled, self.design.config, tiling)
+            check_tiling(self.op, self.design.config, tiling)
             self._check_steps(tiling)
             if self.prove:
                 compile(self.op, self.design.config, tiling).prove(against=self.op).require()
@@ -115,14 +111,14 @@ class Problem:
             evaluation.reason,
             evaluation.cycles,
             evaluation.dram_nbytes,
-            energy(self.design, evaluation).total,
+            energy_pj(self.design.config, evaluation.statistics),
         )
         if outcome.legal and (self.best is None or outcome.cycles < self.best[0]):
             self.best = outcome.cycles, tiling
         return outcome
 
     def _check_steps(self, tiling: Tiling) -> None:
-        shape, config = blocked_shape(self.settled, self.design.config), self.design.config
+        shape, config = blocked_shape(self.op, self.design.config), self.design.config
         cuts = (
             (shape.oc, tiling.oc // config.block_out),
             (shape.ic, tiling.ic // config.block_in),
@@ -161,7 +157,7 @@ Search = Callable[[Problem, int, int], None]
 
 def by_bound(problem: Problem, budget: int, seed: int) -> None:
     """Evaluate candidates in the order of the free estimate; deterministic."""
-    design, listed = problem.design, TilingList(problem.settled, problem.design.config)
+    design, listed = problem.design, TilingList(problem.op, problem.design.config)
     for tiling, _ in listed.estimated(design.config, design.timing):
         if problem.evaluations >= budget:
             return
@@ -176,7 +172,7 @@ def at_random(problem: Problem, budget: int, seed: int) -> None:
 
 def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> None:
     """Mutate one to three fields of one of the best so far; start from the best by the estimate."""
-    first = default_tiling(problem.settled, problem.design.config)
+    first = default_tiling(problem.op, problem.design.config)
     alive = [(problem.evaluate(first).cycles, first)]
 
     def child(rng: random.Random) -> Tiling:
@@ -193,7 +189,7 @@ def evolutionary(problem: Problem, budget: int, seed: int, parents: int = 6) -> 
 
 def first_only(problem: Problem, budget: int, seed: int) -> None:
     """Evaluate the best candidate by the estimate only."""
-    problem.evaluate(default_tiling(problem.settled, problem.design.config))
+    problem.evaluate(default_tiling(problem.op, problem.design.config))
 
 
 SEARCHES: dict[str, Search] = {

@@ -17,7 +17,6 @@ from vtaops import HardwareConfig, Program
 from vtaops.base.errors import StoreError
 from vtaops.base.files import read_array, read_file
 from vtaops.board.bitfile import read_bit_file
-from vtaops.board.catalogue import Catalogue
 from vtaops.errors import ConfigError, DeviceError, ModelError, ProgramError
 from vtaops.explore import ResultStore
 from vtaops.model.artefact import FORMAT_VERSION, MAGIC, dumps, load
@@ -27,8 +26,6 @@ from vtaops.runtime.wire import read_secret
 
 READERS = {
     "own.json": (HardwareConfig.load, ConfigError),
-    "additions.json": (lambda path: Catalogue(path.parent), ConfigError),
-    "manifest.toml": (lambda path: Catalogue(path.parent, path), ConfigError),
     "program.vta": (Program.load, ProgramError),
     "network.vtam": (load, ProgramError),
     "design.bit": (read_bit_file, DeviceError),
@@ -82,9 +79,6 @@ def test_the_magic_is_read_before_the_content(name, tmp_path):
 def test_a_folder_in_place_of_a_file(name, tmp_path):
     path, (read, error) = tmp_path / name, READERS[name]
     path.mkdir()
-    if name == "additions.json":  # no additions
-        assert read(path).entries
-        return
     with pytest.raises(error):
         read(path)
 
@@ -93,9 +87,6 @@ def test_a_folder_in_place_of_a_file(name, tmp_path):
 @pytest.mark.parametrize("stem", ["x" * 5000, "x\0y"], ids=["long", "null"])
 def test_names_that_no_file_can_have(name, stem, tmp_path):
     read, error = READERS[name]
-    if name == "additions.json":  # a folder that is not there has none
-        assert read(tmp_path / stem / name).entries
-        return
     with pytest.raises(error):
         read(tmp_path / f"{stem}{name}")
 
@@ -185,7 +176,7 @@ def test_pipes_and_devices_are_refused_at_once(tmp_path):
         env=os.environ | {"PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{path}"},
     )
     assert done.returncode == 0, done.stderr
-    names = {*READERS, *OTHERS} - {"additions.json"}  # where there is no file there are none
+    names = {*READERS, *OTHERS}
     found = {tuple(line.split()[1:]) for line in done.stdout.splitlines()}
     assert {(k, n) for k, n in found if n in names} == {(k, n) for k in KINDS for n in names}
 

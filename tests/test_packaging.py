@@ -40,6 +40,7 @@ def test_everybody_else_gets_everything(machine):
         "numpy",
         "apache-tvm",
         "apache-tvm-ffi",
+        "jinja2",
         "nanobind-backend",
         "rich",
         "threadpoolctl",

@@ -10,17 +10,14 @@ import pytest
 from helpers.checks import broken_rule
 from helpers.upstream import UpstreamSimulator
 
-import vtaops
 from vtaops import Conv2d, HardwareConfig, Program
-from vtaops.board.random_programs import random_inputs, random_program
-from vtaops.board.selftest import _operator, _origin, make, planned_checks
+from vtaops.board.selftest import make, planned_checks
 from vtaops.errors import DeviceError, VerificationError
 from vtaops.machine.capabilities import FULL, HLS_2020
 from vtaops.machine.config import Memory
-from vtaops.machine.isa import Alu, AluOp, Encoding, Load, Store, words_to_array
+from vtaops.machine.isa import Alu, AluOp, Encoding, Load, words_to_array
 from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import ProgramBuilder, Role
-from vtaops.program.interpreter import interpret
 from vtaops.program.verifier import Rule
 from vtaops.runtime import Fsim, LoadedProgram
 from vtaops.session import Session
@@ -119,12 +116,8 @@ def no_product(step):
     return replace(step, alu_op=AluOp.ADD) if is_product else step
 
 
-@pytest.mark.parametrize(
-    ("spoiled", "feature"), [(no_acc_padding, "acc_padding"), (no_product, "mul")]
-)
-def test_a_failure_names_place_instruction_program_and_the_feature(
-    spoiled, feature, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("spoiled", [no_acc_padding, no_product])
+def test_a_failure_names_the_place_and_the_program(spoiled, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with Wrong(spoiled) as device:
         planned = planned_checks(device, operators=1, programs=12, seed=3, layers=False)
@@ -132,65 +125,14 @@ def test_a_failure_names_place_instruction_program_and_the_feature(
         details = [c.detail for c in failed if c.name.startswith("random program")]
         assert len(details) > 3
         for detail in details:
-            assert f"without {feature} are right: the device seems to lack it" in detail
             found = re.search(
-                r"the first at (\[.*?\]): (-?\d+) in place of (-?\d+), of buffer (\w+), stored by "
-                r"instruction (\d+) \(STORE OUT .*?\); the program is (\S+\.vta)",
+                r"the first at (\[.*?\]): (-?\d+) in place of (-?\d+); the program is (\S+\.vta)",
                 detail,
             )
             assert found, detail
-            place, got, right, name, index, path = found.groups()
-            program = Program.load(path)
-            assert program.outputs[0].name == name
-            assert isinstance(program.decode()[int(index)], Store)
+            place, got, right, path = found.groups()
             assert got != right
-            assert len(ast.literal_eval(place)) == len(program.outputs[0].shape)
-
-
-def short_shift(step):
-    """Immediates of shifts lose their lowest bit."""
-    is_shift = isinstance(step, Alu) and step.alu_op == AluOp.SHR and step.use_imm
-    return replace(step, imm=step.imm & ~1) if is_shift else step
-
-
-def test_the_proof_says_whether_device_or_compiler_is_wrong(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    op = Conv2d(in_channels=5, out_channels=9, height=4, width=5, kernel=3, shift=7)
-    with Wrong(short_shift) as device:
-        said = _operator(Session(device), op, np.random.default_rng(0))
-        assert said.endswith(
-            "the program is proven to compute its operator, so the device is wrong"
-        )
-        other = vtaops.compile(replace(op, shift=6), device.config)
-        wrong = replace(other, operators=vtaops.compile(op, device.config).operators)
-        monkeypatch.setattr(Session, "program", lambda *_: wrong)
-        said = _operator(Session(device), op, np.random.default_rng(0))
-        assert said.endswith("so the compiler may be wrong")
-
-
-def test_the_instruction_that_is_named_stores_the_first_wrong_value():
-    """Another value stored there alone changes it."""
-    rng = np.random.default_rng(5)
-    program = random_program(HardwareConfig.load("tiny"), rng)
-    arrays = random_inputs(program, rng)
-    expected = interpret(program, *arrays)
-    for _ in range(8):
-        place = tuple(int(rng.integers(extent)) for extent in expected.shape)
-        text = _origin(program, place)
-        found = re.search(r"instruction (\d+) ", text)
-        if found is None:
-            assert "which nothing stores" in text
-            continue
-        step = program.decode()[int(found[1])]
-        words = program.instructions.copy()
-        words[int(found[1])] = words_to_array([ENCODING.encode(replace(step, x_size=0))])[0]
-        with Fsim("tiny", capabilities=FULL) as device:
-            without = replace(program, instructions=words).run(device, *arrays)
-        with Fsim("tiny", capabilities=FULL) as device:
-            assert np.array_equal(program.run(device, *arrays), expected)
-        changed = np.argwhere(without != expected)
-        tile = set(map(tuple, changed.tolist()))
-        assert place in tile or expected[place] == 0
+            assert len(ast.literal_eval(place)) == len(Program.load(path).outputs[0].shape)
 
 
 def test_refusals_name_the_way_out():

@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,8 +54,6 @@ class Subject:
         The intrinsic of each block of the ALU.
     sums : dict
         The reset and the step of each block that is a reduction.
-    products : set
-        Blocks that lowering recognizes as products of diagonal tiles.
     arrays, expected
         Arguments and the result.
     operator : Operator, optional
@@ -69,12 +67,11 @@ class Subject:
     sums: dict[str, tuple[str, str]]
     arrays: list[np.ndarray]
     expected: np.ndarray
-    products: set[str] = field(default_factory=set)
     operator: Operator | None = None
 
     def lanes(self, block: str) -> int:
         """Return the innermost axes of a block that are lanes of a tile."""
-        multiplies = block in self.products or "vta.gemm" in self.sums.get(block, ("", ""))[1]
+        multiplies = "vta.gemm" in self.sums.get(block, ("", ""))[1]
         return 3 if multiplies else 2
 
 
@@ -96,13 +93,9 @@ def of_own(own: Own) -> Subject:
 def of_operator(op: Operator, config: HardwareConfig, seed: int) -> Subject:
     """Return the subject of an operator, on configurations without extensions."""
     arrays = random_arguments(op, np.random.default_rng(seed))
-    products = set()
     product = vta.reset(config), vta.gemm(config)
     loads = {"data_buf": "inp", "kernel_buf": "wgt"}
     sums = {"res_gem" if isinstance(op, ops.Gemm) else "res_conv": product}
-    if isinstance(op, ops.Conv2d) and op.residual:
-        products = {"res_residual"}
-        loads |= {"residual_buf": "inp", "residual_scale_buf": "wgt"}
     vectors = {f"{name}_buf": "acc" for s in op.stages for name in {*s.operands} & {*VECTORS}}
     return Subject(
         config,
@@ -112,7 +105,6 @@ def of_operator(op: Operator, config: HardwareConfig, seed: int) -> Subject:
         sums,
         arrays,
         evaluate(op, arrays),
-        products,
         op,
     )
 
@@ -149,15 +141,6 @@ OPERATORS: dict[str, Callable[[random.Random], Operator]] = {
             in_channels=c, out_channels=c, groups=c, **_image(rng, _kernel(rng)), **_epilogue(rng)
         )
     )(rng.randint(2, 40)),
-    "residual": lambda rng: ops.Conv2d(
-        in_channels=rng.randint(1, 40),
-        out_channels=rng.randint(1, 40),
-        **_image(rng, _kernel(rng)),
-        **_epilogue(rng),
-        residual=True,
-        residual_scale=rng.choice([1, -3, 100]),
-        residual_shift=rng.randint(0, 6),
-    ),
     "gemm": lambda rng: replace(random_gemm(rng), k=rng.randint(1, 90), n=rng.randint(1, 90)),
 }
 KINDS = (*(f"own {kind}" for kind in RANDOM), *OPERATORS)

@@ -28,7 +28,6 @@ import numpy as np
 
 from trials.campaign import Campaign, Result, result
 from vtaops.base.errors import VTAError
-from vtaops.compiler.driver import settled
 from vtaops.explore.judge import Judge, task_names
 from vtaops.explore.judge.answers import program_of as program_of_answer
 from vtaops.explore.judge.streams import (
@@ -337,7 +336,7 @@ def best_tiling(judge: Judge) -> tuple[int, Program]:
     task = judge.task
     best = task.cycles, task.compiled
     if isinstance(task.definition, Operator):
-        own = settled(task.definition, task.config)
+        own = task.definition
         listed = TilingList(own, task.config)
         for tiling in listed.of_each_size(task.config, TILINGS):
             verdict = judge(tiling)

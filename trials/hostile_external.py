@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from trials.hostile_onnx import float_models
 from vtaops import VTAError
-from vtaops.graph.onnx_files import initializers, load
+from vtaops.graph.onnx_files import initializers, opened
 
 SECRET = np.float32(12345.678)
 """Fills the file that no model may read."""
@@ -68,7 +68,7 @@ def use(data: bytes) -> None:
         path = folder / "network.onnx"
         path.write_bytes(data)
         try:
-            found = initializers(load(path))
+            found = initializers(opened(path))
         except VTAError:
             return
         for tensor, values in found.items():

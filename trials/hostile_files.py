@@ -12,7 +12,6 @@ import math
 import sqlite3
 import struct
 import tempfile
-import tomllib
 import warnings
 from collections.abc import Callable
 from contextlib import closing
@@ -30,7 +29,6 @@ from trials.bounds import bounded, guarded
 from trials.fuzz import INTEGERS, JSON, mutated
 from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig, MaxPool2d, Program, VTAError
 from vtaops import graph as graphs
-from vtaops.base.data import data_directory
 from vtaops.base.errors import (
     ConfigError,
     DeviceError,
@@ -39,7 +37,6 @@ from vtaops.base.errors import (
     StoreError,
 )
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
-from vtaops.board.catalogue import Catalogue
 from vtaops.explore import Design, Engine, ResultStore, TilingCandidate, TilingQuery
 from vtaops.explore.tables import evaluation_rows
 from vtaops.machine.config import TARGETS, Extension
@@ -350,68 +347,6 @@ def use_config(data: bytes) -> None:
     acts(lambda: vtaops.compile(Gemm(m=2, n=5, k=7), config), lambda: vtaops.compile(other, config))
 
 
-# -------------------------------------------------------------------- manifests, additions
-
-ENTRY_GRAMMAR = {
-    "id": st.sampled_from(["a", "own", "pynq-hls-1x16", "../x", "a b", "x" * 65]),
-    "board": st.sampled_from([*TARGETS, "none"]),
-    "config": st.sampled_from([*HardwareConfig.names(), "none", "../../etc/passwd", "."]),
-    "hw_version": st.sampled_from(["0.0.2", "0.0.3", ""]),
-    "register_map": st.sampled_from(["hls", "rtl", "none"]),
-    "sha256": st.sampled_from(["unknown", "0" * 64, "g" * 64, ""]),
-    "url": st.sampled_from(["", "http://localhost:1/x", "file:///etc/passwd", "https://", "://"]),
-}
-MANIFEST = tomllib.loads((data_directory("bitstreams") / "manifest.toml").read_text("utf-8"))
-ADDITIONS = {entry["id"]: entry for entry in MANIFEST["bitstream"]}
-
-
-def toml(value: object) -> str:
-    """Return a value as TOML writes it inside a line; None, which it has not, as a bare word."""
-    if isinstance(value, dict):
-        pairs = (f"{json.dumps(k)} = {toml(v)}" for k, v in value.items())
-        return "{" + ", ".join(pairs) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(toml, value)) + "]"
-    return json.dumps(value)
-
-
-@st.composite
-def manifests(draw: st.DrawFn) -> bytes:
-    document = draw(mutated(MANIFEST, ENTRY_GRAMMAR))
-    lines = [f"{json.dumps(key)} = {toml(value)}" for key, value in document.items()]
-    return "\n".join(lines).encode()
-
-
-@st.composite
-def additions(draw: st.DrawFn) -> bytes:
-    return json.dumps(draw(mutated(ADDITIONS, ENTRY_GRAMMAR))).encode()
-
-
-def use_manifest(data: bytes) -> None:
-    use_catalogue("manifest.toml", data)
-
-
-def use_additions(data: bytes) -> None:
-    use_catalogue("additions.json", data)
-
-
-def use_catalogue(name: str, data: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_bytes(data)
-        manifest = path if path.suffix == ".toml" else None
-        try:
-            catalogue = Catalogue(Path(folder), manifest)
-        except ConfigError:
-            return
-        for entry in catalogue.entries.values():
-            acts(
-                entry.hardware,
-                lambda entry=entry: catalogue.verify(entry.id),
-                lambda entry=entry: replace(entry, url="") and catalogue.path(entry),
-            )
-
-
 TILING_GRAMMAR = {
     "keep": st.sampled_from(["wgt", "inp", "acc"]),
     "padding": st.sampled_from(["skip", "multiply", "none"]),
@@ -638,8 +573,6 @@ FORMATS = {
     "program": Format(program_files(), use_program),
     "certificate": Format(certificates(), use_certificate),
     "configuration": Format(damaged(config_files()), use_config),
-    "manifest": Format(damaged(manifests()), use_manifest),
-    "additions": Format(damaged(additions()), use_additions),
     "bit file": Format(bit_files(), use_bit_file),
     "model": Format(models(), use_model),
     "onnx": Format(hostile_onnx.QUANTISED, hostile_onnx.use_quantised),

@@ -23,7 +23,7 @@ import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, redirect_stderr, redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -52,12 +52,9 @@ from trials.onnx_models import Builder
 from vtaops import HardwareConfig, cli
 from vtaops.base.data import data_directory
 from vtaops.base.envelope import PREAMBLE_BYTES, Envelope
-from vtaops.board.catalogue import Entry
 from vtaops.board.vivado import write_design
 from vtaops.cli.evaluate import worst_page
 from vtaops.cli.start_page import Findings, page
-from vtaops.hardware.registers import RegisterMap
-from vtaops.machine.config import ISA_VERSION
 from vtaops.model import Model, artefact
 from vtaops.model.export.bundle import bundle_files
 from vtaops.program import file_format
@@ -67,7 +64,7 @@ from vtaops.quantization.datasets import Case
 from vtaops.quantization.evaluation import Accuracy, JudgedSample
 from vtaops.report.exploration import exploration_page
 from vtaops.report.files import figure_bytes
-from vtaops.report.network_pictures import memory_map, network_page
+from vtaops.report.network_pictures import network_page, network_roofline
 
 PORTION = 50
 
@@ -275,7 +272,7 @@ def replace_input(made: Model, tensor: Any) -> Model:
 
 def _picture(name: str) -> object:
     name = name[:60].replace("\n", " ")  # the ends of a title's own lines
-    return svg_of(figure_bytes(memory_map(named(name)), ".svg"))
+    return svg_of(figure_bytes(network_roofline(named(name)), ".svg"))
 
 
 def _renamed_program(name: str) -> Any:
@@ -390,9 +387,6 @@ def resealed(envelope: Envelope, data: bytes, change: Callable[[Any], Any]) -> b
     return envelope.seal(made, bytes(padding[1]), body[padding[0] :])
 
 
-_ENTRY = Entry("mine", "pynq", "pynq", ISA_VERSION, RegisterMap.HLS, "a" * 64, "here", "a note")
-
-
 def _onnx(name: str, chance: random.Random) -> bytes:
     """Return an ONNX file with a text replaced wherever it stands."""
     model = onnx.load_from_string(chance.choice(hostile_onnx.quantised_models()))
@@ -418,7 +412,6 @@ READERS = {
     "model file": ("plan", "FILE"),
     "program file": ("verify", "FILE"),
     "configuration file": ("hardware", "write", "FILE", "--output", "FOLDER/made"),
-    "catalogue": ("list", "bitstreams"),
     "ONNX file": ("plan", "FILE"),
     "TFLite file": ("plan", "FILE"),
     "store of results": ("report", "results", "FILE", "--output", "FOLDER/made.csv"),
@@ -525,9 +518,6 @@ def _file(kind: str, name: str, chance: random.Random) -> tuple[str, bytes]:
     if kind == "TFLite file":
         document = change(chance.choice(hostile_tflite.documents()))
         return "x.tflite", hostile_tflite.encoded(document)
-    if kind == "catalogue":
-        listed = {"mine": change(asdict(_ENTRY))}
-        return "vtaops/bitstreams/additions.json", json.dumps(listed).encode()
     values = HardwareConfig.load("pynq").to_dict()
     if chance.random() < 0.5:
         return "plain (1).json", json.dumps(change(values)).encode()

@@ -24,7 +24,6 @@ import numpy as np
 import vtaops
 from trials.campaign import Campaign, Result, result
 from vtaops.base.errors import VTAError
-from vtaops.compiler.driver import settled
 from vtaops.explore.judge import Judge, Schedule, task_names
 from vtaops.explore.judge.answers import Answer
 from vtaops.explore.judge.answers import program_of as answered
@@ -412,7 +411,7 @@ def right_tiling(judge: Judge, rng: random.Random) -> Answer | None:
     task = judge.task
     if not isinstance(task.definition, Operator):
         return None
-    listed = TilingList(settled(task.definition, task.config), task.config)
+    listed = TilingList(task.definition, task.config)
     return rng.choice(listed.of_each_size(task.config, 40))
 
 

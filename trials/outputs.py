@@ -37,7 +37,6 @@ from vtaops.board.bitfile import blank_bit_file
 FILES = {
     "run op Gemm(m=2,n=2,k=2) --output": ".npy",
     "run op Gemm(m=2,n=2,k=2) --save": ".vta",
-    "run op Gemm(m=2,n=2,k=2) --device tsim --trace": ".vcd",
     "run model network.vtam --output": ".npz",
     "asm program.asm --output": ".vta",
     "compile network.onnx --output": ".vtam",

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from trials.campaign import Campaign, Result
+from trials.pins import PinBoard, PinFault, PinLine
 from vtaops import HardwareConfig, Session
-from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
 from vtaops.errors import DeviceError
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
 from vtaops.runtime.ulx3s import Ulx3s
@@ -52,7 +52,7 @@ class Bench:
     def open(self) -> None:
         """Start a board; find out how many cycles a product takes."""
         config = HardwareConfig.load(CONFIG)
-        self.board = VirtualUlx3s(config, DEFAULT_CLOCK_MHZ)
+        self.board = PinBoard(config, DEFAULT_CLOCK_MHZ)
         self.session = Session(Ulx3s(config, "pins", connect=self.connect), timeout=1e6)
         self.form()
         begin = self.board.cycles

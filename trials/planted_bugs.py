@@ -197,9 +197,9 @@ BUGS = (
     ),
     Bug(
         "missing reset",
-        "lowering/emission/computation.py",
-        "halves = [reset] if leaf.call == RESET_CALL else [reset, replace(leaf, call=GEMM_CALL)]",
-        "halves = [reset] if leaf.call == RESET_CALL else [replace(leaf, call=GEMM_CALL)]",
+        "lowering/tree/builder.py",
+        "return [reset, call(GEMM_CALL, result.spans, result.here, read, scale.here)]",
+        "return [call(GEMM_CALL, result.spans, result.here, read, scale.here)]",
     ),
     Bug(
         "maxima begin with 0, not with -128",

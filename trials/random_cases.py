@@ -205,7 +205,7 @@ def random_pool2d(rng: random.Random, kind: type[MaxPool2d] | type[AvgPool2d]) -
                 "padding": tuple(rng.randint(0, 3) for _ in range(4)),
             }
             if kind is MaxPool2d:
-                return MaxPool2d(**pool, apart=rng.choice([False, True]))
+                return MaxPool2d(**pool)
             division = rng.choice([None, (rng.randint(1, 127), rng.randint(0, 31))])
             offset = rng.choice([0, rng.randint(-99, 99), rng.randint(-(1 << 20), 1 << 20)])
             ending = {"rounding": random_rounding(rng), "clip": random_clip(rng)}

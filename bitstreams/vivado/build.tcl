@@ -248,7 +248,7 @@ proc found {pattern folder} {
 }
 
 proc main {} {
-    global here design name part jobs bitstream_id board config pairs array_constraints ultra_ram
+    global here design name part jobs pairs array_constraints ultra_ram
     set project [file join $here project]
     create_project -force vta $project -part $part
     add_files [glob [file join $here rtl *]]
@@ -291,8 +291,7 @@ proc main {} {
     puts "handoff:   $hwh (keep it beside the bitstream: PYNQ reads port widths and clocks from it)"
     if {[catch {exec sha256sum $bit} digest]} { set digest "unknown: $digest" }
     puts "sha256:    [lindex $digest 0]"
-    puts "to use it: vtaops bitstream add $bit --id $bitstream_id --board $board --config $config\
-        --register-map rtl --accept"
+    puts "to use it: vtaops flash BOARD --bitstream $bit"
 }
 
 main

@@ -633,38 +633,6 @@ static int fixed_softmax(const vta_model *model, const uint32_t *words) {
 
 /* ---------------------------------------------------------------------- products of tensors */
 
-/* Writes a number as digits whose products with (-128, ..., -128, 1) sum to that number. */
-static void write_digits(int8_t *digits, uint32_t count, int64_t number) {
-  const int64_t units = (number + 63) >> 7;
-  int64_t left = -units;
-  uint32_t i;
-  for (i = 0; i + 1 < count; ++i) {
-    const int64_t digit = left < -128 ? -128 : left > 127 ? 127 : left;
-    digits[i] = (int8_t)digit;
-    left -= digit;
-  }
-  digits[count - 1] = (int8_t)(number - 128 * units);
-}
-
-static int row_sums(const vta_model *model, const uint32_t *words) {
-  const vta_row_sums *const s = (const void *)words;
-  const int8_t *data = vta_readable(model, s->data, times(s->rows, s->columns));
-  int8_t *digits = vta_writable(model, s->result, times(s->rows, s->digits));
-  uint32_t r, c;
-  REQUIRE(data && digits && s->digits && s->columns < (1u << 24) && s->part <= VTA_REST);
-  for (r = 0; r < s->rows; ++r, digits += s->digits) {
-    int32_t sum = 0;
-    int64_t number, units;
-    for (c = 0; c < s->columns; ++c) sum += *data++;
-    number = (int64_t)s->factor * sum + s->constant;
-    units = (number + 63) >> 7;
-    if (s->part == VTA_UNITS) number = units;
-    if (s->part == VTA_REST) number -= 128 * units;
-    write_digits(digits, s->digits, number);
-  }
-  return VTA_OK;
-}
-
 int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, uint32_t count) {
   static const uint8_t lengths[VTA_STEPS] = {
       0, /* COPY: any */
@@ -680,7 +648,6 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
       sizeof(vta_quantize) / 4,
       sizeof(vta_quantize) / 4,
       sizeof(vta_softmax) / 4,
-      sizeof(vta_row_sums) / 4,
       sizeof(vta_fixed_softmax) / 4,
       sizeof(vta_layer_norm) / 4,
       sizeof(vta_mean) / 4,
@@ -702,7 +669,6 @@ int vta_host_step(const vta_model *model, uint32_t kind, const uint32_t *words, 
     case VTA_STEP_QUANTIZE: return quantize(model, words);
     case VTA_STEP_DEQUANTIZE: return dequantize(model, words);
     case VTA_STEP_SOFTMAX: return softmax(model, words);
-    case VTA_STEP_ROW_SUMS: return row_sums(model, words);
     case VTA_STEP_FIXED_SOFTMAX: return fixed_softmax(model, words);
     case VTA_STEP_LAYER_NORM: return layer_norm(model, words);
     case VTA_STEP_MEAN: return mean_of_floats(model, words);

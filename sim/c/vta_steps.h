@@ -104,14 +104,6 @@ typedef struct vta_add_term {
   uint32_t data, result, term, repeats, count;
 } vta_add_term;
 
-/* Digits of factor * sum(row) + constant: of the whole number, of its units of 128, or of the rest. */
-typedef struct vta_row_sums {
-  uint32_t data, result, rows, columns, digits, part;
-  int32_t factor, constant;
-} vta_row_sums;
-
-enum { VTA_ALL, VTA_UNITS, VTA_REST };
-
 /* ---------------------------------------------------------- shared by those that execute them */
 
 #ifndef VTA_HOT

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
+from trials.pins import PinBoard
 from trials.tilings import random_hardware
 from vtaops import HardwareConfig
 from vtaops.board import ulx3s as builds
@@ -51,7 +52,7 @@ def virtual_ulx3s_of(config, folder):
 
 
 def mapped_ulx3s_of(config, folder):
-    virtual_ulx3s.VirtualUlx3s(config, mapped=True)
+    PinBoard(config, mapped=True)
 
 
 def open_zynq(config, folder):

@@ -47,15 +47,6 @@ def test_run_as_json_with_explicit_shape_and_tiling():
     assert report["counters"]["gemm_counter"] == 2 * 6 * 3 * 3
 
 
-def test_run_conv2d_with_an_explicit_shape():
-    shape = "--in-channels 8 --out-channels 16 --height 6 --width 5 --kernel 3,1 --strides 1,2"
-    result = call(*f"run conv2d {shape} --padding 1,0,1,0 --config tiny --json".split())
-    assert result.exit_code == 0, result.output
-    (operator,) = json.loads(result.output)["operators"]
-    expected = {"kernel": [3, 1], "strides": [1, 2], "padding": [1, 0, 1, 0]}
-    assert {name: operator["parameters"][name] for name in expected} == expected
-
-
 def test_run_arrays_from_files(tmp_path):
     rng = np.random.default_rng(3)
     shapes = {"x": (1, 5, 6, 7), "w": (9, 5, 3, 3)}
@@ -137,10 +128,10 @@ def test_lists_as_json(kind):
             "run conv2d --layer resnet18.C99",
             "no layer 'resnet18.C99'; the nearest are resnet18.C9, ",
         ),
-        ("run conv2d --height 8", "Conv2d: missing a required argument: 'in_channels'"),
+        ("run op Conv2d(height=8)", "Conv2d: missing a required argument: 'in_channels'"),
         ("run conv2d --layer lenet5.S4", "not a Conv2d; see vtaops run op"),
         ("run conv2d --layer resnet18.C8 --config pink", "no hardware configuration 'pink'"),
-        ("run conv2d --kernel three", "cannot read the operator 'Conv2d(kernel=(three))'"),
+        ("run op Conv2d(kernel=three)", "cannot read the operator 'Conv2d(kernel=three)'"),
         ("run op resnet18.C8 --tiling oc=nine", "cannot read tiling 'oc=nine'"),
         ("run op resnet18.C8 --tiling oc=16,ic=16,depth=3", "cannot read tiling"),
         ("run op Gemm(m=1,n=1,k=1,shift=40)", "shift is 40"),

@@ -106,8 +106,6 @@ def test_the_plan_and_the_profile(compiled, tmp_path):
     for name, start in (("page.html", b"<!"), ("roof.png", b"\x89PNG")):
         assert vta("report", "profile", path, "-o", tmp_path / name).exit_code == 0
         assert (tmp_path / name).read_bytes().startswith(start)
-    done = vta("report", "profile", path, "-o", tmp_path / "memory.svg", "--picture", "memory")
-    assert done.exit_code == 0, done.output
 
 
 def test_a_page_with_both_configurations(tmp_path):

@@ -268,20 +268,6 @@ def test_isa_command_prints_the_table(config):
     assert result.output.rstrip() == layout_table(HardwareConfig.load(config)).rstrip()
 
 
-def test_isa_command_decodes_an_instruction():
-    word = "0000900200000862001c00400820022a"
-    result = CliRunner().invoke(app, ["hardware", "isa", "pynq", "--decode", word])
-    assert result.exit_code == 0
-    assert "GEMM      uop 2..65 loops 8x14 dst +98,+1" in " ".join(result.output.split("\n"))
-    assert re.search(r"8\.\.20\s+uop_begin\s+2\b", result.output)
-
-
-@pytest.mark.parametrize("word", ["zz", "1" * 33, "-1", "5"])
-def test_isa_command_refuses_what_is_no_instruction(word):
-    result = CliRunner().invoke(app, ["hardware", "isa", "--decode", word])
-    assert result.exit_code == 1
-
-
 def test_the_reference_has_every_public_name_and_an_example_of_it():
     """A heading and a use in a block that runs; of errors, their cause and what mends it."""
     reference = DOCUMENTS["docs/api.md"]

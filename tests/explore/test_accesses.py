@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from helpers.tsim_support import needs_tools
 
+from trials.accesses import count_accesses
 from trials.waveforms import accesses_of
 from vtaops import HardwareConfig
 from vtaops.board.random_programs import random_inputs, random_program
-from vtaops.explore.accesses import count_accesses
 from vtaops.machine.config import Extension
 from vtaops.program import Program
 from vtaops.program.traffic import transfers

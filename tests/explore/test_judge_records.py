@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from docs.records import record
 from vtaops.cli import app
 from vtaops.errors import ProgramError
 from vtaops.explore.judge import find_task, task_names
-from vtaops.explore.judge.records import answer_of, best_known, read_records, rechecked, record
+from vtaops.explore.judge.records import answer_of, read_records, rechecked
 
 ROOT = Path(__file__).parent.parent.parent
 RECORDS = read_records(ROOT / "records")
@@ -27,7 +28,6 @@ def test_every_record_is_of_a_task_and_has_a_certificate():
 @pytest.mark.parametrize("row", [r for r in RECORDS if r.task.startswith("tiny/")], ids=str)
 def test_small_records_hold(row):
     rechecked(row, ROOT / "records")
-    assert best_known(row.task).cycles <= find_task(row.task).cycles
 
 
 def test_a_record_that_says_something_else_is_refused():

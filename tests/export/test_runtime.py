@@ -36,7 +36,7 @@ from vtaops.graph.tensor import Tensor
 from vtaops.machine.layout import data_layout
 from vtaops.machine.views import Patches
 from vtaops.model.export import stages
-from vtaops.model.export.boxes import StridedView, packed
+from vtaops.model.export.regions import packed
 from vtaops.model.export.values import Values
 
 
@@ -194,9 +194,8 @@ def test_gathered_windows(seed):
     given = np.ascontiguousarray(array.transpose(0, 2, 3, 1)) if last else array
     x, y = Tensor("x", given.shape), Tensor("y", wanted.shape)
     values = Values([x], [y])
-    image = values.array(x).transposed((0, 3, 1, 2)) if last else values.array(x)
-    in_order = partial(values.in_order, size=1)
-    values.define(y, StridedView.of(in_order(packed(image, layout, in_order)), wanted.shape))
+    image = values.array(x).transpose((0, 3, 1, 2)) if last else values.array(x)
+    values.define(y, packed(image, layout, values, 1))
     values.finish()
     blob, found = values.blob.finished(0, (0, 1), 1, 1), np.zeros_like(wanted)
     stages.Steps(blob, values.blob.arena()).run([given], [found])

@@ -128,7 +128,7 @@ def changed(opset):
     mean = {"inputs": ["r", "axes"], "axes": np.array([3, 1])} if late else {"axes": [3, 1]}
     pads = {"pads": PADS.tolist()} if ten else {"inputs": ["r", "pads"], "pads": PADS}
     of_axes = {"inputs": ["r", "pads", "", "axes"], "pads": PADS[[2, 3, 6, 7]]}
-    for kind in ("Softmax", "LogSoftmax", "Hardmax", "Flatten"):
+    for kind in ("Softmax", "LogSoftmax", "Flatten", *["Hardmax"] * new):
         yield kind, {"axis": 2}
     yield "Softmax", {}  # the last axis, or from the second on
     for kind in ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2"):

@@ -16,7 +16,7 @@ import vtaops
 from trials.onnx_models import Builder, images
 from vtaops.frontends import import_model
 from vtaops.graph import Host, evaluate
-from vtaops.graph.onnx_files import load
+from vtaops.graph.onnx_files import checked, opened
 from vtaops.graph.onnx_function import OnnxFunction
 from vtaops.graph.probe import Probe
 
@@ -99,7 +99,7 @@ def _check_hosts(model, graph, data):
     for node in functions:
         part = onnx.load_model_from_string(node.op.function.data)
         ends = [v.name for v in (*part.graph.input, *part.graph.output)]
-        whole = load(model)
+        whole = checked(opened(model))
         known = {v.name: v for v in (*whole.graph.value_info, *whole.graph.output)}
         del whole.graph.output[:]
         whole.graph.output.extend(known[name] for name in ends)

@@ -10,10 +10,10 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 import vtaops
+from examples.byoc import get_patterns, partition_for_vta
 from trials.onnx_models import images, small_network
 from vtaops.frontends import import_model
 from vtaops.graph import evaluate
-from vtaops.network.partition import get_patterns, partition_for_vta
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "byoc.py"
 

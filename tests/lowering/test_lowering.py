@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from trials.random_cases import CONFIGS, random_conv2d, random_gemm, random_tiling
 from trials.random_streams import with_tokens
 from vtaops import HardwareConfig, Program
-from vtaops.lowering import LoweringOptions, link, whole
+from vtaops.lowering import LoweringOptions, build_tree, link, whole
 from vtaops.lowering.copies import MAX_PAD, SKIP, ZERO, cover
 from vtaops.lowering.emission.microcode import PIPELINE_DISTANCE, AffineLoop, kernels
 from vtaops.lowering.emission.scratchpads import Addresses, Capacity
 from vtaops.lowering.linking.tokens import FLAGS, insert_tokens
 from vtaops.lowering.operation import Fragment, Operation
-from vtaops.lowering.tree.tir import parse
 from vtaops.machine.accesses import DRAM, distinct, listed
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, Finish, Gemm, Load, Store, Unit
@@ -327,7 +326,7 @@ def test_footprint_is_what_lowering_allocates(config, seed):
     if config == "pynq_ext":
         op = replace(op, scales=True, shift=0, clip=(-128, 127))
     tiling = random_tiling(rng, op, hardware)
-    tree = parse(op.lower(hardware, tiling)["main"], hardware)
+    tree = build_tree(op, hardware, tiling)
     capacity = Capacity(tiling.inp_tiles, tiling.wgt_tiles, tiling.acc_tiles, rows=1)
     addresses = Addresses(tree, hardware, capacity)
     expected = blocked_shape(op, hardware).footprint(tiling, hardware)

@@ -16,8 +16,8 @@ from trials.random_cases import (
     random_scaled,
     random_tiling,
 )
-from vtaops import Conv2d, Elementwise, Gemm, HardwareConfig
-from vtaops.base.errors import ScheduleError, ShapeError
+from vtaops import Conv2d, Elementwise, HardwareConfig
+from vtaops.base.errors import ScheduleError
 from vtaops.lowering import LoweringOptions, build_tree, emit, link, whole
 from vtaops.lowering.tree.tir import parse
 from vtaops.machine.capabilities import of_target
@@ -40,21 +40,15 @@ def words(tree, op, config, tiling):
 
 
 def drawn(rng):
-    """Return a matrix product or a convolution, a configuration and a tiling."""
+    """Return a matrix product or a convolution that TVM schedules, a configuration and a tiling."""
     while True:
-        name, scaled = rng.choice([*CONFIGS, "pynq_ext"]), rng.random() < 0.3
-        extensions = random_extensions(rng, 0.3, *["post"] * scaled)
+        name, extensions = rng.choice([*CONFIGS, "pynq_ext"]), random_extensions(rng, 0.3)
         config = replace(HardwareConfig.load(name), target="sim", extensions=extensions)
         op = rng.choice([random_gemm, random_conv2d, random_grouped_conv2d])(rng)
-        if scaled:
-            op = random_scaled(rng)
-        try:
-            if isinstance(op, Conv2d) and not (scaled or op.bias or op.zero_point):
-                op = replace(op, bias_tiles=True, rounding="truncate")
-        except ShapeError:
-            continue
-        if isinstance(op, Conv2d | Gemm):
-            return op, config, random_tiling(rng, op, config)
+        if isinstance(op, Conv2d):
+            op = replace(op, residual=False)
+            op = replace(op, groups=1) if op.windows(config) else op
+        return op, config, random_tiling(rng, op, config)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -7,8 +7,6 @@ from dataclasses import asdict, fields, is_dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, reject, settings
-from hypothesis import strategies as st
 
 import vtaops
 from trials import record_mutants
@@ -28,7 +26,6 @@ from vtaops.machine.layout import Layout
 from vtaops.machine.views import Plus
 from vtaops.model import Model, Region
 from vtaops.model.artefact import dumps, loads
-from vtaops.ops import MaxPool2d
 from vtaops.ops.reference import evaluate
 from vtaops.proof import records
 from vtaops.proof.records import Unknown, record_of
@@ -108,29 +105,6 @@ def test_numbers_that_no_operator_has_are_refused():
         record_of("Gemm", {**asdict(GEMM), "k": 1 << 31})
     with pytest.raises(Unknown, match="no meaning of Novel"):
         record_of("Novel", {})
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    size=st.tuples(*[st.integers(1, 6)] * 2),
-    kernel=st.tuples(*[st.integers(1, 4)] * 2),
-    strides=st.tuples(*[st.integers(1, 3)] * 2),
-    padding=st.tuples(*[st.integers(0, 3)] * 4),
-)
-def test_maxima_are_taken_apart_by_records_where_operators_may(size, kernel, strides, padding):
-    fields = {"height": size[0], "width": size[1], "kernel": kernel}
-    try:
-        whole = MaxPool2d(channels=1, **fields, strides=strides, padding=padding)
-    except ShapeError:
-        reject()
-    stated = {**asdict(whole), "apart": True}
-    try:
-        replace(whole, apart=True)
-    except ShapeError:
-        with pytest.raises(Unknown, match="apart = True"):
-            record_of("MaxPool2d", stated)
-    else:
-        record_of("MaxPool2d", stated)
 
 
 # -------------------------------------------------------------------- buffers, views, types

@@ -47,7 +47,7 @@ def test_the_command_tells_accuracy_agreement_and_the_worst(files):
     assert "float itself is wrong on 1" in shown.output
     text = page.read_text()
     assert text.count("<figure>") == 10
-    assert text.count("data:image/bmp;base64,") == 10
+    assert text.count("data:image/png;base64,") == 10
     found = json.loads(CliRunner().invoke(app, [*given, "--json"]).stdout)
     assert found["samples"] == 12
     assert found["float_accuracy"] == pytest.approx(11 / 12)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import vtaops
 from vtaops.errors import ModelError, UnsupportedError
-from vtaops.graph.onnx_files import initializers, load
+from vtaops.graph.onnx_files import initializers, opened
 
 WEIGHTS = np.arange(16, dtype=np.float32).reshape(4, 4)
 
@@ -63,20 +63,20 @@ def saved(tmp_path):
     ],
 )
 def test_weights_in_files_beside_the_model_are_read(saved, location, where):
-    assert np.array_equal(initializers(load(saved(location, **where)))["w"], WEIGHTS)
+    assert np.array_equal(initializers(opened(saved(location, **where)))["w"], WEIGHTS)
 
 
 @pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "link", "folder/secret", "loop",
                                       "inner/../weights", "", "x\0y", "x" * 5000])  # fmt: skip
 def test_files_elsewhere_are_not_read(saved, location):
     with pytest.raises(ModelError, match=r"network\.onnx: cannot read the tensor 'w'"):
-        load(saved(location))
+        opened(saved(location))
 
 
 @pytest.mark.parametrize("location", ["nothing", "inner", "pipe"])
 def test_what_is_no_file_is_refused(saved, location):
     with pytest.raises(ModelError, match=r"No such file|Is a directory|regular file"):
-        load(saved(location))
+        opened(saved(location))
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,19 @@ def test_what_is_no_file_is_refused(saved, location):
 )
 def test_offset_and_length_are_judged_by_type_and_shape(saved, where, reason):
     with pytest.raises(ModelError, match=reason):
-        load(saved("weights", **where))
+        opened(saved("weights", **where))
 
 
 def test_no_more_is_read_of_a_file_than_the_model_needs(saved):
     path = saved("weights", offset=8)
     os.truncate(path.parent / "weights", 1 << 40)  # sparse
-    assert np.array_equal(initializers(load(path))["w"], WEIGHTS)
+    assert np.array_equal(initializers(opened(path))["w"], WEIGHTS)
 
 
 def test_a_model_in_memory_reads_no_files(saved, monkeypatch):
     monkeypatch.chdir(saved("weights").parent)
     with pytest.raises(ModelError, match="lies in another file: give the path"):
-        load(network("weights"))
+        opened(network("weights"))
 
 
 def constant_of_type(data_type):

@@ -19,7 +19,7 @@ from vtaops.board.interrupt import Interrupt
 from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.board.virtual import VirtualBoard
 from vtaops.errors import DeviceError, DeviceTimeout, UnsupportedError
-from vtaops.hardware.registers import HlsRegisters, RegisterMap, RtlRegisters, control_registers
+from vtaops.hardware.registers import HlsRegisters, RegisterMap, RtlRegisters
 from vtaops.machine.capabilities import FULL, HLS_2020, PORTABLE
 from vtaops.machine.config import TARGETS, Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Finish, Load, words_to_array
@@ -86,16 +86,6 @@ def test_a_forgotten_cache_operation_shows_as_wrong_data(hardware, forgotten, mo
         assert not np.array_equal(loaded.run(*other), EXPECTED)
         monkeypatch.setattr(buffer_class, forgotten, lambda self: None)
         assert not np.array_equal(loaded.run(*ARRAYS), EXPECTED)
-
-
-def test_memory_without_cache_needs_no_flush(tmp_path):
-    board, _ = programmed(tmp_path)
-    buffer = board.allocate((4096,), np.uint8, cacheable=0)
-    words = [Encoding.of(CONFIG).encode(Load(memory=Memory.UOP))]
-    buffer[:16] = words_to_array(words).view(np.uint8).reshape(-1)
-    registers = control_registers(RegisterMap.HLS, board.MMIO, CONFIG.board.register_base)
-    registers.start(buffer.physical_address, 1)
-    assert board.last_error == ""
 
 
 def test_a_hang_ends_in_time_and_the_next_call_works(hardware):

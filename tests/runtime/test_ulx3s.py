@@ -277,18 +277,18 @@ def test_a_terminal_is_a_line():
 @needs_pins
 @pytest.mark.parametrize("lanes", [1, 3, 7])
 def test_lanes_at_the_pins(lanes):
-    from vtaops.board.virtual_ulx3s import PinLine, VirtualUlx3s
+    from trials.pins import PinBoard, PinLine
 
-    with VirtualUlx3s(CONFIG) as board:
+    with PinBoard(CONFIG) as board:
         check_lanes(lambda: PinLine(board), lanes, 63)
 
 
 @needs_pins
 def test_faults_at_the_pins_give_no_wrong_result():
-    from vtaops.board.virtual_ulx3s import PinFault, PinLine, VirtualUlx3s
+    from trials.pins import PinBoard, PinFault, PinLine
 
     rng = np.random.default_rng(9)
-    with VirtualUlx3s(CONFIG) as board:
+    with PinBoard(CONFIG) as board:
         device = Ulx3s(CONFIG, "pins", connect=lambda: PinLine(board))
         with device, vtaops.Session(device) as session:
             begin = board.cycles

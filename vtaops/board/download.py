@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-import socket
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -90,16 +87,14 @@ def _receive(
     """Download `url` to `file`; return its SHA-256."""
     deadline = time.monotonic() + timeout
     digest, done, work = hashlib.sha256(), 0, f"download {url.rpartition('/')[2]}"
+    opener = urllib.request.build_opener(_Redirections(schemes))
     try:
-        with (
-            _Watch(timeout) as watch,
-            urllib.request.build_opener(_Redirections(schemes), _Http(watch), _Https(watch)).open(
-                url, timeout=min(timeout, _WAIT_SECONDS)
-            ) as response,
-        ):
+        with opener.open(url, timeout=min(timeout, _WAIT_SECONDS)) as response:
             total = int(response.headers.get("Content-Length") or 0)
             while chunk := response.read1(_CHUNK_BYTES):
                 done += len(chunk)
+                if time.monotonic() > deadline:
+                    raise TimeoutError
                 if max(done, total) > max_bytes:
                     raise DeviceError(
                         f"{url} has {max(done, total)} bytes or more; at most {max_bytes} were "
@@ -111,88 +106,19 @@ def _receive(
     except urllib.error.HTTPError as error:
         raise DeviceError(f"{url}: the server answers {error.code} {error.reason}") from error
     except (http.client.HTTPException, ValueError, OSError) as error:
-        raise DeviceError(_reason(url, done, error, deadline)) from error
-    if time.monotonic() > deadline:
-        raise DeviceError(_reason(url, done, TimeoutError(), deadline))
+        raise DeviceError(_reason(url, done, error)) from error
     if done < total:
         raise DeviceError(f"{url}: the connection ended after {done} of {total} bytes")
     return digest.hexdigest()
 
 
-def _reason(url: str, done: int, error: Exception, deadline: float) -> str:
+def _reason(url: str, done: int, error: Exception) -> str:
     """Return why a download broke."""
-    if isinstance(error, TimeoutError) or time.monotonic() > deadline:
+    if isinstance(error, TimeoutError):
         return f"{url}: timed out after {done} bytes"
     if isinstance(error, urllib.error.URLError):
         return f"cannot reach {url} ({error.reason}); is this machine online?"
     return f"{url}: the download broke after {done} bytes ({error!r})"
-
-
-class _Watch:
-    """Shuts the connections of a download down at its end of time.
-
-    A time limit of a socket begins anew with each byte, and a server may send its headers byte by
-    byte.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._ends: list[socket.socket] = []
-        self._lock = threading.Lock()
-        self._is_late = False
-        self._timer = threading.Timer(seconds, self._shut)
-        self._timer.daemon = True
-
-    def connect(self, *where: Any, **options: Any) -> socket.socket:
-        """Return a connection, as `socket.create_connection`."""
-        made = socket.create_connection(*where, **options)
-        with self._lock:
-            if self._is_late:
-                made.close()
-                raise TimeoutError
-            self._ends.append(made.dup())  # TLS takes the descriptor of the other one
-        return made
-
-    def _shut(self) -> None:
-        with self._lock:
-            self._is_late = True
-            for end in self._ends:
-                with suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-
-    def __enter__(self) -> _Watch:
-        self._timer.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        with self._lock:
-            for end in self._ends:
-                end.close()
-            self._ends.clear()
-
-
-class _Watched(urllib.request.AbstractHTTPHandler):
-    """Opens connections that a `_Watch` knows."""
-
-    def __init__(self, watch: _Watch) -> None:
-        super().__init__()
-        self._watch = watch
-
-    def do_open(self, http_class: Any, req: Any, **options: Any) -> Any:
-        def connection(host: str, **more: Any) -> Any:
-            made = http_class(host, **more)
-            made._create_connection = self._watch.connect
-            return made
-
-        return super().do_open(connection, req, **options)
-
-
-class _Http(_Watched, urllib.request.HTTPHandler):
-    pass
-
-
-class _Https(_Watched, urllib.request.HTTPSHandler):
-    pass
 
 
 class _Redirections(urllib.request.HTTPRedirectHandler):

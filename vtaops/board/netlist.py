@@ -9,7 +9,6 @@ import copy
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 
@@ -134,29 +133,3 @@ def _raise(pins: dict[str, Any], port: str) -> int:
     for i, bit in enumerate([["0"]] * up + bits[: FACTOR_BITS - up]):
         pins[f"{port}{i}"] = bit
     return up
-
-
-def _pins(connections: dict[str, list[Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield the pins of a cell and their nets; those of a bus end in numbers."""
-    for pin, bits in connections.items():
-        yield from ((pin if len(bits) == 1 else f"{pin}{i}", bit) for i, bit in enumerate(bits))
-
-
-def as_text(module: dict[str, Any]) -> bytes:
-    """Return a module in the format of ``sim/tsim/ulx3s/netlist.h``: one port or cell per line.
-
-    A cell is its type, followed by ``NAME=VALUE`` for each parameter and pin; pins of a bus end in
-    numbers. Nets are numbers: 0 and 1 are constants, and an unknown value is 0.
-    """
-    lines = [
-        f"port {name} {' '.join(map(str, port['bits']))}" for name, port in module["ports"].items()
-    ]
-    nets = [2]
-    for cell in module["cells"].values():
-        facts = {name: value.strip() for name, value in cell["parameters"].items()}
-        pins = dict(_pins(cell["connections"]))
-        facts |= {name: "0" if bit == "x" else str(bit) for name, bit in pins.items()}
-        nets += [bit for bit in pins.values() if isinstance(bit, int)]
-        if cell["type"] != "$scopeinfo":
-            lines.append(" ".join((cell["type"], *(f"{n}={value}" for n, value in facts.items()))))
-    return "\n".join((f"nets {1 + max(nets)}", *lines)).encode()

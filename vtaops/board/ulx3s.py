@@ -12,16 +12,14 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from vtaops.base.errors import DeviceError
 from vtaops.base.optional import install_command
-from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitstream import Bitstream, Progress, fresh_folder, write_bitstream
-from vtaops.board.netlist import Replication, align, as_text
+from vtaops.board.netlist import Replication, align
 from vtaops.hardware.flows import ULX3S
 from vtaops.hardware.synthesis import execute_yosys, read_rtl
 from vtaops.hardware.tools import execute_tool
@@ -110,7 +108,7 @@ def build_bitstream(
     progress("LiteX writes the system")
     write_system(design, folder)
     progress("Yosys maps it to the FPGA")
-    _map(design, folder)
+    map_system(design, folder)
     seed, report = _fast_enough(design, folder, (seed,) if seed else _SEEDS, progress)
     progress("ecppack packs the bitstream")
     _nextpnr("run_ecppack", "soc.config --compress --bit soc.bit", folder)
@@ -132,7 +130,7 @@ def build_bitstream(
     return write_bitstream(made, content, {**design.rtl().files, **sources}, manifest)
 
 
-def _map(design: Ulx3sDesign, folder: Path) -> None:
+def map_system(design: Ulx3sDesign, folder: Path) -> None:
     """Write ``netlist.json``: the system mapped to the cells of an ECP5."""
     mapping = "synth_ecp5 -top soc"
     execute_yosys(
@@ -148,21 +146,6 @@ def _map(design: Ulx3sDesign, folder: Path) -> None:
     boxes = {n: m for n, m in netlist["modules"].items() if "blackbox" in m.get("attributes", {})}
     netlist["modules"] = {"soc": soc, **boxes}
     (folder / "netlist.json").write_text(json.dumps(netlist))
-
-
-@cache
-def mapped_cells(design: Ulx3sDesign) -> bytes:
-    """Return the system mapped to ECP5 cells by Yosys, for ``sim/tsim/ulx3s/netlist.h``.
-
-    Raises
-    ------
-    DeviceError
-        If a tool is missing or fails.
-    """
-    with TemporaryFolder() as folder:
-        write_system(design, folder)
-        _map(design, folder)
-        return as_text(json.loads((folder / "netlist.json").read_text())["modules"]["soc"])
 
 
 def _nextpnr(function: str, options: str, folder: Path) -> None:

@@ -97,7 +97,6 @@ class VirtualBoard:
                 raise ConfigError("simulator 'tsim-axi' is our RTL; use register map 'rtl'")
             self._logic = _AxiLogic(self)
         self._blocks: dict[int, DeviceBuffer] = {}
-        self._coherent: list[VirtualBuffer] = []
         self._run: _Run | None = None
         self.looking = threading.RLock()
         """Held by the thread that records the end of a run."""
@@ -105,7 +104,7 @@ class VirtualBoard:
     # ------------------------------------------------------------- interface of pynq
 
     def allocate(self, shape: Any, dtype: Any = "u4", *, cacheable: int = 0) -> VirtualBuffer:
-        """Return contiguous memory, like ``pynq.allocate``, which also needs a bitstream."""
+        """Return contiguous cached memory, like ``pynq.allocate``, which also needs a bitstream."""
         if self.programmed is None:
             raise RuntimeError("Overlay is not downloaded")
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -115,8 +114,6 @@ class VirtualBoard:
         buffer: VirtualBuffer = garbage.view(dtype).reshape(shape).view(VirtualBuffer)
         buffer.attach(self, block)
         buffer.flush()
-        if not cacheable:
-            self._coherent.append(buffer)
         return buffer
 
     def MMIO(self, base_addr: int, length: int = 4) -> VirtualMmio:  # noqa: N802 (PYNQ's name)
@@ -155,9 +152,6 @@ class VirtualBoard:
 
     def start(self, address: int, count: int) -> None:
         """Start executing instructions in DRAM asynchronously; see `outcome`."""
-        self._live = [buffer for buffer in list(self._coherent) if buffer.block is not None]
-        for buffer in self._live:
-            buffer.flush()
         self._run = _Run(self, address, count)
         self._run.wait(SHORT_RUN_SECONDS)
 
@@ -166,10 +160,6 @@ class VirtualBoard:
         if self._run is None or self._run.outcome is None:
             return None
         outcome, self._run = self._run.outcome, None
-        if outcome in (Outcome.FINISHED, Outcome.IDLE):
-            for buffer in self._live:
-                if buffer.block is not None:
-                    buffer.invalidate()
         return outcome
 
     def execute(self, address: int, count: int) -> Outcome:
@@ -311,8 +301,6 @@ class VirtualBuffer(_Array):
     def physical_address(self) -> int:
         """Address of the first byte as seen by the logic."""
         return self._attached()[1].address
-
-    device_address = physical_address
 
     def flush(self) -> None:
         """Copy the cache to DRAM."""

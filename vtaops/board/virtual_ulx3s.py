@@ -16,7 +16,6 @@ import socket
 import tty
 from collections.abc import Callable
 from contextlib import suppress
-from enum import IntEnum
 from pathlib import Path
 
 from vtaops.base.data import data_directory
@@ -27,7 +26,7 @@ from vtaops.base.optional import install_command
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board import ulx3s as builds
 from vtaops.hardware import ulx3s
-from vtaops.hardware.build import build_driver, build_library
+from vtaops.hardware.build import build_library
 from vtaops.hardware.flows import ULX3S
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
@@ -35,26 +34,8 @@ from vtaops.runtime.device import Closing
 
 _DRIVER = "board.cpp"
 _CYCLES = 20_000  # between two polls of the host
-_PIN_CYCLES = 2000  # per call of `PinLine`: enough for a command that resets the board
 _MOST_BYTES = 4096
 _ROOM = 1 << 16
-
-
-class PinFault(IntEnum):
-    """Disturbances at the board's pins."""
-
-    RESET = 0
-    """The reset button."""
-    FLIP_TO_BOARD = 1
-    """The line from the host is inverted."""
-    FLIP_FROM_BOARD = 2
-    """The line to the host is inverted."""
-    STARVE_REFRESH = 3
-    """Refresh commands do not reach the SDRAM."""
-    CUT_TO_BOARD = 4
-    """The line from the host stays idle, so bytes are lost."""
-    CUT_FROM_BOARD = 5
-    """The line to the host stays idle."""
 
 
 def build_simulator(design: ulx3s.Ulx3sDesign) -> Path:
@@ -65,7 +46,7 @@ def build_simulator(design: ulx3s.Ulx3sDesign) -> Path:
     DeviceError
         If LiteX, Verilator or a C++ compiler is missing or fails.
     """
-    files = design.rtl().files | _sources()
+    files = design.rtl().files | board_sources()
     with TemporaryFolder() as folder:
         builds.write_system(design, folder)
         files["soc.v"] = (folder / "soc.v").read_bytes()
@@ -73,7 +54,7 @@ def build_simulator(design: ulx3s.Ulx3sDesign) -> Path:
     return build_library("soc", files, _DRIVER, options=options)
 
 
-def _sources() -> dict[str, bytes]:
+def board_sources() -> dict[str, bytes]:
     """Return the C++ files that model the board around its system."""
     folder = data_directory("sim/tsim/ulx3s")
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
@@ -88,41 +69,33 @@ class VirtualUlx3s(Closing):
         Configuration in its bitstream.
     clock_mhz : float
         Clock for which its system is built.
-    mapped : bool
-        Simulate the cells to which Yosys maps the system instead of its Verilog; the mapping takes
-        some minutes.
 
     Raises
     ------
     ConfigError
         If a ULX3S cannot have this configuration.
     DeviceError
-        If LiteX, Yosys, Verilator or a C++ compiler is missing or fails, or a mapped cell has no
-        model.
+        If LiteX, Verilator or a C++ compiler is missing or fails.
     """
 
-    def __init__(
-        self,
-        config: HardwareConfig,
-        clock_mhz: float = ulx3s.DEFAULT_CLOCK_MHZ,
-        *,
-        mapped: bool = False,
-    ) -> None:
+    def __init__(self, config: HardwareConfig, clock_mhz: float = ulx3s.DEFAULT_CLOCK_MHZ) -> None:
         design = ulx3s.Ulx3sDesign(config, clock_mhz, simulated=True)
-        cells = builds.mapped_cells(design) if mapped else b""
-        self._native = _functions(
-            build_driver(_sources(), _DRIVER, ["-DMAPPED"]) if mapped else build_simulator(design)
-        )
+        library, cells = self._system(design)
+        self._native = _functions(library)
         refusal = ctypes.create_string_buffer(_MOST_BYTES)
         self._board = self._native.board_new(
             *(1000 / design.clock_mhz, design.cas_latency, ulx3s.SIMULATED_BIT_CYCLES),
             *(cells, refusal, len(refusal)),
         )
         if not self._board:
-            raise DeviceError(f"no model of the mapped system: {refusal.value.decode()}")
+            raise DeviceError(f"no model of the system: {refusal.value.decode()}")
         self._out = (ctypes.c_uint8 * _ROOM)()
         self.idle = False
         """Whether the board waits for its host."""
+
+    def _system(self, design: ulx3s.Ulx3sDesign) -> tuple[Path, bytes]:
+        """Return the simulator's library, and the mapped cells that it is to simulate: none."""
+        return build_simulator(design), b""
 
     def exchange(self, data: bytes = b"", cycles: int = _CYCLES) -> bytes:
         """Send bytes from the host, simulate some cycles, and return bytes from the board.
@@ -143,22 +116,6 @@ class VirtualUlx3s(Closing):
     def waiting(self) -> int:
         """Number of bytes from the host that have not been sent yet."""
         return int(self._native.board_waiting(self._board))
-
-    @property
-    def cycles(self) -> int:
-        """Cycles since power-on."""
-        return int(self._native.board_cycles(self._board))
-
-    @property
-    def sdram_commands(self) -> dict[str, int]:
-        """Number of reads, writes, activates and refreshes that the SDRAM executed."""
-        counts = (ctypes.c_long * 4)()
-        self._native.board_counts(self._board, counts)
-        return dict(zip(("reads", "writes", "activates", "refreshes"), counts, strict=True))
-
-    def disturb(self, fault: PinFault, after: int = 0, cycles: int = 1) -> None:
-        """Disturb a pin for `cycles` cycles, starting `after` cycles from now."""
-        self._native.board_disturb(self._board, fault, after, cycles)
 
     def close(self) -> None:
         if self._board:
@@ -203,38 +160,6 @@ class VirtualUlx3s(Closing):
                 answer = self.exchange(data) if data or not self.idle else b""
                 while answer:
                     answer = answer[os.write(file, answer) :]
-
-
-class PinLine:
-    """Line to a virtual board in the same thread; simulated time advances only during calls.
-
-    Use it as ``vtaops.runtime.ulx3s.Ulx3s(config, connect=lambda: PinLine(board))``.
-
-    Parameters
-    ----------
-    board : VirtualUlx3s
-        The board.
-    """
-
-    patience = 0.0
-
-    def __init__(self, board: VirtualUlx3s) -> None:
-        self._board = board
-        self._answers = b""
-
-    def write(self, data: bytes) -> None:
-        """Send bytes."""
-        self._answers += self._board.exchange(data, _PIN_CYCLES)
-
-    def read(self, count: int, seconds: float | None = None) -> bytes:
-        """Return `count` bytes, or fewer if the board stops sending."""
-        while len(self._answers) < count and not self._board.idle:
-            self._answers += self._board.exchange(cycles=_PIN_CYCLES)
-        found, self._answers = self._answers[:count], self._answers[count:]
-        return found
-
-    def close(self) -> None:
-        """Do nothing, because the line does not own the board."""
 
 
 def listen(port: int) -> socket.socket:

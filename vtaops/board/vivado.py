@@ -107,9 +107,6 @@ def write_design(
         "register_base": f"{config.board.register_base:#x}",
         "register_bytes": REGISTER_PAGE,
         "jobs": jobs,
-        "bitstream_id": f"{config.target}-rtl-{config.batch}x{config.block_in}",
-        "board": config.target,
-        "config": config.name,
     }
     lines = [f"set {name} {tcl_word(value)}" for name, value in values.items()]
     header = "# Parameters of build.tcl, written by vtaops.board.vivado."

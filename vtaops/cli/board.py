@@ -6,9 +6,9 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -53,40 +53,18 @@ ULX3S = "ulx3s:"
 def add(
     file: Annotated[Path, Argument(help="A .bit file.")],
     *,
-    name: Annotated[str, Option("--id", help="Id of the bitstream, known or new.")],
-    board: Annotated[str, Option(help="For a new id: the board.")] = "",
-    config: Annotated[str, Option(help="For a new id: the configuration.")] = "",
-    register_map: Annotated[
-        Literal["hls", "rtl"], Option(help="For a new id: its design.")
-    ] = "hls",
-    hw_version: Annotated[
-        str, Option(help="For a new id: the version of its instruction set.")
-    ] = "0.0.2",
-    accept: Annotated[
-        bool, Option("--accept", help="Trust a file whose checksum is unknown.")
-    ] = False,
+    name: Annotated[str, Option("--id", help="Id of the bitstream (vtaops list bitstreams).")],
 ) -> None:
-    """Put a bitstream into the cache; a known checksum must match.
+    """Put the file of a known bitstream into the cache; its checksum must match.
+
+    A bitstream of your own needs no id: vtaops flash takes its file.
 
     Example: vtaops bitstream add 1x16_i8w8a32_15_15_18_17.bit --id pynq-hls-1x16
     """
-    from vtaops.board.catalogue import UNKNOWN, Catalogue, Entry
-    from vtaops.hardware.registers import RegisterMap
+    from vtaops.board.catalogue import Catalogue
 
-    catalogue = Catalogue()
-    if name in catalogue.entries:
-        entry = catalogue.entry(name)
-    elif board and config:
-        design = RegisterMap(register_map)
-        entry = Entry(name, board, config, hw_version, design, UNKNOWN, str(file))
-    else:
-        raise DeviceError(f"unknown bitstream {name!r}; for a new one give --board and --config")
-    if entry.sha256 == UNKNOWN and not accept:
-        raise DeviceError(
-            f"the checksum of {name} is unknown; give --accept if you trust its source"
-        )
-    added = catalogue.add(file, replace(entry))
-    say(f"{added.id} is in the cache, sha256 {added.sha256}")
+    added = Catalogue().add(file, name)
+    say(f"{added.id} is in the cache, and intact")
 
 
 @bitstream_app.command()
@@ -224,8 +202,9 @@ def board_test(
     operators: Annotated[int, Option(help="Number of operators with random shapes.")] = 20,
     programs: Annotated[int, Option(help="Number of programs with random instructions.")] = 50,
     seed: options.Seed = 0,
-    layers: Annotated[bool, Option(help="Also run the layers of ResNet-18.")] = True,
-    speed: Annotated[bool, Option(help="Also measure these layers on a board, like bench.")] = True,
+    layers: Annotated[
+        bool, Option(help="Also run the layers of ResNet-18, and measure them on a board.")
+    ] = True,
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -253,8 +232,8 @@ def board_test(
         )
         checks = _made(device, planned, f"checks, seed {seed}", as_json)
         outcomes = [check.passed for check in checks]
-        timed = speed and fast and not foreign and False not in outcomes
-        figures = _measure(device, 3) if timed else None
+        timed = fast and not foreign and False not in outcomes
+        figures = _measure(device) if timed else None
     counts = (
         f"{outcomes.count(True)} passed, {outcomes.count(False)} failed, "
         f"{outcomes.count(None)} skipped; seed {seed}"
@@ -300,7 +279,6 @@ def _made(device: Any, planned: list[PlannedCheck], title: str, as_json: bool) -
 def board_bench(
     board: Board,
     *,
-    repeats: Annotated[int, Option(help="Launches per layer.")] = 5,
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
@@ -309,7 +287,7 @@ def board_bench(
     Example: vtaops board bench 192.168.2.99
     """
     with _open(board, timeout) as device:
-        figures = _measure(device, repeats)
+        figures = _measure(device)
     show(figures.as_dict(), as_json, figures.table(board))
 
 
@@ -324,7 +302,6 @@ def board_calibrate(
             "time."
         ),
     ] = 100.0,
-    repeats: Annotated[int, Option(help="Launches timed on such boards.")] = 5,
     timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
@@ -341,7 +318,6 @@ def board_calibrate(
         found = calibrate(
             device,
             clock_mhz=clock_mhz,
-            repeats=repeats,
             timeout=timeout,
             start=getattr(design, "timing", None),
         )
@@ -398,12 +374,12 @@ class _Figures:
         return list_table(simulated if self.virtual else f"Board {board}", columns, rows)
 
 
-def _measure(device: RemoteDevice | Ulx3s, repeats: int) -> _Figures:
+def _measure(device: RemoteDevice | Ulx3s) -> _Figures:
     from vtaops.board.selftest import PUBLISHED_MS, measure
 
     virtual = "Virtual" in str(device.info()["interface"])
     with progress_bar() as progress:
-        layers = measure(device, repeats=repeats)
+        layers = measure(device)
         tracked = progress.track(layers, total=len(PUBLISHED_MS), description="layers")
         return _Figures(virtual, list(tracked))
 

@@ -22,10 +22,6 @@ def chat(
     ],
     prompt: Annotated[str, Argument(help="How the text begins.")] = "",
     *,
-    tokenizer: Annotated[
-        Path | None,
-        Option(help="Default: tokenizer.bin beside the .bin, or that of the folder."),
-    ] = None,
     config: options.Config = NETWORK_CONFIG,
     device: options.Device = "fsim",
     length: Annotated[
@@ -68,8 +64,7 @@ def chat(
     with options.progress_bar(f"compile {model.resolve().name}"):
         teller = LanguageModel.load(
             model,
-            tokenizer,
-            config,
+            config=config,
             length=length,
             prove=not no_prove,
             weight_bits=weight_bits,

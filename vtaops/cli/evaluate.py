@@ -5,8 +5,6 @@ Owns its options and its page; see `vtaops.cli`.
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +13,11 @@ import numpy as np
 from typer import Option
 
 from vtaops.base.errors import ArgumentError, raising
-from vtaops.base.files import NETWORK, read_file
+from vtaops.base.files import read_file
 from vtaops.base.shapes import Array
 from vtaops.cli import options
 from vtaops.cli.networks import compiled_model, rounded
+from vtaops.cli.pages import render
 from vtaops.report.files import write_text
 from vtaops.runtime.arguments import as_tuple
 
@@ -55,7 +54,6 @@ def evaluate(
     centers: Annotated[
         bool, Option("--centers", help="Boxes are center, width and height, not corners.")
     ] = False,
-    score: Annotated[float, Option(help="Score from which a box counts.")] = 0.5,
     alphabet: Annotated[
         Path | None,
         Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
@@ -79,7 +77,7 @@ def evaluate(
     found = found.drawn(samples or len(found.cases))
     with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
         letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
-    task = task_of(network, found, data, corners=not centers, least=score, alphabet=letters)
+    task = task_of(network, found, data, corners=not centers, alphabet=letters)
     with options.progress_bar(f"evaluate {model.name}"):
         evaluation = judged(runs(network), exact_runs(against, network), found, task)
     if output is not None:
@@ -93,7 +91,6 @@ def task_of(
     source: Path,
     *,
     corners: bool = True,
-    least: float = 0.5,
     alphabet: Sequence[str] | None = None,
 ) -> Task:
     """Return what the outputs of a model mean, as its data tell."""
@@ -109,7 +106,7 @@ def task_of(
         return Classes(int(np.size(data.cases[0].label)))
     (shape,) = (tensor.shape for tensor in model.graph.inputs)
     across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
-    return Boxes((across[1], across[0]), corners=corners, least=least)
+    return Boxes((across[1], across[0]), corners=corners)
 
 
 def runs(model: Model) -> Runs:
@@ -164,58 +161,4 @@ def _table(worst: Sequence[JudgedSample]) -> Any:
 
 def worst_page(name: str, evaluation: Accuracy) -> str:
     """Return a page with the figures and the pictures of the worst samples beside each other."""
-    cards = "".join(map(sample_card, evaluation.worst))
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        f"<title>{html.escape(name)}</title><style>body{{font:14px sans-serif;margin:2em}}"
-        "figure{display:inline-block;width:220px;margin:8px;vertical-align:top}"
-        "img{width:220px;max-height:220px;object-fit:contain;object-position:left;"
-        "image-rendering:pixelated}dt{float:left;margin-right:.5em;color:#666}"
-        f"</style></head><body><h1>{html.escape(name)}</h1><p>{html.escape(str(evaluation))}</p>"
-        f"<h2>The worst {len(evaluation.worst)}</h2>{cards}</body></html>\n"
-    )
-
-
-def sample_card(result: JudgedSample) -> str:
-    """Return a figure of HTML: the picture of a sample, its answers and its noise."""
-    texts = dict(result.texts)
-    if result.sqnr_db is not None:
-        texts["SQNR"] = f"{result.sqnr_db:.1f} dB"
-    rows = "".join(
-        f"<dt>{html.escape(key)}</dt><dd>{html.escape(text)}</dd>" for key, text in texts.items()
-    )
-    caption = f"<figcaption><b>{html.escape(result.case.name)}</b><dl>{rows}</dl></figcaption>"
-    return f"<figure>{_picture(result)}{caption}</figure>"
-
-
-def _picture(result: JudgedSample) -> str:
-    """Return the picture of a sample: its file, or its first input if that is one."""
-    file = result.case.picture
-    if file is not None:
-        data, kind = read_file(file, NETWORK), file.suffix[1:].lower().replace("jpg", "jpeg")
-    else:
-        array = next(iter(result.case.read().values()))
-        pixels = _pixels(array)
-        if pixels is None:
-            return ""
-        data, kind = _bitmap(pixels), "bmp"
-    return f'<img alt="" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
-
-
-def _pixels(array: Array) -> Array | None:
-    """Return an input as pixels (height, width, 3) of 8 bits; None if it is no picture."""
-    if array.ndim != 4 or len(array) != 1 or not {array.shape[1], array.shape[3]} & {1, 3}:
-        return None
-    image = array[0] if array.shape[3] in (1, 3) else array[0].transpose(1, 2, 0)
-    low, high = float(image.min()), float(image.max())
-    grey = np.rint((image - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
-    return np.broadcast_to(grey, (*grey.shape[:2], 3))
-
-
-def _bitmap(pixels: Array) -> bytes:
-    """Return pixels as an uncompressed BMP file, which browsers show."""
-    height, width, _ = pixels.shape
-    rows = np.zeros((height, -(-width * 3 // 4) * 4), np.uint8)
-    rows[:, : width * 3] = pixels[:, :, ::-1].reshape(height, -1)
-    header = np.array([54 + rows.size, 0, 54, 40, width, -height], "<i4").tobytes()
-    return b"BM" + header + np.array([1, 24], "<i2").tobytes() + bytes(24) + rows.tobytes()
+    return render("worst.html", name=name, evaluation=evaluation)

@@ -5,7 +5,7 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from typer import Option
 
 from vtaops.base.cache import cache_directory
-from vtaops.base.errors import DeviceError, EncodingError
+from vtaops.base.errors import DeviceError
 from vtaops.cli import options
 from vtaops.cli.options import AsJson, Commands, list_table, minutes, say, show
 from vtaops.machine.config import HardwareConfig
@@ -26,37 +26,19 @@ hardware_app = Commands(name="hardware", help="The RTL of a configuration, and i
 
 
 @hardware_app.command("isa")
-def isa(
-    config: options.ConfigName = "pynq",
-    *,
-    decode: Annotated[str, Option(help="An instruction in hexadecimal to decode instead.")] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Print the bits of every instruction as Markdown, or the fields of one instruction.
+def isa(config: options.ConfigName = "pynq", *, as_json: AsJson = False) -> None:
+    """Print the bits of every instruction as Markdown.
 
-    Example: vtaops hardware isa pynq --decode 0x0000900200000862001c00400820022a
+    Example: vtaops hardware isa tiny
     """
     from vtaops.machine.isa import Encoding
-    from vtaops.machine.text import disassemble, tokens_text
 
     hardware = HardwareConfig.load(config)
-    encoding = Encoding.of(hardware)
-    if not decode:
-        layout = {
-            kind.__name__: [_slot(slot) for slot in slots] for kind, slots in encoding.slots.items()
-        }
-        show(layout, as_json, layout_table(hardware).rstrip())
-        return
-    instruction = encoding.decode(_instruction_word(decode))
-    rows = [
-        (slot.span, slot.name, getattr(instruction, slot.name), slot.doc)
-        for slot in encoding.slots[type(instruction)]
-    ]
-    title = f"{disassemble(instruction)} {tokens_text(instruction)}".rstrip()
-    columns = {"bits": ">", "field": "", "value": ">", "meaning": ""}
-    fields: dict[str, Any] = {name: value for _, name, value, _ in rows}
-    data = {"instruction": title, "fields": fields}
-    show(data, as_json, list_table(title, columns, rows))
+    layout = {
+        kind.__name__: [_slot(slot) for slot in slots]
+        for kind, slots in Encoding.of(hardware).slots.items()
+    }
+    show(layout, as_json, layout_table(hardware).rstrip())
 
 
 def layout_table(config: HardwareConfig) -> str:
@@ -86,35 +68,18 @@ def _slot(slot: Slot) -> dict[str, Any]:
     return {"name": slot.name, "bits": slot.span, "meaning": slot.doc}
 
 
-def _instruction_word(text: str) -> int:
-    try:
-        word = int(text, 16)
-    except ValueError:
-        word = -1
-    if not 0 <= word < 1 << 128:
-        raise EncodingError(f"{text!r} is not a 128-bit word; write up to 32 hexadecimal digits")
-    return word
-
-
 @hardware_app.command("build")
-def build(
-    config: options.ConfigName = "pynq",
-    *,
-    port_bytes: Annotated[
-        int, Option(help="Width of the DRAM port in bytes; 0: that of the board.")
-    ] = 0,
-) -> None:
+def build(config: options.ConfigName = "pynq") -> None:
     """Build the model of the RTL for a configuration, as the first use of tsim does.
 
-    Example: vtaops hardware build tiny --port-bytes 16
+    Example: vtaops hardware build tiny
     """
     from vtaops.hardware.build import build_model
     from vtaops.hardware.rtl import RtlParameters
 
     hardware = HardwareConfig.load(config)
-    parameters = RtlParameters(port_bytes=port_bytes or hardware.port_width)
     with minutes("build the model of the RTL"):
-        model = build_model(hardware, parameters)
+        model = build_model(hardware, RtlParameters(port_bytes=hardware.port_width))
     if not model.is_relative_to(cache_directory("tsim")):
         raise DeviceError(f"the model is built, but cannot be kept in {cache_directory('tsim')}")
     say(model)
@@ -124,17 +89,11 @@ def build(
 def synth(
     config: options.ConfigName = "pynq",
     *,
-    dsp_multipliers: Annotated[
-        int,
-        Option(help="DSP blocks for the multipliers of the GEMM core; -1: as many as it can use."),
-    ] = -1,
-    packed_multipliers: Annotated[bool, Option(help="Compute two products per DSP block.")] = True,
-    yosys: Annotated[str | None, Option(help="A native Yosys, faster than PyPI's.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the FPGA resources of the RTL with Yosys; takes some minutes.
 
-    Example: vtaops hardware synth pynq --dsp-multipliers 96
+    Example: vtaops hardware synth pynq
     """
     from vtaops.hardware.flows import SYNTHESIS
     from vtaops.hardware.rtl import RtlParameters
@@ -142,16 +101,11 @@ def synth(
 
     hardware = HardwareConfig.load(config)
     SYNTHESIS.check(hardware)
-    parameters = RtlParameters(
-        port_bytes=hardware.port_width,
-        address_bits=32,
-        dsp_multipliers=None if dsp_multipliers < 0 else dsp_multipliers,
-        packed_multipliers=packed_multipliers,
-    )
+    parameters = RtlParameters(port_bytes=hardware.port_width, address_bits=32)
     part = part_of(hardware)
     family, capacity = CAPACITY[part]
     with minutes("Yosys maps the RTL; this takes some minutes"):
-        blocks = synthesize(hardware, parameters, family, yosys=yosys)
+        blocks = synthesize(hardware, parameters, family)
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     data = {"part": part, "resources": {name: asdict(row) for name, row in rows.items()}}
     show(data, as_json, _resources_table(f"{hardware.bitstream_id} on {part}", rows))
@@ -171,14 +125,7 @@ def write(
     *,
     output: Annotated[Path, options.to_write("Folder to write.")] = Path("vta"),
     force: options.Force = False,
-    port_bytes: Annotated[
-        int, Option(help="Width of the DRAM port in bytes; 0: that of the board's bus.")
-    ] = 0,
-    dsp_multipliers: Annotated[
-        int, Option(help="DSP blocks for the GEMM core; -1: as many as fit.")
-    ] = -1,
     clock_mhz: Annotated[int, Option(help="Frequency of the logic.")] = 100,
-    jobs: Annotated[int, Option(help="Number of parallel Vivado processes.", min=1, max=1024)] = 2,
 ) -> None:
     """Write the RTL, its generated package and a Vivado script that builds a bitstream.
 
@@ -186,16 +133,7 @@ def write(
 
     Example: vtaops hardware write pynq -o vta && cd vta && vivado -mode batch -source build.tcl
     """
-    from vtaops.board import vivado
+    from vtaops.board.vivado import write_design
 
-    hardware = HardwareConfig.load(config)
-    usual = vivado.zynq_parameters(hardware)
-    parameters = replace(
-        usual,
-        port_bytes=port_bytes or usual.port_bytes,
-        dsp_multipliers=usual.dsp_multipliers if dsp_multipliers < 0 else dsp_multipliers,
-    )
-    script = vivado.write_design(
-        hardware, output, parameters, clock_mhz=clock_mhz, jobs=jobs, force=force
-    )
+    script = write_design(HardwareConfig.load(config), output, clock_mhz=clock_mhz, force=force)
     say(f"{script.parent}: run Vivado there: vivado -mode batch -source {script.name}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from rich.table import Table
-from typer import Argument, Option
+from typer import Argument
 
 from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
@@ -161,7 +161,6 @@ def fetch(
         ),
     ] = None,
     force: Force = False,
-    timeout: Annotated[float, Option(help="Time limit per file in seconds.")] = 600.0,
 ) -> None:
     """Download a bitstream into the cache, or published models; checksums must match.
 
@@ -172,16 +171,16 @@ def fetch(
     from vtaops.board.catalogue import Catalogue
 
     if name in COLLECTIONS:
-        _fetch_models(name, output or Path(name), force, timeout)
+        _fetch_models(name, output or Path(name), force)
         return
     if output is not None:
         raise ArgumentError(f"--output is for models; {name} goes to the cache of bitstreams")
     with progress_bar():
-        path = Catalogue().fetch(name, timeout=timeout)
+        path = Catalogue().fetch(name)
     say(f"{name} is in the cache, and intact: {path}")
 
 
-def _fetch_models(name: str, folder: Path, force: bool, timeout: float) -> None:
+def _fetch_models(name: str, folder: Path, force: bool) -> None:
     from vtaops.board.download import download
 
     address, models = COLLECTIONS[name]
@@ -193,10 +192,7 @@ def _fetch_models(name: str, folder: Path, force: bool, timeout: float) -> None:
     for model, path in paths.items():
         if model in missing:
             with progress_bar():
-                download(
-                    address + model.path, path, sha256=model.sha256, max_bytes=MAX_BYTES,
-                    timeout=timeout,
-                )  # fmt: skip
+                download(address + model.path, path, sha256=model.sha256, max_bytes=MAX_BYTES)
         say(f"{path}: {model.task}")
 
 

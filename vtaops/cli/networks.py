@@ -124,14 +124,6 @@ def prove(
     *,
     layer: options.Layers = None,
     config: options.ConfigOrOwn = None,
-    rounds: Annotated[
-        int | None,
-        Option(
-            help="Independent repetitions; each multiplies the probability of an error.",
-            min=1,
-            max=3,
-        ),
-    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Prove that a program or a network computes what it declares, for every input.
@@ -145,7 +137,7 @@ def prove(
     proofs = []
     for name, subject in _to_prove(file, layer or [], config):
         with options.progress_bar(f"prove {name}"):
-            proof = prove(subject, rounds=rounds)
+            proof = prove(subject)
         proofs.append({"name": name, **asdict(proof)})
         options.show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
     if as_json:
@@ -281,14 +273,11 @@ def profile(
     output: Annotated[
         Path | None,
         options.to_write(
-            "A page (.html: timeline of the network) or a picture (.png, .svg, .pdf).",
+            "A page (.html: timeline of the network) or its roofline (.png, .svg, .pdf).",
             *FIGURE_SUFFIXES,
             ".html",
         ),
     ] = None,
-    picture: Annotated[
-        Literal["roofline", "memory"], Option(help="What a picture shows.")
-    ] = "roofline",
     quality: Annotated[
         Path | None, Option(help="Output of `vtaops quantize --json`: the SQNR of every layer.")
     ] = None,
@@ -321,8 +310,6 @@ def profile(
         return
     if output.suffix == ".html":
         write_text(output, network_pictures.network_page(*models))
-    elif picture == "memory":
-        save_figure(network_pictures.memory_map(compiled), output)
     else:
         save_figure(network_pictures.network_roofline(compiled), output)
     say(f"written to {output}", err=True)
@@ -449,30 +436,21 @@ def quantize(
         bool | None,
         Option(help="Use asymmetric activations. Default without --config: only with free scales."),
     ] = None,
-    method: Annotated[
-        str, Option(help="Ranges: minmax, entropy, percentile, distribution.")
-    ] = "minmax",
     equalization: Annotated[
         bool | None,
         Option(
-            "--equalization/--no-equalization",
-            "--equalize",
             help="First bring the channels of tensors to one range.",
         ),
     ] = None,
     learned_rounding: Annotated[
         bool | None,
         Option(
-            "--learned-rounding/--no-learned-rounding",
-            "--learn-rounding",
             help="Round weights up or down so that their errors cancel.",
         ),
     ] = None,
     bias_correction: Annotated[
         bool | None,
         Option(
-            "--bias-correction/--no-bias-correction",
-            "--correct-bias",
             help="Remove mean rounding errors from the biases. Default without --config: if an "
             "output gains a decibel.",
         ),
@@ -505,7 +483,6 @@ def quantize(
             "help.",
         ),
     ] = False,
-    rows: Annotated[int, Option(help="Number of layers to list, worst first; 0: all.", min=0)] = 20,
     as_json: Annotated[
         bool,
         Option("--json", help="Print the quality as JSON; see vtaops report profile --quality."),
@@ -528,7 +505,6 @@ def quantize(
             config=config,
             scales=scales,
             zero_points=zero_points,
-            method=method,
             equalization=equalization,
             learned_rounding=learned_rounding,
             bias_correction=bias_correction,
@@ -541,7 +517,7 @@ def quantize(
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
     tables = [_trials(done.trials, config)] if done.trials else []
-    tables += _quality_tables(quality, rows)
+    tables += _quality_tables(quality)
     data = quality.as_dict() | {
         "file": str(output),
         "samples": len(done.samples),
@@ -567,9 +543,9 @@ def quantize(
 # ------------------------------------------------------------------------------ details
 
 
-def _quality_tables(quality: Quality, rows: int) -> list[Table]:
-    """Return the tables of a quality: the worst layers (all for 0 rows) and the outputs."""
-    listed = quality.layers[: rows or None]
+def _quality_tables(quality: Quality) -> list[Table]:
+    """Return the tables of a quality: the worst layers and the outputs."""
+    listed = quality.layers[:20]
     title = f"Layers, the worst {len(listed)} of {len(quality.layers)} first"
     columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
     layers = options.list_table(title, columns, map(astuple, listed))

@@ -106,7 +106,7 @@ RequiredLayers = Annotated[list[str], _LAYERS]
 Layer = Annotated[
     str,
     Option(
-        help="A named layer (see: vtaops list layers) instead of a shape.",
+        help="A named layer (see: vtaops list layers).",
         autocompletion=complete_layers,
     ),
 ]
@@ -154,7 +154,7 @@ Bandwidth = Annotated[float, Option(help="Bytes per cycle, both directions; 0: t
 Seed = Annotated[int, Option(help="Seed of all random numbers.", min=0)]
 Samples = Annotated[
     int | None,
-    Option(help="Maximum number of samples, evenly drawn from the data. Default: all.", min=1),
+    Option(help="Most samples to evaluate, evenly drawn from the data. Default: all.", min=1),
 ]
 NoOpen = Annotated[bool, Option("--no-open", help="Do not open the page in a browser.")]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
@@ -347,7 +347,7 @@ def parse_tiling(text: str) -> Any:
     return Tiling.parse(text) if text else None
 
 
-def read_cycles(option: str, text: str) -> tuple[int, int] | None:
+def read_window(text: str) -> tuple[int, int] | None:
     """Parse ``1000:2000``, the first cycle and the end of a window; None for an empty text.
 
     Raises
@@ -363,7 +363,7 @@ def read_cycles(option: str, text: str) -> tuple[int, int] | None:
             raise ValueError(text)
     except ValueError as error:
         raise ShapeError(
-            f"{option} is {text!r}; write two cycles, the smaller one first: 0:20000"
+            f"--window is {text!r}; write two cycles, the smaller one first: 0:20000"
         ) from error
     return first, end
 

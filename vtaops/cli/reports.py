@@ -17,7 +17,7 @@ from typer import Option
 
 from vtaops.base.errors import ShapeError, UnsupportedError
 from vtaops.cli import options
-from vtaops.cli.options import Commands, parse_tiling, progress_bar, read_cycles, say, show
+from vtaops.cli.options import Commands, parse_tiling, progress_bar, read_window, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Program
 from vtaops.program.timing import Timeline, TimingParameters
@@ -44,9 +44,6 @@ def trace(
     tiling: options.Tilings = None,
     config: options.Configs = None,
     window: Annotated[str, Option(help="Cycles to show, e.g. 0:20000; all by default.")] = "",
-    access: Annotated[
-        bool, Option("--access", help="Draw addresses over time instead of units.")
-    ] = False,
     latency: options.Latency = options.DEFAULT_LATENCY,
     bandwidth: options.Bandwidth = 0.0,
 ) -> None:
@@ -54,14 +51,13 @@ def trace(
 
     Example: vtaops report trace --layer tutorial.convolution_opt -o c8.html
     """
-    span = read_cycles("--window", window)
+    span = read_window(window)
     parameters = _parameters(latency, bandwidth)
     found = {
         name: program.timeline(parameters)
         for name, program in _programs(files, layer, tiling, config).items()
     }
-    draw = _draw_accesses if access else DIAGRAMS.get(output.suffix.lower(), _draw_units)
-    draw(found, span, output)
+    DIAGRAMS.get(output.suffix.lower(), _draw_units)(found, span, output)
     for name, timeline in found.items():
         say(f"{name}: {timeline.cycles:,} cycles, written to {output}")
 
@@ -75,15 +71,6 @@ def _draw_units(found: dict[str, Timeline], span: Window, output: Path) -> None:
     save_figure(spacetime([*found.values()], [*found], span), output)
 
 
-def _draw_accesses(found: dict[str, Timeline], span: Window, output: Path) -> None:
-    from vtaops.report import access, save_figure
-
-    name, timeline = _alone(found)
-    if output.suffix.lower() in DIAGRAMS:
-        raise UnsupportedError(f"--access draws pictures: {', '.join(FIGURE_SUFFIXES)}")
-    save_figure(access(timeline, span, name), output)
-
-
 def _write_page(found: dict[str, Timeline], span: Window, output: Path) -> None:
     from vtaops.report import interactive
 
@@ -93,20 +80,16 @@ def _write_page(found: dict[str, Timeline], span: Window, output: Path) -> None:
 def _write_events(found: dict[str, Timeline], span: Window, output: Path) -> None:
     from vtaops.report import chrome_trace
 
-    name, timeline = _alone(found)
+    if len(found) > 1:
+        raise ShapeError(f"a trace shows one program, not {len(found)}: {', '.join(found)}")
     if span:
         raise UnsupportedError("a trace for ui.perfetto.dev has all cycles; leave out --window")
+    ((name, timeline),) = found.items()
     write_text(output, json.dumps(chrome_trace(timeline, name)))
 
 
 DIAGRAMS = {".html": _write_page, ".json": _write_events}
 """What writes a diagram that is no picture, by the ending of its file."""
-
-
-def _alone(found: dict[str, Timeline]) -> tuple[str, Timeline]:
-    if len(found) > 1:
-        raise ShapeError(f"this diagram shows one program, not {len(found)}: {', '.join(found)}")
-    return next(iter(found.items()))
 
 
 @report_app.command("compare")

@@ -6,7 +6,6 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 from typer import Argument, Option
 from typer.core import TyperGroup
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from vtaops.compiler.search import Measure
     from vtaops.hardware.performance import TsimPerformance
     from vtaops.ops import Operator
-    from vtaops.runtime import Device
     from vtaops.schedule.workloads import Workload
     from vtaops.session import Session
 
@@ -73,21 +70,14 @@ Timing = Annotated[
 @run_app.command("conv2d")
 def run_conv2d(
     *,
-    layer: options.Layer = "",
-    in_channels: Annotated[int | None, Option(help="Input channels.")] = None,
-    out_channels: Annotated[int | None, Option(help="Output channels.")] = None,
-    height: Annotated[int | None, Option(help="Input height.")] = None,
-    width: Annotated[int | None, Option(help="Input width.")] = None,
-    kernel: Annotated[str, Option(help="Kernel: 3 or 3,5.")] = "",
-    strides: Annotated[str, Option(help="Strides: 1 or 1,2.")] = "",
-    padding: Annotated[str, Option(help="Padding: 1, 1,2 or top,left,bottom,right; or same.")] = "",
+    layer: options.Layer,
     config: options.Config = "pynq",
     device: options.Device = "fsim",
     stage: Show = None,
     timing: Timing = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Run a convolution on random data, compare with NumPy, print the statistics report.
+    """Run a named convolution on random data, compare with NumPy, print the statistics report.
 
     `vtaops run op` runs every operator, with all of its parameters.
 
@@ -96,29 +86,9 @@ def run_conv2d(
     from vtaops.ops import Conv2d
     from vtaops.schedule.workloads import find
 
-    if layer and not isinstance(op := find(layer).op, Conv2d):
+    if not isinstance(op := find(layer).op, Conv2d):
         raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a Conv2d; see vtaops run op")
-    parameters = {
-        "in_channels": in_channels,
-        "out_channels": out_channels,
-        "height": height,
-        "width": width,
-        "kernel": _literal(kernel),
-        "strides": _literal(strides),
-        "padding": _literal(padding),
-    }
-    written = ", ".join(f"{n}={value}" for n, value in parameters.items() if value is not None)
-    run_op(
-        layer or f"Conv2d({written})",
-        config=config, device=device, stage=stage, timing=timing, as_json=as_json,
-    )  # fmt: skip
-
-
-def _literal(text: str) -> str | None:
-    """Return ``3,5`` or ``same`` in Python; None for an empty text."""
-    if not text:
-        return None
-    return repr(text) if text in ("same", "valid") else f"({text})"
+    run_op(layer, config=config, device=device, stage=stage, timing=timing, as_json=as_json)
 
 
 @run_app.command("op")
@@ -161,14 +131,8 @@ def run_op(
     save: Annotated[
         Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
     ] = None,
-    trace: Annotated[
-        Path | None,
-        Option(help="Waveform of tsim: .vcd or .fst.", callback=options.written(".vcd", ".fst")),
-    ] = None,
-    trace_window: Annotated[str, Option(help="Cycles of the waveform, e.g. 1000:2000.")] = "",
     timing: Timing = False,
     as_json: options.AsJson = False,
-    as_csv: options.AsCsv = False,
 ) -> None:
     """Run any operator, compare with NumPy, print the statistics report.
 
@@ -180,6 +144,7 @@ def run_op(
     Example: vtaops run op 'Gemm(m=16, n=1000, k=512)' --save gemm.vta
     """
     from vtaops.ops.reference import evaluate
+    from vtaops.runtime import open_device
     from vtaops.runtime.device import performance_of
     from vtaops.session import Session
 
@@ -192,7 +157,7 @@ def run_op(
         return
     given = _arguments(op, hardware, arrays, seed)
     with progress_bar(f"open {device}"):  # which may build a model of the RTL
-        opened = _open(device, hardware, trace, trace_window)
+        opened = open_device(device, hardware)
     with Session(opened, hardware, capabilities=capabilities or None) as session:
         result = _execute(session, op, given, explicit, name)
         program, performance = session.program(op, explicit), performance_of(session.device)
@@ -200,14 +165,10 @@ def run_op(
     if output is not None:
         options.write_arrays(output, np.save, result)
     correct = bool(np.array_equal(result, evaluate(op, given)))
-    if as_csv and not as_json:
-        typer.echo(_as_csv(name, program, statistics, timing), nl=False)
-    else:
-        title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
-        data, tables = _report(program, statistics, performance, title, timing)
-        verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
-        facts = {"device": device, "equals_numpy": correct}
-        show(data | facts, as_json, *tables, verdict)
+    title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
+    data, tables = _report(program, statistics, performance, title, timing)
+    verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
+    show(data | {"device": device, "equals_numpy": correct}, as_json, *tables, verdict)
     if obstacle:
         say(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
     raise typer.Exit(not correct)
@@ -336,8 +297,6 @@ def tune(
         ),
     ] = "",
     count: Annotated[int, Option("--count", help="Tilings to compile and time.")] = 12,
-    repeats: Annotated[int, Option(help="Timed launches per candidate.")] = 3,
-    timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
     as_json: options.AsJson = False,
 ) -> None:
     """Search the tiling that takes the fewest cycles.
@@ -352,7 +311,7 @@ def tune(
     from vtaops.schedule.workloads import find
 
     hardware = HardwareConfig.load(config)
-    costs = _measure_on(device, hardware, repeats, timeout) if device else None
+    costs = _measure_on(device, hardware) if device else None
     found = {}
     for name in layer:
         with progress_bar(name):
@@ -378,7 +337,7 @@ def tune(
         raise typer.Exit(1)
 
 
-def _measure_on(device: str, hardware: HardwareConfig, repeats: int, timeout: float) -> Measure:
+def _measure_on(device: str, hardware: HardwareConfig) -> Measure:
     """Return the measure of programs on a device."""
     from vtaops.board.measure import measure
     from vtaops.runtime import open_device
@@ -389,7 +348,7 @@ def _measure_on(device: str, hardware: HardwareConfig, repeats: int, timeout: fl
     def measured(program: Program) -> Measurement | None:
         with closing(open_device(device, hardware)) as opened:  # a failure leaves any state
             try:
-                return measure(program, opened, repeats=repeats, timeout=timeout)
+                return measure(program, opened)
             except DeviceError as error:
                 say(f"a candidate failed on {device}: {error}", err=True)
                 return None
@@ -410,19 +369,6 @@ def _cost(cost: int | float) -> str:
 
 
 # ------------------------------------------------------------------------------ details
-
-
-def _open(name: str, config: HardwareConfig, trace: Path | None, trace_window: str) -> Device:
-    """Open a device, recording a waveform if one is asked for."""
-    from vtaops.runtime import TSIM_INTERFACES, open_device
-    from vtaops.runtime.tsim import Tsim
-
-    if trace is None:
-        return open_device(name, config)
-    if name not in TSIM_INTERFACES:
-        raise UnsupportedError(f"device {name!r} records no waveform; use --device tsim")
-    window = options.read_cycles("--trace-window", trace_window)
-    return Tsim(config, interface=TSIM_INTERFACES[name], trace=trace, trace_window=window)
 
 
 def _compile(
@@ -476,13 +422,6 @@ def _report(
     return data, tables
 
 
-def _as_csv(name: str, program: Program, statistics: Statistics, timing: bool) -> str:
-    from vtaops.report import as_csv, statistics_data
-
-    timeline = program.timeline() if timing else None
-    return as_csv({name: statistics_data(program, statistics, timeline)})
-
-
 def _load(files: list[Path] | None) -> list[Array]:
     found = []
     for file in files or []:
@@ -517,13 +456,7 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
         "schedule": lambda: op.schedule(hardware, tiling).mod,
         "lowered": lambda: op.lower(hardware, tiling),
     }[stage]()
-    text = module.script()
-    if sys.stdout.isatty():
-        from rich.syntax import Syntax
-
-        Console().print(Syntax(text, "python", background_color="default", word_wrap=True))
-    else:
-        say(text)
+    say(module.script())
 
 
 EXTENT = {"Conv2d": "height", "Conv2dTranspose": "height", "Gemm": "m"}

@@ -7,6 +7,7 @@ step is a command, which is printed and can be repeated by hand. See `vtaops.cli
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 import time
 import warnings
@@ -111,7 +112,7 @@ def start(
     words = _given("--mean", mean) + _given("--std", std)
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
         found = _found(files, data, asked, words, force=force)
-    write_text(files.page, page(found))
+    write_text(files.page, page(found, shlex.quote(str(files.compiled))))
     seconds = time.perf_counter() - begin
     options.show(
         {**found.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},

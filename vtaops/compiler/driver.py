@@ -7,7 +7,6 @@ results.
 from __future__ import annotations
 
 import logging
-import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -21,7 +20,7 @@ from vtaops.base.names import checked_call
 from vtaops.lowering import Fragment, LoweringOptions, Strides
 from vtaops.machine.capabilities import PRESETS, Capabilities, Feature, of_target
 from vtaops.machine.config import DRAM_BYTES, POST_ROWS, HardwareConfig
-from vtaops.ops import MaxPool2d, Operator
+from vtaops.ops import Operator
 from vtaops.ops.rows import RowOperator
 from vtaops.program import OperatorRecord, Program
 from vtaops.schedule import Tiling, check_tiling, default_tiling
@@ -120,9 +119,8 @@ def emit_operator(
     hardware = HardwareConfig.of(config)
     able = of_target(hardware, capabilities)
     _check_supported(op, hardware, able)
-    stated, op = op, settled(op, hardware)
     chosen = tiling or default_tiling(op, hardware)
-    meaning = asdict(stated)
+    meaning = asdict(op)
     meaning.pop("weight_bits", None)  # the layout of the buffer says it
     record = OperatorRecord("", type(op).__name__, meaning, asdict(chosen), op.macs)
     depth = able.micro_op_depth(hardware)
@@ -137,41 +135,6 @@ def emit_operator(
     check_tiling(op, hardware, chosen)
     tree = lowering.build_tree(op, hardware, chosen)
     return lowering.emit(tree, op.buffers(hardware), hardware, options, record)
-
-
-_COMPARED_ROWS = 64
-"""Maximum rows and columns of the results for which two algorithms are compared."""
-
-_COMPARED_BLOCKS = 4
-"""The same for blocks of channels."""
-
-
-@lru_cache(maxsize=1024)
-def settled(op: Operator, config: HardwareConfig) -> Operator:
-    """Return an operator with its implementation chosen where the user left it open.
-
-    For a maximum pool, whether maxima are separated by axis: both variants are compiled with their
-    default tilings, for a part of a large image, since further rows and columns are alike. Tilings
-    refer to the operator that this returns.
-    """
-    if not isinstance(op, MaxPool2d) or op.apart is not None or not op.can_separate(config):
-        return op
-    (kh, kw), (sh, sw) = op.window.kernel, op.window.strides
-    part = replace(
-        op,
-        batch=min(op.batch, config.batch),
-        channels=min(op.channels, _COMPARED_BLOCKS * config.block_in),
-        height=min(op.height, _COMPARED_ROWS * sh + kh),
-        width=min(op.width, _COMPARED_ROWS * sw + kw),
-    )
-    cycles = []
-    for apart in (False, True):
-        try:
-            way = compile(replace(part, apart=apart), config, verify=False)
-            cycles.append(float(way.cycles()))
-        except ScheduleError:  # no tile fits
-            cycles.append(math.inf)
-    return replace(op, apart=cycles[1] < cycles[0])
 
 
 PROVEN = 1 << 11

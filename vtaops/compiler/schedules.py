@@ -18,7 +18,6 @@ from vtaops.lowering.tree.nodes import Tree, leaves
 from vtaops.lowering.tree.tir import arguments, parse
 from vtaops.machine.capabilities import Capabilities, of_target
 from vtaops.machine.config import HardwareConfig
-from vtaops.machine.views import Windows
 from vtaops.ops import Operator
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.schedule.flatten import flatten, named
@@ -48,8 +47,7 @@ def compile_schedule(
     buffers : sequence of Buffer, optional
         Logical shape and layout of each argument, in order: `Program.run` packs and unpacks by
         the layout. By default arguments are packed tensors, as declared. For the schedule of an
-        operator, use ``op.buffers(config)``; weights packed as windows (extension ``depthwise``)
-        are declared tap by tap.
+        operator, use ``op.buffers(config)``.
     capacity : Capacity
         Tiles of each operand that a virtual thread holds at once; a load is omitted if its tile is
         still resident.
@@ -132,7 +130,7 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
         names = ", ".join(buffer.name for buffer in declared)
         raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
     for own, wanted in zip(given, declared, strict=True):
-        shape, takes = _declared_shape(own), wanted.packed_shape
+        shape, takes = own.packed_shape, wanted.packed_shape
         if takes != shape or own.dtype != wanted.dtype:
             raise ShapeError(
                 f"buffer {own.name} is {own.dtype}{list(shape)} when packed; the "
@@ -146,10 +144,3 @@ def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) ->
     return tuple(
         replace(own, name=wanted.name) for own, wanted in zip(given, declared, strict=True)
     )
-
-
-def _declared_shape(buffer: Buffer) -> tuple[int, ...]:
-    """Return the declared shape: weights of windows are declared tap by tap."""
-    if not isinstance(buffer.layout.view, Windows):
-        return buffer.packed_shape
-    return *buffer.packed_shape[:3], buffer.shape[3], *buffer.packed_shape[4:]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
-from vtaops.compiler.driver import check_arguments, compile, settled
+from vtaops.compiler.driver import check_arguments, compile
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
@@ -89,7 +89,7 @@ def search(
     if count < 1:
         raise ScheduleError(f"count is {count}; a search compiles at least 1 tiling")
     hardware, own = HardwareConfig.of(config), measure is not None
-    tilings = TilingList(settled(op, hardware), hardware).of_each_size(hardware, count)
+    tilings = TilingList(op, hardware).of_each_size(hardware, count)
     programs = [
         compile(op, hardware, tiling, capabilities=capabilities, verify=own, prove=False)
         for tiling in tracked("search", tilings, lambda tiling: f"{op.summary} {tiling.text}")

@@ -7,9 +7,9 @@ returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps 
 
 from vtaops.explore.area import area, share
 from vtaops.explore.design import MACHINE_AXES, Design, Space
-from vtaops.explore.energy import Energy
+from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine, InThisProcess, dask_executor, process_pool
-from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy, evaluate, model_version
+from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.front import OBJECTIVES, front
 from vtaops.explore.network import Network
 from vtaops.explore.search import SearchResult, search
@@ -21,7 +21,6 @@ __all__ = [
     "MACHINE_AXES",
     "OBJECTIVES",
     "Design",
-    "Energy",
     "Engine",
     "EstimatedTiling",
     "Evaluation",
@@ -36,7 +35,7 @@ __all__ = [
     "TilingQuery",
     "area",
     "dask_executor",
-    "energy",
+    "energy_pj",
     "evaluate",
     "front",
     "model_version",

@@ -9,11 +9,8 @@ estimates. Leakage, clock and control logic are excluded.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from vtaops.base.counts import Counts
-from vtaops.explore.accesses import Accesses
-from vtaops.machine.config import TABLES, HardwareConfig, Scratchpad
+from vtaops.machine.config import HardwareConfig
 from vtaops.program.statistics import Statistics
 
 MULTIPLY_8_PJ = 0.2
@@ -25,59 +22,37 @@ DRAM_64_BITS_PJ = 1300.0
 """The lower end of the published range, 1.3 to 2.6 nJ."""
 
 
-@dataclass(frozen=True)
-class Energy(Counts):
-    """Energy of one run, in picojoules.
+def energy_pj(config: HardwareConfig, statistics: Statistics) -> float:
+    """Estimate the energy of a run in picojoules: arithmetic, scratchpads, data and micro-ops.
 
-    Attributes
-    ----------
-    arithmetic, sram, dram : float
-        Multipliers and adders; scratchpads; data, micro-ops and instructions over the port.
-    """
-
-    arithmetic: float = 0.0
-    sram: float = 0.0
-    dram: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """The total energy."""
-        return self.arithmetic + self.sram + self.dram
-
-
-def energy_of(config: HardwareConfig, statistics: Statistics, accesses: Accesses) -> Energy:
-    """Estimate the energy of a run.
+    Each step is taken to read its micro-op and its operands anew and to write its result; the RTL
+    keeps an operand that the next step names again.
 
     Parameters
     ----------
     config : HardwareConfig
         The sizes of tiles and memories.
     statistics : Statistics
-        Tile products and ALU passes.
-    accesses : Accesses
-        Accesses to all memories.
+        Tile products, ALU passes, and bytes moved.
     """
-    lanes = config.batch * config.block_out
-    arithmetic = statistics.gemm_counter * config.macs_per_micro_op * (MULTIPLY_8_PJ + ADD_32_PJ)
-    arithmetic += statistics.alu_counter * lanes * ADD_32_PJ
-    moved = accesses.dram_read_bytes + accesses.dram_written_bytes
-    sram = sum(memory_energies(config, accesses).values())
-    return Energy(arithmetic, sram, moved * DRAM_64_BITS_PJ / 8)
-
-
-def memory_energies(config: HardwareConfig, accesses: Accesses) -> dict[str, float]:
-    """Estimate the energy of the accesses to each memory, in picojoules."""
-    counts = accesses.as_dict()
-    found = {}
-    for name in ("uop", "inp", "wgt", "acc", "out", "copy", "post"):
-        memory: Scratchpad = getattr(config, "out" if name == "copy" else name)
-        moved = (counts[f"{name}_reads"] + counts[f"{name}_writes"]) * memory.element_bytes
-        found[name] = moved * sram_pj_per_byte(memory.element_bytes * memory.depth)
-    # A lookup reads one of 256 values in each lane; a load writes all of them, in each lane.
-    entries = accesses.table_reads + accesses.table_writes * config.table.element_bytes
-    lanes = config.batch * config.block_out
-    found["table"] = entries * lanes * sram_pj_per_byte(TABLES * config.table.element_bytes)
-    return found
+    s, steps = statistics, statistics.gemm_counter + statistics.alu_counter
+    products = s.gemm_counter * config.macs_per_micro_op
+    arithmetic = products * MULTIPLY_8_PJ + ADD_32_PJ * (
+        products + s.alu_counter * config.batch * config.block_out
+    )
+    scratchpads = (
+        (config.uop, s.uop_load_nbytes, steps),
+        (config.inp, s.inp_load_nbytes, s.gemm_counter),
+        (config.wgt, s.wgt_load_nbytes, s.gemm_counter),
+        (config.acc, s.acc_load_nbytes, 2 * s.gemm_counter + 3 * s.alu_counter),
+        (config.out, s.out_store_nbytes, steps),
+    )
+    sram = sum(
+        (moved + accesses * memory.element_bytes)
+        * sram_pj_per_byte(memory.element_bytes * memory.depth)
+        for memory, moved, accesses in scratchpads
+    )
+    return arithmetic + sram + s.dram_nbytes * DRAM_64_BITS_PJ / 8
 
 
 def sram_pj_per_byte(nbytes: int) -> float:

@@ -15,14 +15,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import vtaops._timing as _timing
-from vtaops.base.errors import ConfigError, StoreError, VTAError
-from vtaops.compiler.driver import compile, settled
-from vtaops.explore.accesses import Accesses, count_accesses
+from vtaops.base.errors import ConfigError, StoreError, VTAError, raising
+from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
-from vtaops.explore.energy import Energy, energy_of
 from vtaops.machine.capabilities import of_target
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
@@ -30,12 +28,11 @@ from vtaops.program import Program, Statistics
 from vtaops.program.timing import simulate
 from vtaops.schedule import Tiling, blocked_shape, check_tiling
 
-_Counts = TypeVar("_Counts", Statistics, Accesses)
 _PACKAGE = Path(__file__).parent.parent
 
 _DECISIVE = (
     *("base/shapes.py", "machine", "ops", "schedule", "lowering", "program"),
-    *("compiler/driver.py", "explore/accesses.py"),
+    "compiler/driver.py",
 )
 """Rooms and files that an evaluation depends on."""
 
@@ -148,7 +145,7 @@ def _smallest(op: Operator, tiling: Tiling, hardware: _Held) -> HardwareConfig:
     The packing rules reject a few combinations of sizes; then the next larger one is tried.
     """
     config = replace(hardware.config, target="sim")
-    used = blocked_shape(settled(op, config), config).footprint(tiling, config)
+    used = blocked_shape(op, config).footprint(tiling, config)
     least = {}
     for memory in ("inp", "wgt", "acc"):
         size = max(2, used[memory]) * getattr(config, memory).element_bytes  # none has fewer
@@ -179,8 +176,7 @@ class Evaluation:
     instructions : int
         Number of instructions.
     counters : dict
-        Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes;
-        and reads and writes of each memory (`vtaops.explore.accesses.Accesses`).
+        Upstream's seven counters (`vtaops.Statistics`): bytes by memory, tile products, ALU passes.
     program : str
         SHA-256 of the program's instructions and micro-ops.
     """
@@ -202,16 +198,7 @@ class Evaluation:
     @property
     def statistics(self) -> Statistics:
         """Upstream's counters; zeros if nothing was counted."""
-        return self._counted(Statistics)
-
-    @property
-    def accesses(self) -> Accesses:
-        """Reads and writes of each memory; zeros if nothing was counted."""
-        return self._counted(Accesses)
-
-    def _counted(self, kind: type[_Counts]) -> _Counts:
-        counters = self.counters or {}
-        return kind(**{f.name: counters.get(f.name, 0) for f in fields(kind)})
+        return Statistics(**(self.counters or {}))
 
     @property
     def dram_nbytes(self) -> int:
@@ -231,20 +218,14 @@ class Evaluation:
         StoreError
             If `data` is not from `as_dict`.
         """
-        counters = data.get("counters") or {}
-        if (
-            set(data) != {f.name for f in fields(cls)}
-            or not isinstance(counters, dict)
-            or not all(isinstance(data[name], str) for name in ("reason", "program"))
-            or not all(map(is_count, [*(data[name] for name in _COUNTS), *counters.values()]))
-        ):
-            raise StoreError(f"this is not an evaluation: {str(dict(data))[:200]}")
-        return cls(**data)
-
-
-def energy(design: Design, evaluation: Evaluation) -> Energy:
-    """Estimate the energy of a program's run; zero if nothing was counted."""
-    return energy_of(design.config, evaluation.statistics, evaluation.accesses)
+        text = f"this is not an evaluation: {str(dict(data))[:200]}"
+        with raising(StoreError, text, TypeError, ValueError):
+            found = cls(**data)
+            counts = [getattr(found, name) for name in _COUNTS]
+            texts = isinstance(found.reason, str) and isinstance(found.program, str)
+            if not texts or not all(map(is_count, [*counts, *vars(found.statistics).values()])):
+                raise ValueError("a figure is no count, or a text no text")
+        return found
 
 
 _COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instructions")
@@ -259,7 +240,7 @@ def evaluate(candidate: TilingCandidate) -> Evaluation:
     """Compile and time the program of a candidate; failure to compile is a result, too."""
     try:
         config = candidate.design.config
-        check_tiling(settled(candidate.op, config), config, candidate.tiling)
+        check_tiling(candidate.op, config, candidate.tiling)
         compiled = _compiled(
             candidate.op,
             candidate.config,
@@ -287,6 +268,6 @@ def _compiled(
 ) -> tuple[Program, dict[str, int], str]:
     """Return a program, to be timed on several machines, its counters, and its hash."""
     program = compile(op, config, tiling, capabilities=able, verify=False)
-    counters = program.stats().as_dict() | count_accesses(program).as_dict()
+    counters = program.stats().as_dict()
     content = program.instructions.tobytes() + program.micro_ops.tobytes()
     return program, counters, hashlib.sha256(content).hexdigest()

@@ -20,7 +20,7 @@ OBJECTIVES: dict[str, Callable[[Point], float]] = {
     "cycles": lambda point: point.cycles,
     "ms": lambda point: point.milliseconds,
     "dram": lambda point: point.dram_nbytes,
-    "energy": lambda point: point.energy.total,
+    "energy": lambda point: point.energy_pj,
     "sram": lambda point: point.design.sram_nbytes,
     "multipliers": lambda point: point.design.multipliers,
     "lut": lambda point: point.area.lut,

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from vtaops.explore.area import area
 from vtaops.explore.design import Design
-from vtaops.explore.energy import Energy
+from vtaops.explore.energy import energy_pj
 from vtaops.explore.engine import Engine
-from vtaops.explore.evaluation import Evaluation, TilingCandidate, energy
+from vtaops.explore.evaluation import Evaluation, TilingCandidate
 from vtaops.explore.network import Network
 from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 from vtaops.hardware.synthesis import FpgaResources
@@ -26,7 +26,7 @@ from vtaops.program import Statistics
 from vtaops.schedule import Tiling
 from vtaops.schedule.workloads import Workload
 
-_Figure = TypeVar("_Figure", int, float, Statistics, Energy)
+_Figure = TypeVar("_Figure", int, float, Statistics)
 
 LATENCY_BOUND = 0.8
 """A point is latency-bound if array and port are both busy less than this share of the time."""
@@ -114,9 +114,9 @@ class Point:
         return area(self.design)
 
     @property
-    def energy(self) -> Energy:
-        """Estimated energy; zero for estimates of cycles."""
-        return self._sum(lambda evaluation: energy(self.design, evaluation), Energy())
+    def energy_pj(self) -> float:
+        """Estimated energy in picojoules; zero for estimates of cycles."""
+        return energy_pj(self.design.config, self.statistics)
 
     @property
     def array_share(self) -> float:
@@ -166,7 +166,7 @@ class Point:
         if self.complete:
             row |= {"cycles": self.cycles, "least_cycles": self.least, "ms": self.milliseconds}
         if self.complete and self.timed:
-            row |= {"dram_nbytes": self.dram_nbytes, "energy_uj": self.energy.total / 1e6}
+            row |= {"dram_nbytes": self.dram_nbytes, "energy_uj": self.energy_pj / 1e6}
             shares = ("array_share", "compute_share", "port_share", "limit")
             row |= {name: getattr(self, name) for name in shares}
         return row

@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any, ClassVar, get_args
 
 from vtaops.base.errors import ScheduleError, StoreError, VTAError
-from vtaops.compiler.driver import settled
 from vtaops.explore.bounds import least_cycles
 from vtaops.explore.design import Design
 from vtaops.explore.evaluation import (
@@ -37,7 +36,7 @@ def tiling_axes(op: Operator, config: HardwareConfig) -> dict[str, tuple[Any, ..
 
     Virtual threads and parts of the kernel are left out; not every combination fits.
     """
-    shape, counts = blocked_shape(settled(op, config), config), tuple(range(1, MOST_TILES + 1))
+    shape, counts = blocked_shape(op, config), tuple(range(1, MOST_TILES + 1))
     return {
         "oc": tuple(config.block_out * n for n in range(1, shape.oc + 1)),
         "ic": tuple(config.block_in * n for n in range(1, shape.ic + 1)),
@@ -140,7 +139,7 @@ def estimate_tilings(queries: Sequence[TilingQuery]) -> list[EstimatedTiling]:
         largest = {memory: max(depths[memory] for depths in sizes) for memory in sizes[0]}
         try:
             config = same[0].design.config
-            listed = TilingList(settled(same[0].op, config), config, largest)
+            listed = TilingList(same[0].op, config, largest)
         except VTAError as error:
             found += [EstimatedTiling(reason=str(error)) for _ in same]
         else:

@@ -14,6 +14,7 @@ from vtaops.frontends.functions import (
     bounds,
     is_per_channel,
 )
+from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.steps import ResultRange, Source
 from vtaops.frontends.translate import (
     Rule,
@@ -75,7 +76,16 @@ def _relu(value: Value, target: ResultRange) -> Source:
 
 
 def _clip(value: Value, target: ResultRange) -> Source:
-    return translate(value.first, target.clipped(*bounds(value)))
+    """Translate a clip of real numbers, or of their integers, as Brevitas writes it."""
+    data, (low, high) = value.first, bounds(value)
+    if value.dtype not in EIGHT_BITS:
+        return translate(data, target.clipped(low, high))
+    zero = target.zero_point + EIGHT_BITS[value.dtype]
+    clipped = target.clipped((low - zero) * target.scale, (high - zero) * target.scale)
+    try:
+        return translate(data.first, clipped)
+    except NotTranslated:  # the host computes what is rounded
+        return clipped.rescaled(translate(data, target), 1.0)
 
 
 ACTIVATIONS: dict[str, Rule] = {

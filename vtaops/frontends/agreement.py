@@ -8,7 +8,7 @@ far the number before rounding may be from the file's (`slack`); otherwise the g
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,12 @@ def agreement(
     given = [_in_order(compiled.imported, sample) for sample in samples]
     try:
         drawn = given or [*_drawn(compiled.imported)]
-        return _total(dict(_by_tensor(source, compiled, drawn, shapes)), len(drawn))
+        found = [one for _, one in _by_tensor(source, compiled, drawn, shapes)]
+        return replace(
+            sum(found[1:], *found[:1] or [Agreement()]),
+            inputs=len(drawn),
+            tensors=len(found),
+        )
     except FileMismatch:
         raise
     except VTAError as error:
@@ -139,14 +144,6 @@ def _by_tensor(
     yield from found.items()
 
 
-def _total(found: Mapping[str, Agreement], inputs: int) -> Agreement:
-    """Return the comparison of all tensors."""
-    runtime = next((one.runtime for one in found.values()), "")
-    counts = ("values", "halves", "scales")
-    sums = {name: sum(getattr(one, name) for one in found.values()) for name in counts}
-    return Agreement(runtime, inputs, len(found), **sums)
-
-
 def _in_order(graph: Graph, sample: Sample) -> list[Array]:
     names = [tensor.name for tensor in graph.inputs]
     if sorted(names) != sorted(sample):
@@ -192,8 +189,6 @@ class Stated:
         Its values, of the dtype of the graph's tensor.
     before
         The numbers before rounding, as floats; None if the file does not have them.
-    offset
-        128 for uint8 of the file, which is int8 in the graph.
     most
         By how many steps roundings of one number may differ.
     """
@@ -201,15 +196,13 @@ class Stated:
     name: str
     values: Array
     before: Array | None = None
-    offset: int = 0
     most: int = 1
 
 
-def _signed(values: Array, tensor: Tensor) -> tuple[Array, int]:
-    """Return integers of the file as the graph has them, and by how much they are less."""
-    if values.dtype != np.uint8 or tensor.dtype != "int8":
-        return values, 0
-    return (values ^ np.uint8(128)).view(np.int8), 128
+def _signed(values: Array, tensor: Tensor) -> Array:
+    """Return integers of the file as the graph has them."""
+    unsigned = values.dtype == np.uint8 and tensor.dtype == "int8"
+    return (values ^ np.uint8(128)).view(np.int8) if unsigned else values
 
 
 class _TfliteFile:
@@ -234,10 +227,10 @@ class _TfliteFile:
         if place is None or tensor.dtype != "int8":
             return None
         number, image, name = place
-        values, offset = _signed(self._values_of(number), tensor)
+        values = _signed(self._values_of(number), tensor)
         floats = isinstance(node.op, ops.LookupTable | Quantize)  # rounded once
         values = np.ascontiguousarray(values.transpose(0, 3, 1, 2) if image else values)
-        return Stated(name, values, offset=offset, most=int(floats))
+        return Stated(name, values, most=int(floats))
 
 
 _CLIPS = frozenset({"Relu", "Clip"})
@@ -274,9 +267,10 @@ class _OnnxFile:
         for node in graph.nodes:
             for tensor in node.outputs:
                 rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
-                names = integers.get(inputs.get(rounded.name, rounded.name), [tensor.name])
+                names = integers.get(inputs.get(rounded.name, rounded.name), [])
+                own = [name for name in names if self._has_scale(name, tensor)]
                 if tensor.dtype == "int8":
-                    found[tensor.name] = self._choice(tensor, names)
+                    found[tensor.name] = [*own, *names, tensor.name][0]
         outputs = zip(graph.outputs, model.graph.output, strict=True)
         return found | {tensor.name: value.name for tensor, value in outputs}
 
@@ -310,22 +304,9 @@ class _OnnxFile:
             stack += node.input
         return False
 
-    def _choice(self, tensor: Tensor, names: Sequence[str]) -> str:
-        """Return the file's integers of a tensor: those on its grid, if it is rounded to more."""
-        return next((name for name in names if self._has_grid(name, tensor)), names[0])
-
-    def _has_grid(self, name: str, tensor: Tensor) -> bool:
-        writer = self._writers.get(name)
-        if writer is None:
-            return False
-        stated = writer.input[1:] if writer.op_type == "QuantizeLinear" else [""]
-        scale, *zeros = map(self._constants.get, stated)
-        if scale is None or scale.size != 1:
-            return False
-        zero = zeros[0] if zeros and zeros[0] is not None else np.uint8(0)
-        offset = 128 if zero.dtype == np.uint8 else 0
-        grid = float(scale.reshape(())), int(zero.reshape(())) - offset
-        return grid == (tensor.scale, tensor.zero_point)
+    def _has_scale(self, name: str, tensor: Tensor) -> bool:
+        scale = self._constants.get(self._writers[name].input[1])
+        return scale is not None and scale.size == 1 and float(scale.item()) == tensor.scale
 
     def slack(self, node: Node) -> float:
         return slack(node)
@@ -340,13 +321,12 @@ class _OnnxFile:
         values = self._values.get(name)
         if values is None or _is_random(node):
             return None
-        values, offset = _signed(values, tensor)
+        values = _signed(values, tensor)
         if values.dtype != np.dtype(tensor.dtype):
             return None
         before = self._values.get(self._before.get(name, ""))
-        if before is None or before.dtype.kind != "f":
-            return Stated(name, values, offset=offset)
-        return Stated(name, values, before, offset)
+        is_float = before is not None and before.dtype.kind == "f"
+        return Stated(name, values, before if is_float else None)
 
 
 # ---------------------------------------------------------------------------------- comparison
@@ -435,7 +415,7 @@ def _far_apart(theirs: Array, ours: Array) -> Array:
 
 def _at_first(node: Node, stated: Stated, ours: Array, far: Array) -> FileMismatch:
     index = np.argwhere(far)[0].tolist()
-    theirs, mine = (array[tuple(index)].item() + stated.offset for array in (stated.values, ours))
+    theirs, mine = (array[tuple(index)].item() for array in (stated.values, ours))
     place = f" at {index}" if index else ""
     return FileMismatch(
         f"the file's tensor {stated.name!r} is {theirs}{place}; the graph's {node.op.kind} makes "

@@ -108,6 +108,8 @@ def _read_grid(value: Value) -> Grid:
 
 def _keeps_grid(value: Value) -> bool:
     """Return whether the elements of a value are on the grid of what it moves."""
+    if value.op == "Clip":  # of the integers of a QuantizeLinear
+        return value.dtype in EIGHT_BITS and value.first.op == "QuantizeLinear"
     if value.op not in KEEPING or (value.index and value.op != "Split"):
         return False
     return value.op != "Resize" or value.attrs.get("mode", "nearest") == "nearest"

@@ -76,18 +76,16 @@ def inferred(node: OnnxNode, count: int, opset: int) -> list[Type]:
         like = node.reads[2 if node.op == "QuantizeLinear" else 1]
         return [(node.reads[0].shape, like.dtype)]
     if not schema.has_type_and_shape_inference_function:
-        return [_without_inference(node, schema)]
+        return [_without_inference(node)]
     return _as_onnx_infers(node, count, opset, schema)
 
 
-def _without_inference(node: OnnxNode, schema: Any) -> Type:
+def _without_inference(node: OnnxNode) -> Type:
     """Return the type of a normalisation, which keeps its own, or of an old comparison."""
-    allowed = {each.type_param_str: each.allowed_type_strs for each in schema.type_constraints}
-    if list(allowed.get(schema.outputs[0].type_str, ())) != ["tensor(bool)"]:
+    if not node.op.endswith("OrEqual"):
         return node.reads[0].shape, node.reads[0].dtype
-    shapes = [value.shape for value in node.reads]
-    known = [shape for shape in shapes if shape is not None]
-    return (np.broadcast_shapes(*known) if known == shapes else None), "bool"
+    shapes = [value.shape for value in node.reads if value.shape is not None]
+    return (np.broadcast_shapes(*shapes) if len(shapes) == len(node.reads) else None), "bool"
 
 
 def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list[Type]:

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import ModelError, UnsupportedError, raising
-from vtaops.frontends import qoperators
+from vtaops.frontends import composites, qoperators
 from vtaops.frontends.constants import number
 from vtaops.frontends.floats import MASKING
 from vtaops.frontends.inference import PAIRED, UNKNOWN, dtype_of, type_of
-from vtaops.frontends.pairs import add_pair, clipped_integers
+from vtaops.frontends.pairs import add_pair
 from vtaops.frontends.values import OPSET, NetworkBuilder, OnnxNetwork, OnnxNode, Value
 from vtaops.graph import onnx_files
-from vtaops.graph.onnx_expansion import expand
 from vtaops.graph.onnx_files import ModelProto, NodeProto
 
 
@@ -41,8 +40,11 @@ def read_onnx(
         If an operator belongs to none of ONNX's domains, or trains.
     """
     model = onnx_files.opened(source, shapes)
-    expand(model)
+    composites.place_in_domains(model)
     return _Reader(onnx_files.checked(model)).network()
+
+
+_MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ZeroDivisionError)
 
 
 class _Reader:
@@ -74,7 +76,7 @@ class _Reader:
     def read(self, node: NodeProto) -> None:
         """Read a node by its rule, or as it is."""
         label = f"{node.op_type} {node.name or next(iter(node.output), '')!r}"
-        with raising(ModelError, f"{label} is malformed", IndexError, TypeError, KeyError):
+        with raising(ModelError, f"{label} is malformed", *_MALFORMED):
             self._read(node, label)
 
     def _read(self, node: NodeProto, label: str) -> None:
@@ -82,6 +84,8 @@ class _Reader:
         operator = OnnxNode(node.op_type, args, _attributes(node), [*node.output], label)
         if node.op_type in qoperators.RULES:
             results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
+        elif composites.is_composite(node):
+            results = composites.add_composite(self.builder, node, operator)
         elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
             captured = [
                 self._values[name] for name in onnx_files.read_outside(node) if name in self._values
@@ -162,25 +166,6 @@ def _training(operator: OnnxNode) -> UnsupportedError:
     )
 
 
-def _constant(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    ((name, content),) = operator.attrs.items()
-    if name == "value":
-        array = onnx_files.require("onnx").numpy_helper.to_array(content)
-    elif name in _CONSTANTS:
-        array = np.array(content, _CONSTANTS[name])
-    else:
-        raise UnsupportedError(f"{operator.label} is given by {name}; vtaops reads dense numbers")
-    return [reader.builder.constant(array, operator.name)]
-
-
-_CONSTANTS = {
-    "value_float": "float32",
-    "value_floats": "float32",
-    "value_int": "int64",
-    "value_ints": "int64",
-}
-
-
 def _shape(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read the shape of a tensor as a constant, if it is static."""
     data = operator.args[0]
@@ -226,12 +211,6 @@ def _cast(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     return reader.add(operator)
 
 
-def _clip(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    """Read a Clip of integers, as Brevitas writes it."""
-    found = clipped_integers(reader.builder, operator)
-    return reader.add(operator) if found is None else [found]
-
-
 def _softmax(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     """Read a softmax of logits of which some are replaced by a number far below as one of a sum."""
     logits, builder = operator.args[0], reader.builder
@@ -257,12 +236,10 @@ def _kept(logits: Value | None) -> Value | None:
 
 RULES: dict[str, Rule] = {
     "QuantizeLinear": _pair,
-    "Clip": _clip,
     "DequantizeLinear": _pair,
     "Identity": _alias,
     "Dropout": _dropout,
     "BatchNormalization": _batch_norm,
-    "Constant": _constant,
     "Shape": _shape,
     "Sum": _folded,
     "Max": _folded,

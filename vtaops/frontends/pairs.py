@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
-from vtaops.frontends.constants import number
 from vtaops.frontends.inference import dtype_of
 from vtaops.frontends.values import NetworkBuilder, OnnxNode, Value
 
@@ -40,44 +39,6 @@ def add_pair(builder: NetworkBuilder, operator: OnnxNode) -> Value:
     return builder.add(
         operator.op, data, scale, zero, name=operator.name, label=operator.label, **attrs
     )
-
-
-def clipped_integers(builder: NetworkBuilder, operator: OnnxNode) -> Value | None:
-    """Add a Clip of the integers of a QuantizeLinear, as a Clip of the numbers that they stand for.
-
-    Returns
-    -------
-    Value or None
-        The integers; None if the Clip reads something else, or bounds or grid depend on data.
-    """
-    rounded, *given = operator.args
-    if rounded is None or rounded.op != "QuantizeLinear" or rounded.fixed:
-        return None
-    grid, name, label = rounded.args[1:], operator.name, operator.label
-    bounds = _dequantized(builder, name, given, grid)
-    if bounds is None:
-        return None
-    data = builder.add("DequantizeLinear", rounded, *grid, name=f"{name}:real", label=label)
-    clipped = builder.add("Clip", data, *bounds, name=name + BEFORE_ROUNDING, label=label)
-    return builder.add("QuantizeLinear", clipped, *grid, name=name, label=label, **rounded.attrs)
-
-
-def _dequantized(
-    builder: NetworkBuilder,
-    name: str,
-    bounds: Sequence[Value | None],
-    grid: Sequence[Value | None],
-) -> list[Value | None] | None:
-    """Return bounds of integers as real numbers; None if something depends on data."""
-    scale, zero = map(number, grid)
-    found: list[Value | None] = []
-    for bound in bounds:
-        end = number(bound)
-        if bound is not None and None in (end, scale, zero):
-            return None
-        real = np.float32(((end or 0) - (zero or 0)) * (scale or 0))
-        found.append(bound and builder.constant(np.asarray(real), f"{name}:bound"))
-    return found
 
 
 def _check_grid(

@@ -6,7 +6,7 @@ could be exact, the bound is their own error, but never more than the promise.
 
 from __future__ import annotations
 
-from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
@@ -38,54 +38,36 @@ REACH = 255
 
 def slack(node: Node) -> float:
     """Return how far a node's numbers before rounding may be from its file's, in steps."""
-    return _slack(node.op, node)
+    op = node.op
+    if isinstance(op, ops.Host | ops.FloatOperator):
+        return HOST_ERROR * REACH
+    if isinstance(op, ops.LookupTable):
+        return FUNCTION_ERROR
+    if isinstance(op, ops.Add):
+        return _of_add(op, node)
+    if isinstance(op, ops.AveragePool):
+        return _of_average_pool(op, node)
+    if isinstance(op, ops.Weighted):
+        return _of_weighted(op, node)
+    if not isinstance(op, ops.Requantized):
+        return 0.0
+    scaling: Any = op.requantization
+    count = node.inputs[0].shape[-1] if isinstance(op, ops.Matmul) else 1
+    return _rounding(scaling, count * REACH * REACH)
 
 
-@singledispatch
-def _slack(op: ops.GraphOperator, node: Node) -> float:
-    return 0.0
-
-
-@_slack.register
-def _slack_of_host(op: ops.Host | ops.FloatOperator, node: Node) -> float:
-    return HOST_ERROR * REACH
-
-
-@_slack.register
-def _slack_of_lookup_table(op: ops.LookupTable, node: Node) -> float:
-    return FUNCTION_ERROR
-
-
-@_slack.register
-def _slack_of_requantized(op: ops.Requantized, node: Node) -> float:
-    assert isinstance(op.requantization, Requantization)
-    return _rounding(op.requantization, REACH * REACH)
-
-
-@_slack.register
-def _slack_of_matmul(op: ops.Matmul, node: Node) -> float:
-    return _rounding(op.requantization, node.inputs[0].shape[-1] * REACH * REACH)
-
-
-@_slack.register
-def _slack_of_weighted(op: ops.Weighted, node: Node) -> float:
-    scaling = op.requantization
+def _of_weighted(op: ops.Weighted, node: Node) -> float:
+    scaling, residual = op.requantization, getattr(op, "residual_factor", None)
     bias = float(_ratio(scaling).max()) / 2  # a real one is rounded to the sums, also to none
-    return _rounding(scaling, op.bound(node.inputs[0])) + bias
-
-
-@_slack.register
-def _slack_of_convolution(op: ops.Convolution, node: Node) -> float:
-    error = _slack_of_weighted(op, node)
-    if op.residual_factor is None:
+    error = _rounding(scaling, op.bound(node.inputs[0])) + bias
+    if residual is None:
         return error
     exact = node.inputs[1].scale / node.outputs[0].scale
-    made = op.residual_factor * _ratio(op.requantization)
+    made = residual * _ratio(scaling)
     return error + REACH * min(float(np.abs(made - exact).max()), exact * FACTOR_ERROR)
 
 
-@_slack.register
-def _slack_of_add(op: ops.Add, node: Node) -> float:
+def _of_add(op: ops.Add, node: Node) -> float:
     unit = _ratio(op.requantization)
     exact = [tensor.scale / node.outputs[0].scale for tensor in node.inputs]
     made = sum(
@@ -94,11 +76,9 @@ def _slack_of_add(op: ops.Add, node: Node) -> float:
     return FLOAT_ERROR * REACH * sum(exact) + REACH * min(made, sum(exact) * SUM_ERROR)
 
 
-@_slack.register
-def _slack_of_average_pool(op: ops.AveragePool, node: Node) -> float:
-    data = node.inputs[0]
+def _of_average_pool(op: ops.AveragePool, node: Node) -> float:
+    data, scaling = node.inputs[0], op.requantization
     exact, count = data.scale / node.outputs[0].scale, op.window(data).count
-    scaling = op.requantization
     if isinstance(scaling, Quotient):
         return REACH * FLOAT_ERROR
     error = _rounding(scaling, REACH * count * op.factor)

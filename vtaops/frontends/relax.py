@@ -43,11 +43,11 @@ def read_relax(mod: Any) -> OnnxNetwork:
 
 
 class _Reader:
-    """The values of the variables of a function; tuples of tensors are lists."""
+    """The values of the variables of a function."""
 
     def __init__(self) -> None:
         self.builder = NetworkBuilder()
-        self._values: dict[Any, Value | list[Value]] = {}
+        self._values: dict[Any, Value] = {}
 
     def network(self, function: Any) -> OnnxNetwork:
         if not isinstance(function.body, relax.SeqExpr):
@@ -60,18 +60,16 @@ class _Reader:
                 self._values[binding.var] = self._read(binding.value, binding.var.name)
         return self.builder.network(self.tensors(function.body.body))
 
-    def _read(self, expression: Any, name: str) -> Value | list[Value]:
-        if isinstance(expression, relax.TupleGetItem):
-            return self.tensors(expression.tuple_value)[int(expression.index)]
+    def _read(self, expression: Any, name: str) -> Value:
         if not isinstance(expression, relax.Call):
-            found = self.tensors(expression)
-            return found if isinstance(expression, relax.Tuple) else found[0]
+            return self.tensor(expression)
         kind = getattr(expression.op, "name", "").removeprefix("relax.")
         if kind not in RULES:
             raise UnsupportedError(
                 f"the Relax module calls {kind or expression.op} for {name!r}, which vtaops does "
                 "not read; write the model as ONNX"
             )
+        _check_layouts(expression, name)
         with raising(ModelError, f"{kind} {name!r} is malformed", IndexError, TypeError, KeyError):
             return RULES[kind](self, expression, name)
 
@@ -80,8 +78,7 @@ class _Reader:
         if isinstance(expression, relax.Tuple):
             return [value for field in expression.fields for value in self.tensors(field)]
         if isinstance(expression, relax.Var):
-            found = self._values[expression]
-            return found if isinstance(found, list) else [found]
+            return [self._values[expression]]
         if hasattr(expression, "value") and hasattr(expression.value, "numpy"):
             return [self.builder.constant(expression.value.numpy())]
         raise UnsupportedError(f"an expression {type(expression).__name__} inside another one")
@@ -95,15 +92,19 @@ class _Reader:
         return self.builder.constant(np.array([int(number) for number in numbers], np.int64))
 
 
-Rule = Callable[[_Reader, Any, str], Value | list[Value]]
+Rule = Callable[[_Reader, Any, str], Value]
 """Returns the result of a call, which gets a name."""
 
 
-def _as(op: str, *attributes: str) -> Rule:
-    """Return the rule of an operator that ONNX has alike, with the attributes of that name."""
+def _as(op: str, *same: str, **attributes: str) -> Rule:
+    """Return the rule of an operator that ONNX has alike.
+
+    `same` are attributes of its name, `attributes` those that have another one in Relax.
+    """
+    names = attributes | {name: name for name in same}
 
     def read(reader: _Reader, call: Any, name: str) -> Value:
-        attrs: dict[str, Any] = {key: _number(getattr(call.attrs, key)) for key in attributes}
+        attrs = {own: _number(getattr(call.attrs, theirs)) for own, theirs in names.items()}
         args = [value for argument in call.args for value in reader.tensors(argument)]
         return reader.builder.add(op, *args, name=name, **attrs)
 
@@ -119,42 +120,19 @@ def _pair(op: str) -> Rule:
     return read
 
 
-def _window(attrs: Any, *names: str) -> dict[str, Any]:
-    """Return the attributes of a window; `names` are those of Relax with a number for each axis."""
-    sides = [int(side) for side in attrs.padding]
-    top, left, bottom, right = sides * (4 // len(sides))
-    renamed = {"dilation": "dilations", "pool_size": "kernel_shape"}
-    found = {renamed.get(name, name): [int(n) for n in getattr(attrs, name)] for name in names}
-    return {**found, "pads": [top, left, bottom, right]}
+_CONVOLUTION = {"strides": "strides", "dilations": "dilation", "pads": "padding", "group": "groups"}
+_POOL = {"kernel_shape": "pool_size"} | {
+    n: _CONVOLUTION[n] for n in ("strides", "dilations", "pads")
+}
+_LAYOUTS = {"data_layout": ("NCHW",), "layout": ("NCHW",), "kernel_layout": ("OIHW", "IOHW")}
+"""What tells the order of axes, and the orders that ONNX has."""
 
 
-def _convolution(op: str, kernel: str) -> Rule:
-    def read(reader: _Reader, call: Any, name: str) -> Value:
-        attrs = call.attrs
-        layouts = str(attrs.data_layout), str(attrs.kernel_layout)
-        if layouts != ("NCHW", kernel):
-            raise UnsupportedError(f"{name!r} has the layouts {layouts}; read are NCHW, {kernel}")
-        window = _window(attrs, "strides", "dilation")
-        if op == "ConvTranspose":
-            window["output_padding"] = [int(n) for n in attrs.output_padding]
-        args = [reader.tensor(argument) for argument in call.args]
-        return reader.builder.add(op, *args, name=name, group=int(attrs.groups), **window)
-
-    return read
-
-
-def _pool(op: str) -> Rule:
-    def read(reader: _Reader, call: Any, name: str) -> Value:
-        attrs = call.attrs
-        if str(attrs.layout) != "NCHW":
-            raise UnsupportedError(f"{name!r} has the layout {attrs.layout}; read is NCHW")
-        window = _window(attrs, "strides", "dilation", "pool_size")
-        window["ceil_mode"] = int(attrs.ceil_mode)
-        if op == "AveragePool":
-            window["count_include_pad"] = int(attrs.count_include_pad)
-        return reader.builder.add(op, reader.tensor(call.args[0]), name=name, **window)
-
-    return read
+def _check_layouts(call: Any, name: str) -> None:
+    for attribute, read in _LAYOUTS.items():
+        layout = str(getattr(call.attrs, attribute, read[0]))
+        if layout not in read:
+            raise UnsupportedError(f"{name!r} has the {attribute} {layout}; read is {read[0]}")
 
 
 def _adaptive_pool(reader: _Reader, call: Any, name: str) -> Value:
@@ -169,17 +147,15 @@ def _reshape(reader: _Reader, call: Any, name: str) -> Value:
 
 
 def _transpose(reader: _Reader, call: Any, name: str) -> Value:
-    data, axes = reader.tensor(call.args[0]), call.attrs.axes
-    rank = len(data.static_shape)
-    perm = range(rank)[::-1] if axes is None else [int(axis) % rank for axis in axes]
-    return reader.builder.add("Transpose", data, name=name, perm=list(perm))
+    axes = call.attrs.axes
+    perm = {} if axes is None else {"perm": _number(axes)}
+    return reader.builder.add("Transpose", reader.tensor(call.args[0]), name=name, **perm)
 
 
 def _mean(reader: _Reader, call: Any, name: str) -> Value:
-    data, axes = reader.tensor(call.args[0]), call.attrs.axis
-    found = range(len(data.static_shape)) if axes is None else axes
-    kept = int(call.attrs.keepdims)
-    return reader.builder.add("ReduceMean", data, reader.numbers(found), name=name, keepdims=kept)
+    axes = [] if call.attrs.axis is None else [reader.numbers(call.attrs.axis)]
+    args, kept = (reader.tensor(call.args[0]), *axes), int(call.attrs.keepdims)
+    return reader.builder.add("ReduceMean", *args, name=name, keepdims=kept)
 
 
 def _clip(reader: _Reader, call: Any, name: str) -> Value:
@@ -188,37 +164,16 @@ def _clip(reader: _Reader, call: Any, name: str) -> Value:
     return reader.builder.add("Clip", reader.tensor(data), *ends, name=name)
 
 
-def _split(reader: _Reader, call: Any, name: str) -> list[Value]:
-    data, sections = reader.tensor(call.args[0]), call.attrs.indices_or_sections
-    axis = int(call.attrs.axis) % len(data.static_shape)
-    extent = data.static_shape[axis]
-    size = -(-extent // int(sections)) if not hasattr(sections, "__len__") else 0
-    cuts = [*range(size, extent, size)] if size else [int(cut) for cut in sections]
-    sizes = np.diff([0, *cuts, extent])
-    names = [f"{name}:{number}" for number in range(len(sizes))]
-    args = [data, reader.numbers(sizes)]
-    return reader.builder.add_node(OnnxNode("Split", args, {"axis": axis}, names))
-
-
-def _strided_slice(reader: _Reader, call: Any, name: str) -> Value:
-    data, axes, begins, ends, *rest = call.args
-    strides = rest[0].fields if rest else [1] * len(axes.fields)
-    parts = [reader.numbers(part) for part in (begins.fields, ends.fields, axes.fields, strides)]
-    return reader.builder.add("Slice", reader.tensor(data), *parts, name=name)
-
-
 RULES: dict[str, Rule] = {
     "quantize": _pair("QuantizeLinear"),
     "dequantize": _pair("DequantizeLinear"),
-    "nn.conv2d": _convolution("Conv", "OIHW"),
-    "nn.conv2d_transpose": _convolution("ConvTranspose", "IOHW"),
-    "nn.max_pool2d": _pool("MaxPool"),
-    "nn.avg_pool2d": _pool("AveragePool"),
+    "nn.conv2d": _as("Conv", **_CONVOLUTION),
+    "nn.conv2d_transpose": _as("ConvTranspose", "output_padding", **_CONVOLUTION),
+    "nn.max_pool2d": _as("MaxPool", "ceil_mode", **_POOL),
+    "nn.avg_pool2d": _as("AveragePool", "ceil_mode", "count_include_pad", **_POOL),
     "nn.adaptive_avg_pool2d": _adaptive_pool,
     "mean": _mean,
     "clip": _clip,
-    "split": _split,
-    "strided_slice": _strided_slice,
     "permute_dims": _transpose,
     **dict.fromkeys(("reshape", "squeeze", "expand_dims", "flatten", "nn.batch_flatten"), _reshape),
     "matmul": _as("MatMul"),
@@ -242,8 +197,11 @@ RULES: dict[str, Rule] = {
 """How calls are read."""
 
 
-def _number(value: Any) -> int | float:
+def _number(value: Any) -> Any:
+    """Return a number, or a list of numbers, of TVM."""
     value = getattr(value, "value", value)
+    if hasattr(value, "__len__"):
+        return [_number(one) for one in value]
     return float(value) if isinstance(value, float) else int(value)
 
 

@@ -52,7 +52,8 @@ def read_tflite(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -
     UnsupportedError
         If it has an operator or a type of numbers that cannot be read; the message names it.
     """
-    return _Reader(read_file(path), shapes or {}).network()
+    with raising(ModelError, f"{path} is damaged", *CORRUPT):
+        return _Reader(read_file(path), shapes or {}).network()
 
 
 def open_shapes(path: Path) -> dict[str, tuple[int | None, ...]]:
@@ -78,7 +79,7 @@ class _Reader:
     """The forms of all tensors, by their numbers: as written (False), and as an image (True)."""
 
     def __init__(self, file: File, shapes: Mapping[str, Sequence[int]]) -> None:
-        self.file, self.checked, self.builder = file, not shapes, NetworkBuilder()
+        self.file, self.builder = file, NetworkBuilder()
         self.forms: dict[int, dict[bool, Value]] = {}
         self.names: dict[str, tuple[int, bool, str]] = {}
         names = [file.tensors[number].name for number in file.inputs]
@@ -158,7 +159,9 @@ class _Reader:
         name, is_output = self._name(number, image), number in self.file.outputs and not image
         if tensor.scale is None or value.dtype != "float32":
             _rename(build, value, name, label)
-            real = value = self._as_declared(tensor, value, label)
+            if value.dtype != tensor.dtype:
+                value = build.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
+            real = value
         else:
             _rename(build, value, f"{name}:real" if is_output else name, label)
             own = name if is_output else f"{name}:{tensor.dtype}"
@@ -172,14 +175,6 @@ class _Reader:
     def _name(self, number: int, image: bool) -> str:
         second = image if number in self.file.outputs else number in self.forms
         return self.tensor(number).name + (":nchw" if image else ":nhwc") * second
-
-    def _as_declared(self, tensor: TfliteTensor, value: Value, label: str) -> Value:
-        """Return a result in the dtype of its tensor."""
-        if value.dtype == tensor.dtype:
-            return value
-        if tensor.scale is None and "int" in value.dtype and "int" in tensor.dtype:
-            return self.builder.add("Cast", value, label=label, to=_onnx_type(tensor.dtype))
-        raise ModelError(f"{label} makes {value.dtype}; the file declares {tensor.dtype}")
 
 
 def _rename(build: NetworkBuilder, value: Value, name: str, label: str) -> None:
@@ -218,45 +213,27 @@ class _Call:
 
     def _place(self, number: int, value: Value) -> None:
         """Make a value, behind the fused activation, a tensor of the file."""
-        reader, tensor = self.reader, self.reader.tensor(number)
         if hasattr(self.operator.table, "FusedActivationFunction"):
             function = self.option("FusedActivationFunction")
             if function not in ACTIVATIONS:
                 raise UnsupportedError(f"{self.label} has the fused activation {function}")
             value = ACTIVATIONS[function](self, value)
-        image, shape = self.image and len(_shape(value)) == 4, _shape(value)
-        shape = [shape[axis] for axis in FROM_IMAGE] if image else shape
-        if reader.checked and not _agree(shape, tensor.shape):
-            raise ModelError(
-                f"{self.label} has the shape {shape}; the file declares {[*tensor.shape]}"
-            )
-        reader.forms.pop(number, None)
-        reader.put(number, value, image, self.label)
+        self.reader.forms.pop(number, None)
+        self.reader.put(number, value, self.image and len(_shape(value)) == 4, self.label)
 
     # ------------------------------------------------------------------------ operands
 
-    @property
-    def given(self) -> list[int]:
-        """Which operands there are."""
-        return [k for k, number in enumerate(self.operator.inputs) if number >= 0]
-
     def has(self, k: int) -> bool:
         """Return whether there is an operand `k`."""
-        return k in self.given
+        return max(self.operator.inputs[k : k + 1], default=-1) >= 0
 
     def number(self, k: int) -> int:
         """Return the number of the tensor that is operand `k`."""
-        if not self.has(k):
-            raise ModelError(f"{self.label} has no operand {k}")
         return self.operator.inputs[k]
 
     def tensor(self, k: int) -> TfliteTensor:
         """Return the tensor that is operand `k`."""
         return self.reader.tensor(self.number(k))
-
-    def is_image(self, k: int) -> bool:
-        """Return whether operand `k` is computed as an image."""
-        return self.tensor(k).data is None and True in self.reader.forms[self.number(k)]
 
     def raw(self, k: int, image: bool | None = None) -> Value:
         """Return operand `k`, by default in the operator's form: quantised as integers."""
@@ -264,9 +241,7 @@ class _Call:
 
     def real(self, k: int, image: bool | None = None) -> Value:
         """Return operand `k` as `raw` does, but as floating-point numbers if it is quantised."""
-        tensor, value = self.tensor(k), self.raw(k, image)
-        turned = len(tensor.shape) > tensor.axis > 0 and image is None and self.image
-        axis = FROM_IMAGE[tensor.axis + 4 - len(tensor.shape)] if turned else tensor.axis
+        value, axis = self.raw(k, image), self.tensor(k).axis
         return self.reader.real(self.number(k), value, self.label, axis=axis)
 
     def reals(self) -> list[Value]:
@@ -301,16 +276,11 @@ class _Call:
     @property
     def rank(self) -> int:
         """The highest rank of an operand."""
-        return max(len(self.tensor(k).shape) for k in self.given)
+        return max(len(self.reader.tensor(n).shape) for n in self.operator.inputs if n >= 0)
 
     def weight(self, k: int, axes: Sequence[int]) -> Value:
-        """Return operand `k` with its axes in another order; constants are turned now."""
-        tensor, number = self.tensor(k), self.number(k)
-        if tensor.data is None:
-            return self.emit("Transpose", self.real(k, False), perm=axes)
-        turned = np.ascontiguousarray(tensor.data.transpose(axes))
-        form = self.reader.builder.constant(turned, tensor.name)
-        return self.reader.real(number, form, self.label, axis=axes.index(tensor.axis))
+        """Return operand `k` with its axes in another order."""
+        return self.emit("Transpose", self.real(k, False), perm=axes)
 
     def bias(self, k: int, x: int, weight: int) -> Value | None:
         """Return operand `k`; integers count in steps of the products, whatever the file says."""
@@ -369,14 +339,6 @@ def _shape(value: Value) -> list[int]:
     return [*value.shape]
 
 
-def _agree(shape: Sequence[int], declared: Sequence[int]) -> bool:
-    """Return whether a shape is the declared one; a file may declare nothing, or -1 for a size."""
-    if not declared:
-        return True
-    pairs = zip(shape, declared, strict=False)
-    return len(shape) == len(declared) and all(b in (a, -1) for a, b in pairs)
-
-
 def _onnx_type(dtype: str) -> int:
     from onnx import helper
 
@@ -395,24 +357,10 @@ def _is_rank_4(call: _Call) -> bool:
 
 
 def _follows(call: _Call) -> bool:
-    """Return whether an operand is an image, or has one number per channel of another.
-
-    All others can then be read as images.
-    """
-    tensors = [call.tensor(k) for k in call.given]
-    ranks = {len(tensor.shape) for tensor in tensors if tensor.data is None}
-    pixels = {tensor.shape[1:3] for tensor in tensors if len(tensor.shape) == 4}
-    gates = (1, 1) in pixels and len(pixels) > 1
-    wanted = gates or any(map(call.is_image, call.given)) or any(map(_is_vector, tensors))
-    return {4} <= ranks <= {0, 4} and wanted
-
-
-def _is_vector(tensor: TfliteTensor) -> bool:
-    """Return whether a tensor is constant and has one number per channel."""
-    array = tensor.data
-    if array is None or array.dtype in (np.int32, np.int64):
-        return False
-    return array.ndim > 0 and array.size == array.shape[-1] > 1
+    """Return whether an operand is an image, and all others can be read as images."""
+    computed = [n for n in call.operator.inputs if n >= 0 and call.reader.tensor(n).data is None]
+    ranks = {len(call.reader.tensor(number).shape) for number in computed}
+    return {4} <= ranks <= {0, 4} and any(True in call.reader.forms[n] for n in computed)
 
 
 def _keeps_order(call: _Call) -> bool:
@@ -440,8 +388,6 @@ def _is_point(call: _Call) -> bool:
 def _window(call: _Call, x: Value, kernel: Sequence[int], *dilations: int) -> dict[str, Any]:
     """Return the attributes of a window that reads an image."""
     strides, pads = [call.option("StrideH"), call.option("StrideW")], [0] * 4
-    if min(*strides, *dilations, *kernel) < 1:
-        raise ModelError(f"{call.label} has a window of no size, stride or dilation")
     for axis in range(2 if call.option("Padding") == SAME else 0):
         size, reach = _shape(x)[axis + 2], (kernel[axis] - 1) * (dilations or (1, 1))[axis] + 1
         total = max(0, (ceil_div(size, strides[axis]) - 1) * strides[axis] + reach - size)
@@ -463,12 +409,8 @@ def _convolution(call: _Call, axes: Sequence[int] = TO_IMAGE) -> Value:
 
 def _transposed_convolution(call: _Call) -> Value:
     (_, *size, _), weight, x = call.ints(0), call.weight(1, (3, 0, 1, 2)), call.real(2)
-    strides, pads, more = [call.option("StrideH"), call.option("StrideW")], [0] * 4, [0, 0]
-    for axis in range(2):
-        whole = (_shape(x)[axis + 2] - 1) * strides[axis] + _shape(weight)[axis + 2]
-        total, more[axis] = max(0, whole - size[axis]), max(0, size[axis] - whole)
-        pads[axis], pads[axis + 2] = total // 2, total - total // 2
-    attrs = {"strides": strides, "pads": pads, "output_padding": more}
+    strides = [call.option("StrideH"), call.option("StrideW")]
+    attrs = {"strides": strides, "output_shape": size, "auto_pad": "SAME_UPPER"}
     return call.emit("ConvTranspose", x, weight, call.bias(3, 2, 1), **attrs)
 
 
@@ -887,7 +829,6 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
     _follows: ELEMENTWISE,
     _keeps_order: {kind: partial(_reduction, op) for kind, op in REDUCTIONS.items()},
     _keeps_axes: {"STRIDED_SLICE": _strided_slice},
-    _is_point: {"RESHAPE": _reshape, "FULLY_CONNECTED": _fully_connected},
     _is_rank_4: {
         "CONV_2D": _convolution,
         "DEPTHWISE_CONV_2D": partial(_convolution, axes=(3, 0, 1, 2)),
@@ -904,6 +845,7 @@ LAYOUTS: Mapping[Callable[[_Call], bool], Mapping[str, Rule]] = {
         "SPACE_TO_BATCH_ND": _space_to_batch,
         "BATCH_TO_SPACE_ND": _batch_to_space,
     },
+    _is_point: {"RESHAPE": _reshape, "FULLY_CONNECTED": _fully_connected},
     _written: {
         "BATCH_MATMUL": _batch_matmul,
         "SOFTMAX": _softmax,

@@ -119,45 +119,22 @@ def read_file(path: Path) -> File:
         if file.read(8)[4:] != IDENTIFIER:
             raise ModelError(f"{path} is not a TFLite model: it has no identifier TFL3")
         content = read_open(file, NETWORK)
-    model = require("tflite").Model.GetRootAsModel(content, 0)
-    try:
-        found = _content(model)
-    except (ModelError, UnsupportedError) as error:
-        raise type(error)(f"{path} is damaged: {error}") from None
-    except CORRUPT as error:
-        raise ModelError(f"{path} is damaged: an offset leads out of its tables") from error
-    return found
+    with raising(ModelError, f"{path} is damaged", *CORRUPT):
+        return _content(require("tflite").Model.GetRootAsModel(content, 0))
 
 
 def _content(model: Any) -> File:
-    if not model.SubgraphsLength():
-        raise ModelError("it has no subgraph")
-    graph = model.Subgraphs(0)
-    buffers, tensors = _every(model, "Buffers"), _every(graph, "Tensors")
-    found = tuple(_tensor(tensor, number, buffers) for number, tensor in enumerate(tensors))
+    graph, buffers = model.Subgraphs(0), _every(model, "Buffers")
+    tensors = tuple(_tensor(tensor, buffers) for tensor in _every(graph, "Tensors"))
     kinds = [*map(_kind, _every(model, "OperatorCodes"))]
-    inputs, outputs = _numbers(graph.InputsAsNumpy()), _numbers(graph.OutputsAsNumpy())
-    known = set(inputs).union(n for n, tensor in enumerate(found) if tensor.data is not None)
-    operators = []
-    for number, operator in enumerate(_every(graph, "Operators")):
-        if wrong := _wrong_operator(operator, len(kinds), len(found), known):
-            raise ModelError(f"its operator {number} {wrong}")
-        operators.append(_operator(operator, kinds[operator.OpcodeIndex()], found))
-        known.update(operators[-1].outputs)
-    _check_ends(inputs, outputs, len(found), known)
-    return File(found, tuple(operators), inputs, outputs)
+    operators = tuple(_operator(each, kinds, tensors) for each in _every(graph, "Operators"))
+    inputs, outputs = graph.InputsAsNumpy(), graph.OutputsAsNumpy()
+    return File(tensors, operators, _numbers(inputs), _numbers(outputs))
 
 
 def _every(table: Any, name: str) -> list[Any]:
     """Return the tables of a vector of tables."""
     return [getattr(table, name)(number) for number in range(getattr(table, f"{name}Length")())]
-
-
-def _check_ends(inputs: Ints, outputs: Ints, count: int, known: set[int]) -> None:
-    if outside := {*inputs, *outputs} - {*range(count)}:
-        raise ModelError(f"its inputs or outputs name the tensor {min(outside)} of {count}")
-    if outside := set(outputs) - known:
-        raise ModelError(f"no operator computes its output, the tensor {min(outside)}")
 
 
 # --------------------------------------------------------------------------------- operators
@@ -185,8 +162,8 @@ def _kind(code: Any) -> str:
     return f"{name} {custom}" if name == "CUSTOM" and custom else name
 
 
-def _operator(operator: Any, kind: str, tensors: tuple[TfliteTensor, ...]) -> TfliteOperator:
-    outputs = _numbers(operator.OutputsAsNumpy())
+def _operator(operator: Any, kinds: list[str], tensors: tuple[TfliteTensor, ...]) -> TfliteOperator:
+    kind, outputs = kinds[operator.OpcodeIndex()], _numbers(operator.OutputsAsNumpy())
     label = f"{kind} {tensors[outputs[0]].name!r}" if outputs else kind
     table, kind_of_options = operator.BuiltinOptions(), operator.BuiltinOptionsType()
     known = table is not None and kind_of_options in _names("BuiltinOptions")
@@ -194,44 +171,21 @@ def _operator(operator: Any, kind: str, tensors: tuple[TfliteTensor, ...]) -> Tf
     return TfliteOperator(kind, _numbers(operator.InputsAsNumpy()), outputs, label, options)
 
 
-def _wrong_operator(operator: Any, codes: int, tensors: int, known: set[int]) -> str:
-    """Return the error in an operator that may read the tensors `known`; empty if there is none."""
-    code = operator.OpcodeIndex()
-    if code >= codes:
-        return f"has the code {code} of {codes}"
-    inputs = {read for read in _numbers(operator.InputsAsNumpy()) if read != -1}
-    for tensor in sorted(inputs.union(_numbers(operator.OutputsAsNumpy()))):
-        if not 0 <= tensor < tensors:
-            return f"names the tensor {tensor}; it has {tensors}"
-    unknown = inputs - known
-    return f"reads the tensor {min(unknown)} before it is computed" if unknown else ""
-
-
 # ----------------------------------------------------------------------------------- tensors
 
 
-def _tensor(tensor: Any, number: int, buffers: list[Any]) -> TfliteTensor:
-    buffer, shape = tensor.Buffer(), _numbers(tensor.ShapeAsNumpy())
-    if not tensor.Name() or buffer >= len(buffers):
-        raise ModelError(f"its tensor {number} has no name, or refers to a missing buffer {buffer}")
-    if buffers[buffer].Offset() > 1:
-        raise UnsupportedError(f"its tensor {number} lies outside of the model: convert it anew")
-    size = buffers[buffer].DataLength()
-    dtype = DTYPES.get(tensor.Type(), "")
-    try:
-        _check_size(tensor, shape, size)
-        scale, zero, axis = _grid(tensor, shape)
-    except ModelError as error:
-        raise ModelError(f"its tensor {number} {error}") from None
-    raw = buffers[buffer].DataAsNumpy() if size else np.zeros(0, np.uint8)
-    constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
-    data = _elements(raw, tensor, shape, dtype) if constant else None
-    name, signature = tensor.Name().decode(), _signature(tensor)
-    return TfliteTensor(name, shape, dtype, scale, zero, axis, data, signature)
-
-
-def _signature(tensor: Any) -> tuple[int, ...]:
-    return () if tensor.ShapeSignatureIsNone() else _numbers(tensor.ShapeSignatureAsNumpy())
+def _tensor(tensor: Any, buffers: list[Any]) -> TfliteTensor:
+    name, shape = tensor.Name().decode(), _numbers(tensor.ShapeAsNumpy())
+    buffer, dtype = buffers[tensor.Buffer()], DTYPES.get(tensor.Type(), "")
+    if buffer.Offset() > 1:
+        raise UnsupportedError(f"the tensor {name!r} lies outside of the model: convert it anew")
+    with raising(ModelError, f"the tensor {name!r} is malformed", *CORRUPT):
+        size = buffer.DataLength()
+        raw = buffer.DataAsNumpy() if size else np.zeros(0, np.uint8)
+        constant = dtype and (size or 0 in shape) and not tensor.IsVariable()
+        data = _elements(raw, tensor, shape, dtype) if constant else None
+        signature = _numbers(tensor.ShapeSignatureAsNumpy())
+        return TfliteTensor(name, shape, dtype, *_grid(tensor, dtype), data, signature)
 
 
 def _elements(raw: Array, tensor: Any, shape: tuple[int, ...], dtype: str) -> Array:
@@ -276,42 +230,21 @@ def _vector(kind: int, table: Any) -> Array:
     return np.array(_as("SparseIndexVector", kind, table).ValuesAsNumpy(), np.int64)
 
 
-def _check_size(tensor: Any, shape: tuple[int, ...], size: int) -> None:
-    """Check the shape of a tensor whose buffer has `size` bytes."""
-    if min(shape, default=1) < -1:
-        raise ModelError(f"has the shape {[*shape]}")
-    dtype = DTYPES.get(tensor.Type())
-    if not size or not dtype or tensor.Sparsity() is not None:
-        return
-    needed = math.prod(shape) * np.dtype(dtype).itemsize
-    needed = -(-needed // 2) if tensor.Type() == INT4 else needed
-    if size != needed:
-        raise ModelError(f"has {size} bytes; its shape {[*shape]} needs {needed}")
-
-
-def _grid(tensor: Any, shape: tuple[int, ...]) -> tuple[Array | None, Array | None, int]:
+def _grid(tensor: Any, dtype: str) -> tuple[Array | None, Array | None, int]:
     """Return scales, zero points and their axis; None for what is not quantised."""
-    grid, dtype = tensor.Quantization(), DTYPES.get(tensor.Type(), "")
+    grid = tensor.Quantization()
     if grid is None or not grid.ScaleLength() or "int" not in dtype:
         return None, None, 0
     scale = np.array(grid.ScaleAsNumpy(), np.float32)
     zero = np.array(grid.ZeroPointAsNumpy() if grid.ZeroPointLength() else [0])
-    _check_grid(scale, zero, dtype)
-    zero, axis = np.resize(zero.astype(dtype), scale.shape), grid.QuantizedDimension()
-    if scale.size == 1:
-        return scale.reshape(()), zero.reshape(()), 0
-    if not (0 <= axis < len(shape) and shape[axis] == scale.size):
-        raise ModelError(f"has {scale.size} scales along the axis {axis} of its shape {[*shape]}")
-    return scale, zero, axis
-
-
-def _check_grid(scale: Array, zero: Array, dtype: str) -> None:
-    if not ((scale > 0) & (scale < math.inf)).all():
-        given = scale[:4].tolist()
-        raise ModelError(f"is quantised with the scales {given}; they must be positive and finite")
     if zero.size not in (1, scale.size) or not np.array_equal(zero, zero.astype(dtype)):
-        given = zero[:4].tolist()
-        raise ModelError(f"has {scale.size} scales of {dtype} and the zero points {given}")
+        raise ModelError(
+            f"the tensor {tensor.Name().decode()!r} has {scale.size} scales of {dtype} and the "
+            f"zero points {zero[:4].tolist()}"
+        )
+    shape: tuple[int, ...] = () if scale.size == 1 else scale.shape
+    axis = grid.QuantizedDimension() if shape else 0
+    return scale.reshape(shape), np.resize(zero.astype(dtype), shape), axis
 
 
 def _numbers(vector: Any) -> tuple[int, ...]:

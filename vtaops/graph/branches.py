@@ -13,21 +13,18 @@ from vtaops.base.shapes import Array, as_array
 from vtaops.graph.onnx_files import (
     ModelProto,
     NodeProto,
-    attributes,
     graph_inputs,
     input_dtypes,
     input_shapes,
-    make_node,
     needed,
     read_by,
     refill,
     require,
 )
-from vtaops.graph.probe import Probe
 
 
 def fix_inputs(model: ModelProto, values: Mapping[str, Any]) -> None:
-    """Make constants of inputs in place; each `If` that constants decide becomes its branch.
+    """Make constants of inputs in place; ONNX Runtime then takes the branches that they decide.
 
     Raises
     ------
@@ -42,8 +39,6 @@ def fix_inputs(model: ModelProto, values: Mapping[str, Any]) -> None:
         array = _as_input(name, value, shapes[name], types[name])
         model.graph.initializer.append(require("onnx").numpy_helper.from_array(array, name))
     refill(model.graph.input, graph_inputs(model))
-    while decided := next(filter(None, (_decided(model, n) for n in model.graph.node)), None):
-        _take(model, *decided)
 
 
 def _as_input(name: str, value: Any, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
@@ -70,51 +65,5 @@ def undecided(model: ModelProto) -> str:
     return ""
 
 
-def _decided(model: ModelProto, node: NodeProto) -> tuple[NodeProto, bool] | None:
-    """Return an `If` and its condition, if constants decide it."""
-    if node.op_type != "If":
-        return None
-    condition = _condition(node)
-    before = needed(model.graph.node, [condition])
-    inputs = {value.name for value in model.graph.input}
-    if not inputs.isdisjoint(_read(before, condition)):
-        return None
-    part = type(model)()
-    part.CopyFrom(model)
-    refill(part.graph.node, [*before, make_node("Identity", [condition], ["condition/taken"])])
-    refill(part.graph.input, [])
-    refill(part.graph.output, [])
-    (value,) = Probe(part, ["condition/taken"]).run({}).values()
-    return node, bool(np.all(value))
-
-
-def _condition(node: NodeProto) -> str:
-    """Return the condition of an `If`. Raises ModelError if it is none that can be taken."""
-    parts = attributes(node)
-    branches = [parts.get(name) for name in ("then_branch", "else_branch")]
-    ends = [len(getattr(branch, "output", ())) for branch in branches]
-    if len(node.input) != 1 or ends != [len(node.output)] * 2:
-        raise ModelError(
-            f"If {node.name!r} has {len(node.input)} inputs, {len(node.output)} outputs, and "
-            f"branches with {ends[0]} and {ends[1]}; it takes one condition, and each branch gives "
-            "all its outputs"
-        )
-    return str(node.input[0])
-
-
 def _read(nodes: list[NodeProto], name: str) -> set[str]:
     return {name}.union(*(read_by(node) for node in nodes))
-
-
-def _take(model: ModelProto, node: NodeProto, condition: bool) -> None:
-    """Put the nodes of a branch in the place of an `If`."""
-    branch = attributes(node)["then_branch" if condition else "else_branch"]
-    ends = [value.name for value in branch.output]
-    passed = [
-        make_node("Identity", [end], [result])
-        for end, result in zip(ends, node.output, strict=True)
-    ]
-    at = next(i for i, each in enumerate(model.graph.node) if each.output[0] == node.output[0])
-    nodes = list(model.graph.node)
-    model.graph.initializer.extend(branch.initializer)
-    refill(model.graph.node, [*nodes[:at], *branch.node, *passed, *nodes[at + 1 :]])

@@ -22,9 +22,6 @@ TENSOR = 1 << 30
 FOLDED = 2 << 30
 """Largest sum of the tensors that do not depend on inputs, in bytes: a runtime keeps them all."""
 
-_READ = 1024
-"""Bytes of the largest constant whose elements can give a shape."""
-
 
 def require_bounded(model: ModelProto) -> None:
     """Refuse a part that may run without end or take more memory than it needs.
@@ -43,7 +40,7 @@ def require_bounded(model: ModelProto) -> None:
 
 def _require_bounded(model: ModelProto) -> None:
     shape_inference = require("onnx").shape_inference
-    graph = shape_inference.infer_shapes(_skeleton(model), data_prop=True).graph
+    graph = shape_inference.infer_shapes(model, data_prop=True).graph
     _require_few_trips(graph, {}, {}, 1)
     sizes = dict(_sizes(graph))
     for name, nbytes in sizes.items():
@@ -63,23 +60,6 @@ def _folded(graph: Any, constants: set[str], sizes: Mapping[str, int]) -> int:
             constants |= {*node.output}
             folded += sum(sizes.get(name, 0) for name in node.output)
     return folded
-
-
-def _skeleton(model: ModelProto) -> ModelProto:
-    """Return a model without the elements of its weights, which become inputs."""
-    found: ModelProto = require("onnx").ModelProto(ir_version=model.ir_version)
-    found.opset_import.extend(model.opset_import)
-    found.graph.name = "part"
-    found.graph.node.extend(model.graph.node)
-    found.graph.input.extend(model.graph.input)
-    found.graph.output.extend(model.graph.output)
-    make = require("onnx").helper.make_tensor_value_info
-    for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= _READ:
-            found.graph.initializer.append(tensor)
-        else:
-            found.graph.input.append(make(tensor.name, tensor.data_type, [*tensor.dims]))
-    return found
 
 
 def _sizes(graph: Any) -> Iterator[tuple[str, int]]:

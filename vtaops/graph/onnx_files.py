@@ -43,10 +43,10 @@ _NIBBLES = {"INT4": "INT8", "UINT4": "UINT8"}
 Arrays = dict[str, Array]
 
 
-def load(
+def opened(
     source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> ModelProto:
-    """Read a model, check it and give every input a static shape.
+    """Read a model and give every input a static shape; it stays in its own opset, unchecked.
 
     Parameters
     ----------
@@ -62,15 +62,8 @@ def load(
         If the file does not exist or is not an ONNX model, external weights cannot be read, a shape
         stays symbolic, or a name in `shapes` is not an input.
     UnsupportedError
-        If the model has unsupported types, or uses unknown operator domains.
+        If the model has unsupported types.
     """
-    return checked(opened(source, shapes))
-
-
-def opened(
-    source: str | Path | ModelProto, shapes: Mapping[str, Sequence[int]] | None = None
-) -> ModelProto:
-    """Return a model as `load` does, but in its own opset and unchecked."""
     onnx = require("onnx")
     model: ModelProto = onnx.ModelProto()
     path = None if isinstance(source, onnx.ModelProto) else Path(source)
@@ -126,37 +119,18 @@ def checked(model: ModelProto) -> ModelProto:
             f"the model is of ONNX's opset {min(own)}; vtaops and ONNX Runtime read {OLDEST} and "
             "newer ones: export it again"
         )
+    old = own and min(own) < OPSET
+    if old and any(node.op_type == "Hardmax" for node in model.graph.node):
+        raise UnsupportedError(
+            f"Hardmax of opset {min(own)} takes several axes as one, which ONNX's converter does "
+            f"not know: export the model with opset {OPSET} or a newer one"
+        )
     with raising(ModelError, "not a valid ONNX model", Exception, told=first_line):
-        if own and min(own) < OPSET:
-            _flatten_hardmax(model.graph)
+        if old:
             model = onnx.version_converter.convert_version(model, OPSET)
         _store_constants(model)
         inferred: ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
     return inferred
-
-
-def _flatten_hardmax(graph: Any) -> None:
-    """Let each Hardmax read rows: before opset 13 it takes an axis and all behind it as one.
-
-    ONNX's converter does so for Softmax and LogSoftmax alone.
-    """
-    nodes: list[NodeProto] = []
-    for node in graph.node:
-        for inner in subgraphs(node):
-            _flatten_hardmax(inner)
-        if node.op_type != "Hardmax":
-            nodes.append(node)
-            continue
-        (data,), (result,) = node.input, node.output
-        shape, rows, ones = (f"{result}/{part}" for part in ("shape", "rows", "ones"))
-        nodes += [
-            make_node("Shape", [data], [shape]),
-            make_node("Flatten", [data], [rows], axis=attributes(node).get("axis", 1)),
-            make_node("Hardmax", [rows], [ones], axis=1),
-            make_node("Reshape", [ones, shape], [result]),
-        ]
-    if any(node.op_type == "Hardmax" for node in nodes):
-        refill(graph.node, nodes)
 
 
 def require(package: str) -> Any:
@@ -169,7 +143,7 @@ def require(package: str) -> Any:
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Replace symbolic dimensions of the inputs in place (see `load`)."""
+    """Replace symbolic dimensions of the inputs in place (see `opened`)."""
     for value in model.graph.input:
         if not value.type.tensor_type.elem_type:
             raise UnsupportedError(f"input {value.name!r} is not a tensor")

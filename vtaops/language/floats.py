@@ -9,21 +9,13 @@ import numpy.typing as npt
 
 from vtaops.language.files import START, DecoderWeights, Floats
 
-MULTIPLIED = ("na", "mix", "nf", "product")
-"""The tensors of a layer that its weights multiply."""
-
 
 class FloatModel:
-    """A language model token by token, with its cache; notes the largest value of each tensor.
+    """A language model token by token, with its cache; notes the largest value of each tensor."""
 
-    With `notes`, also what each product with weights multiplies.
-    """
-
-    def __init__(self, weights: DecoderWeights, *, notes: bool = False) -> None:
+    def __init__(self, weights: DecoderWeights) -> None:
         self.weights = weights
         self.reach: dict[str, float] = defaultdict(float)
-        names = [f"{name}{n}" for n in range(len(weights.layers)) for name in MULTIPLIED]
-        self._noted: dict[str, list[Floats]] = {n: [] for n in [*names, "last"] if notes}
         self._seen("x", weights.embedding)
         self.turns = turns(weights)
         self.reset()
@@ -75,15 +67,7 @@ class FloatModel:
     def _seen(self, name: str, value: Floats) -> Floats:
         found: Floats = value.astype(np.float32)
         self.reach[name] = max(self.reach[name], float(np.abs(found).max()))
-        if name in self._noted:
-            self._noted[name].append(found)
         return found
-
-    @property
-    def moments(self) -> dict[str, npt.NDArray[np.float64]]:
-        """The second moments of what products with weights multiply, by tensor."""
-        found = {name: np.stack(rows).astype(np.float64) for name, rows in self._noted.items()}
-        return {name: rows.T @ rows / len(rows) for name, rows in found.items()}
 
     def write(self, rng: np.random.Generator, tokens: int = 512, start: int = START) -> None:
         """Write texts of the model's own, which shows the ranges of its tensors."""
@@ -120,3 +104,9 @@ def turned_weights(rows: Floats) -> Floats:
     found = np.empty_like(rows)
     found[0::2], found[1::2] = -rows[1::2], rows[0::2]
     return found
+
+
+def on_grid(weight: Floats, bits: int) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64]]:
+    """Return weights as integers of so many bits, and the step of each output."""
+    steps = np.maximum(np.abs(weight).max(axis=1), 1e-9) / ((1 << bits - 1) - 1)
+    return rounded(weight / steps[:, None]), steps

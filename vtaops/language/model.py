@@ -46,7 +46,7 @@ class LanguageModel:
     prove : bool
         As of `vtaops.compile_model`.
     weight_bits : int
-        8, or 4: the learned rounding of four bits costs some accuracy, and hardware with the
+        8, or 4: four bits cost some accuracy, and hardware with the
         extension ``nibbles`` then reads half as many bytes.
 
     Attributes
@@ -81,9 +81,9 @@ class LanguageModel:
         self.weights = weights = replace(weights, length=length or weights.length)
         self.tokenizer = tokenizer
         folded = weights.folded()
-        floats = FloatModel(folded, notes=weight_bits < 8)
+        floats = FloatModel(folded)
         floats.write(np.random.default_rng(0), start=tokenizer.start)
-        step = token_step(folded, floats.reach, bits=weight_bits, moments=floats.moments)
+        step = token_step(folded, floats.reach, bits=weight_bits)
         self.model = compile_model(step, config, prove=prove)
         self.step = self.model.graph.tensors["scores"].scale
         self.rows = rounded(weights.embedding / self.model.graph.tensors["token"].scale)

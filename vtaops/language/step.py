@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from vtaops.base.errors import ModelError
-from vtaops.base.shapes import Array, ceil_div
+from vtaops.base.shapes import ceil_div
 from vtaops.graph import (
     Add,
     Concat,
@@ -35,8 +34,7 @@ from vtaops.graph import (
     Transpose,
 )
 from vtaops.language.files import DecoderWeights, Floats
-from vtaops.language.floats import rounded, silu
-from vtaops.language.grids import on_grid
+from vtaops.language.floats import on_grid, rounded, silu
 
 HIDDEN = -128
 """What the mask adds to scores of places that are not there yet: they become the least int8."""
@@ -52,13 +50,7 @@ Cached = tuple[Tensor, Tensor]
 """Keys or values of the places so far, and of the token."""
 
 
-def token_step(
-    weights: DecoderWeights,
-    reach: Mapping[str, float],
-    *,
-    bits: int = 8,
-    moments: Mapping[str, Array] | None = None,
-) -> Graph:
+def token_step(weights: DecoderWeights, reach: Mapping[str, float], *, bits: int = 8) -> Graph:
     """Return the graph of a token.
 
     Parameters
@@ -69,22 +61,14 @@ def token_step(
         The largest value of each tensor (`FloatModel.reach`).
     bits : int
         Of weights: 8 or 4.
-    moments : mapping of str to ndarray, optional
-        What four bits are rounded for (`FloatModel.moments`); by default they are the nearest.
     """
-    return _Step(weights, reach, bits, moments or {}).graph
+    return _Step(weights, reach, bits).graph
 
 
 class _Step:
-    def __init__(
-        self,
-        weights: DecoderWeights,
-        reach: Mapping[str, float],
-        bits: int,
-        moments: Mapping[str, Array],
-    ) -> None:
+    def __init__(self, weights: DecoderWeights, reach: Mapping[str, float], bits: int) -> None:
         self.graph, self._weights, self._reach = Graph("language_model"), weights, reach
-        self._bits, self._moments = bits, moments
+        self._bits = bits
         width = weights.embedding.shape[1]
         self._places = ceil_div(weights.length, TILE) * TILE
         inputs = self.graph.input
@@ -125,8 +109,7 @@ class _Step:
         mixed = self._mixed(number, parts, values)
         cuts = [Slice(1, n, n + 1) for n in range(len(rows))] if len(rows) > 1 else []
         joined = self._joined(2, [self.graph.add(cut, mixed) for cut in cuts] or [mixed])
-        order = rows.reshape(-1)
-        o = self._dense(f"o{number}", layer["o"][:, order], joined, of=(f"mix{number}", order))
+        o = self._dense(f"o{number}", layer["o"][:, rows.reshape(-1)], joined)
         x = self._sum(f"middle{number}", x, o)
         y = self._norm(f"nf{number}", x)
         gate, up = (
@@ -152,22 +135,10 @@ class _Step:
         op = replace(op, bias=0 * op.bias)  # some thousandths of a step: so it needs no vectors
         return self.graph.add(op, x, name=name, scale=result.scale)
 
-    def _dense(
-        self,
-        name: str,
-        weight: Floats,
-        x: Tensor,
-        scale: float = 0.0,
-        of: tuple[str, Any] | None = None,
-    ) -> Tensor:
-        """Add a product with weights; `of` is the float tensor and the order in which x has it."""
+    def _dense(self, name: str, weight: Floats, x: Tensor, scale: float = 0.0) -> Tensor:
         scale = scale or self._scale(name)
-        known, order = of or (x.name, np.arange(x.shape[-1]))
-        moment = self._moments.get(known)
-        ordered = None if moment is None else moment[np.ix_(order, order)]
-        numbers, own = on_grid(weight, self._bits, ordered)
-        scaling = Requantization.from_ratio(own * x.scale / scale)
-        op = Dense(numbers, None, scaling)
+        numbers, own = on_grid(weight, self._bits)
+        op = Dense(numbers, None, Requantization.from_ratio(own * x.scale / scale))
         return self.graph.add(op, x, name=name, scale=scale)
 
     def _product(self, name: str, a: Tensor, b: Tensor, scale: float = 0.0) -> Tensor:

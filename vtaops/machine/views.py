@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from vtaops.base.errors import ShapeError, raising
-from vtaops.base.shapes import Array, Int8Array, Ints, ceil_div
+from vtaops.base.shapes import Array, Int8Array, Ints
 from vtaops.base.window import Window
 from vtaops.machine.config import WINDOW_PARTS, WINDOW_TILES
 
@@ -278,11 +278,6 @@ def in_units(values: Ints) -> tuple[Ints, Ints]:
     """Split values into multiples of 128 and remainders in -63..64."""
     units = (values + 63) // 128
     return units, values - 128 * units
-
-
-def lanes_for(bound: int) -> int:
-    """Return the number of digit lanes for all values of at most `bound` in magnitude."""
-    return 1 + ceil_div((bound + 64) // 128, 127)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from vtaops.model.artefact import load as load_model
 from vtaops.model.model import Model
-from vtaops.program.region import Argument, HostStage, NodePlacement, Region, RowSums, Stage
+from vtaops.program.region import Argument, HostStage, NodePlacement, Region, Stage
 
 __all__ = [
     "Argument",
@@ -10,7 +10,6 @@ __all__ = [
     "Model",
     "NodePlacement",
     "Region",
-    "RowSums",
     "Stage",
     "load_model",
 ]

@@ -61,10 +61,10 @@ from vtaops.model.placement import placements
 from vtaops.program import Program
 from vtaops.program.file_format import dumps as dump_program
 from vtaops.program.file_format import loads as load_program
-from vtaops.program.region import Argument, HostStage, Region, RowSums
+from vtaops.program.region import Argument, HostStage, Region
 
 MAGIC = b"VTAMODEL"
-FORMAT_VERSION = 10
+FORMAT_VERSION = 11
 
 _Record = TypeVar("_Record")
 
@@ -318,7 +318,7 @@ def _is_operator(kind: Any) -> bool:
 _RECORDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Agreement, Argument, HostStage, Region, RowSums, Tensor),
+        *(Agreement, Argument, HostStage, Region, Tensor),
         *(FineRequantization, Quotient, Requantization, TfliteRequantization),
         *(kind for kind in vars(operators).values() if _is_operator(kind)),
     )

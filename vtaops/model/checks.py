@@ -14,9 +14,8 @@ import numpy as np
 from vtaops.base.errors import ProgramError
 from vtaops.graph import Graph, Node, Tensor
 from vtaops.graph.operators import Host
-from vtaops.machine.views import lanes_for
 from vtaops.program import Buffer
-from vtaops.program.region import Argument, Region, RowSums, Stage
+from vtaops.program.region import Argument, Region, Stage
 
 MAX_ELEMENTS = 1 << 28
 """Maximum elements of a model's tensor: more would not fit a board's DRAM."""
@@ -144,17 +143,7 @@ def _held(argument: Argument) -> tuple[int, ...]:
         n, c, height, width = held
         top, left, bottom, right = argument.border
         held = n, c, height + top + bottom, width + left + right
-    if argument.sums:
-        _check_sums(argument.sums, held[-1])
-        held = *held[:-1], argument.sums.columns(held[-1])
     return held
-
-
-def _check_sums(sums: RowSums, columns: int) -> None:
-    """Check that the appended digit columns can hold every row sum."""
-    few = sums.digits > 0 and lanes_for(sums.bound(columns)) > sums.digits
-    if few or min(sums.before, sums.digits, sums.behind) < 0:
-        raise ProgramError(f"{sums.digits} digits cannot hold the row sums of a matrix")
 
 
 def _in_parts(argument: Argument, held: tuple[int, ...]) -> bool:

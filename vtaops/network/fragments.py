@@ -15,7 +15,7 @@ from typing import Any
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
-from vtaops.compiler.driver import emit_operator, settled
+from vtaops.compiler.driver import emit_operator
 from vtaops.lowering import Fragment, Part, Strides, extents_of, link
 from vtaops.lowering.linking.ordering import LAG
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
@@ -130,7 +130,7 @@ class Fragments:
         """Return the operations of a step, but for the numbers of its results (`finished`)."""
         if step not in self._of:
             config = self.target.config
-            tiling = default_tiling(settled(step.op, config), config)
+            tiling = default_tiling(step.op, config)
             self._of[step] = self._emitted(step, tiling, POST_ROWS)
         return self._of[step]
 
@@ -147,19 +147,16 @@ class Fragments:
 
         Also returns None if all take `limit` cycles or more by estimate.
         """
-        ops, config = self._settled(steps), self.target.config
+        ops, config = [step.op for step in steps], self.target.config
         if not config.has(Extension.FORWARD) or not all(isinstance(op, Conv2d) for op in ops):
             return None
         return next(fused_tilings(ops, config, limit), None)
 
     def find_interleaved(self, steps: Sequence[MappedOperator]) -> GroupTiling | None:
         """Return tilings of steps that fit the scratchpads side by side; None if none do."""
-        ops = self._settled(steps)
+        ops = [step.op for step in steps]
         find = classifier_tilings if _is_classifier(ops) else interleaved_tilings
         return find(ops, self.target.config)
-
-    def _settled(self, steps: Sequence[MappedOperator]) -> list[Operator]:
-        return [settled(step.op, self.target.config) for step in steps]
 
     def co_allocate(
         self, steps: Sequence[MappedOperator], tilings: Sequence[Tiling]

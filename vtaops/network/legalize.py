@@ -6,13 +6,13 @@ that VTA lacks by others that it has, and requantizations by the hardware's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from vtaops.base.reasons import Reason
 from vtaops.graph import Expand, Graph, GraphOperator, Node, Requantize, Reshape, Upsample
 from vtaops.network.batches import sequences_apart
-from vtaops.network.decomposition import Decomposition, decomposition_of
+from vtaops.network.decomposition import decomposition_of
 from vtaops.network.functions import functions_as_tables
 from vtaops.network.lower import reason_for_host
 from vtaops.network.normalization import NOTE, norms_on_integers
@@ -70,7 +70,7 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
         single = node.name.rpartition(":")[0] in norms  # of one sequence
         if single or node.name in norms:
             legal.notes[node.name], legal.steps[node.name] = NOTE, 1 + single
-    legal.graph = graph.transform(_Walk(legal, target).put)
+    legal.graph = _rounded(_decomposed(graph, target, legal), target, legal)
     for node in legal.graph.nodes:
         known = node.name in legal.originals
         if known and (reason := reason_for_host(node, legal.graph, target)):
@@ -81,53 +81,43 @@ def legalize(graph: Graph, target: Target) -> LegalGraph:
     return legal
 
 
-class _Walk:
-    """Replaces the nodes of a graph, in order."""
+def _decomposed(graph: Graph, target: Target, legal: LegalGraph) -> Graph:
+    """Return a graph with others in place of operators that VTA lacks; the last has the name."""
 
-    def __init__(self, legal: LegalGraph, target: Target) -> None:
-        self._legal, self._target, graph = legal, target, legal.graph
-        self._ranges: dict[str, ValueRange] = {}
-        self._decompositions = {
-            n.name: found for n in graph.nodes if (found := decomposition_of(n, graph, target))
-        }
-        made = [op for found in self._decompositions.values() for op, _ in found.steps]
-        made += [node.op for node in graph.nodes if node.name not in self._decompositions]
-        self._rounds = any(changes_rounding(op, target) for op in made)
-
-    def put(self, result: Graph, node: Node) -> None:
-        """Add a node, or the operators in its place; the last one makes its result."""
-        inputs, part = [tensor.name for tensor in node.inputs], ""
-        plain = Decomposition(((node.op, range(len(inputs))),))
-        found = self._decompositions.get(node.name, plain)
+    def put(result: Graph, node: Node) -> None:
+        found = decomposition_of(node, graph, target)
+        if found is None:
+            result.clone(node)
+            return
         if found.note:
-            self._legal.notes[node.name], self._legal.steps[node.name] = found.note, 1
+            legal.notes[node.name], legal.steps[node.name] = found.note, 1
+        (made,), part = node.outputs, ""
         for number, (op, operands) in enumerate(found.steps):
-            given = [part if index < 0 else inputs[index] for index in operands]
-            names, scales = zip(*((t.name, t.scale) for t in node.outputs), strict=True)
-            if number < len(found.steps) - 1:
-                part = f"{node.name}:part{number or ''}"
-                unscaled = isinstance(op, Requantize | Upsample | Expand | Reshape)
-                names, scales = (
-                    (part,),
-                    (result.tensors[given[0]].scale if unscaled else scales[0],),
-                )
-            self._add(result, op, given, names, scales)
+            given = [result.tensors[part if i < 0 else node.inputs[i].name] for i in operands]
+            last = number == len(found.steps) - 1
+            part = node.name if last else f"{node.name}:part{number or ''}"
+            unscaled = not last and isinstance(op, Requantize | Upsample | Expand | Reshape)
+            result.add(op, *given, name=part, scale=given[0].scale if unscaled else made.scale)
 
-    def _add(
-        self,
-        result: Graph,
-        op: GraphOperator,
-        inputs: Sequence[str],
-        names: Sequence[str],
-        scales: Sequence[float],
-    ) -> None:
-        tensors, name = [result.tensors[tensor] for tensor in inputs], names[0]
-        if self._rounds:
-            ranges = [self._ranges.get(tensor, ANY_VALUE) for tensor in inputs]
-            self._ranges[name] = value_range(op, tensors, ranges)
-            found = hardware_rounding(op, tensors, ranges, self._target)
-            if found is not None:
-                self._legal.originals[name] = op
-                self._legal.notes[name], self._legal.steps[name] = found.note, found.steps
-                op = found.op
-        result.add_many(op, *tensors, names=names, scales=scales)
+    return graph.transform(put)
+
+
+def _rounded(graph: Graph, target: Target, legal: LegalGraph) -> Graph:
+    """Return a graph with the roundings of the hardware."""
+    if not any(changes_rounding(node.op, target) for node in graph.nodes):
+        return graph
+    ranges: dict[str, ValueRange] = {}
+
+    def put(result: Graph, node: Node) -> None:
+        given = [result.tensors[tensor.name] for tensor in node.inputs]
+        known = [ranges.get(tensor.name, ANY_VALUE) for tensor in given]
+        ranges[node.name] = value_range(node.op, given, known)
+        found = hardware_rounding(node.op, given, known, target)
+        if found is None:
+            result.clone(node)
+            return
+        result.clone(node, found.op)
+        legal.originals[node.name] = node.op
+        legal.notes[node.name], legal.steps[node.name] = found.note, found.steps
+
+    return graph.transform(put)

@@ -22,7 +22,7 @@ from vtaops.lowering import RowLayout, Strides, extents_of
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.network.epilogue import uniform
 from vtaops.network.places import Lanes, StoredImage, TensorPlace, Use, packed_lanes
-from vtaops.network.products import require_product
+from vtaops.network.products import lower_matmul
 from vtaops.network.region import LoweredRegion
 from vtaops.network.storage import Held, are_groups, held_matrices
 from vtaops.network.target import NotOnVta, Target
@@ -133,23 +133,10 @@ def lower_product(op: ops.Matmul, node: Node, region: LoweredRegion) -> None:
     NotOnVta
         If the images do not hold the matrices.
     """
-    a, b = node.inputs
-    require_product(op, node)
-    count = math.prod(b.shape[:-2])
-    rows = math.prod(a.shape[:-1]) // count
-    scale = uniform(op.requantization)
-    assert scale is not None
+    (a, b), product = node.inputs, lower_matmul(node, region.target)
+    count, rows = product.batch, product.m
     other, repeats = _once(region.places[b.name], count)
-    product = BatchMatmul(
-        batch=count // repeats,
-        m=rows,
-        n=b.shape[-1],
-        k=a.shape[-1],
-        clip=op.requantization.clip,
-        data_zero_point=a.zero_point,
-        other_zero_point=b.zero_point,
-        **scale,
-    )
+    product = replace(product, batch=count // repeats)
     data = _inputs(node, a, (count, rows, a.shape[-1]), region)
     shape = count // repeats, b.shape[-2], b.shape[-1]
     weights = _weights(node, b, other, shape, region).weights()

@@ -8,7 +8,6 @@ from itertools import cycle
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.reasons import Reason
-from vtaops.compiler.driver import settled
 from vtaops.graph import Graph, Node
 from vtaops.graph import operators as ops
 from vtaops.model import NodePlacement
@@ -99,7 +98,7 @@ def _lowered(
         partitions.append(Partition(nodes, lowered))
         for step in lowered.steps:
             try:
-                default_tiling(settled(step.op, target.config), target.config)
+                default_tiling(step.op, target.config)
             except ScheduleError:
                 text = f"no tile of {step.op.summary} fits the scratchpads"
                 refused[step.node] = Reason("scratchpad", text)

@@ -205,7 +205,7 @@ def stacked(shape: tuple[int, int, int]) -> Storage:
     return Storage.of((1, columns, count * rows, 1), last=True)
 
 
-def _matrices(node: Node, operand: int) -> tuple[int, int, int]:
+def matrices_of(node: Node, operand: int) -> tuple[int, int, int]:
     """Return the number, rows and columns of an operand's matrices, or of the result's (2)."""
     tensor = (*node.inputs, *node.outputs)[operand]
     count = math.prod(node.inputs[1].shape[:-2])
@@ -391,7 +391,7 @@ def _of_product(node: Node, wishes: Mapping[str, Wish]) -> Storage | None:
     Matrices of one row are the rows of one image, where functions of rows take them all at once.
     None if it makes nothing that its readers take: then it is a launch of its own.
     """
-    count, rows, columns = shape = _matrices(node, 2)
+    count, rows, columns = shape = matrices_of(node, 2)
     wish, apart = wishes.get(node.outputs[0].name), Storage.of((count, columns, rows, 1), last=True)
     if wish is None:
         return apart
@@ -768,7 +768,7 @@ def _wish_of_product(node: Node, operand: int, graph: Graph) -> Wish:
     The host makes an input of the graph as it is wanted, with an image for each matrix. Single rows
     that are no view are stacked.
     """
-    given, shape = graph.maker(node.inputs[operand]), _matrices(node, operand)
+    given, shape = graph.maker(node.inputs[operand]), matrices_of(node, operand)
     (count, rows, columns), (maker, swapped) = shape, _behind_views(given, graph)
     pixels, channels = (columns, rows) if swapped else (rows, columns)
     outer = count * channels if swapped else count

@@ -382,10 +382,3 @@ class Conv2d(WindowOperator, SumOfProducts):
         return data_layout(config, Patches.of_columns(self.window)), kernel_layout(
             config, KernelColumns()
         )
-
-    def declared_shape(self, buffer: Buffer, config: HardwareConfig) -> tuple[int, ...]:
-        # Lowering joins the taps of a window.
-        if buffer.name in ("kernel", "kernel_high") and self.windows(config):
-            layout = kernel_layout(config, self.channel_groups.view(config))
-            return layout.packed_shape(buffer.shape)
-        return super().declared_shape(buffer, config)

@@ -7,8 +7,7 @@ this room that imports TVM.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 import tvm
 from tvm import te, tirx
@@ -19,7 +18,7 @@ from vtaops.base.fixed_point import BASES, FINE_BITS, FINE_SHIFTS, MULTIPLIER_BI
 from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.base import Operator
-from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
+from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage
 from vtaops.ops.groups import GroupBlocks
 
 Expr = Any
@@ -69,44 +68,10 @@ def declare_sum(
     return te.compute(shape, total, name=name)
 
 
-def declare_tiles(weights: te.Tensor, *, each: bool = False) -> te.Tensor:
-    """Copy a weight tile on chip; with `each`, one tile per channel block."""
-    blocks, _, _, _, *tile = weights.shape
-    name = f"{weights.op.name}_buf"
-    if each:
-        return te.compute((blocks, *tile), lambda c, o, i: weights(c, 0, 0, 0, o, i), name=name)
-    return te.compute(tile, lambda o, i: weights(0, 0, 0, 0, o, i), name=name)
-
-
-def declare_product(name: str, shape: Shape, data: Lane, scale: te.Tensor) -> te.Tensor:
-    """Declare the products of tiles with one weight tile, or with one per channel block.
-
-    Parameters
-    ----------
-    name : str
-        Name of the te stage.
-    shape : tuple of int
-        Shape of the result, whose second axis are the channel blocks.
-    data : callable
-        Maps a result index, with the input channel, to a scalar of a tile.
-    scale : te.Tensor
-        The on-chip weight tile, (block, block); or (blocks, block, block).
-    """
-
-    def factors(*index: Expr) -> tuple[Expr, Expr]:
-        *tile, channel, lane = index
-        block = index[1:2] if len(scale.shape) > 2 else ()
-        return data(*tile, lane), scale(*block, channel, lane)
-
-    return declare_sum(name, shape, {f"{name}_lane": int(scale.shape[-1])}, factors)
-
-
 # -------------------------------------------------------------------------- epilogue
 
 
-def declare_epilogue(
-    op: Operator, sums: te.Tensor, given: Given, operands: Given = MappingProxyType({})
-) -> te.Tensor:
+def declare_epilogue(op: Operator, sums: te.Tensor, given: Given) -> te.Tensor:
     """Declare the epilogue of int32 sums and the cast to int8; return the result.
 
     Parameters
@@ -115,15 +80,12 @@ def declare_epilogue(
         Packed as the result.
     given : mapping of str to te.Tensor
         The arguments of the operator, including per-channel vectors.
-    operands : mapping of str to te.Tensor
-        Other operands of stages, of the shape of the sums.
     """
     vectors = {name: _vector_lane(given[name]) for name in given if name in VECTORS}
-    others = {name: value_of(tensor) for name, tensor in operands.items()}
     value = sums
     for stage in op.stages:
-        body = _stage_body(stage, value, {**vectors, **others})
-        value = te.compute(sums.shape, body, name=stage.name)
+        assert isinstance(stage, AluStage)
+        value = te.compute(sums.shape, _stage_body(stage, value, vectors), name=stage.name)
     return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
 
 
@@ -137,12 +99,10 @@ def _vector_lane(vector: te.Tensor) -> Lane:
     return lambda *index: copy(index[1], index[-2] if rows > 1 else 0, index[-1])
 
 
-def _stage_body(stage: Stage, source: te.Tensor, operands: Mapping[str, Lane]) -> Lane:
+def _stage_body(stage: AluStage, source: te.Tensor, vectors: Mapping[str, Lane]) -> Lane:
     def body(*index: Any) -> Any:
-        others = [operands[name](*index) for name in stage.operands]
-        if isinstance(stage, ScaleStage):
-            return scale_meaning(stage, source(*index), others)
-        return lane_meaning(stage.op, source(*index), others[0] if others else stage.imm)
+        other = stage.imm if stage.imm is not None else vectors[stage.operand](*index)
+        return lane_meaning(stage.op, source(*index), other)
 
     return body
 
@@ -206,13 +166,12 @@ def declare(op: Operator, config: HardwareConfig) -> tvm.IRModule:
 
 def tensors(op: Operator, config: HardwareConfig) -> list[te.Tensor]:
     """Declare the computation on packed tensors in te; return arguments, then result."""
-    if isinstance(op, ops.Conv2d) and not op.wide:
-        op = op.unfolded
-    elif not isinstance(op, ops.Gemm):
+    if not _is_plain(op, config):
         raise ScheduleError(
-            f"{op.summary} has no te declaration, as only Gemm and Conv2d without wide weights "
-            f"have; vtaops.compile builds its loops directly"
+            f"{op.summary} has no te declaration, as only Gemm and Conv2d have, without residual, "
+            f"scales, wide weights and windows; vtaops.compile builds its loops directly"
         )
+    op = op.unfolded if isinstance(op, ops.Conv2d) else op
     *arguments, result = op.buffers(config)
     given = {
         buffer.name: te.placeholder(
@@ -224,6 +183,14 @@ def tensors(op: Operator, config: HardwareConfig) -> list[te.Tensor]:
     if isinstance(op, ops.Gemm):
         return [*given.values(), _declared_gemm(op, given, shape, config)]
     return [*given.values(), _declared_conv2d(op, given, shape, config)]
+
+
+def _is_plain(op: Operator, config: HardwareConfig) -> TypeGuard[ops.Gemm | ops.Conv2d]:
+    """Whether an operator is one sum of products, followed by passes of the ALU."""
+    if isinstance(op, ops.Conv2d) and (op.wide or op.residual or op.bias_tiles):
+        return False
+    windows = isinstance(op, ops.Conv2d) and op.windows(config)
+    return isinstance(op, ops.Gemm | ops.Conv2d) and not (op.scales or windows)
 
 
 def _declared_gemm(op: ops.Gemm, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
@@ -251,23 +218,7 @@ def _declared_conv2d(
         return data[b, group + ic, row, column, bi, lane], kernel[co, ic, dy, dx, ci, lane]
 
     axes = {"ic": blocks.ic, "dy": kh, "dx": kw, "ic_tns": config.block_in}
-    tensors = {"conv": declare_sum("res_conv", shape, axes, factors)}
-    if op.bias_tiles:
-        tile = given["constant"]
-        constant = te.compute(tile.shape[2:], lambda r, i: tile(0, 0, r, i), name="constant_buf")
-        weights = declare_tiles(given["constant_scale"], each=True)
-        tensors["constant"] = declare_product(
-            "res_constant", shape, lambda *index: constant(*index[-2:]), weights
-        )
-    if op.residual:
-        residual = value_of(declare_copy(given["residual"]))
-        scales = {"residual": "residual_scale"}
-        if op.has_factors:
-            scales = {name: name for name in op.residual_digits}
-        for name, scale in scales.items():
-            tiles = declare_tiles(given[scale], each=op.has_factors)
-            tensors[name] = declare_product(f"res_{name}", shape, residual, tiles)
-    return declare_epilogue(op, tensors[op.digits[0][0]], given, tensors)
+    return declare_epilogue(op, declare_sum("res_conv", shape, axes, factors), given)
 
 
 def _declare_input(op: ops.Conv2d, data: te.Tensor, groups: GroupBlocks) -> te.Tensor:

@@ -78,9 +78,14 @@ class AluStage:
         """Names of the operands besides the accumulators."""
         return (self.operand,) if self.imm is None else ()
 
+    @property
+    def sums(self) -> bool:
+        """Whether it adds a tile that is computed: it takes no pass if that is products."""
+        return self.op is AluOp.ADD and self.imm is None and self.operand not in VECTORS
+
     @staticmethod
     def adding(operand: str) -> AluStage:
-        """Return the addition of a tile, which takes no pass if the tile is a product."""
+        """Return the addition of a tile that is computed."""
         return AluStage(f"res_with_{operand}", AluOp.ADD, None, operand)
 
 
@@ -110,6 +115,7 @@ class ScaleStage:
     zero_point: int
     clip: tuple[int, int]
     fine: int = 0
+    sums = False
 
 
 Stage = AluStage | ScaleStage

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import Any, TypeVar
 
 import numpy.typing as npt
@@ -19,6 +20,9 @@ from vtaops.ops.epilogue import INT8, Epilogue, Rounding
 from vtaops.ops.families import UniformlyScaled, WindowOperator
 from vtaops.ops.maxima import CYCLES, SeparateMaxima
 from vtaops.program import Buffer
+
+OfSize = Callable[[int, int], int]
+"""A number for a tile of so many rows and columns."""
 
 Pool = TypeVar("Pool", bound="_Pool2d")
 
@@ -74,23 +78,12 @@ class MaxPool2d(_Pool2d):
         Strides; by default the window's size.
     padding : int, (int, int) or (int, int, int, int)
         One number, (height, width), or (top, left, bottom, right).
-    apart : bool or None
-        Whether the ALU computes maxima along the columns and then the rows (no window may have a
-        row or column entirely in the padding) instead of over whole windows. None: the compiler
-        chooses the faster by the timing model.
 
     Raises
     ------
     ShapeError
         If a parameter is out of range or the window exceeds the padded image.
     """
-
-    apart: bool | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.apart and self._separate is None:
-            raise ShapeError(f"apart is {self.apart}; of some windows every tap is padding")
 
     @property
     def summary(self) -> str:
@@ -100,25 +93,35 @@ class MaxPool2d(_Pool2d):
         """Whether pixels reach the accumulators without a product."""
         return config.has(Extension.POOL)
 
-    @cached_property
-    def _separate(self) -> SeparateMaxima | None:
-        return SeparateMaxima.of(self.window, (self.height, self.width))
-
-    def can_separate(self, config: HardwareConfig) -> bool:
-        """Whether the maxima can be separated by axis."""
-        possible = self._separate is not None and config.block_in > 1
-        return possible and not self.reads_inputs(config)
-
     def separate(self, config: HardwareConfig) -> SeparateMaxima | None:
-        """Return the separated maxima, or None if not separated."""
-        separate = self._separate
-        if separate is None or not self.can_separate(config):
+        """Return the maxima separated by axis, if that takes fewer cycles, or None.
+
+        Both are counted in the largest square tile of which two fit the accumulators.
+        """
+        separate = SeparateMaxima.of(self.window, (self.height, self.width))
+        if separate is None or self.reads_inputs(config) or config.block_in == 1:
             return None
-        if self.apart is None:
-            pixels, results = prod(self.window.reach(*self.out_size)), prod(self.out_size)
-            together = CYCLES * (pixels + results * (self.window.count + 1))
-            return separate if separate.cycles(*self.out_size) < together else None
-        return separate if self.apart else None
+        whole = self._cycles(self._entered, self._together, config)
+        apart = self._cycles(separate.tiles, separate.cycles, config)
+        return separate if apart < whole else None
+
+    def _entered(self, height: int, width: int) -> int:
+        """Return the accumulators of results and of the pixels under their windows."""
+        return height * width + prod(self.window.reach(height, width))
+
+    def _together(self, height: int, width: int) -> int:
+        """Return the cycles of maxima over whole windows."""
+        return CYCLES * (self._entered(height, width) + height * width * self.window.count)
+
+    def _cycles(self, tiles: OfSize, cycles: OfSize, config: HardwareConfig) -> float:
+        """Return the cycles of a result in the largest square tile of which two fit."""
+        least = inf
+        for side in range(1, max(self.out_size) + 1):
+            size = height, width = [min(side, extent) for extent in self.out_size]
+            if 2 * tiles(*size) > config.acc.depth:
+                break
+            least = cycles(*size) / (height * width)
+        return least
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         data, res = self.image_buffers(self.channels, self.channels, config)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from vtaops.base.shapes import Array, ReprMixin
-from vtaops.machine.views import constant_digits, constant_values, in_units
 from vtaops.program import Program
 
 
@@ -43,64 +41,6 @@ class NodePlacement:
 
 
 @dataclass(frozen=True)
-class RowSums:
-    """Columns that the host appends to a matrix: the zero points' contribution to its products.
-
-    Each row encodes ``factor * sum(row) + constant`` as int8 digits whose product with the
-    constants of the other operand is that number. A product has two such numbers, one for each row
-    of either operand: the digits of one face the constants of the other.
-
-    Attributes
-    ----------
-    factor, constant : int
-        Coefficients of the encoded number.
-    before, digits, behind : int
-        Number of leading constant columns, digit columns, and trailing constant columns.
-    part : "all", "units" or "rest"
-        All of the number appended to the matrix; only its units of 128, in place of the matrix; or
-        the remainder, appended.
-    """
-
-    factor: int
-    constant: int
-    before: int
-    digits: int
-    behind: int
-    part: Literal["all", "units", "rest"] = "all"
-
-    def columns(self, columns: int) -> int:
-        """Return the number of buffer columns of a matrix with `columns`."""
-        return columns * (self.part != "units") + self.before + self.digits + self.behind
-
-    def bound(self, columns: int) -> int:
-        """Return the magnitude that the digits must hold for a matrix of `columns`."""
-        number = abs(self.factor) * 128 * columns + abs(self.constant)
-        rest = 63  # one digit holds -63..64
-        return {"all": number, "units": (number + 64) // 128, "rest": rest}[self.part]
-
-    def added_to(self, matrix: Array) -> Array:
-        """Return an int8 matrix (..., rows, columns) in the form of its buffer."""
-        rows = matrix.shape[:-1]
-        parts = [] if self.part == "units" else [matrix]
-        if self.before:
-            parts.append(_constants(rows, self.before))
-        if self.digits:
-            number = self.factor * matrix.sum(axis=-1, dtype=np.int64).reshape(-1) + self.constant
-            units, rest = in_units(number)
-            found = {"all": number, "units": units, "rest": rest}[self.part]
-            digits = constant_digits(found, self.digits)
-            assert digits is not None
-            parts.append(digits.reshape(*rows, self.digits))
-        if self.behind:
-            parts.append(_constants(rows, self.behind))
-        return np.concatenate(parts, axis=-1)
-
-
-def _constants(rows: tuple[int, ...], count: int) -> Array:
-    return np.broadcast_to(np.array(constant_values(count), np.int8), (*rows, count))
-
-
-@dataclass(frozen=True)
 class Argument:
     """The mapping of a graph tensor to a program buffer.
 
@@ -123,8 +63,6 @@ class Argument:
         For inputs: rows and columns around the image: (top, left, bottom, right).
     zero_point : int
         Value of the border; 0 if there is none.
-    sums : RowSums or None
-        For operands of products: columns appended to, or replacing, the matrix.
     """
 
     tensor: str
@@ -135,15 +73,12 @@ class Argument:
     border: tuple[int, int, int, int] = (0, 0, 0, 0)
     zero_point: int = 0
     axes: tuple[int, ...] = ()
-    sums: RowSums | None = None
 
     def to_device(self, array: Array) -> Array:
         """Convert an input to the form of its buffer."""
         image = array.reshape(self.image)
         if self.axes:
             image = np.transpose(image, self.axes)
-        if self.sums:
-            return self.sums.added_to(image)
         if not any(self.border):
             return image
         top, left, bottom, right = self.border

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.machine.views import constant_values
 from vtaops.program import Buffer
-from vtaops.program.region import Argument, RowSums
-from vtaops.proof.terms import BYTE, Fields, Floats, Terms
+from vtaops.program.region import Argument
+from vtaops.proof.terms import Fields, Floats, Terms
 
 Movement = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
@@ -50,44 +49,4 @@ def unpacked(buffer: Buffer, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def to_device(fields: Fields, argument: Argument, value: Floats) -> Floats:
     """Return a tensor in the form in which the host passes it (`Argument.to_device`)."""
-    if argument.sums is None:
-        return moved(fields, value, argument.to_device)
-    image = value.reshape(len(value), *argument.image)
-    if argument.axes:
-        image = image.transpose(0, *(axis + 1 for axis in argument.axes))
-    return _with_sums(fields, argument.sums, image)
-
-
-def _with_sums(fields: Fields, sums: RowSums, matrix: Floats) -> Floats:
-    """Return a matrix with the columns that represent sums of its rows (`RowSums.added_to`).
-
-    Digits are uninterpreted functions, except for the law that their products with the constants
-    sum to the number that they represent. All but the last are therefore hashes, and the last is
-    the remainder.
-    """
-    parts = [] if sums.part == "units" else [matrix]
-    if sums.before:
-        parts.append(_constants(matrix, sums.before))
-    if sums.digits:
-        total = fields.times(Terms(fields.centred(matrix.sum(axis=-1))), sums.factor)
-        number = fields.sum(total, fields.numbers(sums.constant))
-        if sums.part != "all":
-            units = Terms(fields.of(("units",), number), *map(np.float64, BYTE))
-            rest = fields.sum(number, fields.times(units, -128))
-            number = units if sums.part == "units" else rest
-        parts.append(_digits(fields, number, sums.digits))
-    if sums.behind:
-        parts.append(_constants(matrix, sums.behind))
-    return np.concatenate(parts, axis=-1)
-
-
-def _digits(fields: Fields, number: Terms, count: int) -> Floats:
-    digits = [fields.of(("digit", lane), number) for lane in range(count - 1)]
-    weighed = zip(constant_values(count), digits, strict=False)
-    rest = number.value - sum(constant * digit for constant, digit in weighed)
-    return np.stack([*digits, fields.centred(rest)], axis=-1)
-
-
-def _constants(matrix: Floats, count: int) -> Floats:
-    values = np.array(constant_values(count), np.float64)
-    return np.broadcast_to(values, (*matrix.shape[:-1], count))
+    return moved(fields, value, argument.to_device)

@@ -408,21 +408,9 @@ class MaxPool2dRecord(WindowedRecord):
     """The largest value of each window."""
 
     channels: int
-    apart: bool | None
     dilation = 1, 1
     clip = None
     sizes = ("batch", "channels", "height", "width")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _require(not self.apart or self._has_anchor, self, "apart", "padding")
-
-    @property
-    def _has_anchor(self) -> bool:
-        """Whether one tap of the window, the first behind the padding, always reads a pixel."""
-        image, before = (self.height, self.width), self.padding[:2]
-        axes = zip(image, self.kernel, self.strides, before, self.out_size, strict=True)
-        return all(pad < taps and (out - 1) * step < size for size, taps, step, pad, out in axes)
 
     def arguments(self, block: int) -> Needed:
         yield "data", (self.batch, self.channels, self.height, self.width), "int8"

@@ -14,9 +14,9 @@ import numpy as np
 
 from vtaops.base.errors import AccuracyWarning, ModelError, PlacementWarning
 from vtaops.base.names import checked_call
+from vtaops.frontends.composites import is_composite
 from vtaops.graph.branches import fix_inputs, undecided
 from vtaops.graph.grid import Grid, Range
-from vtaops.graph.onnx_expansion import expand
 from vtaops.graph.onnx_files import (
     ModelProto,
     checked,
@@ -485,8 +485,8 @@ def _load(
     if told := undecided(source):
         raise ModelError(told)
     to_single(source)
-    expand(source)
-    source = checked(source)
+    composed = any(map(is_composite, source.graph.node))
+    source = sources.from_relax(source, None) if composed else checked(source)
     if not source.graph.output:
         raise ModelError("the model has no output; what nobody reads needs no integers")
     types, grids = input_dtypes(source), sources.input_grids(source)

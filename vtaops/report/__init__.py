@@ -1,11 +1,10 @@
-"""Reports: statistics, cycles, space-time and access diagrams, roofline, exploration.
+"""Reports: statistics, cycles, space-time diagrams, roofline, exploration.
 
 Every report is a function of programs and timelines. matplotlib is imported only by the functions
 that draw.
 """
 
 from vtaops.program.timing.interactive import interactive
-from vtaops.report.access import access
 from vtaops.report.chrome_trace import chrome_trace
 from vtaops.report.exploration import exploration_page, exploration_table
 from vtaops.report.files import save_figure, write_text
@@ -16,7 +15,6 @@ from vtaops.report.statistics import as_csv, comparison_table, statistics_data, 
 
 __all__ = [
     "RooflinePoint",
-    "access",
     "as_csv",
     "chrome_trace",
     "comparison_table",

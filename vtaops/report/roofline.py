@@ -8,7 +8,6 @@ since resets and vector ALU passes take cycles too.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,6 @@ from vtaops.base.errors import ShapeError
 from vtaops.base.quoting import figure_text
 from vtaops.program.timing import Timeline
 from vtaops.report.files import new_figure
-from vtaops.report.style import rule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,29 +127,40 @@ def roofline(
     axes.fill_between(*roof, 1e-9, color="#f3f5f7")
     axes.plot(*roof, color="#222222", linewidth=1.8)
     axes.text(0.99 * right, peak * 1.02, f"array: {peak:g}", ha="right", va="bottom", fontsize=9)
-    middle = math.sqrt(max(left, bottom / bandwidth) * ridge)
-    slope = _POINTS[1] / math.log(top / bottom) * math.log(right / left) / _POINTS[0]
-    axes.text(
-        middle, 1.03 * middle * bandwidth, f"port: {bandwidth:g} bytes a cycle", fontsize=9,
-        rotation=math.degrees(math.atan(slope)), rotation_mode="anchor", ha="center", va="bottom",
-    )  # fmt: skip
-    for point in shown:
-        star = point is total
-        axes.scatter(
-            point.intensity, point.macs_per_cycle, zorder=3, edgecolor="white",
-            s=170 if star else 50, marker="*" if star else "o",
-            color="#d9534f" if star else "#2e9e5b",
-        )  # fmt: skip
-        x = [0.955 * point.intensity, 1.047 * point.intensity]
-        (own,) = axes.plot(x, [point.ceiling] * 2, color="#6b7680", linewidth=1.6, zorder=2)
-    axes.legend([own], ["if the compute unit never waited"], loc="lower right", frameon=False)
-    _label(axes, shown, peak, bandwidth)
+    port = f" port: {bandwidth:g} bytes a cycle"
+    axes.text(left, 1.03 * peak, port, ha="left", va="bottom", fontsize=9)
+    _mark(axes, figure, points, total, peak)
     axes.set_xlabel("multiply-accumulates for each byte over the port (logarithmic)")
     axes.set_ylabel("multiply-accumulates for each cycle (logarithmic)")
     axes.set_title(figure_text(title), loc="left", fontsize=11)
-    rule(axes)
+    axes.grid(True, which="both", color="#e3e6e8", linewidth=0.6)
+    axes.set_axisbelow(True)
     _number(axes)
     return figure
+
+
+def _mark(
+    axes: Axes,
+    figure: Figure,
+    points: Sequence[RooflinePoint],
+    total: RooflinePoint | None,
+    peak: float,
+) -> None:
+    """Draw the points as numbers, and the network as a star; a legend names them."""
+    shown = [*points, total] if total else [*points]
+    for number, point in enumerate(shown, 1):
+        star = point is total
+        axes.scatter(
+            point.intensity, point.macs_per_cycle, zorder=3, s=170 if star else 60,
+            marker="*" if star else f"${number}$", color="#d9534f" if star else "#2e9e5b",
+            label=figure_text(f"{point.name}  {100 * point.macs_per_cycle / peak:.0f} %"),
+        )  # fmt: skip
+        x = [0.955 * point.intensity, 1.047 * point.intensity]
+        (own,) = axes.plot(x, [point.ceiling] * 2, color="#6b7680", linewidth=1.6, zorder=2)
+    own.set_label("if the compute unit never waited")
+    named = shown if len(shown) <= NAMED else shown[len(points) :]
+    handles = [*axes.collections[-len(named) :], own] if named else [own]
+    figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
 
 
 def _number(axes: Axes) -> None:
@@ -162,64 +171,5 @@ def _number(axes: Axes) -> None:
         axis.set_minor_formatter(lambda v, _: f"{v:g}" if f"{v:.0e}"[0] in "25" else "")
 
 
-_OFFSETS = (
-    (8, -3), (8, -14), (8, 7), (-8, -3), (-8, -14), (-8, 7), (8, 15), (-8, 15), (8, -25), (-8, -25),
-    (8, -36),
-)  # fmt: skip
-_POINTS = 560, 370  # of the axes, in typographic points: enough to see what overlaps
-
-
-Box = tuple[float, float, float, float]
-"""Left, bottom, right, top."""
-
-CROWDED = 12
-"""With more points than this, labels without space are omitted."""
-
-
-def _label(axes: Axes, points: Sequence[RooflinePoint], peak: float, bandwidth: float) -> None:
-    """Label each point if space allows, avoiding the roof."""
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-
-    def place(intensity: float, macs_per_cycle: float) -> tuple[float, float]:
-        x = math.log(intensity / left) / math.log(right / left)
-        y = math.log(macs_per_cycle / bottom) / math.log(top / bottom)
-        return x * _POINTS[0], y * _POINTS[1]
-
-    along = [left * (right / left) ** (step / 200) for step in range(201)]
-    taken = [_around(*place(at, min(peak, at * bandwidth)), 2) for at in along]
-    places = [place(point.intensity, point.macs_per_cycle) for point in points]
-    taken += [_around(x, y, 5) for x, y in places]
-    for point, (x, y) in zip(points, places, strict=True):
-        text = f"{point.name}  {100 * point.macs_per_cycle / peak:.0f} %"
-        offset = _room(text, x, y, taken)
-        if offset is None and len(points) > CROWDED:
-            continue
-        dx, dy = offset or _OFFSETS[-1]
-        taken.append(_box(text, x, y, dx, dy))
-        axes.annotate(
-            text, (point.intensity, point.macs_per_cycle), xytext=(dx, dy), fontsize=8,
-            textcoords="offset points", ha="left" if dx > 0 else "right",
-        )  # fmt: skip
-
-
-def _room(text: str, x: float, y: float, taken: Sequence[Box]) -> tuple[int, int] | None:
-    """Return the first offset at which a label covers nothing in `taken`, or None."""
-    for dx, dy in _OFFSETS:
-        box = _box(text, x, y, dx, dy)
-        if not any(_overlap(box, other) for other in taken):
-            return dx, dy
-    return None
-
-
-def _around(x: float, y: float, reach: float) -> Box:
-    return x - reach, y - reach, x + reach, y + reach
-
-
-def _box(text: str, x: float, y: float, dx: float, dy: float) -> Box:
-    """Return the area that a label at an offset from a point covers."""
-    start = x + dx - (0 if dx > 0 else 4.6 * len(text))
-    return start, y + dy - 1, start + 4.6 * len(text), y + dy + 8
-
-
-def _overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+NAMED = 24
+"""Most points that a legend names; of more only the numbers are drawn."""

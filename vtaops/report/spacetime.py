@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
+from vtaops.base.errors import ShapeError
 from vtaops.base.quoting import figure_text
 from vtaops.program.timing import IDLE, WAITS, Timeline, lanes
 from vtaops.program.timing.timeline import Segment
-from vtaops.report import style
 from vtaops.report.files import new_figure
 
 if TYPE_CHECKING:
@@ -53,14 +53,19 @@ def spacetime(
         If matplotlib is not installed.
     """
     shown = [timelines] if isinstance(timelines, Timeline) else list(timelines)
-    window = style.checked_window(window, max(timeline.cycles for timeline in shown))
+    window = window or (0, max(timeline.cycles for timeline in shown))
+    if not 0 <= window[0] < window[1]:
+        raise ShapeError(
+            f"the window is {window[0]}..{window[1]}; give two cycles, the first one smaller"
+        )
     figure = new_figure(14, 0.9 + 2.7 * len(shown))
     grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
     kinds: set[str] = set()
     for axes, timeline, title in zip(grid, shown, chain(titles, repeat("")), strict=False):
         kinds |= _draw(axes, timeline, window, tokens)
         axes.set_title(figure_text(lanes.headline(timeline, title)), loc="left", fontsize=11)
-    style.show_cycles(grid[-1], window)
+    grid[-1].set(xlim=window, xlabel="cycles")
+    grid[-1].xaxis.set_major_formatter("{x:,.0f}")
     _legend(figure, kinds)
     return figure
 
@@ -167,7 +172,10 @@ def _legend(figure: Figure, kinds: set[str]) -> None:
         Line2D([], [], color=color, label=queue.replace(">", " → "))
         for queue, color in lanes.TOKEN_COLORS.items()
     ]
-    style.add_legend(figure, handles, 9)
+    columns = min(len(handles), 9)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False
+    )
 
 
 def _hatched(cause: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from vtaops.base.shapes import Ints, ceil_div
 from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.ops.conv2d_transpose import Phases
-from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage, Stage
+from vtaops.ops.epilogue import AluStage, ScaleStage, Stage
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import SeparateMaxima
 from vtaops.ops.rows import ColumnShares, NormalizeRows, RowsBelowMaximum
@@ -489,13 +489,13 @@ def _pooled(
 def _passes(op: ops.Operator, config: HardwareConfig) -> int:
     """Return the number of ALU passes over the results that post-processing does not replace.
 
-    An addition of products is not a pass (`vtaops.lowering.tree.accumulate`).
+    An addition of products is not a pass (`vtaops.lowering.tree.builder`).
     """
     stages = [*op.stages]
     if config.has(Extension.POST) and stages and _is_last(stages[-1]):
         while stages and (isinstance(stages[-1], ScaleStage) or _is_spared(stages[-1])):
             stages.pop()
-    return sum(not _is_product(stage) for stage in stages)
+    return sum(not stage.sums for stage in stages)
 
 
 def _is_last(stage: Stage) -> bool:
@@ -506,15 +506,6 @@ def _is_last(stage: Stage) -> bool:
 def _is_spared(stage: AluStage) -> bool:
     """Whether post-processing can replace a final pass."""
     return stage.imm is not None or stage.operand == "bias"
-
-
-def _is_product(stage: Stage) -> bool:
-    return (
-        isinstance(stage, AluStage)
-        and stage.op is AluOp.ADD
-        and stage.imm is None
-        and stage.operand not in VECTORS
-    )
 
 
 def _line(extent: int) -> Axis:

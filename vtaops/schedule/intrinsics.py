@@ -18,19 +18,16 @@ from tvm.script.ir_builder import tirx as T  # noqa: N812  (the name TVMScript i
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
-from vtaops.machine.config import Extension, HardwareConfig, Scratchpad
+from vtaops.machine.config import HardwareConfig, Scratchpad
 from vtaops.machine.isa import AluOp
-from vtaops.ops.declarations import lane_meaning, scale_meaning
-from vtaops.ops.epilogue import IMMEDIATE, ScaleStage
+from vtaops.ops.declarations import lane_meaning
+from vtaops.ops.epilogue import IMMEDIATE
 from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,
-    BIAS_SCOPE,
     GEMM_CALL,
     INP_SCOPE,
-    REQUANTIZE_CALL,
     RESET_CALL,
-    SCALE_SCOPE,
     WGT_SCOPE,
 )
 
@@ -129,36 +126,6 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     return _register(
         name, operands, meaning, lambda *tiles: (ALU_CALL, int(op), *tiles, *immediate)
     )
-
-
-def requantize(config: HardwareConfig, stage: ScaleStage) -> str:
-    """Register a per-channel requantization of a tile; return the intrinsic's name.
-
-    Needs the extension ``post``.
-
-    Raises
-    ------
-    ScheduleError
-        If the hardware lacks the extension.
-    """
-    if not config.has(Extension.POST):
-        raise ScheduleError(
-            f"{config.name} has no extension 'post', which scales for each channel need; shift "
-            f"all channels alike"
-        )
-
-    def meaning(dst: Any, src: Any, *parameters: Any) -> None:
-        with _lanes(dst, "requantize") as lane:
-            values = [parameter[lane[-1]] for parameter in parameters]
-            T.buffer_store(dst, scale_meaning(stage, src[lane], values), lane)
-
-    operands = [_acc(config, "dst", "w"), _acc(config, "src")]
-    operands += [_Operand("bias", config.post, BIAS_SCOPE)] * (len(stage.operands) - 1)
-    operands += [_Operand("scales", config.post, SCALE_SCOPE)]
-    numbers = stage.zero_point, *stage.clip, stage.fine
-    text = ".".join(map(str, (*numbers, len(stage.operands))))
-    name = f"{REQUANTIZE_CALL}.{text}.{config.batch}x{config.block_out}"
-    return _register(name, operands, meaning, lambda *tiles: (REQUANTIZE_CALL, *numbers, *tiles))
 
 
 @checked_call

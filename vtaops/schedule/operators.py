@@ -14,7 +14,6 @@ from vtaops.base.names import checked_call
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import steps
-from vtaops.schedule.calls import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
 from vtaops.schedule.candidates import check_tiling, default_tiling
 from vtaops.schedule.tiling import Tiling
 
@@ -59,16 +58,7 @@ def _schedule_of_conv2d(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) 
     """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
     s, op = Schedule(op.declare(config)), op.unfolded
     loops = steps.block_image(s, config, tiling)
-    if op.residual and op.scales:  # the scaled residual, the convolution and their sum
-        steps.attach_chain(s, op.stages, loops.tile)
-        for block in ("res_conv", "res_residual_low", "res_residual_high"):
-            steps.place(s, block, loops.tile, ACC_SCOPE)
-        steps.place(s, "residual_buf", loops.tile, INP_SCOPE)
-        for name in ("residual_high", "residual_low"):
-            steps.place(s, f"{name}_buf", loops.tile, WGT_SCOPE)
-        steps.attach_vectors(s, op.stages, loops.channels)
-    else:
-        steps.attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
+    steps.attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
 
     *_, b, co, i, j, bi, ci, ic, dy, dx, ic_tns = s.get_loops(s.get_sblock("res_conv"))
     step, ic_i = s.split(ic, [None, tiling.ic // config.block_in])

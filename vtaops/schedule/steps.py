@@ -15,13 +15,10 @@ from tvm_ffi import structural_equal
 
 from vtaops.base.errors import ScheduleError
 from vtaops.machine.config import HardwareConfig
-from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
+from vtaops.ops.epilogue import AluStage, Stage
 from vtaops.schedule import intrinsics
-from vtaops.schedule.calls import ACC_SCOPE, BIAS_SCOPE, INP_SCOPE, SCALE_SCOPE, WGT_SCOPE
+from vtaops.schedule.calls import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
 from vtaops.schedule.tiling import Tiling
-
-FIRST = -2
-"""Position for TVM's `compute_at`: before everything in the loop."""
 
 
 @dataclass(frozen=True)
@@ -65,32 +62,11 @@ def attach_output_stages(
     Per-channel vectors (a bias) are loaded inside loop `channels`: once for all tiles of a channel
     block.
     """
-    attach_chain(s, stages, tile)
-    for name in sorted({name for stage in stages for name in stage.operands}.difference(VECTORS)):
-        # Not tensorized: lowering recognizes it (`vtaops.lowering.tree.tir`).
-        place(s, f"res_{name}", tile, ACC_SCOPE)
-        place(s, f"{name}_scale_buf", tile, WGT_SCOPE)
-        place(s, f"{name}_buf", tile, INP_SCOPE)
-    place(s, acc, tile, ACC_SCOPE)
-    attach_vectors(s, stages, channels)
-
-
-def attach_vectors(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
-    """Load the stages' per-channel vectors inside `loop`."""
-    for stage in stages:
-        for name in sorted({*stage.operands} & {*VECTORS}):
-            if isinstance(stage, ScaleStage):  # first, as requantization depends on its row
-                scope = SCALE_SCOPE if name == "scales" else BIAS_SCOPE
-                s.compute_at(s.get_sblock(f"{name}_buf"), loop, True, FIRST)
-                s.set_scope(s.get_sblock(f"{name}_buf"), 0, scope)
-            else:
-                place(s, f"{name}_buf", loop, ACC_SCOPE)
-
-
-def attach_chain(s: Schedule, stages: Sequence[Stage], loop: LoopRV) -> None:
-    """Compute stages, but not their operands, inside a loop."""
     for stage in reversed(stages):  # consumers first
-        place(s, stage.name, loop, ACC_SCOPE)
+        place(s, stage.name, tile, ACC_SCOPE)
+    place(s, acc, tile, ACC_SCOPE)
+    for name in (name for stage in stages for name in stage.operands):
+        place(s, f"{name}_buf", channels, ACC_SCOPE)
 
 
 def place(s: Schedule, block: str, loop: LoopRV, scope: str) -> None:
@@ -123,11 +99,8 @@ def tensorize(
     tensorize_block(s, f"{acc}_init", intrinsics.reset(config))
     tensorize_block(s, f"{acc}_update", intrinsics.gemm(config))
     for stage in stages:
-        if isinstance(stage, ScaleStage):
-            name = intrinsics.requantize(config, stage)
-        else:
-            name = intrinsics.alu(config, stage.op, stage.imm)
-        tensorize_block(s, stage.name, name)
+        assert isinstance(stage, AluStage)
+        tensorize_block(s, stage.name, intrinsics.alu(config, stage.op, stage.imm))
 
 
 def tensorize_block(s: Schedule, block: str, intrinsic: str) -> None:

@@ -7,19 +7,18 @@ it: `rechecked` assembles, verifies and proves a row from nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vtaops.base.data import data_directory
 from vtaops.base.errors import ProgramError, raising
-from vtaops.base.files import read_file, write_file
+from vtaops.base.files import read_file
 from vtaops.explore.judge.answers import Answer, program_of, tiling_of
 from vtaops.explore.judge.tasks import KernelTask, find_task
 from vtaops.proof.certificates import COMPARED
 from vtaops.proof.prover import CHECKER, proven
-from vtaops.schedule import Tiling
 
 INDEX = "records.json"
 
@@ -59,12 +58,6 @@ def read_records(folder: Path | None = None) -> list[BestAnswer]:
     wrong = OSError, ValueError, TypeError, RecursionError
     with raising(ProgramError, f"cannot read {path}", *wrong):
         return [BestAnswer(**row) for row in json.loads(read_file(path))]
-
-
-def best_known(task: str) -> BestAnswer | None:
-    """Return the record with the fewest cycles; None if there is none."""
-    own = [record for record in read_records() if record.task == task]
-    return min(own, key=lambda record: record.cycles, default=None)
 
 
 def answer_of(record: BestAnswer, folder: Path | None = None) -> Answer:
@@ -113,38 +106,3 @@ def rechecked(record: BestAnswer, folder: Path | None = None) -> None:
     for name in COMPARED:
         if certificate[name] != record.certificate.get(name):
             raise ProgramError(f"{record.task}: the certificate is not for this {name}")
-
-
-def record(task: str, answer: Answer, by: str, folder: Path) -> BestAnswer | None:
-    """Add an answer to a folder of records if it is proven and has fewer cycles than the others.
-
-    Returns
-    -------
-    BestAnswer or None
-        The new record; None if there is one that is as fast by the same finder.
-
-    Raises
-    ------
-    VTAError
-        If the answer is refused.
-    """
-    known = read_records(folder) if (folder / INDEX).exists() else []
-    own = [other for other in known if (other.task, other.by) == (task, by)]
-    cycles, certificate = certified_cycles(find_task(task), answer)
-    if any(other.cycles <= cycles for other in own):
-        return None
-    if isinstance(answer, Tiling):
-        stated: Any = asdict(answer)
-    else:
-        stated = f"{task}.{by}.txt".replace("/", "_").replace(" ", "_")
-        write_file(folder / stated, str(answer).encode())
-    added = BestAnswer(task, by, stated, cycles, certificate)
-    kept = [other for other in known if other not in own]
-    rows = sorted([*kept, added], key=lambda row: (row.task, row.cycles))
-    write_file(folder / INDEX, "".join(_lines(rows)).encode())
-    return added
-
-
-def _lines(rows: list[BestAnswer]) -> Iterator[str]:
-    """Yield the text of the index: a row a line."""
-    yield "[\n" + ",\n".join(json.dumps(asdict(row)) for row in rows) + "\n]\n"

@@ -16,7 +16,7 @@ import numpy as np
 
 import vtaops.ops as ops
 from vtaops.base.errors import ScheduleError, ShapeError, UnsupportedError
-from vtaops.compiler.driver import compile, settled
+from vtaops.compiler.driver import compile
 from vtaops.explore.bounds import least_cycles
 from vtaops.graph import (
     Add,
@@ -124,8 +124,7 @@ class KernelTask:
         """
         if self.region is None:
             assert isinstance(self.definition, Operator)
-            own = settled(self.definition, self.config)
-            return least_cycles(TilingList(own, self.config), self.config)
+            return least_cycles(TilingList(self.definition, self.config), self.config)
         port = TimingParameters().port_width(self.config)
         read, written = (
             sum(b.nbytes for b in self.buffers if b.role in roles) / port
@@ -139,8 +138,7 @@ class KernelTask:
             yield getattr(ops, record.kind)(**record.parameters)
 
     def _computed(self, op: Operator) -> Any:
-        own = settled(op, self.config)
-        return computed_cycles(blocked_shape(own, self.config), self.config, 1, least=True)
+        return computed_cycles(blocked_shape(op, self.config), self.config, 1, least=True)
 
     @property
     def about(self) -> str:

@@ -17,17 +17,15 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.emission.context import Context, Memo, picker
-from vtaops.lowering.emission.instructions import PRODUCTS, loop_fields, operation_of, roles
+from vtaops.lowering.emission.instructions import loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
 from vtaops.lowering.emission.voids import Mask, boxes
 from vtaops.lowering.operation import Elements, Operation, Shift
-from vtaops.lowering.passes.windows import WINDOW_CALL
-from vtaops.lowering.tree.accumulate import JOIN_CALL
 from vtaops.lowering.tree.expressions import Expression, Values
-from vtaops.lowering.tree.nodes import PRODUCT_CALL, CallNest, TileOperand
+from vtaops.lowering.tree.nodes import CallNest, TileOperand
 from vtaops.machine.config import WINDOW_TILES, Extension
 from vtaops.machine.isa import Alu, AluOp
-from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, RESET_CALL
+from vtaops.schedule.calls import POOL_CALL, PRODUCT_CALLS, RESET_CALL, WINDOW_CALL
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +39,8 @@ class Computation:
     """One GEMM, ALU or reset call with its loops."""
 
     def __init__(self, leaf: CallNest, context: Context) -> None:
+        if leaf.call == RESET_CALL and context.pass_after_reset:
+            leaf = replace(leaf, imm=leaf.imm or 0)
         self._leaf = leaf
         self._roles = roles(leaf)
         self._context = context
@@ -60,16 +60,6 @@ class Computation:
         self._point = picker(_outer_names(offsets, own))
         """What of the outer loops the operands depend on."""
         self._boxes, self._known = Memo(), Memo()
-
-    @staticmethod
-    def of(leaf: CallNest, context: Context) -> list[Computation]:
-        """Return the computations of a leaf: a product is a reset and an accumulation."""
-        if leaf.call not in (PRODUCT_CALL, RESET_CALL):
-            return [Computation(leaf, context)]
-        imm = leaf.imm or 0 if context.pass_after_reset else leaf.imm
-        reset = replace(leaf, call=RESET_CALL, operands=leaf.operands[:1], imm=imm)
-        halves = [reset] if leaf.call == RESET_CALL else [reset, replace(leaf, call=GEMM_CALL)]
-        return [Computation(half, context) for half in halves]
 
     def emit(self, values: Values, thread: int) -> Iterator[Operation]:
         """Yield the instructions for the current values of the outer loops."""
@@ -131,7 +121,7 @@ class Computation:
         positions = self._positions(operand, box, values)
         # Iterations that a guard excludes may lie beyond the tile; their result is ignored.
         unread = padded.take(positions, mode="clip")
-        if operand.buffer.scratchpad != "inp" or self._leaf.call not in (GEMM_CALL, WINDOW_CALL):
+        if operand.buffer.scratchpad != "inp" or self._leaf.call not in PRODUCT_CALLS:
             return unread
         for tile in range(1, WINDOW_TILES if self._leaf.call == WINDOW_CALL else 1):
             unread = unread & padded.take(positions + tile, mode="clip")
@@ -197,15 +187,13 @@ class Computation:
     def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
         self._check_in_place(box, values)
-        if self._leaf.call == JOIN_CALL:
-            return []
         affine = [self._affine(operand, box, values) for operand in self._roles]
         (dst, dst_steps), (src, src_steps), (wgt, wgt_steps) = affine
         steps = zip(box.spans, dst_steps, src_steps, wgt_steps, strict=True)
         loops = [AffineLoop(len(span), (d, s, w)) for span, d, s, w in steps]
         if self._leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
-        pairs = self._leaf.call in PRODUCTS and self._context.config.has(Extension.PAIRS)
+        pairs = self._leaf.call in PRODUCT_CALLS and self._context.config.has(Extension.PAIRS)
         found = list(kernels((dst, src, wgt), loops, self._micro_op_depth, pairs=pairs))
         operations = [operation_of(self._leaf, kernel) for kernel in found]
         if self._leaf.call == RESET_CALL and self._leaf.imm is not None:
@@ -218,10 +206,8 @@ class Computation:
 
     def _check_in_place(self, box: IterationBox, values: Values) -> None:
         """Require operands in one tile to be one element, but the second, read-only one."""
-        operands = self._leaf.operands
-        shared = operands if self._leaf.call == JOIN_CALL else operands[:2]
-        dst = operands[0]
-        for operand in shared[1:]:
+        dst = self._leaf.operands[0]
+        for operand in self._leaf.operands[1:2]:
             if self._addresses.root(operand.buffer.name) != self._addresses.root(dst.buffer.name):
                 continue
             ours, theirs = (self._positions(o, box, values) for o in (dst, operand))

@@ -12,8 +12,6 @@ from vtaops.lowering.emission.walk import walk
 from vtaops.lowering.operation import Fragment, PassContext
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
 from vtaops.lowering.passes.order import OPERATOR_PASSES, apply
-from vtaops.lowering.passes.windows import join_taps
-from vtaops.lowering.tree.accumulate import accumulate_in_place
 from vtaops.lowering.tree.nodes import Tree
 from vtaops.lowering.tree.preserve import preserve_operands
 from vtaops.machine.config import HardwareConfig
@@ -57,8 +55,7 @@ def emit(
     if unknown:
         raise ShapeError(f"strides for {unknown[0]!r}; the operator has {', '.join(names)}")
     outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
-    tree = preserve_operands(accumulate_in_place(tree))
-    tree = join_taps(tree, buffers, config)
+    tree = preserve_operands(tree)
     context = PassContext(config, options.depth(config))
     operations = apply(OPERATOR_PASSES, walk(tree, buffers, config, options), context)
     return Fragment(config, tuple(operations), outer, options, record)

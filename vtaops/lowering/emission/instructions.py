@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from vtaops.lowering.emission.microcode import MicroKernel
 from vtaops.lowering.operation import Operation
-from vtaops.lowering.passes.windows import WINDOW_CALL
 from vtaops.lowering.tree.nodes import CallNest, TileOperand
 from vtaops.machine.accesses import OFF
 from vtaops.machine.isa import Alu, AluOp, Depthwise, Gemm, LoopInstruction, Pool, Post
-from vtaops.schedule.calls import GEMM_CALL, POOL_CALL, REQUANTIZE_CALL, RESET_CALL
+from vtaops.schedule.calls import (
+    GEMM_CALL,
+    POOL_CALL,
+    REQUANTIZE_CALL,
+    RESET_CALL,
+    WINDOW_CALL,
+)
 
 PRODUCTS = {GEMM_CALL: Gemm, WINDOW_CALL: Depthwise}
 """The instruction of each product."""

@@ -20,7 +20,6 @@ from vtaops.base.shapes import ceil_div
 from vtaops.lowering.operation import Elements
 from vtaops.lowering.options import Capacity
 from vtaops.lowering.tree import nodes as nests
-from vtaops.lowering.tree.accumulate import JOIN_CALL
 from vtaops.lowering.tree.expressions import Values, open_grid
 from vtaops.machine.accesses import distinct
 from vtaops.machine.config import POST_ROWS, HardwareConfig
@@ -136,7 +135,7 @@ def split_lanes(
 
 def _fills(leaf: nests.LeafNest) -> bool:
     """Whether a leaf begins a tile: a load, or a reset."""
-    return isinstance(leaf, nests.CopyNest) or leaf.call in (RESET_CALL, nests.PRODUCT_CALL)
+    return isinstance(leaf, nests.CopyNest) or leaf.call == RESET_CALL
 
 
 class _Region:
@@ -296,10 +295,9 @@ def _aliases(tree: nests.Tree) -> dict[str, str]:
     """Map the result of each ALU stage to the accumulator that it modifies in place."""
     aliases: dict[str, str] = {}
     for leaf in nests.leaves(tree.body):
-        if isinstance(leaf, nests.CallNest) and leaf.call in (ALU_CALL, JOIN_CALL, REQUANTIZE_CALL):
-            result, source, *joined = (operand.buffer.name for operand in leaf.operands)
+        if isinstance(leaf, nests.CallNest) and leaf.call in (ALU_CALL, REQUANTIZE_CALL):
+            result, source = (operand.buffer.name for operand in leaf.operands[:2])
             root = aliases.get(source, source)
-            for name in [result, *(joined if leaf.call == JOIN_CALL else [])]:
-                if name != root:
-                    aliases[name] = root
+            if result != root:
+                aliases[result] = root
     return aliases

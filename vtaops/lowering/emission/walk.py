@@ -62,7 +62,7 @@ class _Walk:
     def __init__(self, context: Context, operations: list[Operation]) -> None:
         self._context = context
         self._operations = operations
-        self._emitters: dict[Node, list[TileCopy] | list[Computation]] = {}
+        self._emitters: dict[Node, TileCopy | Computation] = {}
         self._groups: dict[tuple[Node, ...], list[list[Node]]] = {}
 
     def run(self, nodes: tuple[Node, ...], values: Values, threads: Loop | None) -> None:
@@ -86,16 +86,15 @@ class _Walk:
         for thread in range(threads.extent if threads else 1):
             bound = {**values, threads.name: thread} if threads else values
             for leaf in group:
-                for emitter in self._emitters_of(leaf):
-                    self._operations += emitter.emit(bound, thread)
+                self._operations += self._emitter_of(leaf).emit(bound, thread)
 
-    def _emitters_of(self, leaf: Node) -> list[TileCopy] | list[Computation]:
+    def _emitter_of(self, leaf: Node) -> TileCopy | Computation:
         if leaf not in self._emitters:
             assert isinstance(leaf, LeafNest)
             if isinstance(leaf, CopyNest):
-                self._emitters[leaf] = [TileCopy(leaf, self._context)]
+                self._emitters[leaf] = TileCopy(leaf, self._context)
             else:
-                self._emitters[leaf] = Computation.of(leaf, self._context)
+                self._emitters[leaf] = Computation(leaf, self._context)
         return self._emitters[leaf]
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.lowering.operation import Elements, Operation, PassContext
-from vtaops.lowering.passes.uses import Flags, Followed, Uses, mask_of
+from vtaops.lowering.passes.uses import Followed, Uses, mask_of
 from vtaops.machine.accesses import OFF
 from vtaops.machine.config import POST_ROWS, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
@@ -45,7 +45,7 @@ class _Chain:
 def post_process_outputs(operations: list[Operation], context: PassContext) -> list[Operation]:
     """Remove as many passes before the stores as possible."""
     uses, depth = Uses(operations), context.config.acc.depth
-    biases = _biases(operations, depth) if context.config.batch == 1 else {}
+    biases = _biases(operations, uses, depth) if context.config.batch == 1 else {}
     result = _Fold(operations, uses, depth, biases).result() if biases else None
     return result or _Fold(operations, uses, depth, {}).result() or operations
 
@@ -227,42 +227,28 @@ class _Fold:
 # ------------------------------------------------------------------------------ biases
 
 
-def _biases(operations: list[Operation], depth: int) -> dict[int, int]:
+def _biases(operations: list[Operation], uses: Uses, depth: int) -> dict[int, int]:
     """Map the place of each vector addition to that of the LOAD that it adds.
 
     Empty if anything else uses one of these LOADs. Tiles must have one row: then an accumulator
     tile is a row of parameters.
     """
-    is_vector = np.array([*map(_loads_vectors, operations), False])  # also for place -1
-    if not is_vector.any():
+    loads = [_loads_vectors(operation) for operation in operations]
+    if not any(loads):
         return {}
-    writers = np.full(depth, -1)
-    found: dict[int, int] = {}
-    others: set[int] = set()
+    dropped, found = np.zeros(len(operations), np.bool_), dict[int, int]()
     for place, operation in enumerate(operations):
-        own = operation.of(Memory.ACC)
-        load = _added(operation, writers, is_vector)
-        if load is not None:
-            found[place] = load
-        else:
-            read = (writers[access.indices] for access in own if access.reads)
-            others.update(*map(np.ndarray.tolist, read))
-        if own and own[0].writes:  # the destination is the first
-            writers[own[0].indices] = place
-    return {place: load for place, load in found.items() if load not in others}
+        if _adds_tile(operation):
+            added = mask_of(operation.steps("src").ravel(), depth)
+            first, last = uses.writers(added, place, dropped) or (-1, 0)
+            if first == last and loads[last]:
+                found[place] = last
+    others = uses.last_writers([place not in found for place in range(len(operations))])
+    return {place: load for place, load in found.items() if not others[load]}
 
 
 def _stores(operations: list[Operation]) -> list[bool]:
     return [isinstance(operation.instruction, Store) for operation in operations]
-
-
-def _added(operation: Operation, writers: Elements, is_vector: Flags) -> int | None:
-    """Return the place of the LOAD of vectors that an operation adds to other accumulators."""
-    if not _adds_tile(operation):
-        return None
-    own, added = writers[operation.written], writers[operation.steps("src").ravel()]
-    one = is_vector[added].all() and (added == added[0]).all() and not is_vector[own].any()
-    return int(added[0]) if one else None
 
 
 def _adds_tile(operation: Operation) -> bool:

@@ -25,7 +25,7 @@ from vtaops.ops.epilogue import AluStage
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import AxisTaps, SeparateMaxima
 from vtaops.schedule import Tiling
-from vtaops.schedule.calls import ALU_CALL, GEMM_CALL, POOL_CALL, RESET_CALL
+from vtaops.schedule.calls import ALU_CALL, GEMM_CALL, POOL_CALL, RESET_CALL, WINDOW_CALL
 
 
 @singledispatch
@@ -246,14 +246,20 @@ class _Convolution(_Image):
         super().__init__(op, config, tiling, ceil_div(op.out_channels, config.block_out))
         self._ic = self.cut_sum("ic", blocks.ic)
         kh, kw = op.window.kernel
-        self._taps = Loop("dy", kh), Loop("dx", kw)
+        self._taps = Span("dy", kh), Span("dx", kw)
         self._apart = tiling.taps != "all", tiling.taps == "one"
         self._rows, self._columns = (
-            _sliding(op, number, axis, tap, apart)
+            _sliding(op, number, axis, tap.loop, apart)
             for number, (axis, tap, apart) in enumerate(
                 zip((self.y, self.x), self._taps, self._apart, strict=True)
             )
         )
+        self._product = GEMM_CALL
+        if windows := op.windows(config):  # one weight tile for neighbouring taps of a row
+            dx = Span("dx", self.dram("kernel").spans[3].extent)
+            self._taps, self._product = (self._taps[0], dx), WINDOW_CALL
+            read = self.x.inside * op.window.strides[1] + dx.inside * windows.step
+            self._columns = replace(self._columns, read=read)
 
     def _channels(self) -> tuple[Span, Index]:
         """Return the input blocks that a step reads, and which of them a product reads."""
@@ -273,9 +279,9 @@ class _Convolution(_Image):
         """Return the convolution, step by step, with each digit of the weights."""
         channels, read = self._channels()
         load_data, data = self.load_image(channels, self._rows, self._columns)
-        dy, dx = (Span(tap.name, tap.extent) for tap in self._taps)
+        dy, dx = self._taps
         inner = [tap for tap, apart in zip((dy, dx), self._apart, strict=True) if not apart]
-        outside = [tap for tap, apart in zip(self._taps, self._apart, strict=True) if apart]
+        outside = [tap.loop for tap, apart in zip((dy, dx), self._apart, strict=True) if apart]
         pixel = data.at(read, self._rows.read, self._columns.read)
         order = [self.oc, self.y, self._ic, *inner, self.x]
         self.loaded, found = [data], {}
@@ -288,7 +294,7 @@ class _Convolution(_Image):
             )
             self.loaded.append(kernel)
             result = self.accumulators(f"res_conv{digit}")
-            gemm = call(GEMM_CALL, order, result.here, pixel, kernel.here)
+            gemm = call(self._product, order, result.here, pixel, kernel.here)
             steps = nested([self._ic.tiles, *outside], [load_data, load_kernel, gemm])
             first = call(RESET_CALL, self.spans, result.here)
             found[f"conv{digit}"] = [first, *steps], result
@@ -299,14 +305,14 @@ class _Convolution(_Image):
         load_scale, scale = self.diagonal("constant_scale", each=True)
         load, tile = self.load("constant", "inp", [], [])
         result = self.accumulators("res_constant")
-        return [load_scale, load, self.product(result, scale, tile)], result
+        return [load_scale, load, *self.product(result, scale, tile)], result
 
     def residual(self) -> Computed:
         """Return the scaled residual."""
         load_scale, scale = self.diagonal("residual_scale")
         load, tile = self._load_residual()
         result = self.accumulators("res_residual")
-        return [load_scale, load, self.product(result, scale, tile)], result
+        return [load_scale, load, *self.product(result, scale, tile)], result
 
     def scaled_residual(self, digits: Sequence[str]) -> dict[str, Computed]:
         """Return the products of the residual with each digit of its factors."""
@@ -316,7 +322,7 @@ class _Convolution(_Image):
             load_scale, scale = self.diagonal(name, each=True)
             result = self.accumulators(f"res_{name}")
             first = [] if found else [load]
-            found[name] = [*first, load_scale, self.product(result, scale, tile)], result
+            found[name] = [*first, load_scale, *self.product(result, scale, tile)], result
         return found
 
     def _load_residual(self) -> tuple[CopyNest, TileTensor]:
@@ -468,7 +474,7 @@ class _Elementwise(TreeBuilder):
             nodes.append(load)
             self.buffers.append(self._loaded[operand])
         result = self.accumulators(f"res_{name}", spans)
-        nodes.append(self.product(result, scale, self._loaded[operand]))
+        nodes += self.product(result, scale, self._loaded[operand])
         self.buffers += [scale, result]
         if stage := self._offsets.get(name):
             added = self.accumulators(stage.name, spans)
@@ -552,8 +558,7 @@ class _Pool(_Image):
         maximum = call(ALU_CALL, order, result.here, result.here, pixel)
         maximum = replace(maximum, alu_op=int(AluOp.MAX))
         entered = self.product(staged, scale, data)
-        body: list[Node] = [load_scale, load, entered, reset, maximum, self.store(result)]
-        return self.finished([], body)
+        return self.finished([], [load_scale, load, *entered, reset, maximum, self.store(result)])
 
     def separate_maxima(self, maxima: SeparateMaxima) -> Tree:
         """Return the tree of maxima along the columns, then along the rows."""
@@ -570,7 +575,7 @@ class _Pool(_Image):
             spans = self.oc, rows.span(sides[0]), columns.span(sides[1])
             result = self.accumulators(f"res_{sides}", spans)
             pixel = data.at(self.oc.inside, rows.pixel(sides[0]), columns.pixel(sides[1]))
-            enter[sides], found[sides] = [self.product(result, scale, pixel)], result
+            enter[sides], found[sides] = self.product(result, scale, pixel), result
 
         def widened(above: bool) -> Computed:
             """Return the maxima of rows along the columns."""

@@ -15,12 +15,12 @@ from vtaops.lowering.tree.indices import (
     loops_of,
 )
 from vtaops.lowering.tree.nodes import (
-    PRODUCT_CALL,
     CallNest,
     CopyNest,
     Loop,
     LoopNode,
     Node,
+    TileBuffer,
     TileOperand,
     Tree,
     leaves,
@@ -29,7 +29,13 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.ops.epilogue import VECTORS, ScaleStage, Stage
 from vtaops.schedule import Tiling
-from vtaops.schedule.calls import ALU_CALL, REQUANTIZE_CALL
+from vtaops.schedule.calls import (
+    ALU_CALL,
+    GEMM_CALL,
+    PRODUCT_CALLS,
+    REQUANTIZE_CALL,
+    RESET_CALL,
+)
 
 Computed = tuple[list[Node], TileTensor]
 """Statements, and the accumulators that they fill."""
@@ -132,10 +138,11 @@ class TreeBuilder:
 
     def product(
         self, result: TileTensor, scale: TileTensor, data: TileTensor | TileOperand
-    ) -> CallNest:
+    ) -> list[Node]:
         """Multiply input tiles by diagonal weight tiles, each to an accumulator."""
         read = data.here if isinstance(data, TileTensor) else data
-        return call(PRODUCT_CALL, result.spans, result.here, read, scale.here)
+        reset = call(RESET_CALL, result.spans, result.here)
+        return [reset, call(GEMM_CALL, result.spans, result.here, read, scale.here)]
 
     def stage(
         self, stage: Stage, result: TileTensor, *operands: TileTensor | TileOperand
@@ -161,6 +168,8 @@ class TreeBuilder:
 
         What computes an operand stands before the stage that reads it. Vectors are loaded once for
         all tiles with the same channels, if these are neighbours; the rows of POST before the sums.
+        A sum that is added to accumulators starts from them instead of a reset: then the stage
+        takes no instruction, and both share one tile.
 
         Parameters
         ----------
@@ -173,24 +182,35 @@ class TreeBuilder:
         """
         first: list[Node] = []
         body, value = [*sums[0]], sums[1]
-        vectors_first = self.tiling.keep == "wgt" and self.channels is not None
         for number, stage in enumerate(self.op.stages):
             read: list[TileTensor] = []
             for name in stage.operands:
-                if name in VECTORS and isinstance(stage, ScaleStage):
-                    load, tensor = self._vector(name, _POST[name])
-                    first.insert(0, load)
-                elif name in VECTORS:
-                    load, tensor = self._vector(name, "acc")
-                    (first if vectors_first else body).append(load)
-                else:
-                    nodes, tensor = operands[name]
-                    body = [*nodes, *body] if number == 0 else [*body, *nodes]
+                if name in VECTORS:
+                    read.append(self._load_vector(stage, name, first, body))
+                    continue
+                nodes, tensor = operands[name]
+                body = [*nodes, *body] if number == 0 else [*body, *nodes]
                 read.append(tensor)
+            if stage.sums and (summed := _summed_onto(value, read[0], body)):
+                body = summed
+                continue
             result = self.accumulators(stage.name)
             body.append(self.stage(stage, result, value, *read))
             value = result
         return self.finished(first, [*body, self.store(value)], late)
+
+    def _load_vector(
+        self, stage: Stage, name: str, first: list[Node], body: list[Node]
+    ) -> TileTensor:
+        """Add the load of a stage's vector to what happens first, or to what is done for each."""
+        if isinstance(stage, ScaleStage):
+            load, tensor = self._vector(name, _POST[name])
+            first.insert(0, load)
+            return tensor
+        load, tensor = self._vector(name, "acc")
+        vectors_first = self.tiling.keep == "wgt" and self.channels is not None
+        (first if vectors_first else body).append(load)
+        return tensor
 
     def finished(
         self, first: list[Node], body: list[Node], late: Iterable[TileTensor] = ()
@@ -203,10 +223,36 @@ class TreeBuilder:
             nodes = nested([*self.outer, *self.pixels, *channels], [*first, *body])
         if self._threads.extent > 1:
             nodes = [LoopNode(self._threads, tuple(nodes), threads=True)]
-        last = [tensor.buffer for tensor in late]
         written = dict.fromkeys(leaf.dst.buffer for leaf in leaves(nodes))
-        early = [buffer for buffer in written if buffer.scratchpad and buffer not in last]
-        return Tree(tuple(nodes), (*early, *last))
+        last = {tensor.buffer: number for number, tensor in enumerate(late)}
+        order = sorted(written, key=lambda buffer: last.get(buffer, -1))
+        return Tree(tuple(nodes), tuple(buffer for buffer in order if buffer.scratchpad))
+
+
+def _summed_onto(value: TileTensor, addend: TileTensor, body: list[Node]) -> list[Node] | None:
+    """Return statements that sum an addend onto accumulators; None if that is not all they do."""
+    filling = [node for node in body if _sums(node, addend.buffer)]
+    if len(filling) < 2 or loops_of(value.spans) != loops_of(addend.spans):
+        return None
+    _, *sums = filling  # without its reset
+    return [*(node for node in body if node not in filling), *(_onto(value, n) for n in sums)]
+
+
+def _sums(node: Node, tile: TileBuffer) -> bool:
+    """Whether a statement resets one tile, or sums products in it, and computes nothing else."""
+    calls = [leaf for leaf in leaves([node]) if isinstance(leaf, CallNest)]
+    fill = (RESET_CALL, *PRODUCT_CALLS)
+    return bool(calls) and all(c.call in fill and c.dst.buffer == tile for c in calls)
+
+
+def _onto(value: TileTensor, node: Node) -> Node:
+    """Return a sum with another destination."""
+    if isinstance(node, LoopNode):
+        return replace(node, body=tuple(_onto(value, inner) for inner in node.body))
+    if isinstance(node, CopyNest):
+        return node
+    dst = replace(node.dst, buffer=value.buffer)
+    return replace(node, operands=(dst, *node.operands[1:]))
 
 
 def call(name: str, spans: Sequence[Span], *operands: TileOperand) -> CallNest:

@@ -15,9 +15,6 @@ from functools import cached_property
 from vtaops.lowering.tree.expressions import Expression
 from vtaops.machine.isa import Unit
 
-PRODUCT_CALL = "vta.product"
-"""``acc = inp @ wgt.T``: a one-step tile product with its reset."""
-
 
 @dataclass(frozen=True)
 class TileBuffer:

@@ -7,11 +7,10 @@ become Python, whatever divisions and bounds TVM leaves in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from string import ascii_uppercase
-from types import MappingProxyType
 from typing import Any
 
 from tvm import tirx
@@ -20,7 +19,6 @@ from tvm.ir import Call
 from vtaops.base.errors import ScheduleError
 from vtaops.lowering.tree.expressions import Expression
 from vtaops.lowering.tree.nodes import (
-    PRODUCT_CALL,
     CallNest,
     CopyNest,
     LeafNest,
@@ -40,30 +38,22 @@ from vtaops.program import Buffer, Role
 from vtaops.schedule.calls import (
     ACC_SCOPE,
     ALU_CALL,
-    BIAS_SCOPE,
     DMA_COPY,
     GEMM_CALL,
     INP_SCOPE,
-    REQUANTIZE_CALL,
     RESET_CALL,
-    SCALE_SCOPE,
     VTHREAD,
     WGT_SCOPE,
 )
 from vtaops.schedule.flatten import BLOCK
 
-NOTHING_FIXED: Mapping[str, int] = MappingProxyType({})
-
 _SCRATCHPADS = {
     INP_SCOPE: "inp",
     WGT_SCOPE: "wgt",
     ACC_SCOPE: "acc",
-    BIAS_SCOPE: "bias",
-    SCALE_SCOPE: "scale",
     "global": "",
     "": "",
 }
-_INT32 = ("acc", "bias", "scale")
 _KINDS = {1: "parallel", 2: "vectorized"}
 _INSTEAD_OF_SUB = (
     "VTA cannot subtract tensors; multiply one with -1 on the way (a weight of -1)",
@@ -241,7 +231,9 @@ class _Parser:
             for place in marked:
                 raise ScheduleError(_no_copy(loops[place]))
             return nest.call(inner.value)
-        return nest.product(inner) if isinstance(inner, tirx.SeqStmt) else None
+        if isinstance(inner, tirx.SeqStmt):
+            nest.check_is_no_sum(inner)
+        return None
 
 
 def _perfect(stmt: Any) -> tuple[list[Any], list[Expression], Any]:
@@ -340,7 +332,7 @@ class _Nest:
             f"{self._block} writes {_plain(target)} in DRAM, which is not an argument; keep it on "
             f"chip: s.set_scope(s.get_sblock({self._name!r}), 0, vta.{wanted})",
         )
-        dtype = "int32" if memory in _INT32 else "int8"
+        dtype = "int32" if memory == "acc" else "int8"
         _require(
             str(target.dtype) == dtype,
             f"{self._block} writes {target.dtype} to {_where(memory)}, which holds {dtype}; VTA "
@@ -372,8 +364,7 @@ class _Nest:
 
     def _check_lanes(self, memory: str, marked: list[int]) -> None:
         """Require whole tiles inside the loops, of which some are marked."""
-        post = memory in ("bias", "scale")
-        lanes = getattr(self._config, "post" if post else memory or "acc").lanes
+        lanes = getattr(self._config, memory or "acc").lanes
         scalars = prod(loop.extent for loop in self._loops)
         _require(
             scalars >= lanes,
@@ -394,54 +385,32 @@ class _Nest:
             f"mark its outermost loop {self._for[0].loop_var.name}",
         )
 
-    def product(self, stmt: Any) -> CallNest | None:
-        """Parse a one-step product that TVM could not tensorize; None if there are statements.
-
-        ``if k == 0: acc[i, c] = 0`` followed by ``acc[i, c] += inp[i, k] * wgt[c, k]``; the
-        innermost loops run over the lanes of a tile and are dropped.
-        """
-        if not _is_sum(stmt):
-            return None
-        (reset, store), names = stmt.seq, {loop.name for loop in self._loops[-1:]}
-        accesses = _factors(store)
-        right = (
-            [_memory(buffer) for buffer, _ in accesses] == ["acc", "inp", "wgt"]
-            and [loop.extent for loop in self._loops[-2:]]
-            == [self._config.block_out, self._config.block_in]
-            and expression(reset.condition).names == names
-        )
+    def check_is_no_sum(self, stmt: Any) -> None:
+        """Refuse a sum that resets its accumulators in its first iteration."""
+        first, last = stmt.seq[0], stmt.seq[-1]
+        reset = getattr(first, "then_case", None)
         _require(
-            right,
-            f"{self._block} still holds its reset: `{_plain(store.buffer)}[...] = "
-            f"{_text(store.value)}`; split it off with s.decompose_reduction(s.get_sblock("
-            f"{self._name!r}), loop), loop being the outermost of the sum, and tensorize both "
-            f"parts",
+            not isinstance(reset, tirx.BufferStore) or not isinstance(last, tirx.BufferStore),
+            f"{self._block} still holds its reset: `{_text(last)}`; split it off with "
+            f"s.decompose_reduction(s.get_sblock({self._name!r}), loop), loop being the outermost "
+            f"of the sum, and tensorize both parts",
         )
-        # TVM drops the loop over the rows of a one-row tile.
-        lanes = 2 + (self._config.batch > 1)
-        at_first_lane = dict.fromkeys((loop.name for loop in self._loops[-lanes:]), 0)
-        operands = tuple(_operand(buffer, index, at_first_lane) for buffer, index in accesses)
-        return CallNest(self._loops[:-lanes], self._guards, operands, PRODUCT_CALL)
 
     def call(self, call: Any) -> CallNest:
         """Parse the call of an intrinsic."""
         name, *arguments = call.args if isinstance(call, Call) and call.args else (call,)
         kind = str(getattr(name, "value", name))
         _require(
-            kind in (GEMM_CALL, RESET_CALL, ALU_CALL, REQUANTIZE_CALL),
+            kind in (GEMM_CALL, RESET_CALL, ALU_CALL),
             f"{self._block} calls {kind}; VTA has vta.gemm, vta.reset and vta.alu",
         )
         alu_op = imm = None
-        scaling: tuple[int, ...] = ()
         if kind == ALU_CALL:
             alu_op = int(arguments.pop(0))
-        if kind == REQUANTIZE_CALL:
-            scaling = tuple(int(number) for number in arguments[:4])
-            del arguments[:4]
         if isinstance(arguments[-1], tirx.IntImm):
             imm = int(arguments.pop())
         operands = tuple(map(self._pointed, arguments))
-        return CallNest(self._loops, self._guards, operands, kind, alu_op, imm, scaling)
+        return CallNest(self._loops, self._guards, operands, kind, alu_op, imm)
 
     def _pointed(self, pointer: Any) -> TileOperand:
         """Return the operand of tvm_access_ptr(type, buffer.data, offset, extent, mask)."""
@@ -457,27 +426,8 @@ class _Nest:
         return found
 
 
-def _is_sum(stmt: Any) -> bool:
-    """Whether statements are the reset of a sum in its first iteration, and an addition to it."""
-    return (
-        len(stmt.seq) == 2
-        and isinstance(stmt.seq[0], tirx.IfThenElse)
-        and isinstance(stmt.seq[0].then_case, tirx.BufferStore)
-        and isinstance(stmt.seq[1], tirx.BufferStore)
-    )
-
-
-def _factors(store: Any) -> list[tuple[Any, Any]]:
-    """Return where a sum of products is, and its factors if they are loads: (buffer, index)."""
-    value, found = store.value, [(store.buffer, store.indices[0])]
-    if isinstance(value, tirx.Add) and isinstance(value.b, tirx.Mul):
-        loads = [getattr(factor, "value", factor) for factor in (value.b.a, value.b.b)]  # casts
-        found += [(load.source, load.indices[0]) for load in loads if hasattr(load, "source")]
-    return found
-
-
-def _operand(buffer: Any, index: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> TileOperand:
-    return TileOperand(_tile_buffer(buffer), expression(index, fixed))
+def _operand(buffer: Any, index: Any) -> TileOperand:
+    return TileOperand(_tile_buffer(buffer), expression(index))
 
 
 def _tile_buffer(buffer: Any) -> TileBuffer:
@@ -539,7 +489,7 @@ def _feeds_maxima(name: str, nests: list[LeafNest]) -> bool:
     """Whether only tile maxima read the values computed from a buffer."""
     made = {nest.dst.buffer.name for nest in nests if name in nest.read} - {name}
     readers = [nest for nest in nests if made & nest.read and isinstance(nest, CallNest)]
-    stages = [nest for nest in readers if nest.call not in (GEMM_CALL, PRODUCT_CALL)]
+    stages = [nest for nest in readers if nest.call != GEMM_CALL]
     return bool(stages) and all(_takes_maximum(nest, made) for nest in stages)
 
 
@@ -572,10 +522,10 @@ _BINARY = {
 _ALL_BITS = (1 << 64) - 1  # of a hash: the address of the variable
 
 
-def expression(expr: Any, fixed: Mapping[str, int] = NOTHING_FIXED) -> Expression:
-    """Compile a TIR expression; variables in `fixed` are constants."""
+def expression(expr: Any) -> Expression:
+    """Compile a TIR expression."""
     names: set[str] = set()
-    source = _source(expr, names, fixed)
+    source = _source(expr, names)
     return Expression(source, names, _is_affine(expr))
 
 
@@ -603,19 +553,17 @@ def _is_affine(expr: Any) -> bool:
     return isinstance(expr, tirx.Add | tirx.Sub) and _is_affine(expr.a) and _is_affine(expr.b)
 
 
-def _source(expr: Any, names: set[str], fixed: Mapping[str, int]) -> str:
+def _source(expr: Any, names: set[str]) -> str:
     kind = type(expr).__name__
     if isinstance(expr, tirx.IntImm):
         return str(int(expr.value))
     if isinstance(expr, tirx.Var):
         name = name_of(expr)
-        if name in fixed:
-            return str(fixed[name])
         names.add(name)
         return name
     if isinstance(expr, tirx.Cast):
-        return _source(expr.value, names, fixed)
+        return _source(expr.value, names)
     if kind not in _BINARY:
         raise ScheduleError(f"TIR expression {kind}: {expr}")
-    a, b = (_source(operand, names, fixed) for operand in (expr.a, expr.b))
+    a, b = (_source(operand, names) for operand in (expr.a, expr.b))
     return _BINARY[kind].format(a, b)

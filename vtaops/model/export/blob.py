@@ -19,7 +19,7 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.base.shapes import ceil_div
 from vtaops.model.memory import Lifetime, place
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 NONE = 0xFFFFFFFF
 """Placeholder for a slot that does not exist."""
 
@@ -35,7 +35,7 @@ class SlotNumber(int):
 StepKind = IntEnum(
     "StepKind",
     "COPY WRITE READ LAUNCH CONVOLUTION MATMUL POOL ADD MULTIPLY TABLE QUANTIZE DEQUANTIZE SOFTMAX "
-    "ROW_SUMS FIXED_SOFTMAX LAYER_NORM MEAN ADD_TERM MAXIMUM MINIMUM WRITE_ROWS",
+    "FIXED_SOFTMAX LAYER_NORM MEAN ADD_TERM MAXIMUM MINIMUM WRITE_ROWS",
     start=0,
 )
 """Kinds of steps; the numbers of these three are those of ``vta_blob.h``."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.base.exact import padded
 from vtaops.graph import Graph
 from vtaops.machine.config import MICRO_OP_BYTES, HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load, Store, rows_of
-from vtaops.machine.views import Flat
+from vtaops.machine.layout import Layout
+from vtaops.machine.views import Patches
 from vtaops.model.export.blob import Blob, BufferKind, SlotNumber, StepKind
-from vtaops.model.export.boxes import Box, StridedView, constant_lanes, joined, packed, strides
+from vtaops.model.export.boxes import Places, places
 from vtaops.model.export.values import Values
 from vtaops.program import Buffer, Program, Role
 from vtaops.program.program import MICRO_OPS, NO_BUFFER
-from vtaops.program.region import Argument, Region, RowSums
-
-_PARTS = ("all", "units", "rest")
+from vtaops.program.region import Argument, Region
 
 
 def add_region(
@@ -138,32 +137,22 @@ def _relocations(program: Program, numbers: list[int]) -> list[tuple[int, int]]:
 def _packed(argument: Argument, buffer: Buffer, graph: Graph, values: Values) -> SlotNumber:
     """Return a slot with the DRAM image of an input: `Argument.to_device`, then its layout."""
     array = values.shaped(graph.tensors[argument.tensor], argument.image)
-    size = np.dtype(buffer.dtype).itemsize
-    if argument.axes:
-        array = array.transposed(argument.axes)
-    if argument.sums:
-        array = _with_sums(array, argument.sums, values)
-    if any(argument.border):
-        (top, left, bottom, right), zero = argument.border, argument.zero_point
-        array = array.padded(2, top, bottom, zero).padded(3, left, right, zero)
-    in_order = partial(values.in_order, size=size)
-    return in_order(packed(array, buffer.layout, in_order))
+    array, size = argument.to_device(array), np.dtype(buffer.dtype).itemsize
+    return values.in_order(packed(array, buffer.layout, values, size), size)
 
 
-def _with_sums(array: StridedView, sums: RowSums, values: Values) -> StridedView:
-    """Return a matrix with the columns that `RowSums.added_to` adds."""
-    *rows, columns = array.shape
-    last = len(rows)
-    matrix = values.in_order(array, 1)
-    parts = [] if sums.part == "units" else [StridedView.of(matrix, array.shape)]
-    parts += constant_lanes(array.shape, last, sums.before)
-    if sums.digits:
-        count = math.prod(rows)
-        digits = values.blob.temporary(count * sums.digits)
-        words = sums.digits, _PARTS.index(sums.part), sums.factor, sums.constant
-        values.blob.step(StepKind.ROW_SUMS, matrix, digits, count, columns, *words)
-        parts.append(StridedView.of(digits, (*rows, sums.digits)))
-    return joined([*parts, *constant_lanes(array.shape, last, sums.behind)], last)
+def packed(array: Places, layout: Layout, values: Values, size: int) -> Places:
+    """Return an array in the order of a layout.
+
+    Of an image under windows, channels come last first: then the pixels of a window's row are
+    adjacent.
+    """
+    view = layout.view
+    if isinstance(view, Patches):
+        array = padded(array, view.window).transpose(0, 2, 3, 1)
+        array = places(values.in_order(array, size), array.shape).transpose(0, 3, 1, 2)
+        view = replace(view, top=0, left=0, bottom=0, right=0)
+    return replace(layout, view=view).pack(array)
 
 
 def _unpack(
@@ -171,28 +160,7 @@ def _unpack(
 ) -> None:
     """Copy a result from the DRAM image of its buffer, like unpacking and `from_device`."""
     tensor = graph.tensors[argument.tensor]
-    result, size = values.result(tensor), np.dtype(buffer.dtype).itemsize
-    array = _lanes(argument, buffer.shape, result)
-    if isinstance(buffer.layout.view, Flat) and array.whole is None:
-        raise UnsupportedError(f"{tensor.name} is a part of {buffer.name}, which has no channels")
-    in_order = partial(values.in_order, size=size)
-    values.copy(packed(array, buffer.layout, in_order), image, size, back=True)
-
-
-def _lanes(argument: Argument, shape: tuple[int, ...], result: SlotNumber) -> StridedView:
-    """Return a buffer as the places in a tensor that receive its channels."""
-    boxes, lanes = [], argument.lanes
-    held = argument.image or (shape[0], 1, len(lanes), *shape[2:])
-    order = argument.axes or tuple(range(len(shape)))
-    if not argument.image:
-        order = 1, *(axis and axis + 1 for axis in order)
-    found = dict(zip(order, strides(tuple(held[axis] for axis in order)), strict=True))
-    image, outer, *steps = (found[axis] for axis in range(len(held)))
-    inner, rest = held[2], (0,) * len(shape[2:])
-    pairs = enumerate(lanes)
-    for _, run in groupby(pairs, key=lambda pair: (pair[0] // inner, pair[1] - pair[0])):
-        (channel, lane), *others = run
-        first = channel // inner * outer + channel % inner * steps[0]
-        extent = shape[0], 1 + len(others), *shape[2:]
-        boxes.append(Box(result, first, (0, lane, *rest), extent, (image, *steps)))
-    return StridedView(shape, tuple(boxes))
+    layout, shape = buffer.layout, buffer.shape
+    array = layout.unpack(places(image, layout.packed_shape(shape)), shape)
+    size = np.dtype(buffer.dtype).itemsize
+    values.copy(argument.from_device(array), values.result(tensor), size)

@@ -80,7 +80,7 @@ def add_rows(
     blob, places = values.blob, min((len(each.row_bytes) for each in growing.values()), default=0)
     for past, state in growing.items():
         first = (state.axis, *(n for n in range(len(state.present.shape)) if n != state.axis))
-        slot = values.in_order(values.array(state.present).transposed(first), 1)
+        slot = values.in_order(values.array(state.present).transpose(first), 1)
         tables = (
             blob.constant(each.astype(np.uint32)) for each in (state.row_bytes, state.offsets)
         )

@@ -10,6 +10,7 @@ from functools import singledispatch
 import numpy as np
 
 from vtaops.base.errors import UnsupportedError
+from vtaops.base.exact import padded
 from vtaops.base.shapes import ceil_div
 from vtaops.base.window import Window
 from vtaops.graph import (
@@ -26,7 +27,7 @@ from vtaops.graph.fixed_softmax import exponentials
 from vtaops.graph.thresholds import scale_of_quotient
 from vtaops.graph.weighted import spread
 from vtaops.model.export.blob import NONE, Blob, SlotNumber, StepKind
-from vtaops.model.export.boxes import StridedView, joined
+from vtaops.model.export.boxes import Places, places
 from vtaops.model.export.values import Values, itemsize
 
 Words = tuple[int, ...]
@@ -88,11 +89,11 @@ def _add_transposed_convolution(
             window = Window(weight.shape[2:], padding=(top, left, 0, 0))
             slots = data, blob.temporary(math.prod(shape))
             _convolution(op, weight, window, slots, node, values, shape)
-            columns.append(StridedView.of(slots[1], (*shape[:3], 1, shape[3], 1)))
-        rows.append(joined(columns, 5))
-    slot = values.in_order(joined(rows, 3), 1)
-    whole = StridedView.of(slot, (n, o, shape[2] * down, shape[3] * across))
-    values.define(node.outputs[0], whole.sliced(2, 0, size[0]).sliced(3, 0, size[1]))
+            columns.append(places(slots[1], (*shape[:3], 1, shape[3], 1)))
+        rows.append(np.concatenate(columns, 5))
+    slot = values.in_order(np.concatenate(rows, 3), 1)
+    whole = places(slot, (n, o, shape[2] * down, shape[3] * across))
+    values.define(node.outputs[0], whole[:, :, : size[0], : size[1]])
 
 
 def _taps(weight: np.ndarray, axis: int, place: int, stride: int) -> tuple[np.ndarray, int]:
@@ -121,12 +122,7 @@ def _convolution(
 ) -> None:
     """Add a convolution from one slot to another that holds a tensor of `shape`."""
     blob, data, groups = values.blob, node.inputs[0], getattr(op, "groups", 1)
-    (n, channels, *size), found = data.shape, list(shape[2:])
-    if size[1] == found[1] == window.kernel[1] == 1:  # treat a column as a row
-        window, weight = _turned(window), weight.swapaxes(2, 3)
-        size, found = size[::-1], found[::-1]
-    if window == Window((1, 1)) and size == found:  # choose a better row length
-        size = found = _rows(math.prod(size), size[1])
+    (n, channels, *size), found = data.shape, shape[2:]
     added, factors = residual or (None, np.ones((), np.int32))
     blob.step(
         StepKind.CONVOLUTION,
@@ -136,28 +132,14 @@ def _convolution(
         NONE if added is None else values.slot(added),
         blob.constant(factors.astype(np.int32)),
         slots[1],
-        blob.temporary(_work_nbytes(weight.shape, groups, (*found,), window)),
+        blob.temporary(_work_nbytes(weight.shape, groups, found, window)),
         *(n, channels, shape[1], groups),
         data.zero_point,
         0 if added is None else added.zero_point,
         factors.size,
-        *_window((*size,), (*found,), window),
+        *_window((*size,), found, window),
         *_scaling(blob, op.requantization),
     )
-
-
-def _turned(window: Window) -> Window:
-    top, left, bottom, right = window.padding
-    return Window(
-        window.kernel[::-1], window.strides[::-1], (left, top, right, bottom), window.dilation[::-1]
-    )
-
-
-def _rows(pixels: int, columns: int) -> list[int]:
-    """Return an image shape for pixels that may form rows of any length, with about 64 per row."""
-    whole = [n for n in range(1, 65) if pixels % n == 0]
-    row = max(*whole, columns)
-    return [pixels // row, row]
 
 
 def _work_nbytes(weight: Words, groups: int, found: Words, window: Window) -> int:
@@ -194,9 +176,8 @@ def _add_dense(op: operators.Dense, node: Node, values: Values) -> None:
 def _add_matmul(op: operators.Matmul, node: Node, values: Values) -> None:
     a, b = node.inputs
     leading, rows, columns = op.leading(node.inputs), a.shape[-2], b.shape[-1]
-    slots = [
-        values.in_order(values.array(x).expanded((*leading, *x.shape[-2:])), 1) for x in (a, b)
-    ]
+    whole = (np.broadcast_to(values.array(x), (*leading, *x.shape[-2:])) for x in (a, b))
+    slots = [values.in_order(array, 1) for array in whole]
     sizes = math.prod(leading), rows, a.shape[-1], columns, 0
     _matmul(op, node, values, slots, sizes, NONE)
 
@@ -251,21 +232,21 @@ def _pairs(scaling: Requantization) -> np.ndarray:
 @_add.register
 def _add_max_pool(op: operators.MaxPool, node: Node, values: Values) -> None:
     data = node.inputs[0]
-    window, image = op.window(data), StridedView.of(values.slot(data), data.shape)
-    _pool(node, values, image, window, (NONE, 0), (NONE, 0, 0, 0, 0, 1))
+    image = places(values.slot(data), data.shape)
+    _pool(node, values, image, op.window(data), (NONE, 0), (NONE, 0, 0, 0, 0, 1))
 
 
 @_add.register
 def _add_average_pool(op: operators.AveragePool, node: Node, values: Values) -> None:
     blob, data = values.blob, node.inputs[0]
     window, entries = op.window(data), []
-    image = StridedView.of(values.slot(data), data.shape)
+    image = places(values.slot(data), data.shape)
     if op.differs(data):
         for real in np.unique(np.multiply.outer(*op.counts(data))):
             factor, scaling = op.of_count(int(real), window.count)
             entries.append([int(real), factor, *_pairs(_of_values(scaling, int(real)))[0]])
         if not op.exclude_padding:  # its padding counts like pixels, what is beyond does not
-            image = _bordered(image, op.padding, data.zero_point)
+            image = padded(image, Window((1, 1), padding=op.padding), data.zero_point)
             window = replace(window, padding=(0, 0, 0, 0))
     cases = (blob.constant(np.array(entries, np.uint32)), len(entries)) if entries else (NONE, 0)
     scaling = op.requantization
@@ -282,7 +263,7 @@ def _of_values(scaling: Requantization | Quotient, count: int) -> Requantization
 def _pool(
     node: Node,
     values: Values,
-    image: StridedView,
+    image: Places,
     window: Window,
     cases: Words,
     scaling: Words,
@@ -372,75 +353,38 @@ def _add_function(op: GraphOperator, node: Node, values: Values) -> None:
 
 
 @_add.register
-def _add_concat(op: operators.Concat, node: Node, values: Values) -> None:
-    parts = [values.array(tensor) for tensor in node.inputs]
-    values.define(node.outputs[0], joined(parts, op.axis % len(parts[0].shape)))
+def _add_movement(
+    op: operators.Concat
+    | operators.Slice
+    | operators.Transpose
+    | operators.Expand
+    | operators.Pad
+    | operators.ChannelShuffle,
+    node: Node,
+    values: Values,
+) -> None:
+    """Move places as the operator moves elements."""
+    arrays = map(values.array, node.inputs)
+    values.define(node.outputs[0], op.reference(node.inputs, *arrays))
 
 
 @_add.register
 def _add_upsample(op: operators.Upsample, node: Node, values: Values) -> None:
-    rows, columns = op.factors
-    spread = values.array(node.inputs[0]).repeated(4, columns).repeated(3, rows)
-    slot = values.in_order(spread, itemsize(node.inputs[0]))
-    values.define(node.outputs[0], StridedView.of(slot, node.outputs[0].shape))
-
-
-@_add.register
-def _add_pad(op: operators.Pad, node: Node, values: Values) -> None:
-    data = node.inputs[0]
-    if op.mode == "constant":
-        array = _bordered(values.array(data), op.padding, data.zero_point)
-    else:
-        array = StridedView.of(values.slot(data), data.shape)
-        for axis in (0, 1):
-            before, behind = (
-                [array.sliced(2 + axis, at, 1) for at in found]
-                for found in op.sources(axis, data.shape[2 + axis])
-            )
-            array = joined([*before, array, *behind], 2 + axis)
-    values.define(node.outputs[0], array)
-
-
-def _bordered(array: StridedView, padding: Words, zero: int) -> StridedView:
-    top, left, bottom, right = padding
-    return array.padded(2, top, bottom, zero).padded(3, left, right, zero)
-
-
-@_add.register
-def _add_expand(op: operators.Expand, node: Node, values: Values) -> None:
-    values.define(node.outputs[0], values.array(node.inputs[0]).expanded(op.shape))
+    data, (rows, columns) = node.inputs[0], op.factors
+    n, c, h, w = data.shape
+    each = values.array(data)[:, :, :, None, :, None]
+    spread = np.broadcast_to(each, (n, c, h, rows, w, columns))
+    values.define(node.outputs[0], values.in_order(spread, itemsize(data)))
 
 
 @_add.register
 def _add_constant(op: operators.Constant, node: Node, values: Values) -> None:
-    slot = values.blob.constant(np.ascontiguousarray(op.value))
-    values.define(node.outputs[0], StridedView.of(slot, op.value.shape))
-
-
-@_add.register
-def _add_slice(op: operators.Slice, node: Node, values: Values) -> None:
-    result = node.outputs[0]
-    axis = op.axis % len(result.shape)
-    array = values.array(node.inputs[0])
-    values.define(result, array.sliced(axis, op.start, result.shape[axis], op.step))
-
-
-@_add.register
-def _add_channel_shuffle(op: operators.ChannelShuffle, node: Node, values: Values) -> None:
-    n, c, h, w = node.outputs[0].shape
-    grouped = values.shaped(node.inputs[0], (n, op.groups, c // op.groups, h, w))
-    slot = values.in_order(grouped.transposed((0, 2, 1, 3, 4)), itemsize(node.inputs[0]))
-    values.define(node.outputs[0], StridedView.of(slot, (n, c, h, w)))
+    values.define(node.outputs[0], values.blob.constant(np.ascontiguousarray(op.value)))
 
 
 @_add.register
 def _add_reshape(op: operators.Reshape, node: Node, values: Values) -> None:
-    values.define(node.outputs[0], values.shaped(node.inputs[0], node.outputs[0].shape))
-
-
-@_add.register
-def _add_transpose(op: operators.Transpose, node: Node, values: Values) -> None:
-    values.define(node.outputs[0], values.array(node.inputs[0]).transposed(op.axes))
+    values.define(node.outputs[0], values.slot(node.inputs[0]))
 
 
 # -------------------------------------------------------------------- the world outside

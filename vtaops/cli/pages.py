@@ -1,0 +1,88 @@
+"""Pages of HTML from the templates beside this file; names come from model files and are quoted."""
+
+from __future__ import annotations
+
+import base64
+import re
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vtaops.base.files import NETWORK, read_file
+from vtaops.base.quoting import terminal_text
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from vtaops.quantization.evaluation import JudgedSample
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a page made of a template."""
+    return _environment().get_template(template).render(**values)
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_finalized,
+    )
+    made.filters |= {"cell": _cell, "picture": _picture, "rate": rate, "short": short}
+    return made
+
+
+def _finalized(value: Any) -> Any:
+    """Take characters that change the direction of a text, or its colour, from what is printed."""
+    return value if hasattr(value, "__html__") else terminal_text(str(value))
+
+
+def _cell(value: object) -> Markup:
+    """Return a value as text of a table: in a narrow one long names break, words do not."""
+    from markupsafe import Markup, escape
+
+    places = r"[/;:._](?=[A-Za-z_])|[A-Za-z0-9]{12}(?=\w{3})"
+    text = escape(re.sub(places, "\\g<0>\0", terminal_text(str(value)))).replace(
+        "\0", Markup("<wbr>")
+    )
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", text))
+
+
+def short(name: str) -> str:
+    """Return a name of a line: some exporters join those of all that they fused; the first one."""
+    name = name.partition(";")[0]
+    return name if len(name) <= 60 else f"{name[:28]}…{name[-28:]}"
+
+
+def rate(value: float) -> str:
+    """Return a number of frames a second as text."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _picture(result: JudgedSample) -> str:
+    """Return the address of a sample's picture: its file, or its first input if that is one."""
+    file = result.case.picture
+    if file is not None:
+        data, kind = read_file(file, NETWORK), file.suffix[1:].lower().replace("jpg", "jpeg")
+    else:
+        array = next(iter(result.case.read().values()))
+        if array.ndim != 4 or len(array) != 1 or not {array.shape[1], array.shape[3]} & {1, 3}:
+            return ""
+        from PIL import Image
+
+        image = array[0] if array.shape[3] in (1, 3) else array[0].transpose(1, 2, 0)
+        low, high = float(image.min()), float(image.max())
+        grey = np.rint((image - low) * (255 / max(high - low, 1e-9))).astype(np.uint8)
+        content, kind = BytesIO(), "png"
+        Image.fromarray(np.broadcast_to(grey, (*grey.shape[:2], 3))).save(content, "PNG")
+        data = content.getvalue()
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
