@@ -85,20 +85,13 @@ def layers() -> Figures:
 
 
 def areas() -> Figures:
-    """Return what the area model gives extensions, beyond plain hardware: tsim.md."""
+    """Return what the area model gives all extensions, beyond plain hardware: tsim.md."""
+
+    def lut(config: HardwareConfig) -> float:
+        return area(Design(config)).lut
+
     extended = HardwareConfig.load("pynq_ext")
-    needs = {"table": ("post",)}
-    alone = {name: needs.get(name, ()) for name in extended.extensions}
-
-    def lut(names: tuple[str, ...]) -> float:
-        return area(Design(replace(extended, extensions=names))).lut
-
-    def added(name: str) -> int:
-        return round(lut((*alone[name], name)) - lut(alone[name]))
-
-    found: Figures = {f"{name} LUT": lambda n=name: added(n) for name in alone}  # type: ignore[misc]
-    found["all LUT"] = lambda: round(lut(extended.extensions) - lut(()))
-    return found
+    return {"all LUT": lambda: round(lut(extended) - lut(replace(extended, extensions=())))}
 
 
 def products() -> Figures:

@@ -171,7 +171,7 @@ def bandwidth() -> str:
     limits = [key for key in found["rtl"] if key != "None"]
     ratios = [f"{found['rtl'][key] / BOARD:.3f}" for key in [*limits, "None"]]
     return (
-        f"At {', '.join(f'{float(key):.0f}' for key in limits)} bytes a cycle it takes "
+        f"At {', '.join(f'{float(key):.0f}' for key in limits)} bytes a cycle ours takes "
         f"{', '.join(ratios[:-1])} times these cycles, and {ratios[-1]} times with the port's 8 in "
         "each direction."
     )
@@ -213,13 +213,13 @@ def timing() -> str:
     cases = sum(everything[f"{kind}s"] for kind in kinds)
     return (
         f"* `python -m trials timing_cases`: {drawn['cases']:,} random operators, tilings and "
-        f"DRAMs. The model is off by {drawn['mean |%|']} % in the mean, by "
+        f"DRAMs. The model is off by {drawn['mean |%|']} % on average, by "
         f"{drawn['lowest %']} to {drawn['highest %']} %.\n"
         f"* `python -m trials all_sides`: {cases:,} random programs, streams of instructions and "
         f"operators with {everything['instructions']:,} instructions; each extension is in at "
         f"least {least:,} cases. Interpreter, fsim, the RTL behind its bare port and behind AXI "
         f"with irregular memory, and NumPy: {everything['differ']} differ. The model is off by "
-        f"{everything['mean %']:.4f} % in the mean, by {everything['most %']:.2f} % at most."
+        f"{everything['mean %']:.4f} % on average, by {everything['most %']:.2f} % at most."
     )
 
 

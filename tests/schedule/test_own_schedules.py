@@ -393,7 +393,10 @@ WRONG = {
     ),
     "vectors": (lambda: kind("res", "vectorize"), "is vectorized; VTA runs loops in order"),
     "cores": (lambda: kind("res", "parallel"), "is parallel; VTA runs loops in order"),
-    "a computation marked as a copy": (lambda: mark("y_o", 0), "'y_o', which is none; mark a loop"),
+    "a computation marked as a copy": (
+        lambda: mark("y_o", 0),
+        "'y_o', which is no copy; mark a loop",
+    ),
     "a mark on lanes": (
         marked_lanes,
         "'res' is marked as a copy at loop .*, inside a tile of 8 lanes",

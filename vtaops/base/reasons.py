@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 HINTS = {
     "accumulator": "smaller weights or zero points",
-    "boundary": "nothing: it is where the accelerator meets the world",
+    "boundary": "nothing: the host converts the inputs and outputs of the network",
     "channels": "one constant for all channels",
     "extension": "compile for hardware with the extension that it names",
     "between_floats": "put pairs around it; `vtaops quantize` does",
-    "float": "put a pair behind the operator that it reads; `vtaops quantize` does",
+    "float": "put a pair after the operator that it reads; `vtaops quantize` does",
     "form": "another form of the operator; docs/supported.md lists those that VTA executes",
-    "layout": "nothing: the host moves bytes; keep products beside each other",
-    "neighbours": "nothing: it is free where its neighbours are",
+    "layout": "nothing: the host moves bytes; keep products next to each other",
+    "neighbours": "nothing: it costs nothing where its neighbours run",
     "no_operator": "the host computes it; `vtaops report profile` shows what that costs",
     "not_quantized": "quantise the model: `vtaops quantize`",
     "rounding": "compile for hardware with the extension 'exact'",
     "scale": (
-        "vtaops quantize --scales pow2 takes the file and makes all scales powers of two, which "
-        "every VTA has, or compile for hardware with the extension 'post', as pynq_ext is"
+        "quantise the file again by `vtaops quantize --scales pow2`: every VTA has shifts; "
+        "or compile for hardware with the extension 'post', such as pynq_ext"
     ),
     "scratchpad": "compile for hardware with larger scratchpads",
     "shape": "operands of equal shapes",
     "type": "quantise to int8",
-    "window": "windows of adjacent pixels",
+    "window": "windows without dilation",
     "zero_point": "a zero point of 0: symmetric scales",
 }
 """What helps, by the codes of reasons."""

@@ -302,7 +302,7 @@ def board_calibrate(
     timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Fit the timing model's DRAM to a board by a dozen launches; print old and new error.
+    """Fit the timing model's DRAM to a board with a dozen launches; print the errors.
 
     The last line printed has options for: vtaops report trace, compare and roofline.
 

@@ -25,18 +25,22 @@ def chat(
     config: options.Config = NETWORK_CONFIG,
     device: options.Device = "fsim",
     length: Annotated[
-        int | None, Option(help="Places of the cache. Default: as many as the model has.", min=1)
+        int | None,
+        Option(help="Tokens that the cache holds. Default: the model's maximum.", min=1),
     ] = None,
     tokens: Annotated[
-        int | None, Option(help="Most tokens of the text. Default: as many as places.", min=1)
+        int | None, Option(help="Maximum number of tokens. Default: as the cache.", min=1)
     ] = None,
     temperature: Annotated[
-        float, Option(help="0: always the best token. 1: as the model says.", min=0)
+        float, Option(help="0: always the likeliest token. 1: the model's probabilities.", min=0)
     ] = 0.8,
     top_p: Annotated[
-        float, Option(help="Draw of the best tokens that are together so likely.", min=0, max=1)
+        float,
+        Option(
+            help="Draw from the likeliest tokens that have this probability together.", min=0, max=1
+        ),
     ] = 0.9,
-    seed: Annotated[int, Option(help="Of the random numbers.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Seed of the random numbers.", min=0)] = 0,
     weight_bits: Annotated[
         int, Option(help="8, or 4, which hardware with nibbles reads twice as fast.")
     ] = 8,

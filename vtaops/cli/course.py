@@ -46,7 +46,7 @@ def check(
         Option(help="The file whose TASK, LIMITS and CONFIG count; default: the exercise itself."),
     ] = None,
     timeout: Annotated[
-        float, Option(help="Seconds that the exercise may take, and the judgement.", min=1)
+        float, Option(help="Time limit of the exercise, and of the judge, in seconds.", min=1)
     ] = 60,
     as_json: AsJson = False,
 ) -> None:

@@ -46,7 +46,7 @@ def evaluate(
     ] = None,
     output: Annotated[
         Path | None,
-        options.to_write("Page with the worst ten samples beside each other: .html.", ".html"),
+        options.to_write("Page with the worst ten samples side by side: .html.", ".html"),
     ] = None,
     config: options.ConfigOrOwn = None,
     mean: options.Mean = None,
@@ -61,7 +61,7 @@ def evaluate(
     samples: options.Samples = None,
     as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Tell how often a quantised model is right, and how often it answers as the float model.
+    """Tell how often a quantised model is right, and how often it agrees with the float model.
 
     It runs on fsim, exact to the bit. Boxes count by F1 at an intersection over union of 0.5,
     texts if they are equal.

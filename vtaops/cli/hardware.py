@@ -70,7 +70,7 @@ def _slot(slot: Slot) -> dict[str, Any]:
 
 @hardware_app.command("build")
 def build(config: options.ConfigName = "pynq") -> None:
-    """Build the model of the RTL for a configuration, like the first use of tsim.
+    """Build the model of the RTL for a configuration, as the first use of tsim does.
 
     Example: vtaops hardware build tiny
     """

@@ -29,11 +29,11 @@ def judge(
     ] = None,
     *,
     list_: Annotated[
-        bool, Option("--list", help="List the tasks, or those whose names begin so.")
+        bool, Option("--list", help="List all tasks, or those whose names begin with TASK.")
     ] = False,
     start: Annotated[
         Path | None,
-        Option(help="Write the compiler's stream here, to begin with.", callback=written(".txt")),
+        Option(help="Write the compiler's stream here, as a start.", callback=written(".txt")),
     ] = None,
     records: Annotated[
         bool, Option("--records", help="Prove every record again, or those of the task.")
@@ -42,7 +42,7 @@ def judge(
     save: Annotated[
         Path | None,
         Option(
-            help="Where to write the inputs on which a wrong answer is wrong: .npz.",
+            help="Where to write inputs that show why an answer is wrong: .npz.",
             callback=written(".npz"),
         ),
     ] = None,
@@ -50,7 +50,7 @@ def judge(
 ) -> None:
     """Judge an answer to a task: proven equal for every input, and how many cycles it takes.
 
-    Nothing of an answer is executed here. Exit code 1 if it is not accepted.
+    A schedule is executed in a process of its own. Exit code 1 if it is not accepted.
 
     Example: vtaops judge tiny/first --start first.txt && vtaops judge tiny/first first.txt
     """

@@ -80,7 +80,7 @@ def compile(
     state: Annotated[
         list[str] | None,
         Option(
-            help="An input that a run takes from the run before, and the output that it was there: "
+            help="An input that is an output of the run before, and that output: "
             "PAST=PRESENT. Give one option for each."
         ),
     ] = None,
@@ -196,7 +196,7 @@ def plan(
         bool,
         Option(
             "--supported",
-            help="Show what is known of each operator whose name contains MODEL, or of all.",
+            help="Show what is supported of operators whose names contain MODEL, or of all.",
         ),
     ] = False,
     config: options.ConfigOrOwn = None,

@@ -241,7 +241,7 @@ def verify(
     signers: Annotated[
         Path | None,
         Option(
-            help="Names and public keys, as OpenSSH's allowed signers: FILE.sig must be by one."
+            help="Allowed signers (OpenSSH): one of these public keys must have signed FILE.sig."
         ),
     ] = None,
     as_json: options.AsJson = False,

@@ -76,7 +76,7 @@ def start(
         bool,
         Option(
             "--random-data",
-            help="Draw the inputs: the cycles are right, the accuracy means nothing.",
+            help="Use random inputs: cycles are right, the accuracy is meaningless.",
         ),
     ] = False,
     output: Annotated[
@@ -90,7 +90,7 @@ def start(
     samples: Annotated[
         int | None,
         Option(
-            help="Most samples to judge, evenly drawn from the data. Default: 100, or as many as "
+            help="Maximum number of samples, drawn evenly. Default: 100, or as many as "
             "the simulator runs in a minute.",
             min=1,
         ),

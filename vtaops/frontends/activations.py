@@ -32,7 +32,9 @@ from vtaops.graph.grid import Grid
 def _softmax(value: Value, target: ResultRange) -> Source:
     last = axis_of(value, -1) == len(value.static_shape) - 1
     if target.grid != Grid(1 / 256, -128) or not last:
-        raise NotTranslated(f"{value.label} is a softmax whose result is not 1/256 above -128")
+        raise NotTranslated(
+            f"{value.label} has results of another grid than TFLite's (1/256, -128)"
+        )
     return target.result(ops.FixedSoftmax(), operand(value.first, value)[0])
 
 

@@ -208,7 +208,7 @@ def _arguments(value: Value, shape: tuple[int, ...], depth: int) -> set[Value]:
     if value.op == "DequantizeLinear":
         return {value}
     if not is_elementwise(value) or not depth:
-        raise NotTranslated(f"{value.label} is no elementwise function")
+        raise NotTranslated(f"{value.label} is not an elementwise function")
     return set().union(*(_arguments(operand, shape, depth - 1) for operand in value.reads))
 
 

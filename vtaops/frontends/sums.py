@@ -203,7 +203,7 @@ def read_sum(value: Value, operand: Operand) -> Sum:
     if affine is not None:
         return read_sum(affine.tensor, operand).affine(value, affine)
     if value.op != "Add" or len(value.reads) != 2:
-        raise NotTranslated(f"{value.label} joins a sum of products in no way that VTA has")
+        raise NotTranslated(f"{value.label} combines a sum of products in a way that VTA lacks")
     left, right = value.reads
     inner, other = (left, right) if is_sum(left) else (right, left)
     return _with_residual(read_sum(inner, operand), value, other, operand)
@@ -452,12 +452,12 @@ def multiplied(
     """
     found = integers(factor)
     if found is None:
-        raise NotTranslated(f"the factor {factor.name!r} is no quantised constant")
+        raise NotTranslated(f"the factor {factor.name!r} is not a quantised constant")
     shape = value.static_shape
     axis = varying_axis(np.asarray(found[0]), shape)
     image = channel_image(shape, axis)
     if not wide and np.abs(found[0]).max() > 127:
-        raise NotTranslated("a factor that does not fit int8 once its zero point is taken off")
+        raise NotTranslated("a factor that does not fit int8 once its zero point is subtracted")
     whole = image[1] if axis is None else shape[axis]
     values, scale = (np.broadcast_to(np.asarray(part).reshape(-1), (whole,)) for part in found)
     scale = scale[0] if (scale == scale[0]).all() else scale

@@ -211,11 +211,11 @@ class LanguageModel:
             Most tokens of the whole text; by default as many as there are places. It ends earlier
             where the model begins another text.
         temperature : float
-            0: always the best token; 1: as the model says; more is bolder.
+            0: always the likeliest token; 1: the model's probabilities; more is bolder.
         top_p : float
             Tokens are drawn of the best that together have this probability.
         seed : int
-            Of the random numbers, below 2**64.
+            Seed of the random numbers, below 2**64.
         session : Session, optional
             Where the model runs; by default fsim.
 

@@ -135,6 +135,6 @@ def scaled(
         return replace(pool, **scale, constant=-zero_point * count)
     shift = scaling.right_shift
     if shift is None:
-        raise NotOnVta("scale", "its scales need a multiplier")
+        raise NotOnVta("scale", "its scale is no shift, and this hardware has no multiplier")
     offset = (scaling.zero_point << max(0, shift)) - zero_point * factor * count
     return replace(pool, division=(factor, shift), offset=offset)

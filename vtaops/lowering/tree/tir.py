@@ -257,7 +257,7 @@ def _names(stmt: Any) -> bool:
 def _no_copy(loop: Any) -> str:
     return (
         f"loop {loop.loop_var.name} is marked as a copy (vta.dma_copy) and holds block "
-        f"{_block_of(loop)!r}, which is none; mark a loop that contains nothing but one copy"
+        f"{_block_of(loop)!r}, which is no copy; mark a loop that holds one copy and nothing else"
     )
 
 
