@@ -137,7 +137,7 @@ def _own_dequantize(mod: Any, _: Any) -> Any:
     dequantize = tvm.ir.Op.get("relax.dequantize")
 
     @mutator
-    class Copies(PyExprMutator):  # type: ignore[misc]
+    class Copies(PyExprMutator):
         """Duplicate the dequantize of each argument."""
 
         def visit_call_(self, call: Any) -> Any:

@@ -100,7 +100,7 @@ def float_detector(size=736):
     from vtaops.graph import onnx_files
     from vtaops.graph.probe import Probe
 
-    probe = Probe(onnx_files.load(weights(), {"x": (1, 3, size, size)}), exact=False)
+    probe = Probe(onnx_files.opened(weights(), {"x": (1, 3, size, size)}), exact=False)
     return lambda x: next(iter(probe.run({"x": x}).values()))
 
 

@@ -1,9 +1,8 @@
-"""Data for networks that are nearly right: NumPy's files, pictures, reports of quantisation."""
+"""Data for networks that are nearly right: NumPy's files, pictures, secrets."""
 
 from __future__ import annotations
 
 import io
-import json
 import struct
 import tempfile
 import zipfile
@@ -16,10 +15,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from trials.fuzz import INTEGERS, mutated
-from vtaops import VTAError
 from vtaops.base.errors import DeviceError, ModelError
 from vtaops.base.files import read_array
-from vtaops.cli.networks import _quality
 from vtaops.quantization.pictures import SUFFIXES
 from vtaops.quantization.samples import load_samples
 from vtaops.runtime.wire import read_secret
@@ -195,24 +192,13 @@ def use_picture(data: bytes) -> None:
             assert np.isfinite(sample["x"]).all()
 
 
-# ----------------------------------------------------------------------- reports, secrets
-
-_REPORT = {"layers": [{"tensor": "a", "sqnr_db": 30.5}, {"tensor": "b", "sqnr_db": 20}], "macs": 5}
-_QUALITY = {"tensor": st.text(max_size=4), "sqnr_db": INTEGERS | st.floats() | st.just("nan")}
+# ----------------------------------------------------------------------- secrets
 
 
-@st.composite
-def reports(draw: st.DrawFn) -> bytes:
-    """Return what ``vtaops quantize --json`` prints, with wrong parts."""
-    return json.dumps(draw(mutated(_REPORT, _QUALITY))).encode()
-
-
-def use_report(data: bytes) -> None:
-    """Read a report of quantisation; and, as any file may be one, a board's secret."""
+def use_secret(data: bytes) -> None:
+    """Read the secret of a board, which any file may be."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "report.json")
+        path = Path(folder, "secret")
         path.write_bytes(data)
-        with suppress(VTAError):
-            assert all(isinstance(value, float) for value in _quality(path).values())
         with suppress(DeviceError):
             assert len(read_secret(path)) >= 16

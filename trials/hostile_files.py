@@ -583,6 +583,6 @@ FORMATS = {
     "array": Format(hostile_data.arrays(), hostile_data.use_data),
     "archive": Format(hostile_data.archives(), hostile_data.use_data),
     "picture": Format(hostile_data.pictures(), hostile_data.use_picture),
-    "report": Format(damaged(hostile_data.reports()), hostile_data.use_report),
+    "secret": Format(st.binary(max_size=64), hostile_data.use_secret),
     "store": Format(stores(), use_store),
 }

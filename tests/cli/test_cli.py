@@ -211,10 +211,10 @@ def test_run_any_operator(operator):
         ("MaxPool2d(3)", "it is not a call with keywords"),
         ("MaxPool3d(kernel=3)", "unknown operator MaxPool3d"),
         ("MaxPool2d(kernel=open('x'))", "malformed"),
-        ("MaxPool2d(colour=3)", "has no keyword 'colour'; it takes batch=, channels=, height="),
+        ("MaxPool2d(colour=3)", "has no keyword 'colour'; it takes channels=, height="),
         (
             "MaxPool2d(stride=2)",
-            "missing a required argument: 'channels'; it takes batch=, channels=",
+            "missing a required argument: 'channels'; it takes channels=, height=",
         ),
         ("MaxPol2d(kernel=3)", "did you mean 'MaxPool2d'?"),
         ("MaxPool2d(kernel=", "was never closed"),

@@ -35,9 +35,7 @@ def test_hand_in_hand(channels, size, stride, inputs, count):
     ops = chain(channels, size, stride, inputs=inputs)[:count]
     found = 0
     plans = [each.tilings for each in fused_tilings(ops, TINY, limit=1e9)]
-    halves = [plan for plan in plans if plan[0].w < ops[0].width]
-    assert bool(halves) == (count == 2)
-    for tilings in plans[:3] + halves[:1]:
+    for tilings in plans[:4]:
         program = linked(ops, tilings, TINY, together=True, close=True)
         found += len(forwarded(program))
         check(program, ops, TINY)

@@ -118,9 +118,8 @@ def test_only_arguments_and_results_travel(model):
             assert np.array_equal(model.run(data, state=state), expected)
 
 
-@pytest.mark.parametrize("config", ["pynq", "pynq_ext"])
-def test_exported_c_keeps_state_that_grows(config):
-    model = vtaops.compile_model(growing(), config, prove=False)
+def test_exported_c_keeps_state_that_grows():
+    model = vtaops.compile_model(growing(), prove=False)
     bundle, rng = c_bundles.load(model), np.random.default_rng(0)
     assert [tensor.name for tensor in bundle.inputs] == ["key", "query"]
     assert [tensor.name for tensor in bundle.outputs] == ["scores"]
@@ -133,7 +132,7 @@ def test_exported_c_keeps_state_that_grows(config):
             assert np.array_equal(scores, model.run(*run, state=state))
         assert (bundle.run(*run)[0] == c_bundles.NO_ROOM) == (count == 12)
         assert bundle.reset() == c_bundles.OK
-    read = c_bundles.load(vtaops.compile_model(growing(read=True), config, prove=False))
+    read = c_bundles.load(vtaops.compile_model(growing(read=True), prove=False))
     assert "past" in [tensor.name for tensor in read.inputs]
 
 

@@ -55,7 +55,7 @@ def done():
 
 def faulty(done, change):
     """Return what is found in a copy of a quantised file with one fault."""
-    model = onnx_files.load(done.model)
+    model = onnx_files.checked(onnx_files.opened(done.model))
     change(model, onnx_files.initializers(model))
     return [d.tensor for d in departures(done.prepared, model, done.samples[0])]
 

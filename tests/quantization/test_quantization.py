@@ -143,13 +143,13 @@ def test_a_residual_joins_the_sum_before_it_is_rounded(scales):
 
 
 def test_equalisation_keeps_the_function_and_brings_channels_together():
-    model = prepare(onnx_files.load(small_network()))
+    model = prepare(onnx_files.checked(onnx_files.opened(small_network())))
     _, inner, *_ = (n for n in model.graph.node if n.op_type == "Conv")
     weight = inner.input[1]
     uneven = onnx_files.initializers(model)[weight].copy()
     uneven[::2] *= 100
     onnx_files.replace_initializer(model, weight, uneven)
-    block = onnx_files.load(model)
+    block = onnx_files.checked(onnx_files.opened(model))
     samples = [{"x": image[None]} for image in images(4)]
     assert equalize(block, samples) == 15  # all but input and scores: residual, concatenation too
     x = images(1)
@@ -217,7 +217,7 @@ def test_rewrites_keep_the_function():
     values = [b.rng.uniform(0.5, 1.5, 4).astype(np.float32) for _ in range(4)]
     normed = b.add("BatchNormalization", total, *(b.constant(v) for v in values))
     b.output(b.add("ReduceMean", normed, axes=[2, 3], keepdims=0))
-    model = onnx_files.load(b.model())
+    model = onnx_files.checked(onnx_files.opened(b.model()))
     prepared = prepare(model)
     kinds = {node.op_type for node in prepared.graph.node}
     assert kinds == {"Conv", "Add", "GlobalAveragePool", "Flatten"}
@@ -267,7 +267,7 @@ def test_a_mean_over_tokens_is_a_global_average(kept):
     b = Builder()
     x = b.input([1, 6, 4])
     b.output(b.add("ReduceMean", x, axes=[-2], keepdims=kept))
-    model = onnx_files.load(b.model())
+    model = onnx_files.checked(onnx_files.opened(b.model()))
     prepared = prepare(model)
     kinds = [node.op_type for node in prepared.graph.node]
     assert kinds == ["Transpose", "GlobalAveragePool", "Transpose" if kept else "Flatten"]
@@ -288,7 +288,7 @@ def test_a_softmax_needs_no_guard_if_its_mask_leaves_something(mask, kinds):
     softmax = b.add("Softmax", logits)
     guarded = b.add("Where", b.add("IsNaN", softmax), b.constant(np.float32(0)), softmax)
     b.output(b.add("Relu", guarded))
-    model = onnx_files.load(b.model())
+    model = onnx_files.checked(onnx_files.opened(b.model()))
     prepared = prepare(model)
     assert [node.op_type for node in prepared.graph.node] == [*kinds, "Relu"]
     assert difference(model, prepared, images(1, (2, 5, 5))[0]) < 1e-6
@@ -447,7 +447,7 @@ def test_models_that_cannot_be_quantised(tmp_path):
     b.output(b.conv(b.input(["N", 3, "H", "W"]), 3, 4))
     dynamic = b.model()
     with pytest.raises(ModelError, match=r"dynamic shape \(N, 3, H, W\); VTA"):
-        onnx_files.load(dynamic)
+        onnx_files.checked(onnx_files.opened(dynamic))
 
 
 def test_old_models_list_weights_among_their_inputs():
@@ -460,7 +460,7 @@ def test_old_models_list_weights_among_their_inputs():
     graph = helper.make_graph([node], "old", values[:2], values[2:], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)])
     model.ir_version = 3
-    loaded = onnx_files.load(model)
+    loaded = onnx_files.checked(onnx_files.opened(model))
     assert onnx_files.input_shapes(loaded) == {"x": (1, 3, 4, 4)}
     assert loaded.opset_import[0].version == onnx_files.OPSET
 
@@ -477,7 +477,7 @@ def test_command(tmp_path):
     as_json = CliRunner().invoke(app, [*arguments, "--scales", "free", "--json"])
     report = json.loads(as_json.stdout)
     assert report["outputs"][0]["top1"] == 1
-    assert scales_of(onnx_files.load(out))
+    assert scales_of(onnx_files.checked(onnx_files.opened(out)))
     failed = CliRunner().invoke(app, ["quantize", model, "--calibration", model, "-o", out])
     assert failed.exit_code == 1
     assert isinstance(failed.exception, ModelError)
@@ -538,7 +538,7 @@ def test_what_others_read_is_no_inner_tensor_of_a_function():
     gated = b.add("Mul", y, squashed)
     b.output(b.conv(gated, 8, 4))
     b.output(b.conv(squashed, 8, 4))
-    model = prepare(onnx_files.load(b.model()))
+    model = prepare(onnx_files.checked(onnx_files.opened(b.model())))
     (function,) = functions(model)  # the product of two tensors stays one
     assert (function.root, function.end, len(function.nodes)) == (y, squashed, 1)
 
