@@ -29,5 +29,5 @@ def test_nothing_of_a_name_leaves_its_place_in_what_is_written(writer):
 @pytest.mark.parametrize("kind", READERS)
 def test_files_with_hostile_names_are_refused_or_show_nothing_that_terminals_obey(kind):
     chance = random.Random(8)
-    said = {reads(kind, hostile(chance), chance) for _ in range(12)}
+    said = {reads(kind, hostile(chance), chance) for _ in range(30)}
     assert said == ({"read"} if kind in ANY else {"read", "refused"})

@@ -14,6 +14,7 @@ import json
 import os
 import random
 import re
+import shlex
 import shutil
 import sqlite3
 import subprocess
@@ -179,15 +180,13 @@ def code_of(files: dict[str, bytes]) -> str:
     return re.sub(r'"(\\.|[^"\\])*"', '""', done.stdout)
 
 
-def tcl_of(script: bytes, name: str) -> object:
-    """Return the variables that a script sets; that of the name must be the name."""
+def tcl_of(script: bytes) -> object:
+    """Return the variables that a script sets."""
     tcl = tkinter.Tcl()
     before = set(tcl.splitlist(tcl.eval("info globals")))
     tcl.eval(script.decode())
     found = set(tcl.splitlist(tcl.eval("info globals"))) - before
-    values = {key: tcl.getvar(key) for key in sorted(found)}
-    assert str(values.pop("config")) == name
-    return values
+    return {key: tcl.getvar(key) for key in sorted(found)}
 
 
 def svg_of(text: bytes) -> object:
@@ -249,7 +248,7 @@ def _design(name: str) -> object:
     with tempfile.TemporaryDirectory() as folder:
         config = _forced(HardwareConfig.load("pynq"), name)
         write_design(config, Path(folder))
-        return tcl_of(Path(folder, "design.tcl").read_bytes(), name)
+        return tcl_of(Path(folder, "design.tcl").read_bytes())
 
 
 def _bundle(name: str) -> str:
@@ -299,10 +298,9 @@ def _exploration_page(name: str) -> str:
 
 
 def _evaluation_page(name: str) -> str:
-    case = Case(f"{name}/{name}", dict, None, None)
+    case = Case(f"{name}/{name}", lambda: {"x": np.zeros(1)}, None, None)
     worst = JudgedSample(case, {}, {"label": name, "answer": name}, 1.0)
-    with patch("vtaops.cli.evaluate._picture", lambda _: ""):
-        return worst_page(name, Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst]))
+    return worst_page(name, Accuracy(1, {"accuracy": 1.0}, 0, [1.0], [worst]))
 
 
 def _start_page(name: str) -> str:
@@ -310,13 +308,12 @@ def _start_page(name: str) -> str:
     found = Findings(Path(name), name, {"inputs": name}, commands=[f"vtaops run {name}"])
     found.model, found.report = made, made.report()
     found.costs = [Cost(name, name, 1.0, 1.0, name)]
-    return page(found)
+    return page(found, shlex.quote(name))
 
 
 PAGES: dict[str, Callable[[str], str]] = {
     "page": lambda name: network_page(named(name)),
     "program": lambda name: _renamed_program(name)._repr_html_(),
-    "configuration": lambda name: _forced(model().config, name)._repr_html_(),
     "timeline": _timeline_page,
     "exploration": _exploration_page,
     "evaluation": _evaluation_page,
@@ -558,7 +555,7 @@ def reads(kind: str, name: str, chance: random.Random) -> str:
             code, text = said(*words)
         design = Path(folder, "made", "design.tcl")
         if tkinter and design.exists():
-            tcl_of(design.read_bytes(), file.stem)
+            tcl_of(design.read_bytes())
         page = Path(folder, "made.html")
         if page.exists():
             tags, _ = page_of(page.read_text())

@@ -312,8 +312,8 @@ BUGS = (
     Bug(
         "factors of an addition exchanged",
         "network/lower.py",
-        "kernel = np.full((size, 1, 1, 1), factor, np.int8)",
-        "kernel = np.full((size, 1, 1, 1), residual_scale, np.int8)",
+        "other_scale=other_factor,",
+        "other_scale=factor,",
     ),
     Bug(
         "mean without padding: constant of the whole window",
