@@ -224,12 +224,12 @@ def _registers(device: RemoteDevice, rng: np.random.Generator) -> str:
     with LoadedProgram(program, device) as loaded:
         loaded.run(*random_inputs(program, rng))
         facts = device.info()
-        found, design = facts["registers"], DESIGNS[RegisterMap(facts["register_map"])]
+        values, design = facts["registers"], DESIGNS[RegisterMap(facts["register_map"])]
         expected = design.after_run(loaded.instruction_address, len(program))
     wrong = [
-        f"{name} is {found.get(name)}, not {value}"
+        f"{name} is {values.get(name)}, not {value}"
         for name, value in expected.items()
-        if found.get(name) != value
+        if values.get(name) != value
     ]
     return "; ".join(wrong)
 
@@ -309,9 +309,9 @@ def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -
         right = np.full(shape, value, np.int32)
     program = _alu_program(config, op, value if immediate else None)
     with LoadedProgram(program, device) as loaded:
-        found = loaded.run(left, right)
+        result = loaded.run(left, right)
     expected = op.meaning(left.astype(np.int64), right.astype(np.int64))
-    return _difference(found, expected.astype(np.int8), program)
+    return _difference(result, expected.astype(np.int8), program)
 
 
 def _alu_program(config: HardwareConfig, op: AluOp, immediate: int | None) -> Program:

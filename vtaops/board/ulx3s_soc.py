@@ -260,13 +260,13 @@ def write_system(design: ulx3s.Ulx3sDesign) -> None:
         toolchain.named_sc, toolchain.named_pc = platform.resolve_signals(verilog.ns)
         toolchain._build_name = "soc"
         toolchain.build_io_constraints()
-    found = {"vta": system.bus.regions["vta"].origin, "memory": ulx3s.MEMORY}
+    addresses = {"vta": system.bus.regions["vta"].origin, "memory": ulx3s.MEMORY}
     for name, region in system.csr_regions.items():
         address = region.origin
         for register in region.obj if isinstance(region.obj, list) else ():
-            found[f"{name}_{register.name}"] = address
+            addresses[f"{name}_{register.name}"] = address
             address += 4 * -(-register.size // 32)
-    Path("map.json").write_text(json.dumps(found, indent=1))
+    Path("map.json").write_text(json.dumps(addresses, indent=1))
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ def complete_devices(incomplete: str) -> list[str]:
     """Return the devices that a word may become."""
     from vtaops.runtime import device_names
 
-    found = (name.removesuffix("HOST:PORT") for name in device_names())
-    return [name for name in found if name.startswith(incomplete)]
+    names = (name.removesuffix("HOST:PORT") for name in device_names())
+    return [name for name in names if name.startswith(incomplete)]
 
 
 CONFIG_HELP = "Configuration: a name (see: vtaops list configs) or a JSON file."
@@ -303,16 +303,16 @@ def _pairs(
     ArgumentError
         If a text is malformed.
     """
-    found = {}
+    values = {}
     for text in texts or []:
         name, _, value = text.rpartition("=")
         try:
-            found[name] = read(value)
+            values[name] = read(value)
         except ValueError:
             name = ""
         if not name:
             raise ArgumentError(f"{option} is {text!r}; it must be like {like}")
-    return found
+    return values
 
 
 def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:

@@ -312,11 +312,11 @@ def tune(
 
     hardware = HardwareConfig.load(config)
     costs = _measure_on(device, hardware) if device else None
-    found = {}
+    candidates_of = {}
     for name in layer:
         with progress_bar(name):
-            found[name] = search(find(name).op, hardware, costs, count=count)
-    best = {name: candidates[0] for name, candidates in found.items() if candidates}
+            candidates_of[name] = search(find(name).op, hardware, costs, count=count)
+    best = {name: candidates[0] for name, candidates in candidates_of.items() if candidates}
     rows = [
         (name, one.program.cycles(), one.tiling.text, _cost(one.cost) if device else "")
         for name, one in best.items()
@@ -328,12 +328,12 @@ def tune(
             "tiling": vars(one.tiling),
             "cycles": one.program.cycles(),
             "cost": one.cost,
-            "compiled": len(found[name]),
+            "compiled": len(candidates_of[name]),
         }
         for name, one in best.items()
     }
     show(figures, as_json, list_table(title, columns, rows))
-    if len(best) < len(found):
+    if len(best) < len(candidates_of):
         raise typer.Exit(1)
 
 
@@ -423,11 +423,11 @@ def _report(
 
 
 def _load(files: list[Path] | None) -> list[Array]:
-    found = []
+    arrays = []
     for file in files or []:
         with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
-            found.append(read_array(file))
-    return found
+            arrays.append(read_array(file))
+    return arrays
 
 
 def _arguments(

@@ -177,8 +177,8 @@ def _rams(design: Design) -> FpgaResources:
         buffer = FpgaResources(uram=ceil_div(8 * design.port_bytes, _ULTRA_BITS))
     else:
         buffer = FpgaResources(bram=_halves(8 * design.port_bytes, rtl.load_buffer_beats) / 2)
-    found = commands + (2 + config.weight_port) * buffer
-    return sum((_scratchpad(design, memory) for memory in memories), found)
+    brams = commands + (2 + config.weight_port) * buffer
+    return sum((_scratchpad(design, memory) for memory in memories), brams)
 
 
 def _scratchpad(design: Design, memory: Scratchpad) -> FpgaResources:

@@ -249,7 +249,7 @@ def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
 
 def _estimates(queries: list[TilingQuery]) -> list[Record]:
     keep_freed_memory()
-    return [found.as_dict() for found in estimate_tilings(queries)]
+    return [estimate.as_dict() for estimate in estimate_tilings(queries)]
 
 
 def _evaluations(candidates: list[TilingCandidate]) -> list[Record]:

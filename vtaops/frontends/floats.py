@@ -67,19 +67,19 @@ def _product(value: Value) -> Found:
         weight = _term(constant)
         if weight is None or normal is None or normal.shape != value.shape:
             continue
-        found = _over_root(normal)
-        if found is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
+        norm = _over_root(normal)
+        if norm is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
             return None
-        return _normalized(np.broadcast_to(weight.reshape(-1), extent).copy(), *found)
+        return _normalized(np.broadcast_to(weight.reshape(-1), extent).copy(), *norm)
     return _quotient(value)
 
 
 def _quotient(value: Value) -> Found:
     """Return an RMS or layer norm in single operators, without weights."""
-    found = _over_root(value)
-    if found is None:
+    norm = _over_root(value)
+    if norm is None:
         return None
-    return _normalized(np.ones(value.static_shape[-1], np.float32), *found)
+    return _normalized(np.ones(value.static_shape[-1], np.float32), *norm)
 
 
 def _normalized(weight: Array, x: Value, epsilon: float) -> Found:
@@ -143,14 +143,14 @@ def _is_square(value: Value, x: Value) -> bool:
 
 def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
     """Return the RMS norms that stand as several operators: what each reads, and its result."""
-    found: dict[Value, Value] = {}
+    inputs: dict[Value, Value] = {}
     for value in network.values:
         step = float_operator(value) if value.op in ("Mul", "Div") else None
         if step is not None:
-            found[value] = step[1][0]
-            for inner in found.keys() & {*value.args}:  # without the weights
-                del found[inner]
-    return [(data, value) for value, data in found.items()]
+            inputs[value] = step[1][0]
+            for inner in inputs.keys() & {*value.args}:  # without the weights
+                del inputs[inner]
+    return [(data, value) for value, data in inputs.items()]
 
 
 def _add(value: Value) -> Found:
@@ -181,7 +181,7 @@ def _is_last(axis: int, value: Value) -> bool:
 
 def _term(value: Value | None) -> Array | None:
     """Return a float32 constant; None if it is none, or larger than any float32."""
-    found = real(value)
-    if found is None or not (np.abs(found) <= np.finfo(np.float32).max).all():
+    array = real(value)
+    if array is None or not (np.abs(array) <= np.finfo(np.float32).max).all():
         return None
-    return found.astype(np.float32)
+    return array.astype(np.float32)

@@ -175,11 +175,11 @@ class ValuePlan:
 def _joined(reasons: Iterable[Reason]) -> Reason:
     """Return several reasons as one, grouping operators with the same reason."""
     every = list(dict.fromkeys(reasons))
-    found = [reason for reason in every if reason.code not in _OF_OPERATORS]
+    chosen = [reason for reason in every if reason.code not in _OF_OPERATORS]
     for code, text in _OF_OPERATORS.items():
         if names := [reason.text for reason in every if reason.code == code]:
-            found.append(Reason(code, text.format(", ".join(names))))
-    return Reason(found[0].code, "; ".join(reason.text for reason in found))
+            chosen.append(Reason(code, text.format(", ".join(names))))
+    return Reason(chosen[0].code, "; ".join(reason.text for reason in chosen))
 
 
 def _grid_or_none(value: Value) -> Grid | None:

@@ -108,8 +108,8 @@ def computed(value: Value) -> Array | None:
     arrays = [arg.array for arg in node.reads] if node else []
     if node is None or node.captured or any(array is None for array in arrays):
         return None
-    found = evaluated(node, [array for array in arrays if array is not None])
-    return None if found is None else found[value.index]
+    results = evaluated(node, [array for array in arrays if array is not None])
+    return None if results is None else results[value.index]
 
 
 def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:

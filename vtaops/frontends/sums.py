@@ -157,12 +157,12 @@ def is_sum(value: Value) -> bool:
     """Return whether a value is a product with weights, or an affine function or sum of one."""
     seen, left = set[Value](), [value]
     while left:  # each value once: doubling a value ten times reaches it over a thousand ways
-        found = left.pop()
-        if found not in seen:
-            seen.add(found)
-            if _is_product(found):
+        term = left.pop()
+        if term not in seen:
+            seen.add(term)
+            if _is_product(term):
                 return True
-            left += _terms(found)
+            left += _terms(term)
     return False
 
 
@@ -268,10 +268,10 @@ def _weights(value: Value | None, axis: int) -> tuple[Array, Array]:
 
     Weights are 8-bit integers less their zero point, so they have up to 9 bits.
     """
-    found = integers(value, narrow=True)
-    if found is None:
+    constant = integers(value, narrow=True)
+    if constant is None:
         raise NotTranslated(f"the weights {value and value.name!r} are not quantised constants")
-    data, scale = found
+    data, scale = constant
     if data.min() < -255 or data.max() > 255:
         raise NotTranslated("weights of more than 8 bits")
     scales = np.broadcast_to(scale, data.shape)
@@ -319,13 +319,13 @@ def _over_vector(value: Value, operand: Operand) -> Sum:
 
     The vector is the last axis, where images have their channels.
     """
-    found, (taps, scale) = window(value), _weights(value.argument(1), 0)
+    geometry, (taps, scale) = window(value), _weights(value.argument(1), 0)
     n, _, _, extent = image_shape(value.first)
     results = value.static_shape[2]
     matrix = np.zeros((results, extent), np.int64)
     rows = np.arange(results)
     for number, tap in enumerate(taps.reshape(-1)):
-        columns = rows * found.strides[1] + number * found.dilation[1] - found.padding[1]
+        columns = rows * geometry.strides[1] + number * geometry.dilation[1] - geometry.padding[1]
         inside = (columns >= 0) & (columns < extent)
         matrix[rows[inside], columns[inside]] = tap
     data, data_scale = operand(value.first, value)
@@ -349,16 +349,18 @@ def _convolution(value: Value, operand: Operand) -> Sum:
     weight, weight_scale = _weights(value.argument(1), int(transposed))
     if transposed and groups > 1 and weight_scale.ndim:
         weight_scale = np.tile(weight_scale, groups)
-    found = (transposed_window if transposed else window)(value)
+    geometry = (transposed_window if transposed else window)(value)
     data, data_scale = _image(value, operand)
-    weight, data = _narrow(_filters(weight, found), data, int(not transposed), groups=groups)
-    kind = partial(TransposedConvolution, output_padding=found.more) if transposed else Convolution
+    weight, data = _narrow(_filters(weight, geometry), data, int(not transposed), groups=groups)
+    kind = (
+        partial(TransposedConvolution, output_padding=geometry.more) if transposed else Convolution
+    )
     product = partial(
         kind,
         weight,
-        strides=found.strides,
-        padding=found.padding,
-        dilation=found.dilation,
+        strides=geometry.strides,
+        padding=geometry.padding,
+        dilation=geometry.dilation,
         groups=groups,
     )
     channels = weight.shape[1] * groups if transposed else len(weight)
@@ -450,16 +452,16 @@ def multiplied(
 
     With `wide`, a factor that does not fit int8 less its zero point multiplies copies of the image.
     """
-    found = integers(factor)
-    if found is None:
+    constant = integers(factor)
+    if constant is None:
         raise NotTranslated(f"the factor {factor.name!r} is not a quantised constant")
     shape = value.static_shape
-    axis = varying_axis(np.asarray(found[0]), shape)
+    axis = varying_axis(np.asarray(constant[0]), shape)
     image = channel_image(shape, axis)
-    if not wide and np.abs(found[0]).max() > 127:
+    if not wide and np.abs(constant[0]).max() > 127:
         raise NotTranslated("a factor that does not fit int8 once its zero point is subtracted")
     whole = image[1] if axis is None else shape[axis]
-    values, scale = (np.broadcast_to(np.asarray(part).reshape(-1), (whole,)) for part in found)
+    values, scale = (np.broadcast_to(np.asarray(part).reshape(-1), (whole,)) for part in constant)
     scale = scale[0] if (scale == scale[0]).all() else scale
     return _depthwise(value, image, values, data, data_scale * np.asarray(scale, np.float64))
 

@@ -316,13 +316,13 @@ class _Call:
 
 def _static(tensor: TfliteTensor, shape: Sequence[int]) -> list[int]:
     """Return the shape of an input whose first dimension may be open."""
-    found = [1 if not axis and size == -1 else size for axis, size in enumerate(shape)]
-    if len(found) != len(tensor.shape) or min(found, default=1) < 0:
+    static = [1 if not axis and size == -1 else size for axis, size in enumerate(shape)]
+    if len(static) != len(tensor.shape) or min(static, default=1) < 0:
         raise ModelError(
             f"the input {tensor.name!r} has the shape {[*tensor.shape]}; give a static one of this "
-            f"rank by `shapes`, not {found}"
+            f"rank by `shapes`, not {static}"
         )
-    return found
+    return static
 
 
 def _as_image(array: Array) -> Array:

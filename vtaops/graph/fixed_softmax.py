@@ -42,8 +42,8 @@ def softmax(values: npt.NDArray[np.int8], scale: float) -> npt.NDArray[np.int8]:
     zeros = 32 - np.frexp(total.astype(np.float64))[1]  # leading zeros of 32 bits
     inverse = _one_over_one_plus((total << zeros) - (1 << 31))
     quotient = _shifted_right(_product(inverse, terms), SUM_BITS - zeros + 23)
-    found = np.where(counted, np.clip(quotient - 128, -128, 127), -128)
-    result: npt.NDArray[np.int8] = found.astype(np.int8)
+    probabilities = np.where(counted, np.clip(quotient - 128, -128, 127), -128)
+    result: npt.NDArray[np.int8] = probabilities.astype(np.int8)
     return result
 
 
@@ -85,11 +85,11 @@ def _near_zero(x: Integers) -> Integers:
 def _one_over_one_plus(x: Integers) -> Integers:
     """Return 1 / (1 + x) for 0 <= x < 1, both Q0.31."""
     half = (x + INT32[1] + 1) >> 1  # of the denominator
-    found = 1515870810 + _product(half, np.int64(-1010580540))  # Q2.29: 48/17 - 32/17 * half
+    estimate = 1515870810 + _product(half, np.int64(-1010580540))  # Q2.29: 48/17 - 32/17 * half
     for _ in range(3):
-        rest = (1 << 29) - _product(half, found)
-        found = found + np.clip(_product(found, rest) << 2, *INT32)
-    result: Integers = np.clip(found << 1, *INT32)
+        rest = (1 << 29) - _product(half, estimate)
+        estimate = estimate + np.clip(_product(estimate, rest) << 2, *INT32)
+    result: Integers = np.clip(estimate << 1, *INT32)
     return result
 
 

@@ -364,5 +364,5 @@ def _row_axis(past: Tensor, present: Tensor) -> int | None:
     if len(past.shape) != len(present.shape):
         return None
     pairs = enumerate(zip(past.shape, present.shape, strict=True))
-    found = [(axis, most > own) for axis, (most, own) in pairs if most != own]
-    return found[0][0] if [less for _, less in found] == [True] else None
+    differing = [(axis, most > own) for axis, (most, own) in pairs if most != own]
+    return differing[0][0] if [less for _, less in differing] == [True] else None

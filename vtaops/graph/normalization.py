@@ -118,9 +118,9 @@ class RowNorm(GraphOperator):
         for name, dtype in (("weight", np.int32), ("bias", np.int32)):
             value = getattr(self, name)
             if (value.dtype, value.shape) != (dtype, (columns,)) or columns > MOST_CHANNELS:
-                found = f"{value.dtype}{[*value.shape]}"
+                actual = f"{value.dtype}{[*value.shape]}"
                 raise ShapeError(
-                    f"{name} is {found}; it must be {np.dtype(dtype)}{[columns]}, of at most "
+                    f"{name} is {actual}; it must be {np.dtype(dtype)}{[columns]}, of at most "
                     f"{MOST_CHANNELS} channels"
                 )
         reach = np.abs(self.weight.astype(np.int64)) << PLACES

@@ -96,14 +96,14 @@ def _require_few_trips(
 
 def _constants(graph: Any, outer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the constants that the nodes of a graph may read, by name: its own hide others."""
-    found = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    constants = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
     for value in graph.input:
-        found.pop(value.name, None)
+        constants.pop(value.name, None)
     for node in graph.node:
-        found |= dict.fromkeys(node.output)
+        constants |= dict.fromkeys(node.output)
         if node.op_type == "Constant":
-            found[node.output[0]] = attributes(node).get("value")
-    return {name: tensor for name, tensor in found.items() if tensor is not None}
+            constants[node.output[0]] = attributes(node).get("value")
+    return {name: tensor for name, tensor in constants.items() if tensor is not None}
 
 
 def _trips(node: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> int:

@@ -138,8 +138,8 @@ def require(package: str) -> Any:
     name = package.split(".")[0]
     parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
     for module in (*(f"onnx.{part}" for part in parts), package):
-        found = optional(module, name, "model files need", name)
-    return found
+        loaded = optional(module, name, "model files need", name)
+    return loaded
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -211,8 +211,8 @@ def initializers(model: ModelProto) -> Arrays:
 def _array_of(tensor: Any) -> Array:
     text = f"the tensor {tensor.name!r} is malformed"
     with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
-        found: Array = require("onnx").numpy_helper.to_array(tensor)
-    return found
+        array: Array = require("onnx").numpy_helper.to_array(tensor)
+    return array
 
 
 def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
@@ -228,11 +228,11 @@ def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
 
 def consumers(model: ModelProto) -> dict[str, list[NodeProto]]:
     """Return the nodes that read each tensor, also within their subgraphs."""
-    found: dict[str, list[NodeProto]] = {}
+    readers: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
         for name in read_by(node):
-            found.setdefault(name, []).append(node)
-    return found
+            readers.setdefault(name, []).append(node)
+    return readers
 
 
 def producers(model: ModelProto) -> dict[str, NodeProto]:
@@ -279,22 +279,22 @@ class Connections:
 
     def only_reader(self, name: str) -> NodeProto | None:
         """Return the only node that reads a tensor; None if there are more or it is an output."""
-        found = self.readers.get(name, [])
-        return found[0] if len(found) == 1 and name not in self.outputs else None
+        readers = self.readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
     def chain(self, name: str, *kinds: str) -> list[NodeProto] | None:
         """Return the node that writes a tensor, the node that writes its input, and so on.
 
         None if they are not of these kinds, or one of their results has another reader.
         """
-        found: list[NodeProto] = []
+        nodes: list[NodeProto] = []
         for kind in kinds:
             node = self.writers.get(name)
             if node is None or node.op_type != kind or self.only_reader(name) is None:
                 return None
-            found.append(node)
+            nodes.append(node)
             name = node.input[0]
-        return found
+        return nodes
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:

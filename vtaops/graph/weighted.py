@@ -211,8 +211,8 @@ class TransposedConvolution(Weighted):
         if self.groups < 1 or inputs % self.groups:
             raise ShapeError(f"groups is {self.groups}; it must divide {inputs} input channels")
         grouped = self.weight.reshape(self.groups, -1, outputs, *kernel).swapaxes(1, 2)
-        found: Array = grouped.reshape(self.groups * outputs, -1, *kernel)
-        return found
+        weight: Array = grouped.reshape(self.groups * outputs, -1, *kernel)
+        return weight
 
     @property
     def window(self) -> Window:
@@ -322,6 +322,6 @@ def spread(weight: Array, dilation: Pair) -> Array:
         return weight
     *outer, kh, kw = weight.shape
     (down, across), size = dilation, Window((kh, kw), dilation=dilation).extent
-    found = np.zeros((*outer, *size), weight.dtype)
-    found[..., ::down, ::across] = weight
-    return found
+    dilated = np.zeros((*outer, *size), weight.dtype)
+    dilated[..., ::down, ::across] = weight
+    return dilated

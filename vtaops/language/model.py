@@ -290,8 +290,8 @@ def _weights(ratio: float) -> npt.NDArray[np.int64]:
     """Return exp(-distance * ratio) * 2**32 for distances of scores; their sums are below 2**53."""
     x = np.minimum(np.arange(256) * ratio, 40.0)
     y = x / 1024.0
-    found = 1.0 - y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0)))
+    exponential = 1.0 - y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0)))
     for _ in range(10):
-        found = found * found
-    whole: npt.NDArray[np.int64] = (found * 2.0**32 + 0.5).astype(np.int64)
+        exponential = exponential * exponential
+    whole: npt.NDArray[np.int64] = (exponential * 2.0**32 + 0.5).astype(np.int64)
     return whole

@@ -582,9 +582,9 @@ class Trace:
         place = self._free.pop(0) if x is None or x not in dying else places[x]
         self._free += sorted({places[name] for name in dying} - {place})
         x, y = (None if name is None else places[name] for name in (x, y))
-        found = replace(step, result=place, x=x, y=y)
+        placed = replace(step, result=place, x=x, y=y)
         places[step.result] = place
-        return found
+        return placed
 
     def _record(self, op: AluOp | None, x: int | None = None, **fields: Any) -> Recorded:
         self.steps.append(_Step(len(self.steps), op, x, **fields))

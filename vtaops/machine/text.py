@@ -127,9 +127,9 @@ class Words:
 
     def skip(self, *words: str) -> bool:
         """Read these words if they are the next; return whether they were."""
-        found = self.rest[: len(words)] == [*words]
-        self._next += len(words) * found
-        return found
+        matches = self.rest[: len(words)] == [*words]
+        self._next += len(words) * matches
+        return matches
 
     def match(self, pattern: str, what: str) -> tuple[str, ...]:
         """Read a word of this pattern; return its groups."""
@@ -137,10 +137,10 @@ class Words:
 
     def groups(self, pattern: str, word: str, what: str) -> tuple[str, ...]:
         """Return the groups of the last word, which has a pattern."""
-        found = re.fullmatch(pattern, word)
-        if found is None:
+        match = re.fullmatch(pattern, word)
+        if match is None:
             self.fail(f"{word!r} is not {what}", 1)
-        return tuple(part or "" for part in found.groups())
+        return tuple(part or "" for part in match.groups())
 
     def value(self, text: str) -> int:
         """Return the number that the last word holds as digits or as a label."""
@@ -153,7 +153,7 @@ class Words:
 
     def read(self, form: str, what: str) -> Found:
         """Read words of a form such as ``{y_size}x{x_size}``; return its fields."""
-        found: Found = {}
+        numbers: Found = {}
         for part, pattern, names in _parts(form):
             word = self.take(what)
             label = self.labels.get(word)
@@ -161,8 +161,8 @@ class Words:
                 values = [label.start, label.stop]
             else:
                 values = [*map(self.value, self.groups(pattern, word, what))]
-            found.update(zip(names, values, strict=True))
-        return found
+            numbers.update(zip(names, values, strict=True))
+        return numbers
 
     def end(self) -> None:
         """Refuse words that nothing reads."""
@@ -251,24 +251,24 @@ def parse(words: Words) -> Parsed:
         If the line is no instruction; the message begins with line and column.
     """
     kind = words.take("an instruction")
-    buffer, found = "", Found()
+    buffer, values = "", Found()
     if kind in ("LOAD", "STORE"):
         cls: type[Instruction] = Load if kind == "LOAD" else Store
-        buffer = _read_memory(words, found, cls)
+        buffer = _read_memory(words, values, cls)
     elif kind in _KINDS:
         cls, preset, clauses = _KINDS[kind]
         if not (cls is Post and words.skip("off")):
-            found |= preset
+            values |= preset
             for clause in clauses:
-                clause.read(words, found)
+                clause.read(words, values)
     else:
         words.fail(f"{kind!r} is no instruction; those are LOAD, STORE, {', '.join(_KINDS)}", 1)
     if words.skip("with"):
-        found |= _hidden_fields(words, cls)
+        values |= _hidden_fields(words, cls)
     while words.rest and words.rest[0] in TOKENS:
-        found[words.take("a token")] = 1
+        values[words.take("a token")] = 1
     words.end()
-    return cls(**found), buffer
+    return cls(**values), buffer
 
 
 def _read_memory(words: Words, found: Found, cls: type[Instruction]) -> str:
@@ -292,13 +292,13 @@ def _read_memory(words: Words, found: Found, cls: type[Instruction]) -> str:
 
 
 def _hidden_fields(words: Words, cls: type[Instruction]) -> Found:
-    known, found = {f.name for f in fields(cls)} - {*TOKENS}, {}
+    known, values = {f.name for f in fields(cls)} - {*TOKENS}, {}
     while words.rest and "=" in words.rest[0]:
         name, number = words.match(r"(\w+)=(.*)", "a field and its value")
         if name not in known:
             words.fail(f"{cls.__name__.upper()} has no field {name!r}", 1)
-        found[name] = words.value(number)
-    return found
+        values[name] = words.value(number)
+    return values
 
 
 def _steps(operand: str, where: Callable[[Any], Any] = lambda i: True) -> Clause:

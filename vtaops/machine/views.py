@@ -238,20 +238,20 @@ class Patches(View):
         return n, channels, *self.window.out_size(h, w)
 
     def apply(self, array: Array) -> Array:
-        found = _pixels_of_taps(array, self.window, self.shape(array.shape))
+        patches = _pixels_of_taps(array, self.window, self.shape(array.shape))
         if self.constants:
-            found[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
-        return found
+            patches[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
+        return patches
 
 
 def _pixels_of_taps(array: Array, window: Window, shape: Shape) -> Array:
     """Return the pixels of each tap as channels; further channels of `shape` are uninitialized."""
     top, left, bottom, right = window.padding
     padded = np.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    found, channels = np.empty(shape, array.dtype), array.shape[1]
+    pixels, channels = np.empty(shape, array.dtype), array.shape[1]
     for tap, (_, _, seen) in enumerate(window.taps(*shape[2:])):
-        found[:, tap * channels : (tap + 1) * channels] = padded[seen]
-    return found
+        pixels[:, tap * channels : (tap + 1) * channels] = padded[seen]
+    return pixels
 
 
 def constant_values(lanes: int) -> list[int]:
@@ -337,17 +337,17 @@ class Windows(View):
 
     def apply(self, array: Array) -> Array:
         outputs, inputs = array.shape[:2]
-        found = np.zeros(self.shape(array.shape), array.dtype)
+        windows = np.zeros(self.shape(array.shape), array.dtype)
         output = np.arange(outputs)
         first = output % self.channels // inputs * inputs  # of the output's group
-        for window in range(found.shape[3]):
+        for window in range(windows.shape[3]):
             covered = WINDOW_TILES - self.step if window else 0
             for tile in range(covered, WINDOW_TILES):
                 column = window * self.step + tile
                 for channel in range(inputs):
                     lane = tile * self.channels + first + channel
-                    found[output, lane, :, window] = array[:, channel, :, column]
-        return found
+                    windows[output, lane, :, window] = array[:, channel, :, column]
+        return windows
 
 
 _KINDS: dict[str, type[View]] = {

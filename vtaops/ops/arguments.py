@@ -60,14 +60,14 @@ def vectors(channels: int, given: Vectors) -> Arguments:
     ShapeError
         If one has another dtype or length.
     """
-    found = {name: _array(name, value) for name, value in given.items() if value is not None}
-    for name, array in found.items():
+    arrays = {name: _array(name, value) for name, value in given.items() if value is not None}
+    for name, array in arrays.items():
         if array.dtype != np.int32 or array.shape != (channels,):
             raise ShapeError(
                 f"{name} has dtype {array.dtype} and shape {array.shape}; it must be int32 of "
                 f"shape ({channels},)"
             )
-    return (*found.values(),)
+    return (*arrays.values(),)
 
 
 def filter_digits(kernel: npt.ArrayLike) -> Arguments:

@@ -288,13 +288,13 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        found: list[Stage] = []
+        stages: list[Stage] = []
         for number, names in enumerate(self.digits[1:]):
-            found.append(AluStage(f"res_wide_{number}", AluOp.SHR, -DIGIT_BITS))
-            found += map(AluStage.adding, names)
+            stages.append(AluStage(f"res_wide_{number}", AluOp.SHR, -DIGIT_BITS))
+            stages += map(AluStage.adding, names)
         if self.bias_tiles:
-            found.append(AluStage.adding("constant"))
-        return [*found, *super().stages]
+            stages.append(AluStage.adding("constant"))
+        return [*stages, *super().stages]
 
     @cached_property
     def epilogue(self) -> Epilogue:
@@ -350,13 +350,13 @@ class Conv2d(WindowOperator, SumOfProducts):
         filters = (o, i // self.groups, *self.window.kernel)
         kernel = self.weight_buffer("kernel", filters, weights, config)
         high = [replace(kernel, name="kernel_high")] if self.wide else []
-        found = [data, kernel, *high, *self.epilogue.buffers(o, config)]
+        buffers = [data, kernel, *high, *self.epilogue.buffers(o, config)]
         if self.bias_tiles:
-            found += constant_buffers(o, config)
+            buffers += constant_buffers(o, config)
         if self.residual:
-            found.append(replace(res, name="residual", role=Role.INPUT))
-            found += self._factor_buffers(config)
-        return (*found, res)
+            buffers.append(replace(res, name="residual", role=Role.INPUT))
+            buffers += self._factor_buffers(config)
+        return (*buffers, res)
 
     def _factor_buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the weight tiles that multiply the residual."""

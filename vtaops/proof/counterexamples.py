@@ -73,11 +73,11 @@ class Examples:
                 }
                 for name, wanted in results.items():
                     buffer, unpack = task.outputs[name]
-                    found = unpack(images[buffer].reshape(-1))
-                    differs = np.argwhere(wanted != found)
+                    result = unpack(images[buffer].reshape(-1))
+                    differs = np.argwhere(wanted != result)
                     if len(differs):
                         at = tuple(differs[0].tolist())
-                        return Difference(drawn, name, at, int(found[at]), int(wanted[at]))
+                        return Difference(drawn, name, at, int(result[at]), int(wanted[at]))
         return None
 
 

@@ -215,8 +215,8 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
 
     def result(argument: Any, flat: Array) -> Array:
         buffer = program.buffers[numbers[argument.buffer]]
-        found: Array = argument.from_device(unpacked(buffer, flat))
-        return found
+        array: Array = argument.from_device(unpacked(buffer, flat))
+        return array
 
     return ProofTask(
         _title(region),

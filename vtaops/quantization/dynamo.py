@@ -91,8 +91,8 @@ class _Compiled:
         if self._model is None:
             return self._module(*given)
         arrays = [argument.detach().cpu().numpy() for argument in given]
-        found = self._model.run(*arrays, session=self._session)
-        results = found if isinstance(found, tuple) else (found,)
+        outputs = self._model.run(*arrays, session=self._session)
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
         return tuple(map(torch.from_numpy, results))
 
     def _prepare(self, given: Sequence[Any]) -> None:

@@ -132,9 +132,9 @@ class Boxes:
         order = np.argsort(-best, kind="stable")[:CANDIDATES]
         kept: list[Array] = []
         for row in order[best[order] >= self._least]:
-            found = np.array([kinds[row], *boxes[row], best[row]])
-            if not any(one[0] == found[0] and overlap(one, found) > OVERLAP for one in kept):
-                kept.append(found)
+            box = np.array([kinds[row], *boxes[row], best[row]])
+            if not any(one[0] == box[0] and overlap(one, box) > OVERLAP for one in kept):
+                kept.append(box)
         return np.array(kept[:MOST]).reshape(-1, 6)
 
     def agreement(self, answer: Array, wanted: Array) -> float:
@@ -237,7 +237,7 @@ class Accuracy:
 
     def __str__(self) -> str:
         told = [f"{name.replace('_', ' ')} {share:.1%}" for name, share in self.shares.items()]
-        told += [f"{found:.1f} dB" for found in self.sqnr_db]
+        told += [f"{decibels:.1f} dB" for decibels in self.sqnr_db]
         told += [f"float itself is wrong on {self.float_wrong}"] if self.float_wrong else []
         return ", ".join((f"{self.samples} samples", *told))
 

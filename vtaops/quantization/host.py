@@ -110,8 +110,8 @@ class _Search:
 
     def _join(self) -> None:
         """Let nodes join until none is left."""
-        while found := [*filter(self._joins, self._candidates())]:
-            self.joined.update(node.name for node in found)
+        while joining := [*filter(self._joins, self._candidates())]:
+            self.joined.update(node.name for node in joining)
             self.joined |= self._without_products()
 
     def _candidates(self) -> Iterable[Node]:

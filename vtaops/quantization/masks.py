@@ -38,7 +38,7 @@ _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
     """Write the masks of a prepared model as choices, in place; return what stays float."""
     tensors, decided = Connections(model), _decided_by_inputs(model)
-    added = [found for node in model.graph.node for found in _added(node, tensors, decided)]
+    added = [mask for node in model.graph.node for mask in _added(node, tensors, decided)]
     names = {name for _, name in added}
     constants = names & tensors.constants.keys()
     masks = _that_leave_out(model, names - constants, samples)

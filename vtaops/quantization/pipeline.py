@@ -358,9 +358,9 @@ class _Quantizer:
         moments = Moments(layers, constants, len(self.samples))
         rows = RowSizes([norm.root for norm in norms(model)])
         observe(model, self.samples, (ranges, errors, channels, moments, rows), "calibrate image")
-        found = changed_outputs(self.floats, model, self.samples[0])
+        changed = changed_outputs(self.floats, model, self.samples[0])
         reach = reached(model, ranges.ranges())
-        return _Observed(model, equalized, found, reach, errors, channels, moments, rows)
+        return _Observed(model, equalized, changed, reach, errors, channels, moments, rows)
 
     def _placed(self, equalization: bool, zero_points: bool, left: frozenset[str]) -> _Placed:
         """Return where pairs stand in an observed model: where the device computes on integers."""
@@ -396,10 +396,10 @@ class _Quantizer:
             means, constants = observed.channels.mean, initializers(plain)
             correct_biases(prepared, placed.weights, means, constants)
         model = insert_pairs(prepared, placed.grids, placed.weights, placed.floats)
-        found = observed.departures
+        changed = observed.departures
         if checked:
-            found += departures(prepared, model, self.samples[0])
-        return Quantization(model, plain, self.samples, observed.equalized, found)
+            changed += departures(prepared, model, self.samples[0])
+        return Quantization(model, plain, self.samples, observed.equalized, changed)
 
     def relieved(self, *, chooses: bool) -> Quantization:
         """Quantise by the first recipe, or a better one, or by what brings back an output.
@@ -416,8 +416,8 @@ class _Quantizer:
             if option in self.missing and wanted:
                 change = replace(recipe, **{option: True})
                 tried = self.quantized(change)
-                if (found := worst_output(tried)) > kept + LEAST_GAIN:
-                    done, recipe, kept = tried, change, found
+                if (decibels := worst_output(tried)) > kept + LEAST_GAIN:
+                    done, recipe, kept = tried, change, decibels
         return self.brought_back(done, recipe, kept) if chooses else done
 
     def brought_back(self, done: Quantization, recipe: Recipe, kept: float) -> Quantization:
@@ -432,10 +432,10 @@ class _Quantizer:
         if not (ends := coarse_ends(done)):
             return done
         fine = again(ends)
-        if (found := worst_output(fine)) < kept:
+        if (decibels := worst_output(fine)) < kept:
             return done
         some = f" (and half of its values take more than {FEW})"
-        return replace(fine, relief=Relief(tuple(ends), found, kept, some))
+        return replace(fine, relief=Relief(tuple(ends), decibels, kept, some))
 
 
 def _load(

@@ -211,8 +211,8 @@ def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) 
 def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:
     """Split stacked images into samples with the model's batch."""
     if set(arrays) != set(shapes):
-        found, wanted = ", ".join(sorted(map(str, arrays))), ", ".join(sorted(shapes))
-        raise ModelError(f"{place} names {found or 'nothing'}; the model's inputs are {wanted}")
+        names, wanted = ", ".join(sorted(map(str, arrays))), ", ".join(sorted(shapes))
+        raise ModelError(f"{place} names {names or 'nothing'}; the model's inputs are {wanted}")
     counts = {name: _count(place, name, array, shapes[name]) for name, array in arrays.items()}
     most = max(counts.values()) if min(counts.values(), default=0) else 0
     if not {1, most}.issuperset(counts.values()):

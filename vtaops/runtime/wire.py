@@ -217,10 +217,10 @@ class Connection:
 
 def error_of(kind: object, message: object) -> VTAError:
     """Return the error reported by the peer; a `DeviceError` if its kind is unknown."""
-    found = getattr(errors, str(kind), None)
-    if isinstance(found, type) and issubclass(found, VTAError):
+    error_type = getattr(errors, str(kind), None)
+    if isinstance(error_type, type) and issubclass(error_type, VTAError):
         with suppress(TypeError):  # boards do not send errors with more than a message
-            return found(str(message))
+            return error_type(str(message))
     return DeviceError(str(message))
 
 

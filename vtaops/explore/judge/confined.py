@@ -55,14 +55,14 @@ def run_exercise(text: str, name: str, seconds: float) -> Submission:
         try:
             return Submission(_program(Path(folder, _PROGRAM)), "", "", output)
         except errors.ProgramError as error:
-            found = str(error)
+            reason = str(error)
         except FileNotFoundError:
-            found = "it ended without a program"
+            reason = "it ended without a program"
         stated = _text(Path(folder, _ERROR), "{}")
         try:
-            told = {"error": "ProgramError", "text": found, **json.loads(stated)}
+            told = {"error": "ProgramError", "text": reason, **json.loads(stated)}
         except (ValueError, TypeError, RecursionError):
-            told = {"error": "ProgramError", "text": found}
+            told = {"error": "ProgramError", "text": reason}
         return Submission(None, str(told["error"]), str(told["text"]), output)
 
 
@@ -129,12 +129,12 @@ def _no_survivors() -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    found = set()
+    children = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.add(int(stat.parent.name))
-    return found
+                children.add(int(stat.parent.name))
+    return children
 
 
 def _landlock() -> int:

@@ -138,11 +138,11 @@ class StreamEnv(_JudgedEnv):
         change = [*EDITS.values()][edit]
         edited = change(self._stream, at % len(self._stream), by - FARTHEST)
         program = program_of(edited, self._like) if edited else None
-        found = self._rewarded(None if program is None else self._judge(program))
-        if program is not None and edited and found[4]["verdict"].accepted:
+        outcome = self._rewarded(None if program is None else self._judge(program))
+        if program is not None and edited and outcome[4]["verdict"].accepted:
             self._stream = edited
-            found[4]["stream"] = program.disassemble()
-        return found
+            outcome[4]["stream"] = program.disassemble()
+        return outcome
 
 
 def register() -> None:

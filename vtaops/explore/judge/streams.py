@@ -40,18 +40,18 @@ def operations_of(program: Program) -> Stream:
     """Return the operations of a program, `UNLOADED` where it loads micro-ops."""
     table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
     memory = np.zeros((program.config.uop.depth, 3), np.int64)
-    found: Stream = []
+    operations: Stream = []
     for instruction, relocation in zip(program.decode(), program.relocations.tolist(), strict=True):
         i = replace(instruction, **_NO_TOKENS)
         if isinstance(i, Load) and i.memory == Memory.UOP and not i.is_nop:
             memory[i.sram_base : i.sram_base + i.x_size] = table[i.dram_base :][: i.x_size]
-            found.append(UNLOADED)
+            operations.append(UNLOADED)
         elif isinstance(i, LoopInstruction):
             rows = memory[i.uop_begin : i.uop_end].copy()
-            found.append(Operation(replace(i, uop_begin=0, uop_end=len(rows)), rows))
+            operations.append(Operation(replace(i, uop_begin=0, uop_end=len(rows)), rows))
         elif not _is_derived(i):
-            found.append(Operation(i, relocation=relocation))
-    return found
+            operations.append(Operation(i, relocation=relocation))
+    return operations
 
 
 def _is_derived(i: Instruction) -> bool:

@@ -151,13 +151,13 @@ class Judge:
             stage = "proven"
             how = self._prove(program)
             cycles = program.cycles()
-            found = self._on_rtl(program) if rtl else 0
+            rtl_cycles = self._on_rtl(program) if rtl else 0
         except _Different as different:
             return self._verdict(answer, stage, str(different), counterexample=different.arrays)
         except VTAError as error:
             shown = getattr(error, "counterexample", None) or {}
             return self._verdict(answer, stage, str(error), counterexample=shown, error=error)
-        return self._verdict(answer, "", how, cycles=cycles, rtl=found)
+        return self._verdict(answer, "", how, cycles=cycles, rtl=rtl_cycles)
 
     def _verdict(self, answer: Answer, failed: Any, reason: str, **more: Any) -> Verdict:
         task = self.task

@@ -55,8 +55,8 @@ class ProductCalls(Backend):
             if not self.multiplies_stacks:
                 return deliver(self._one_by_one(a, b, fused), given, out)
         b, transposed = as_rows(b)
-        found = self.call(_product, (a, b), out, (transposed, "matmul"), fused)
-        return found if a is given else as_given(found, given, out)
+        product = self.call(_product, (a, b), out, (transposed, "matmul"), fused)
+        return product if a is given else as_given(product, given, out)
 
     def dense(self, data: Any, weight: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return data @ weight.T, a fully connected layer; see `matmul` for the keywords.

@@ -75,10 +75,10 @@ class Computation:
         dst, src, wgt = [base(o.buffer.name, thread) if o else 0 for o in self._roles]
         at = (dst, src, wgt)
         point = self._point(values)
-        found: list[Operation] = []
+        operations: list[Operation] = []
         for part in self._needed(box, values, thread):
-            found += self._known.once((part, at, point), self._at, at, part, values)
-        return found
+            operations += self._known.once((part, at, point), self._at, at, part, values)
+        return operations
 
     def _begin(self, box: IterationBox, values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
@@ -149,8 +149,8 @@ class Computation:
             if loop.name in expression.names:  # an open grid; `numpy.ogrid` is slow
                 inner = [1] * (axes - axis - 1)
                 point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *inner)
-        found = np.asarray(expression(point))
-        return found.reshape((1,) * (axes - found.ndim) + found.shape)
+        values_at = np.asarray(expression(point))
+        return values_at.reshape((1,) * (axes - values_at.ndim) + values_at.shape)
 
     def _positions(self, operand: TileOperand, box: IterationBox, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
@@ -167,13 +167,13 @@ class Computation:
         """Return an operand's offsets over some iterations, evaluated once for all of them."""
         every = IterationBox(tuple(range(loop.extent) for loop in self._leaf.loops))
         key = (operand.offset, self._point(values))
-        found = self._known.once(key, self._evaluate, operand.offset, every, values)
-        own = zip(spans, found.shape, strict=True)
-        return found[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
+        scalars = self._known.once(key, self._evaluate, operand.offset, every, values)
+        own = zip(spans, scalars.shape, strict=True)
+        return scalars[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
 
     def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
-        found: list[Operation] = []
+        operations: list[Operation] = []
         cut: list[IterationBox] = self._known.once(box, list, self._cut(box, values))
         for regular in cut:
             key = regular, self._point(values)
@@ -185,8 +185,8 @@ class Computation:
                     raise ScheduleError(
                         "a bias and its scale lie in different rows; load them in one loop"
                     )
-                found.append(operation)
-        return found
+                operations.append(operation)
+        return operations
 
     def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
@@ -198,13 +198,13 @@ class Computation:
         if self._leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
         pairs = self._leaf.call in PRODUCT_CALLS and self._context.config.has(Extension.PAIRS)
-        found = list(kernels((dst, src, wgt), loops, self._micro_op_depth, pairs=pairs))
-        operations = [operation_of(self._leaf, kernel) for kernel in found]
+        emitted = list(kernels((dst, src, wgt), loops, self._micro_op_depth, pairs=pairs))
+        operations = [operation_of(self._leaf, kernel) for kernel in emitted]
         if self._leaf.call == RESET_CALL and self._leaf.imm is not None:
             addition = {"alu_op": AluOp.ADD, "use_imm": 1, "imm": self._leaf.imm}
             operations += [
                 replace(reset, instruction=Alu(**loop_fields(kernel, 1), **addition))
-                for reset, kernel in zip(operations, found, strict=True)
+                for reset, kernel in zip(operations, emitted, strict=True)
             ]
         return operations
 

@@ -26,10 +26,10 @@ class Memo:
     def once(self, key: Hashable, make: Callable[..., Found], *arguments: Any) -> Found:
         """Return what `make` returns for these arguments, calling it once for a key."""
         try:
-            found: Found = self._known[key]
+            value: Found = self._known[key]
         except KeyError:
-            found = self._known[key] = make(*arguments)
-        return found
+            value = self._known[key] = make(*arguments)
+        return value
 
 
 def picker(names: Sequence[str]) -> Callable[[Values], Hashable]:

@@ -108,12 +108,12 @@ def link(
     depth = min(part.fragment.options.depth(config) for part in parts)
     machine = _machine(config, depth, ordering.constants())
     try:
-        found = _uses.link(machine, placed, once, _spaces(buffers), turns)
+        linked = _uses.link(machine, placed, once, _spaces(buffers), turns)
     except OverflowError as error:
         raise EncodingError(str(error)) from None
     except ValueError as error:
         raise ProgramError(str(error)) from None
-    words, relocations, numbers, table = found
+    words, relocations, numbers, table = linked
     return Program(
         config=config,
         instructions=words,
@@ -129,9 +129,9 @@ def link(
 def _config_of(parts: Sequence[Part]) -> HardwareConfig:
     if not parts:
         raise ProgramError("a program has at least one operator; no part is given")
-    found = {p.fragment.config.fingerprint: p.fragment.config.name for p in parts}
-    if len(found) > 1:
-        raise ProgramError(f"parts are for different configurations: {', '.join(found.values())}")
+    names = {p.fragment.config.fingerprint: p.fragment.config.name for p in parts}
+    if len(names) > 1:
+        raise ProgramError(f"parts are for different configurations: {', '.join(names.values())}")
     return parts[0].fragment.config
 
 

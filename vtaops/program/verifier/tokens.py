@@ -43,8 +43,8 @@ class _TokenQueue:
         """Check that each token that is sent is taken."""
         left = self.pushes[len(self.pops) :]
         if left.size:
-            found = f"{len(left)} tokens of the queue {self.name} are never taken"
-            reject(self.program, int(left[0]), Rule.TOKEN_BALANCE, f"{found}; this is the first")
+            surplus = f"{len(left)} tokens of the queue {self.name} are never taken"
+            reject(self.program, int(left[0]), Rule.TOKEN_BALANCE, f"{surplus}; this is the first")
 
     def check_capacity(self, clocks: list[Clock], capacity: int) -> None:
         """Check that the queue can never hold more tokens."""
@@ -73,7 +73,7 @@ def _queues(stream: Stream) -> Iterator[_TokenQueue]:
 def happens_before(stream: Stream, capacity: int) -> list[Clock]:
     """Return the clock of every instruction at its start, after checking the token rules."""
     queues = [*_queues(stream)]
-    early = [found for queue in queues for found in queue.taken_too_early()]
+    early = [fault for queue in queues for fault in queue.taken_too_early()]
     if early:
         index, reason = min(early)
         reject(stream.program, index, Rule.TOKEN_ORDER, reason)
