@@ -143,10 +143,10 @@ def planned_checks(
     named = _named_operators(operators, seed, layers)
     for name, operator in named:
         planned.append((name, partial(_operator, session, operator, rng)))
-    able = capabilities_of(device)
+    capabilities = capabilities_of(device)
     for index in range(programs):
         name = f"random program {index} of seed {seed}"
-        planned.append((name, partial(_random_program, device, able, seed, index)))
+        planned.append((name, partial(_random_program, device, capabilities, seed, index)))
     return planned
 
 
@@ -234,9 +234,9 @@ def _registers(device: RemoteDevice, rng: np.random.Generator) -> str:
     return "; ".join(wrong)
 
 
-def _random_program(device: Device, able: Capabilities, seed: int, index: int) -> str:
+def _random_program(device: Device, capabilities: Capabilities, seed: int, index: int) -> str:
     rng = np.random.default_rng([seed, index])
-    program = random_program(device.config, rng, able)
+    program = random_program(device.config, rng, capabilities)
     arrays = random_inputs(program, rng)
     return _difference(program.run(device, *arrays), interpret(program, *arrays), program)
 
@@ -247,18 +247,18 @@ def _operator(session: Session, op: Operator, rng: np.random.Generator) -> str:
 
 
 def _difference(
-    found: Array,
+    result: Array,
     expected: Array,
     program: Program | None = None,
 ) -> str:
     """Describe how a result differs; empty if equal."""
-    wrong = np.argwhere(found != expected)
+    wrong = np.argwhere(result != expected)
     if not len(wrong):
         return ""
     place = tuple(map(int, wrong[0]))
     text = (
         f"{len(wrong)} of {expected.size} values differ from NumPy, the first at {[*place]}: "
-        f"{found[place]} in place of {expected[place]}"
+        f"{result[place]} in place of {expected[place]}"
     )
     return text if program is None else f"{text}; {_saved(program)}"
 

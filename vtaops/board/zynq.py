@@ -68,8 +68,8 @@ class OpenTool:
         """Return where it is."""
         if not self.variable:
             return next((Path(p) for name in self.names if (p := shutil.which(name))), None)
-        given = os.environ.get(self.variable)
-        places = [Path(f, n) for f in (given, *self.folders) if f for n in self.names]
+        folder = os.environ.get(self.variable)
+        places = [Path(f, n) for f in (folder, *self.folders) if f for n in self.names]
         return next((place for place in places if place.is_file()), None)
 
 
@@ -179,9 +179,9 @@ def place_and_route(
     files = "--json netlist.json --fasm routed.fasm --log nextpnr.log"
     timing = f"--freq {clock_mhz} --timing-allow-fail --seed {seed}"  # judged by the caller
     execute_tool([program, "--chipdb", chip, *files.split(), *timing.split(), *options], folder)
-    said = (folder / "nextpnr.log").read_text()
+    log = (folder / "nextpnr.log").read_text()
     # A clock is reported after placement, and again after routing.
-    frequencies = dict(re.findall(r"Max frequency for clock\s+'([^']*)': ([\d.]+) MHz", said))
+    frequencies = dict(re.findall(r"Max frequency for clock\s+'([^']*)': ([\d.]+) MHz", log))
     if not frequencies:
         raise DeviceError(f"nextpnr-xilinx reported no clock; see {folder / 'nextpnr.log'}")
     return {name: float(mhz) for name, mhz in frequencies.items()}

@@ -165,8 +165,8 @@ def _judgement(program: Program, asked: _Asked) -> Iterator[Finding]:
     task, limits, config = asked
     own = replace(program.config, extensions=config.extensions)
     if config != (own if "extensions" in limits else program.config):
-        told = f"{config.name} is asked for, with its extensions unless LIMITS has 'extensions'"
-        yield Finding("hardware", f"another configuration, {program.config.name}", told)
+        reason = f"{config.name} is asked for, with its extensions unless LIMITS has 'extensions'"
+        yield Finding("hardware", f"another configuration, {program.config.name}", reason)
         return
     kernel = KernelTask("the exercise", program.config, task)
     verdict = Judge(kernel)(program)

@@ -591,8 +591,8 @@ def _equals_reference(model: Model, samples: Sequence[Sample], results: Sequence
     """Return whether the results of runs, one after the other, are those of the executor."""
     from vtaops.graph.executor import evaluate_runs
 
-    given = [[sample[t.name] for t in model.graph.arguments] for sample in samples]
-    expected = [_named(model, made) for made in evaluate_runs(model.graph, given)]
+    inputs = [[sample[t.name] for t in model.graph.arguments] for sample in samples]
+    expected = [_named(model, made) for made in evaluate_runs(model.graph, inputs)]
     pairs = zip(results, expected, strict=True)
     return all(np.array_equal(a[name], b[name]) for a, b in pairs for name in b)
 

@@ -228,7 +228,7 @@ def written(*suffixes: str) -> Callable[..., Any]:
                 raise UnsupportedError(
                     f"cannot write {str(path)!r}; its name must end in {' or '.join(suffixes)}"
                 )
-            with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
+            with raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of):
                 require_folder(path)
         return value
 
@@ -248,7 +248,7 @@ def claim(folder: Path, names: Iterable[str], force: bool) -> None:
     VTAError
         If it cannot be created, or has files that the user may want to keep.
     """
-    with raising(VTAError, f"cannot write to the folder {folder}", OSError, told=reason_of):
+    with raising(VTAError, f"cannot write to the folder {folder}", OSError, describe=reason_of):
         folder.mkdir(parents=True, exist_ok=True)
         if not force:
             require_own(folder, names)

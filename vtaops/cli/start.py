@@ -137,9 +137,9 @@ def _found(
 ) -> Findings:
     """Go all steps and return what they found; `words` say how pictures are prepared."""
     model, config = files.model, asked.config
-    given = options.read_shapes(asked.shapes)
-    source = _read(model, given)
-    known = _shapes(source, data, given)
+    shapes = options.read_shapes(asked.shapes)
+    source = _read(model, shapes)
+    known = _shapes(source, data, shapes)
     findings = Findings(model, config, _facts(model, source))
     options.say("\n".join(f"{name}: {text}" for name, text in findings.facts.items()))
     findings.plan = _planned(model, config, known)
@@ -430,8 +430,8 @@ def _run(found: Findings, files: _Files, cases: Dataset | None) -> None:
     """Run one sample, compare it with the integer reference, and time the host's part."""
     model = found.model
     inputs = model.graph.inputs
-    given = cases.cases[0].read() if cases else {t.name: random_input(t) for t in inputs}
-    sample = {tensor.name: rounded(tensor, given[tensor.name]) for tensor in inputs}
+    values = cases.cases[0].read() if cases else {t.name: random_input(t) for t in inputs}
+    sample = {tensor.name: rounded(tensor, values[tensor.name]) for tensor in inputs}
     options.write_arrays(files.sample, np.savez_compressed, **sample)
     words = "run", files.compiled, "--input", files.sample, "--check"
     with options.step(*words) as command:

@@ -86,9 +86,9 @@ def shares(resources: FpgaResources, part: str) -> dict[str, float]:
 
 def area(design: Design) -> FpgaResources:
     """Estimate the resources of a design."""
-    given = quantities(design)
+    amounts = quantities(design)
     lut, ff = (
-        round(sum(numbers[column] * given[name] for name, numbers in COEFFICIENTS.items()))
+        round(sum(numbers[column] * amounts[name] for name, numbers in COEFFICIENTS.items()))
         for column in (0, 1)
     )
     return FpgaResources(lut, ff, dsp=_dsps(design.config)) + _rams(design)

@@ -16,7 +16,7 @@ from vtaops.schedule.candidates import (
     TilingList,
     at,
     computed_cycles,
-    each_with,
+    cross,
     fits,
     loads_together,
     sizes_that_fit,
@@ -52,7 +52,7 @@ def least_cycles(
 
 def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Ints]:
     """Return tiles of any size, each with the tile counts that avoid reloads."""
-    candidates, (inp_stays, wgt_stays, keep_wgt) = each_with(
+    candidates, (inp_stays, wgt_stays, keep_wgt) = cross(
         sizes_that_fit(shape, depths, uneven=True), [0, 1], [0, 1], [0, 1]
     )
     steps, oc_tiles, pixel_tiles = tile_counts(shape, candidates)

@@ -266,10 +266,10 @@ def evaluate(candidate: TilingCandidate) -> Evaluation:
 
 @lru_cache(maxsize=16)
 def _compiled(
-    op: Operator, config: HardwareConfig, tiling: Tiling, able: str
+    op: Operator, config: HardwareConfig, tiling: Tiling, capabilities: str
 ) -> tuple[Program, dict[str, int], str]:
     """Return a program, to be timed on several machines, its counters, and its hash."""
-    program = compile(op, config, tiling, capabilities=able, verify=False)
+    program = compile(op, config, tiling, capabilities=capabilities, verify=False)
     counters = program.stats().as_dict()
     content = program.instructions.tobytes() + program.micro_ops.tobytes()
     return program, counters, hashlib.sha256(content).hexdigest()

@@ -75,9 +75,9 @@ def agreement(
     """
     if reason := _not_compared(source):
         return Agreement(reason=reason)
-    given = [_in_order(compiled.imported, sample) for sample in samples]
+    ordered = [_in_order(compiled.imported, sample) for sample in samples]
     try:
-        drawn = given or [*_drawn(compiled.imported)]
+        drawn = ordered or [*_drawn(compiled.imported)]
         agreements = [one for _, one in _by_tensor(source, compiled, drawn, shapes)]
         return replace(
             sum(agreements[1:], *agreements[:1] or [Agreement()]),
@@ -87,7 +87,7 @@ def agreement(
     except FileMismatch:
         raise
     except VTAError as error:
-        if given:
+        if ordered:
             raise
         return Agreement(reason=f"give inputs, for drawn ones do not suit it: {error}")
 

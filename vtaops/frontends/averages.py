@@ -74,8 +74,8 @@ def _mean(value: Value, target: ResultRange) -> Source:
     count = math.prod(window)
     ratio = scale / target.scale * (count if value.op == "ReduceSum" else 1)
     whole = window == image.tensor.shape[2:]
-    given = {} if whole else {"kernel": window, "strides": (1, 1)}
-    return reshaped(_average(value, image, ratio, count, target, **given), value.static_shape)
+    geometry = {} if whole else {"kernel": window, "strides": (1, 1)}
+    return reshaped(_average(value, image, ratio, count, target, **geometry), value.static_shape)
 
 
 def _average(

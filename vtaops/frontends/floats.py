@@ -10,14 +10,14 @@ from vtaops.frontends.steps import reduced_axes
 from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
 from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Softmax
 
-Found = tuple[GraphOperator, list[Value]] | None
+OperatorMatch = tuple[GraphOperator, list[Value]] | None
 """An operator and its inputs."""
 
 MASKING = -1e9
 """A mask holds numbers of at most this in the places that do not count; sums forget the other."""
 
 
-def float_operator(value: Value) -> Found:
+def float_operator(value: Value) -> OperatorMatch:
     """Return the graph operator of a float32 value; None if there is none."""
     rule = _RULES.get(value.op)
     if rule is None or value.dtype != "float32":
@@ -28,7 +28,7 @@ def float_operator(value: Value) -> Found:
         return None
 
 
-def _softmax(value: Value) -> Found:
+def _softmax(value: Value) -> OperatorMatch:
     if not _is_last(value.attrs.get("axis", -1), value):
         return None
     total = value.first
@@ -48,7 +48,7 @@ def _masks(value: Value) -> bool:
     return 0 in choice and any(each is not None and each <= MASKING for each in choice)
 
 
-def _layer_norm(value: Value) -> Found:
+def _layer_norm(value: Value) -> OperatorMatch:
     weight, bias = _term(value.argument(1)), _term(value.argument(2))
     whole = value.node is not None and not any(result.readers for result in value.node.results[1:])
     if weight is None or not whole or not _is_last(value.attrs.get("axis", -1), value):
@@ -60,7 +60,7 @@ def _layer_norm(value: Value) -> Found:
     return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), [value.first]
 
 
-def _product(value: Value) -> Found:
+def _product(value: Value) -> OperatorMatch:
     """Return an RMS or layer norm in single operators, maybe with weights."""
     extent = value.static_shape[-1:]
     for normal, constant in (value.args, value.args[::-1]):
@@ -74,7 +74,7 @@ def _product(value: Value) -> Found:
     return _quotient(value)
 
 
-def _quotient(value: Value) -> Found:
+def _quotient(value: Value) -> OperatorMatch:
     """Return an RMS or layer norm in single operators, without weights."""
     norm = _over_root(value)
     if norm is None:
@@ -82,7 +82,7 @@ def _quotient(value: Value) -> Found:
     return _normalized(np.ones(value.static_shape[-1], np.float32), *norm)
 
 
-def _normalized(weight: Array, x: Value, epsilon: float) -> Found:
+def _normalized(weight: Array, x: Value, epsilon: float) -> OperatorMatch:
     """Return the RMS norm of x: a layer norm, if x is what differs from the mean of its row."""
     data = _before_centering(x)
     norm = LayerNorm(weight, np.zeros_like(weight), epsilon, centered=data is not None)
@@ -153,7 +153,7 @@ def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
     return [(data, value) for value, data in inputs.items()]
 
 
-def _add(value: Value) -> Found:
+def _add(value: Value) -> OperatorMatch:
     shape = value.static_shape
     for data, constant in (value.args, value.args[::-1]):
         term = _term(constant)

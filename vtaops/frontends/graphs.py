@@ -214,9 +214,13 @@ class _Emitter:
     def _inputs(self) -> None:
         for value in self._network.inputs:
             grid = self._plan.grids.get(value, Grid(1.0))
-            given = _tensor(value)
+            boundary = _tensor(value)
             tensor = self.graph.input(
-                value.name, given.shape, given.dtype, scale=grid.scale, zero_point=grid.zero_point
+                value.name,
+                boundary.shape,
+                boundary.dtype,
+                scale=grid.scale,
+                zero_point=grid.zero_point,
             )
             self._keep(value, tensor)
 
@@ -296,8 +300,8 @@ class _Emitter:
                     return False
                 steps[value] = step
                 needed.update(step[1])
-        for value, (op, given) in reversed(steps.items()):
-            inputs = map(self._float, given)
+        for value, (op, operands) in reversed(steps.items()):
+            inputs = map(self._float, operands)
             self._floats[value] = self.graph.add(op, *inputs, name=self._name(value))
         return True
 

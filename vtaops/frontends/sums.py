@@ -103,9 +103,9 @@ class Sum:
             raise NotTranslated("a bias between two steps of the sums, which are too coarse for it")
         bias = steps.astype(np.int32) if steps.any() else None
         inputs = [self.data] if self.residual is None else [self.data, self.residual]
-        given = {} if self.factor is None else {"residual_factor": self.factor}
+        factors = {} if self.factor is None else {"residual_factor": self.factor}
         with shapes_translated():
-            op = self.product(bias=bias, requantization=requantization, **given)
+            op = self.product(bias=bias, requantization=requantization, **factors)
         return reshaped(target.result(op, *inputs), self.shape)
 
     def _without_dead_channels(self, target: ResultRange) -> Sum:
@@ -155,14 +155,14 @@ class Sum:
 
 def is_sum(value: Value) -> bool:
     """Return whether a value is a product with weights, or an affine function or sum of one."""
-    seen, left = set[Value](), [value]
-    while left:  # each value once: doubling a value ten times reaches it over a thousand ways
-        term = left.pop()
+    seen, pending = set[Value](), [value]
+    while pending:  # each value once: doubling a value ten times reaches it over a thousand ways
+        term = pending.pop()
         if term not in seen:
             seen.add(term)
             if _is_product(term):
                 return True
-            left += _terms(term)
+            pending += _terms(term)
     return False
 
 
@@ -209,50 +209,50 @@ def read_sum(value: Value, operand: Operand) -> Sum:
     return _with_residual(read_sum(inner, operand), value, other, operand)
 
 
-def _with_bias(found: Sum, value: Value) -> Sum:
+def _with_bias(total: Sum, value: Value) -> Sum:
     """Return the sum with the bias of its product."""
     bias = value.argument(2)
     if bias is None:
-        return found
+        return total
     constant = real(bias)
     if constant is None:
         raise NotTranslated(f"the bias of {value.label} is no constant")
     if value.op == "Gemm":
         constant = constant * value.attrs.get("beta", 1.0)
-        return found.plus(per_channel(constant, value, found.axis))
-    return found.plus(constant.reshape(-1))
+        return total.plus(per_channel(constant, value, total.axis))
+    return total.plus(constant.reshape(-1))
 
 
-def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> Sum:
-    if found.residual is not None:
+def _with_residual(total: Sum, value: Value, other: Value, operand: Operand) -> Sum:
+    if total.residual is not None:
         raise NotTranslated("a second tensor is added to one sum")
     residual, scale = operand(other, value)
     if residual.tensor.shape != value.shape:
         residual = moved(Expand(value.static_shape), residual)
-    if found.product.func is not Convolution:
-        raise NotTranslated(f"a residual on the product {found.product.func.__name__}")
-    found = _spread(found, value.static_shape)
-    exact = scale / found.scale
+    if total.product.func is not Convolution:
+        raise NotTranslated(f"a residual on the product {total.product.func.__name__}")
+    total = _spread(total, value.static_shape)
+    exact = scale / total.scale
     factor = np.rint(exact)
     coarse = (exact != factor) & (factor < LEAST_FACTOR)
     if coarse.any() or (factor < 1).any() or (factor > MAX_FACTOR).any():
         raise NotTranslated("a residual whose step is too fine for the sums that it joins")
     residual = reshaped(residual, image_shape(value))
-    return replace(found, residual=residual, factor=factor.astype(np.int64))
+    return replace(total, residual=residual, factor=factor.astype(np.int64))
 
 
-def _spread(found: Sum, shape: tuple[int, ...]) -> Sum:
+def _spread(total: Sum, shape: tuple[int, ...]) -> Sum:
     """Return a sum for one pixel, or for one channel, as one for all that it is added to."""
-    weight = found.product.args[0]
-    if found.shape[2:] == (1, 1) != shape[2:] and weight.shape[2:] == (1, 1):
-        n, channels, _, _ = found.data.tensor.shape
-        data = moved(Expand((n, channels, *shape[2:])), found.data)
-        found = replace(found, data=data, shape=(*found.shape[:2], *shape[2:]))
-    if found.shape[1] == 1 != shape[1]:
-        repeated, bias = (np.repeat(part, shape[1], axis=0) for part in (weight, found.bias))
-        product = partial(found.product.func, repeated, **found.product.keywords)
-        return replace(found, shape=shape, product=product, bias=bias, channels=shape[1])
-    return found
+    weight = total.product.args[0]
+    if total.shape[2:] == (1, 1) != shape[2:] and weight.shape[2:] == (1, 1):
+        n, channels, _, _ = total.data.tensor.shape
+        data = moved(Expand((n, channels, *shape[2:])), total.data)
+        total = replace(total, data=data, shape=(*total.shape[:2], *shape[2:]))
+    if total.shape[1] == 1 != shape[1]:
+        repeated, bias = (np.repeat(part, shape[1], axis=0) for part in (weight, total.bias))
+        product = partial(total.product.func, repeated, **total.product.keywords)
+        return replace(total, shape=shape, product=product, bias=bias, channels=shape[1])
+    return total
 
 
 def per_channel(constant: Array, value: Value, axis: int) -> Array:
@@ -374,9 +374,9 @@ def _image(value: Value, operand: Operand) -> tuple[Source, float]:
     return reshaped(source, image_shape(data)), scale
 
 
-def _filters(weight: Array, found: SlidingWindow) -> Array:
+def _filters(weight: Array, geometry: SlidingWindow) -> Array:
     """Return weights as those of a two-dimensional window."""
-    return weight.reshape(*weight.shape[:2], *found.kernel)
+    return weight.reshape(*weight.shape[:2], *geometry.kernel)
 
 
 def _dense(value: Value, operand: Operand) -> Sum:

@@ -369,8 +369,8 @@ def _keeps_order(call: _Call) -> bool:
     """Return whether a reduction of an image leaves its axes in the order of the file."""
     if not _follows(call):
         return False
-    left = {*range(4)} - {axis % 4 for axis in call.ints(1)}
-    order = [FROM_IMAGE[axis] for axis in sorted(left)]
+    kept = {*range(4)} - {axis % 4 for axis in call.ints(1)}
+    order = [FROM_IMAGE[axis] for axis in sorted(kept)]
     return bool(call.option("KeepDims", False)) or order == sorted(order)
 
 
@@ -609,8 +609,8 @@ def _mirror_pad(call: _Call) -> Value:
 
 def _reshape(call: _Call) -> Value:
     x, call.image = call.real(0), False
-    given = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
-    return call.reshape(x, given)
+    shape = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
+    return call.reshape(x, shape)
 
 
 def _squeeze(call: _Call) -> Value:
@@ -704,9 +704,9 @@ def _entry(cut: slice, ellipsis: int, new: int, shrink: int) -> Entry:
 def _indexed(call: _Call, entries: list[Entry]) -> Value:
     """Return operand 0 indexed as an array is indexed in NumPy."""
     entries = entries if ... in entries else [*entries, ...]
-    left = len(call.shape) + 1 - sum(entry is not None for entry in entries)
+    free = len(call.shape) + 1 - sum(entry is not None for entry in entries)
     place = entries.index(...)
-    entries[place : place + 1] = [slice(None)] * left
+    entries[place : place + 1] = [slice(None)] * free
     shape = np.broadcast_to(0, call.shape)[tuple(entries)].shape
     cuts = [
         entry if isinstance(entry, slice) else slice(entry, entry + 1 or None)

@@ -113,7 +113,7 @@ def read_file(path: Path) -> File:
         If its weights lie in another part of the file than the model.
     """
     with (
-        raising(ModelError, f"cannot read {path}", OSError, told=reason_of),
+        raising(ModelError, f"cannot read {path}", OSError, describe=reason_of),
         open_file(path) as file,
     ):
         if file.read(8)[4:] != IDENTIFIER:

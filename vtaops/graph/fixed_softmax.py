@@ -51,11 +51,11 @@ def exponentials(scale: float) -> tuple[Integers, int]:
     """Return exp(-d * scale), Q0.31, for d = 0..255, and the largest d that counts in a sum."""
     real = min(scale * (1 << (31 - INPUT_BITS)), (1 << 31) - 1.0)
     multiplier, shift = quantized_multiplier(real)
-    left = 31 - shift
-    reach = math.floor(((1 << INPUT_BITS) - 1) * (1 << (31 - INPUT_BITS)) / (1 << left))
+    left_shift = 31 - shift
+    reach = math.floor(((1 << INPUT_BITS) - 1) * (1 << (31 - INPUT_BITS)) / (1 << left_shift))
     difference = np.arange(256, dtype=np.int64)
     counted = np.where(difference <= reach, -difference, 0)
-    return _exponential(_product(counted << left, np.int64(multiplier))), min(reach, 255)
+    return _exponential(_product(counted << left_shift, np.int64(multiplier))), min(reach, 255)
 
 
 def _exponential(x: Integers) -> Integers:

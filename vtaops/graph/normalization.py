@@ -249,8 +249,8 @@ class _Int32:
         return _wrapped(x * y)
 
     def shr(self, x: Any, y: Any) -> Any:
-        left = _wrapped(x << np.maximum(0, np.negative(y)))
-        return np.where(np.less(y, 0), left, x >> np.maximum(0, y))
+        shifted = _wrapped(x << np.maximum(0, np.negative(y)))
+        return np.where(np.less(y, 0), shifted, x >> np.maximum(0, y))
 
     def clip(self, x: Any, low: float, high: float) -> Any:
         return np.clip(x, max(low, -(2**31)), min(high, 2**31 - 1)).astype(np.int64)

@@ -161,9 +161,9 @@ class Convolution(Weighted):
                 f"groups read {i * self.groups}"
             )
         shape = (n, o, *self.window.out_size(h, w))
-        expected, given = 1 + (self.residual_factor is not None), 1 + len(residual)
-        if given != expected:
-            raise ShapeError(f"{self.kind} takes {expected} inputs; {given} given")
+        expected, count = 1 + (self.residual_factor is not None), 1 + len(residual)
+        if count != expected:
+            raise ShapeError(f"{self.kind} takes {expected} inputs; {count} given")
         bound = self.bound(data)
         for other in residual:
             if other.shape != shape:

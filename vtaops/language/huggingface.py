@@ -83,14 +83,14 @@ class FolderTokenizer:
 
     def decode(self, tokens: Iterable[int]) -> Iterator[str]:
         """Yield the text of each token as it comes; what begins a letter waits for its end."""
-        known, told = [], 0
+        known, shown = [], 0
         for token in tokens:
             known.append(token)
             with _tokenizing(self._path):
                 text = self._coder.decode(known)
-            ready = told if text.endswith("\N{REPLACEMENT CHARACTER}") else len(text)
-            yield text[told:ready]
-            told = ready
+            ready = shown if text.endswith("\N{REPLACEMENT CHARACTER}") else len(text)
+            yield text[shown:ready]
+            shown = ready
 
 
 @contextmanager
@@ -291,8 +291,8 @@ def _parts(folder: Path) -> list[Path]:
     if not exists(index):
         raise ModelError(f"{folder} has no {whole.name} and no {index.name}; it must have one")
     with raising(ModelError, f"cannot read {index}", OSError):
-        told = _object(read_file(index), index).get("weight_map")
-    names: list[Any] = [*told.values()] if isinstance(told, dict) else [told]
+        weight_map = _object(read_file(index), index).get("weight_map")
+    names: list[Any] = [*weight_map.values()] if isinstance(weight_map, dict) else [weight_map]
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelError(f"{index} names {name!r}; weight_map must name files beside it")

@@ -362,8 +362,8 @@ class HardwareConfig:
             For an unknown key, a contradiction, or an invalid configuration.
         """
         attributes = {_key(f.name): f.name for f in fields(cls) if f.name != "name"}
-        given = {attributes[key]: value for key, value in values.items() if key in attributes}
-        config = cls(**given, name=name)
+        settings = {attributes[key]: value for key, value in values.items() if key in attributes}
+        config = cls(**settings, name=name)
         derived = {
             "LOG_BLOCK_IN": config.log_block,
             "LOG_BLOCK_OUT": config.log_block,

@@ -75,7 +75,7 @@ def _kind(i: Instruction) -> str:
     return "RESET" if type(i) is Gemm and i.reset else type(i).__name__.upper()
 
 
-Found = dict[str, int]
+FieldValues = dict[str, int]
 """Fields by name."""
 
 
@@ -151,9 +151,9 @@ class Words:
             self.fail(f"{text!r} is not a number{known}", 1)
         return int(text)
 
-    def read(self, form: str, what: str) -> Found:
+    def read(self, form: str, what: str) -> FieldValues:
         """Read words of a form such as ``{y_size}x{x_size}``; return its fields."""
-        numbers: Found = {}
+        numbers: FieldValues = {}
         for part, pattern, names in _parts(form):
             word = self.take(what)
             label = self.labels.get(word)
@@ -221,17 +221,17 @@ class Clause:
             flagged and not (self.unless and getattr(i, self.unless, False)) and self.where(i)
         )
 
-    def read(self, words: Words, found: Found) -> bool:
+    def read(self, words: Words, values: FieldValues) -> bool:
         """Read it into fields, if it stands here; return whether it does."""
-        if found.get(self.unless):
+        if values.get(self.unless):
             return False
         if not words.skip(*self.words.split()):
             if self.needed:
                 words.fail(f"here follows {self.words!r}")
             return False
         if self.flag:
-            found[self.flag] = 1
-        found |= words.read(self.form, self.what)
+            values[self.flag] = 1
+        values |= words.read(self.form, self.what)
         return True
 
 
@@ -251,7 +251,7 @@ def parse(words: Words) -> Parsed:
         If the line is no instruction; the message begins with line and column.
     """
     kind = words.take("an instruction")
-    buffer, values = "", Found()
+    buffer, values = "", FieldValues()
     if kind in ("LOAD", "STORE"):
         cls: type[Instruction] = Load if kind == "LOAD" else Store
         buffer = _read_memory(words, values, cls)
@@ -271,27 +271,27 @@ def parse(words: Words) -> Parsed:
     return cls(**values), buffer
 
 
-def _read_memory(words: Words, found: Found, cls: type[Instruction]) -> str:
+def _read_memory(words: Words, values: FieldValues, cls: type[Instruction]) -> str:
     """Read a LOAD or STORE behind its name into fields; return the buffer that it names."""
     name, buffer = words.take("a memory"), ""
     if name not in Memory.__members__:
         words.fail(f"{name!r} is no memory; those are {', '.join(Memory.__members__)}", 1)
-    found["memory"] = Memory[name]
+    values["memory"] = Memory[name]
     if words.skip("nop"):
         return buffer
-    _SRAM.read(words, found)
-    if not _OUT.read(words, found) and not _DRAM.read(words, found):
+    _SRAM.read(words, values)
+    if not _OUT.read(words, values) and not _DRAM.read(words, values):
         buffer, base = words.match(r'(".*"|[^\s"+]+)\+(\S+)', "a buffer and an element: data+0")
-        found["dram_base"] = words.value(base)
+        values["dram_base"] = words.value(base)
     for clause in _REST:
-        clause.read(words, found)
-    if cls is Store and found.keys() & {"forward", "nibbles"}:
+        clause.read(words, values)
+    if cls is Store and values.keys() & {"forward", "nibbles"}:
         words.fail("STORE goes to DRAM, with 8 bits")
-    found.setdefault("x_stride", found["x_size"])
+    values.setdefault("x_stride", values["x_size"])
     return buffer
 
 
-def _hidden_fields(words: Words, cls: type[Instruction]) -> Found:
+def _hidden_fields(words: Words, cls: type[Instruction]) -> FieldValues:
     known, values = {f.name for f in fields(cls)} - {*TOKENS}, {}
     while words.rest and "=" in words.rest[0]:
         name, number = words.match(r"(\w+)=(.*)", "a field and its value")
@@ -352,7 +352,7 @@ _POST = (
     Clause("table", "{table_index}", "a table", "use_table"),
 )
 
-_KINDS: Mapping[str, tuple[type[Instruction], Found, tuple[Clause, ...]]] = MappingProxyType(
+_KINDS: Mapping[str, tuple[type[Instruction], FieldValues, tuple[Clause, ...]]] = MappingProxyType(
     {
         "GEMM": (Gemm, _ONCE, _PRODUCT),
         "RESET": (Gemm, {**_ONCE, "reset": 1}, (*_LOOPS, _OVERWRITE)),

@@ -265,13 +265,13 @@ def constant_digits(values: Ints, lanes: int) -> Int8Array | None:
     Return None if `lanes` are too few: they reach ``128 * 127 * (lanes - 1)``.
     """
     units, last = in_units(values)
-    left = -units
+    remainder = -units
     digits = np.empty((len(values), lanes), np.int8)
     for lane in range(lanes - 1):
-        digits[:, lane] = np.clip(left, -128, 127)
-        left = left - digits[:, lane]
+        digits[:, lane] = np.clip(remainder, -128, 127)
+        remainder = remainder - digits[:, lane]
     digits[:, -1] = last
-    return None if lanes < 1 or left.any() else digits
+    return None if lanes < 1 or remainder.any() else digits
 
 
 def in_units(values: Ints) -> tuple[Ints, Ints]:

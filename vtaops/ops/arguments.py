@@ -103,8 +103,8 @@ def factor_digits(channels: int, factor: npt.ArrayLike | None, count: int = 2) -
             f"of shape ({channels},)"
         )
     if factor is None or np.abs(array.astype(np.int64)).max() > limit:
-        given = "missing" if factor is None else f"as large as {np.abs(array).max()}"
-        raise ShapeError(f"residual_factor is {given}; it must lie within {limit}")
+        problem = "missing" if factor is None else f"as large as {np.abs(array).max()}"
+        raise ShapeError(f"residual_factor is {problem}; it must lie within {limit}")
     factors = np.broadcast_to(array.astype(np.int64), (channels,)).reshape(-1, 1, 1, 1)
     return tuple(digit.astype(np.int8) for digit in digits(factors, count))
 

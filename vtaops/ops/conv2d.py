@@ -221,7 +221,7 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"data has {c} channels (shape {images.shape}), kernel expects {expected} "
                 f"(shape {filters.shape}, groups {groups})"
             )
-        given = {"bias": bias, "multiplier": multiplier, "scales": scales}
+        per_channel = {"bias": bias, "multiplier": multiplier, "scales": scales}
         op = cls(
             **image_sizes(images, filters),
             in_channels=c,
@@ -229,7 +229,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             groups=groups,
             residual=residual is not None,
             wide=bool(high),
-            **present(given),
+            **present(per_channel),
             **parameters,
         )
         added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
@@ -237,7 +237,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             added += factor_digits(op.out_channels, residual_factor, len(op.residual_digits))
         elif residual_factor is not None:
             raise ShapeError("residual_factor belongs to a residual with scales or wide filters")
-        return op, (images, filters, *high, *vectors(op.out_channels, given), *added)
+        return op, (images, filters, *high, *vectors(op.out_channels, per_channel), *added)
 
     # ------------------------------------------------------------------- shapes
 

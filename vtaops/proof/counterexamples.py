@@ -65,8 +65,8 @@ class Examples:
         ):
             for number in numbers:
                 drawn, results = self[number]
-                given = [argument(drawn[tensor]) for _, tensor, _, argument in task.inputs]
-                made = residents.run(program, given, task.parameters)
+                inputs = [argument(drawn[tensor]) for _, tensor, _, argument in task.inputs]
+                made = residents.run(program, inputs, task.parameters)
                 images = {
                     program.buffers.index(b): b.pack(a)
                     for b, a in zip(program.outputs, made, strict=True)

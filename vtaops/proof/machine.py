@@ -132,8 +132,8 @@ class TermMachine:
     def _keep(self, numbers: Ints, made: Terms | Numbers | Extrema) -> None:
         names = self.names.steps.names_of(numbers)
         self._group[names], self._row[names] = len(self._contents), np.arange(len(names))
-        given = self.names.steps.arity[numbers[0]] == 0
-        if given and isinstance(made, Terms):  # what packing left empty
+        is_input = self.names.steps.arity[numbers[0]] == 0
+        if is_input and isinstance(made, Terms):  # what packing left empty
             empty = names[~made.value.any(axis=(0, 2))]
             self._group[empty] = self._row[empty] = 0
         self._contents.append(made)
@@ -408,9 +408,9 @@ class TermMachine:
         used = distinct(products[1])
         self._place[used] = np.arange(len(used))
         count, shape = int(self.names.steps.count[numbers].sum()), self.config.inp.shape
-        given = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
-        inputs = given.value
-        terms, rest = self._folded(products, given, used, count)
+        terms_read = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
+        inputs = terms_read.value
+        terms, rest = self._folded(products, terms_read, used, count)
         value, middle, radius = terms.value, terms.middle, terms.radius
         others = [part[rest] for part in products]
         for tiles, place, rows, columns in matrices(*others):

@@ -188,8 +188,8 @@ def _executed(task: ProofTask, fields: Fields, folds: bool) -> tuple[TermMachine
     program, names, held = task.program, NameMachine(task.program), None
     names.run()
     if folds:
-        given = {buffer for buffer, *_ in task.inputs}
-        tiles, held = held_tiles(names, task.parameters, given)
+        inputs = {buffer for buffer, *_ in task.inputs}
+        tiles, held = held_tiles(names, task.parameters, inputs)
         fields.folds = Folds(fields, program.config.wgt.shape, tiles) if len(tiles) else None
     images, wanted = task.evaluated(fields)
     machine = TermMachine(names, fields, images, held)

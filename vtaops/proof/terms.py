@@ -401,9 +401,9 @@ class Fields:
     def shifted(self, x: Terms, bits: int) -> Terms:
         """Return the terms shifted right, or left (wrapping) for negative `bits`."""
         if bits <= 0:
-            left = min(-bits, 32)
-            x = self.forced(x) if left else x
-            for part in (left // 2, left - left // 2):
+            left_shift = min(-bits, 32)
+            x = self.forced(x) if left_shift else x
+            for part in (left_shift // 2, left_shift - left_shift // 2):
                 x = self.times(x, 1 << part) if part else x
             return x
         bits = min(bits, 31)

@@ -167,8 +167,8 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         beside = file.graph.node.add()
         beside.CopyFrom(node)
         beside.name = _float(node.name)
-        given = {*twins[node.name].input} & held.keys() if node.name in twins else {}
-        known = read | dict(zip(given, given, strict=True))  # floats that have integers beside
+        shared = {*twins[node.name].input} & held.keys() if node.name in twins else {}
+        known = read | dict(zip(shared, shared, strict=True))  # floats that have integers beside
         beside.input[:] = [known.get(name, _float(name)) for name in node.input]
         beside.output[:] = map(_float, node.output)
         _read_inside(beside, known)

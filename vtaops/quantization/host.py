@@ -160,14 +160,14 @@ class _Search:
 
     def _without_products(self) -> set[str]:
         """Return the nodes on integers from which no product is reached but through floats."""
-        left, seen = {node.name: node for node in self._integers()}, set[str]()
-        stack = [node for node in left.values() if _is_product(node)]
+        unreached, seen = {node.name: node for node in self._integers()}, set[str]()
+        stack = [node for node in unreached.values() if _is_product(node)]
         while stack:
             node = stack.pop()
             if node.name not in seen:
                 seen.add(node.name)
-                stack += [user for user in self._beside(node) if user.name in left]
-        return left.keys() - seen
+                stack += [user for user in self._beside(node) if user.name in unreached]
+        return unreached.keys() - seen
 
     def _integers(self) -> list[Node]:
         known = self.floats

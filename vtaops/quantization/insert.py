@@ -263,14 +263,14 @@ class _Insertion:
 
     def _read_constants(self, node: NodeProto) -> None:
         """Let a node read its constants, and its bias, from grids."""
-        constants, given = self.tensors.constants, list(node.input)
+        constants, inputs = self.tensors.constants, list(node.input)
         for index in constant_operands(node):
-            name = given[index]
+            name = inputs[index]
             if name in self.weights:
                 scale = self.weights[name]
                 node.input[index] = self._constant(name, constants[name], scale, np.int8)
-        if node.op_type in _BIASED and len(given) > _BIAS and given[_BIAS] in constants:
-            data, weight, bias = given
+        if node.op_type in _BIASED and len(inputs) > _BIAS and inputs[_BIAS] in constants:
+            data, weight, bias = inputs
             if data in self.grids and weight in self.weights:
                 steps = self.grids[data].scale * self.weights[weight].scale
                 scale = WeightScale(steps, 0 if np.ndim(steps) else None)

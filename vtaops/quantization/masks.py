@@ -109,10 +109,10 @@ def _leaves_out(value: Array) -> bool:
 
 def _add_choices(model: ModelProto, masks: set[str]) -> None:
     """Add the choices before the first node that reads them."""
-    nodes, left = list[NodeProto](), {f"{name}:chosen": name for name in masks}
+    nodes, pending = list[NodeProto](), {f"{name}:chosen": name for name in masks}
     for node in model.graph.node:
-        for chosen in left.keys() & {*node.input}:
-            nodes += _choice(model, left.pop(chosen))
+        for chosen in pending.keys() & {*node.input}:
+            nodes += _choice(model, pending.pop(chosen))
         nodes.append(node)
     refill(model.graph.node, nodes)
 

@@ -224,12 +224,12 @@ def run_quantization(
     _check_bits(weight_bits, scales)
     floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
     prepared = prepare(floats)
-    given = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
+    forced_floats = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
     default = {"zero_points": scales == "free", "learned_rounding": weight_bits < 8}
     start, missing = _first_recipe(recipe, **default)
     kept, judges = (samples, []) if config is None else split(samples)
     quantizer = _Quantizer(
-        floats, prepared, kept, scales, device, given, start, missing, weight_bits, judges
+        floats, prepared, kept, scales, device, forced_floats, start, missing, weight_bits, judges
     )
     if not judges:
         return _told(quantizer.relieved(chooses=float_nodes is None))
@@ -372,10 +372,10 @@ class _Quantizer:
         else:
             errors = observed.errors
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
-        given = left.union(observed.lost(grids))
-        weights = integer_weights(model, grids, given, free=self.free, bits=self.bits)
-        floats = self.device.floats(insert_pairs(model, grids, weights, given))
-        results = given.union(floats.results)
+        excluded = left.union(observed.lost(grids))
+        weights = integer_weights(model, grids, excluded, free=self.free, bits=self.bits)
+        floats = self.device.floats(insert_pairs(model, grids, weights, excluded))
+        results = excluded.union(floats.results)
         if not self.free:
             grids = no_finer_than_totals(model, grids, groups, results)
         kept = {n: grid for n, grid in grids.items() if n not in floats.tensors}
@@ -386,9 +386,9 @@ class _Quantizer:
         self, recipe: Recipe, nodes: Sequence[str] = (), *, checked: bool = True
     ) -> Quantization:
         """Quantise by a recipe, some nodes left float; hold the file against float if `checked`."""
-        left = given_floats(self.prepared, nodes) if nodes else self.given
+        floats = given_floats(self.prepared, nodes) if nodes else self.given
         observed = self.observed(recipe.equalization)
-        placed = self.placed(recipe.equalization, recipe.zero_points, left)
+        placed = self.placed(recipe.equalization, recipe.zero_points, floats)
         plain, prepared = observed.model, deepcopy(observed.model)
         if recipe.learned_rounding:
             learn_rounding(prepared, placed.weights, observed.moments.moments)
@@ -462,8 +462,8 @@ def _load(
         )
     source = opened(model, shapes)
     fix_inputs(source, fixed)
-    if told := undecided(source):
-        raise ModelError(told)
+    if reason := undecided(source):
+        raise ModelError(reason)
     sources.to_single(source)
     sources.dequantize_weights(source)
     composed = any(map(is_composite, source.graph.node))

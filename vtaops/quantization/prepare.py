@@ -111,8 +111,8 @@ def _softmax_behind(node: NodeProto, tensors: Connections) -> str | None:
     if softmax is None or softmax.op_type != "Softmax" or not _is_test_of(test, node.input[2]):
         return None
     sums = tensors.writers.get(softmax.input[0])
-    given = sums.input if sums is not None else ()
-    masks = (tensors.constants[name] for name in given if name in tensors.constants)
+    terms = sums.input if sums is not None else ()
+    masks = (tensors.constants[name] for name in terms if name in tensors.constants)
     name: str = node.input[2]
     return name if all(map(_leaves_some, masks)) else None
 
@@ -321,8 +321,8 @@ def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[
 
 def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
     """Return the axes of a mean, from 0 on; empty if they are not known."""
-    given = constants.get([*node.input, ""][1], np.empty(0))
-    axes = attributes(node).get("axes", given)
+    stated = constants.get([*node.input, ""][1], np.empty(0))
+    axes = attributes(node).get("axes", stated)
     return sorted(int(axis) % max(rank, 1) for axis in axes)
 
 

@@ -107,9 +107,9 @@ class Quality:
 
     def __str__(self) -> str:
         """Return the outputs and the worst layer in one line."""
-        told = "; ".join(map(str, self.outputs))
+        text = "; ".join(map(str, self.outputs))
         worst = self.layers[:1]
-        return told + "".join(
+        return text + "".join(
             f"; worst: {w.tensor} ({w.operator}) {w.sqnr_db:.1f} dB" for w in worst
         )
 

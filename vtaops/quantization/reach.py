@@ -69,12 +69,12 @@ def _pass_back(model: ModelProto, ranges: dict[str, Range]) -> None:
 
 def only_arguments(model: ModelProto) -> dict[str, list[Function]]:
     """Return the tensors that only functions of them read, a bound being one, with these."""
-    tensors, functions_of = Connections(model), defaultdict[str, list[Function]](list)
+    tensors, candidates = Connections(model), defaultdict[str, list[Function]](list)
     for function in elementwise(model):
-        functions_of[function.root].append(function)
+        candidates[function.root].append(function)
     return {
         root: those
-        for root, those in functions_of.items()
+        for root, those in candidates.items()
         if root not in tensors.outputs
         and {n.name for n in tensors.readers.get(root, ())} <= {n for f in those for n in f.nodes}
     }

@@ -181,11 +181,11 @@ class _Search:
         products = tracked("leave a product float", [*self._groups])
         alone = {node: self._without([node]) for node in products}
         others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
-        taken: list[str] = []
-        while others and len(taken) < MOST_LAYERS and self._without(taken) < GOOD_DB:
-            taken.append(max(others, key=lambda node: self._without([*taken, node])))
-            others.remove(taken[-1])
-        return taken
+        costliest: list[str] = []
+        while others and len(costliest) < MOST_LAYERS and self._without(costliest) < GOOD_DB:
+            costliest.append(max(others, key=lambda node: self._without([*costliest, node])))
+            others.remove(costliest[-1])
+        return costliest
 
     def products(self, nodes: Collection[str]) -> list[str]:
         """Return the products among some nodes."""

@@ -286,8 +286,10 @@ class _Responses(Rewriter):
 
     def _channels(self, norm: NodeProto) -> int | None:
         """Return the axis that L2 norms leave of one image; None if it is not that of channels."""
-        whole, left = (self.shapes.get(n, ()) for n in (norm.input[0], norm.output[0]))
-        axes = (axis for axis in (1, 3) if left == tuple(np.where(np.arange(4) == axis, whole, 1)))
+        whole, reduced = (self.shapes.get(n, ()) for n in (norm.input[0], norm.output[0]))
+        axes = (
+            axis for axis in (1, 3) if reduced == tuple(np.where(np.arange(4) == axis, whole, 1))
+        )
         return next(axes, None) if len(whole) == 4 else None
 
     def _spelled_out(self, norm: NodeProto, epsilon: float, result: str) -> Iterable[NodeProto]:

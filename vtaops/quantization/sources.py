@@ -105,7 +105,7 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
         raise ModelError(f"{type(source).__name__} is not a torch module or exported program")
     content = BytesIO()
     text = "PyTorch cannot write this module as an ONNX model"
-    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=first_line):
+    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, describe=first_line):
         warnings.simplefilter("ignore")
         with exported_too():
             torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
@@ -151,8 +151,10 @@ def _examples(
     arrays = first_arrays(calibration, names) if shapes is None else {}
     missing = [name for name in names if name not in (arrays if shapes is None else shapes)]
     if missing:
-        given = "calibration data" if shapes is None else "shapes"
-        raise ModelError(f"the {given} have no {missing[0]!r}; the module takes {', '.join(names)}")
+        source = "calibration data" if shapes is None else "shapes"
+        raise ModelError(
+            f"the {source} have no {missing[0]!r}; the module takes {', '.join(names)}"
+        )
     if shapes is not None:
         return [np.zeros(tuple(shapes[name]), np.float32) for name in names]
     return [np.array(arrays[name][:1]) for name in names]

@@ -209,10 +209,10 @@ class Connection:
         if deadline == float("inf"):
             self._stream.settimeout(None)
             return
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError
-        self._stream.settimeout(max(left, _SHORTEST_WAIT))
+        self._stream.settimeout(max(remaining, _SHORTEST_WAIT))
 
 
 def error_of(kind: object, message: object) -> VTAError:

@@ -51,8 +51,8 @@ class _JudgedEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type: ig
         self._left, self._best, self._current = self._steps, 1.0, 1.0
 
     def _observed(self, accepted: bool) -> Observation:
-        left = self._left / self._steps
-        return np.array([min(self._current, SLOWEST), self._best, float(accepted), left])
+        remaining = self._left / self._steps
+        return np.array([min(self._current, SLOWEST), self._best, float(accepted), remaining])
 
     def _rewarded(self, verdict: Verdict | None) -> Step:
         self._left -= 1

@@ -194,12 +194,12 @@ class Judge:
     def _on_rtl(self, program: Program) -> int:
         """Run a program on the RTL with the first inputs; return its cycles."""
         task = self.task.obligation(program)
-        given = [argument(self._examples[0][0][tensor]) for _, tensor, _, argument in task.inputs]
+        inputs = [argument(self._examples[0][0][tensor]) for _, tensor, _, argument in task.inputs]
         with (
             closing(Tsim(program.config)) as device,
             LoadedProgram(program, device, task.parameters) as loaded,
         ):
-            loaded.run(*given)
+            loaded.run(*inputs)
             return int(device.performance().cycles)
 
 

@@ -107,9 +107,9 @@ class CallPlan:
         self._shape = result.shape if work.shape is None else work.shape
         self._dtype = dtype_of(result.dtype)
         self._allocate = allocator(self._shape, self._dtype)
-        given = [*(array.shape for array in work.arrays), self._shape]
+        actual = [*(array.shape for array in work.arrays), self._shape]
         needed = [*shapes, result.shape]
-        views = enumerate(zip(given, needed, strict=True))
+        views = enumerate(zip(actual, needed, strict=True))
         self._views = [(at, _view(shape)) for at, (a, shape) in views if a != shape]
         computed = work.op.op if isinstance(work.op, StoredOp) else work.op
         elementwise = isinstance(computed, BroadcastOp | UnaryOp | NormalizeOp)
@@ -277,8 +277,8 @@ class Backend(ABC):
         ShapeError
             If 16-bit arrays are mixed with other dtypes.
         """
-        given = [a for a in (*arrays, *_fused_arrays(keywords)) if isinstance(a, np.ndarray)]
-        kinds = {dtype_name(array) for array in given}
+        operands = [a for a in (*arrays, *_fused_arrays(keywords)) if isinstance(a, np.ndarray)]
+        kinds = {dtype_name(array) for array in operands}
         if not (self.stores_16_bits and kinds & set(STORAGE)):
             return describe(*arrays, *parameters, **keywords)
         if len(kinds) > 1:

@@ -111,12 +111,12 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
     """
     if target not in _STAGES:
         raise UnsupportedError(f"no lessons for target {target!r}; targets: cpu, cuda")
-    stages, lessons_of = _STAGES[target], {}
+    stages, table = _STAGES[target], {}
     for name, (op, size, meaning) in _OPERATORS.items():
         kind = name if name in stages else type(op(size))
         if kind in stages:
-            lessons_of[name] = Lesson(name, target, op, size, meaning, stages[kind])
-    return lessons_of
+            table[name] = Lesson(name, target, op, size, meaning, stages[kind])
+    return table
 
 
 _STAGES = {"cpu": CPU_STAGES, "cuda": CUDA_STAGES}
@@ -359,7 +359,7 @@ def _plot(path: Path, title: str) -> Iterator[Any]:
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:].lower())
     pyplot.close(figure)
-    with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
+    with raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of):
         write_file(path, content.getvalue())
 
 

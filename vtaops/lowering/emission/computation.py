@@ -2,7 +2,7 @@
 
 The same iterations recur in every step of the outer loops, possibly with tiles at other addresses.
 Results are memoized by the values of exactly those outer loops that they depend on. The contents of
-tiles (padding, void tiles) determine which iterations are needed.
+tiles (padding, skipped tiles) determine which iterations are needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtaops.base.frozen import frozen
 from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.instructions import loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
-from vtaops.lowering.emission.voids import Mask, boxes
+from vtaops.lowering.emission.padding import Mask, boxes
 from vtaops.lowering.operation import Elements, Operation, Shift
 from vtaops.lowering.tree.expressions import Expression, Values
 from vtaops.lowering.tree.nodes import CallNest, TileOperand
@@ -85,15 +85,15 @@ class Computation:
         filled = self._leaf.dst
         if self._addresses.continues(filled.buffer.name, thread, values):
             positions = self._positions(filled, box, values)
-            self._context.voids.refill(filled.buffer.name, thread, positions)
+            self._context.skipped.refill(filled.buffer.name, thread, positions)
         else:
             self._addresses.fill(filled.buffer.name, thread)
-            self._context.voids.begin(filled.buffer.name, thread)
+            self._context.skipped.begin(filled.buffer.name, thread)
 
     # --------------------------------------------------------------- needed iterations
 
     def _needed(self, box: IterationBox, values: Values, thread: int) -> list[IterationBox]:
-        """Return the parts of a box that no guard excludes and that read no void or padding."""
+        """Return the parts of a box that no guard excludes and that read no padding."""
         # An axis of extent 1 stands for a loop that does not matter.
         conditions = [self._evaluate(guard, box, values) for guard in self._partial_guards]
         for operand in self._leaf.operands[1:]:
@@ -114,10 +114,10 @@ class Computation:
     def _unread(
         self, operand: TileOperand, box: IterationBox, values: Values, thread: int
     ) -> Mask | None:
-        """Return the iterations whose operand is void, or padding that adds nothing."""
-        name = self._addresses.root(operand.buffer.name)  # in-place stages keep voids
-        zero, void = self._context.zeros.of(name, thread), self._context.voids.of(name, thread)
-        padded = void if zero is None else zero  # no tile has both
+        """Return the iterations whose operand is skipped, or padding that adds nothing."""
+        name = self._addresses.root(operand.buffer.name)  # in-place stages keep what is skipped
+        zero, skip = self._context.zeros.of(name, thread), self._context.skipped.of(name, thread)
+        padded = skip if zero is None else zero  # no tile has both
         if padded is None:
             return None
         positions = self._positions(operand, box, values)
@@ -131,7 +131,7 @@ class Computation:
             dst = self._leaf.operands[0]
             written, skipped = np.broadcast_arrays(self._positions(dst, box, values), unread)
             size = self._addresses.size(dst.buffer.name)
-            self._context.voids.mark(dst.buffer.name, thread, written[skipped], size)
+            self._context.skipped.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
 
     # ---------------------------------------------------------------------- evaluation

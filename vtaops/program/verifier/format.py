@@ -220,8 +220,8 @@ def check_capabilities(program: Program, capabilities: Capabilities) -> None:
     unsupported = first_unsupported(program.config, program.instructions, capabilities)
     if unsupported is not None:
         index, reason = unsupported
-        able = [repr(c.name) for c in PRESETS.values() if _executes(program, c)]
-        hint = f"; it runs with capabilities={' or '.join(able)}" if able else ""
+        suitable = [repr(c.name) for c in PRESETS.values() if _executes(program, c)]
+        hint = f"; it runs with capabilities={' or '.join(suitable)}" if suitable else ""
         reject(program, index, Rule.CAPABILITY, f"it {reason}{hint}")
 
 
