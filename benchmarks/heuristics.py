@@ -61,7 +61,7 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
         "AHEAD": (1, 4),
         "WEIGHTS_AHEAD": (8, 128),
         "BEHIND": (2, 32),
-        "WORTH": (2, 8),
+        "MIN_ELEMENTS_PER_LOAD": (2, 8),
         "PARTS": (4, 16),
     },
 }

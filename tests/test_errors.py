@@ -17,7 +17,7 @@ def test_a_caught_exception_is_the_text_and_the_cause():
 
 
 def test_the_text_can_be_made():
-    name = raising(ModelError, "not read", Exception, told=lambda error: type(error).__name__)
+    name = raising(ModelError, "not read", Exception, describe=lambda error: type(error).__name__)
     with pytest.raises(ModelError) as found, name:
         raise KeyError("x")
     assert str(found.value) == "not read: KeyError"

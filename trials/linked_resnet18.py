@@ -18,7 +18,7 @@ from examples import resnet18
 from trials.campaign import Campaign, Result, result
 from vtaops import HardwareConfig, Program, Tiling
 from vtaops.compiler.driver import emit_operator
-from vtaops.lowering import Fragment, Part, link, whole
+from vtaops.lowering import Fragment, PlacedFragment, link, whole
 from vtaops.machine.capabilities import of_target
 from vtaops.model.memory import Lifetime, place
 from vtaops.ops import Operator
@@ -104,7 +104,7 @@ class Linker:
             for buffer in self.buffers
         ]
 
-    def _part(self, number: int, step: Step) -> Part:
+    def _part(self, number: int, step: Step) -> PlacedFragment:
         fragment = self.fragments[step.op]
         given = iter(step.arrays)
         places = []
@@ -116,7 +116,7 @@ class Linker:
                 places.append(self._result(number, named, step.result))
             else:
                 places.append(self._argument(named, next(given)))
-        return Part(fragment, tuple(places), f"{number}: {step.op.summary}")
+        return PlacedFragment(fragment, tuple(places), f"{number}: {step.op.summary}")
 
     def _add(self, buffer: Buffer) -> int:
         self.buffers.append(buffer)

@@ -26,7 +26,7 @@ from vtaops.base.errors import VTAError
 from vtaops.board.random_programs import random_program
 from vtaops.compiler.driver import emit_operator
 from vtaops.graph import Dense, Graph, LookupTable, Requantization
-from vtaops.lowering import Part, Place, Strides, link
+from vtaops.lowering import BufferSlice, PlacedFragment, Strides, link
 from vtaops.machine.config import MICRO_OP_BYTES, Extension
 from vtaops.machine.isa import Encoding, Instruction, MicroOp, Unit, array_to_words, words_to_array
 from vtaops.network.placement import pack_side_by_side
@@ -495,7 +495,10 @@ def _hand_in_hand(config: vtaops.HardwareConfig, *, scales: bool = True) -> Prog
         places.append(passed if buffer.name == "data" else len(buffers))
         if buffer.name != "data":
             buffers.append(buffer)
-    parts = [Part(first, tuple(range(len(first.buffers)))), Part(second, tuple(places))]
+    parts = [
+        PlacedFragment(first, tuple(range(len(first.buffers)))),
+        PlacedFragment(second, tuple(places)),
+    ]
     whole = {range(2): 0}
     return link(parts, buffers, interleave=whole)
 
@@ -528,9 +531,9 @@ def _bordered_image() -> Program:
         last.buffers[2],
     )
     parts = (
-        Part(first, (0, 1, Place(4))),
-        Part(first, (0, 2, Place(4, image.nbytes // 2))),
-        Part(last, (4, 3, 5)),
+        PlacedFragment(first, (0, 1, BufferSlice(4))),
+        PlacedFragment(first, (0, 2, BufferSlice(4, image.nbytes // 2))),
+        PlacedFragment(last, (4, 3, 5)),
     )
     return link(parts, buffers)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vtaops import HardwareConfig
 from vtaops.compiler.driver import emit_operator
 from vtaops.errors import ShapeError
-from vtaops.lowering import Part, Place, Strides, extents_of, link
+from vtaops.lowering import BufferSlice, PlacedFragment, Strides, extents_of, link
 from vtaops.ops import Operator
 from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, Program, Role
@@ -87,14 +87,14 @@ def placed(
     strides = {name: found.strides for name, found in larger.items()}
     fragment = emit_operator(op, config, tiling, strides=strides)
     places = [
-        Place(number, larger[buffer.name].offset if buffer.name in larger else 0)
+        BufferSlice(number, larger[buffer.name].offset if buffer.name in larger else 0)
         for number, buffer in enumerate(fragment.buffers)
     ]
     buffers = [
         larger[buffer.name].buffer if buffer.name in larger else buffer
         for buffer in fragment.buffers
     ]
-    return link([Part(fragment, tuple(places))], buffers), larger
+    return link([PlacedFragment(fragment, tuple(places))], buffers), larger
 
 
 def is_right(

@@ -46,9 +46,9 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'vtaops' has no attribute {name!r}{hint}")
     if name in _MODULES:
         return import_module(_MODULES[name])
-    found = getattr(import_module(_EXPORTS[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(_EXPORTS[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

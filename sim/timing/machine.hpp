@@ -38,8 +38,8 @@ enum Kind { kUopLoad = 2, kGemm = 4, kReset = 5, kAlu = 6, kControl = 8 };
 // The instructions of a program as columns; see vtaops.program.timing.work.Work.
 struct Work {
   std::size_t count;
-  const int64_t *unit, *kind, *beats, *before, *between, *zeros, *steps, *held, *last_waits, *tensor;
-  const int64_t *first, *last, *offset;
+  const int64_t *unit, *kind, *beats, *before, *between, *zeros, *steps, *stalled, *last_waits;
+  const int64_t *tensor, *first, *last, *offset;
   const int64_t *address, *row_bytes, *stride_bytes;
   const int64_t* of_weights;
   const int64_t *pop_prev, *pop_next, *push_prev, *push_next, *finish;

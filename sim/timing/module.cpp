@@ -77,7 +77,7 @@ timing::Work work_of(const nb::dict& columns) {
   VTA_TAKE(between);
   VTA_TAKE(zeros);
   VTA_TAKE(steps);
-  VTA_TAKE(held);
+  VTA_TAKE(stalled);
   VTA_TAKE(last_waits);
   VTA_TAKE(tensor);
   VTA_TAKE(first);

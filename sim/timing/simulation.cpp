@@ -581,7 +581,7 @@ class Compute {
     moved_ = begin_ - 1;
     loads_ = false;
     const int64_t issues =
-        std::max<int64_t>(work.steps[index_], 1) * interval() + work.held[index_];
+        std::max<int64_t>(work.steps[index_], 1) * interval() + work.stalled[index_];
     s_.compute_work += issues;
     issue(begin_, issues);
     s_.worked(index_, begin_, issued_);

@@ -137,7 +137,7 @@ class Forward {
     // Rows of padding go with the first and the last piece, which must be as wide as the load.
     const bool narrow = (i[machine_.y_pad_top] && pieces.front().columns < width) ||
                         (i[machine_.y_pad_bottom] && pieces.back().columns < width);
-    if (narrow || (count > 1 && held < machine_.worth * count)) {
+    if (narrow || (count > 1 && held < machine_.min_elements_per_load * count)) {
       result.push_back(o);
       return;
     }

@@ -58,7 +58,7 @@ struct Machine {
   Slot pop_prev{"pop_prev"}, pop_next{"pop_next"}, push_prev{"push_prev"}, push_next{"push_next"};
   std::vector<int64_t> element_bytes;  // of each memory, in DRAM
   int64_t granule, port_width, wgt_depth, uop_depth, forwards;
-  int64_t close, ahead, weights_ahead, behind, worth, most_parts;
+  int64_t close, ahead, weights_ahead, behind, min_elements_per_load, most_parts;
 
   // `slots` has the offset and the width of each field that exists, `numbers` the rest.
   Machine(const nb::dict& slots, const nb::dict& numbers, const std::vector<int64_t>& bytes)
@@ -76,7 +76,8 @@ struct Machine {
     granule = number("granule"), port_width = number("port_width");
     wgt_depth = number("wgt_depth"), uop_depth = number("uop_depth"), forwards = number("forwards");
     close = number("LAG"), ahead = number("AHEAD"), weights_ahead = number("WEIGHTS_AHEAD");
-    behind = number("BEHIND"), worth = number("WORTH"), most_parts = number("PARTS");
+    behind = number("BEHIND"), most_parts = number("PARTS");
+    min_elements_per_load = number("MIN_ELEMENTS_PER_LOAD");
     if (granule < 1 || port_width < 1 || element_bytes.size() != 8) {
       throw nb::value_error("a number of the machine is missing");
     }

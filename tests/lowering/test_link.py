@@ -11,7 +11,7 @@ from trials.random_cases import FAMILIES, random_arguments, random_conv2d, rando
 from vtaops import Conv2d, compile
 from vtaops.compiler.driver import emit_operator
 from vtaops.errors import ProgramError, ShapeError, VerificationError
-from vtaops.lowering import Part, Place, Strides, link, whole
+from vtaops.lowering import BufferSlice, PlacedFragment, Strides, link, whole
 from vtaops.machine.capabilities import HLS_2020
 from vtaops.ops.reference import evaluate
 from vtaops.program import Role
@@ -50,7 +50,7 @@ def chain():
         renamed(b.buffers[1], "kernel 2"),
         renamed(b.buffers[2], "out"),
     )
-    return (Part(a, (0, 1, 2), "first"), Part(b, (2, 3, 4), "second")), buffers
+    return (PlacedFragment(a, (0, 1, 2), "first"), PlacedFragment(b, (2, 3, 4), "second")), buffers
 
 
 def random_inputs(program, seed=0):
@@ -107,7 +107,7 @@ def test_one_fragment_serves_equal_operators():
     kernels = [renamed(kernel, f"kernel {i}") for i in range(4)]
     buffers = (renamed(data, "data"), *slots, *kernels, renamed(out, "out"))
     ways = ((0, 3, 1), (1, 4, 2), (2, 5, 1), (1, 6, 7))
-    program = link([Part(fragment, way) for way in ways], buffers)
+    program = link([PlacedFragment(fragment, way) for way in ways], buffers)
     arrays = random_inputs(program)
     expected = arrays[0]
     for kernel in arrays[1:]:
@@ -142,9 +142,9 @@ def test_parts_of_a_concatenation_are_stored_side_by_side():
         renamed(c.buffers[2], "out"),
     )
     parts = [
-        Part(a, (0, 1, 4)),
-        Part(b, (0, 2, Place(4, 2 * block))),
-        Part(c, (Place(4, block), 3, 5)),
+        PlacedFragment(a, (0, 1, 4)),
+        PlacedFragment(b, (0, 2, BufferSlice(4, 2 * block))),
+        PlacedFragment(c, (BufferSlice(4, block), 3, 5)),
     ]
     program = link(parts, buffers)
     data, first, second, third = arrays = random_inputs(program)
@@ -183,7 +183,11 @@ def framed(fill):
         renamed(consumers[0].buffers[2], "wide"),
         renamed(consumers[1].buffers[2], "less"),
     )
-    parts = Part(first, (0, 1, 2)), Part(consumers[0], (2, 3, 5)), Part(consumers[1], (2, 4, 6))
+    parts = (
+        PlacedFragment(first, (0, 1, 2)),
+        PlacedFragment(consumers[0], (2, 3, 5)),
+        PlacedFragment(consumers[1], (2, 4, 6)),
+    )
     return (wide, less), parts, buffers
 
 
@@ -224,7 +228,7 @@ def test_a_slot_is_not_read_after_others_used_it():
     out = renamed(buffers[4], "out", Role.SCRATCH, offset=0)
     again = emit_operator(SECOND, "pynq")
     final = renamed(again.buffers[2], "final")
-    parts = (*parts, Part(again, (2, 3, 5), "again"))
+    parts = (*parts, PlacedFragment(again, (2, 3, 5), "again"))
     link(parts, (*buffers, final)).verify()
     with pytest.raises(VerificationError, match=r"undefined-dram.*'between'.*another buffer left"):
         link(parts, (*buffers[:4], out, final)).verify()
@@ -236,8 +240,8 @@ def test_a_slot_is_not_read_after_others_used_it():
         (lambda p: replace(p, places=(0, 1)), "part 1 .second. has 2 places for 3 buffers"),
         (lambda p: replace(p, places=(2, 3, 9)), "'res' lies in buffer 9; the program has 5"),
         (lambda p: replace(p, places=(2, 3, 1)), "'res' is stored, but 'kernel 1' is parameter"),
-        (lambda p: replace(p, places=(Place(2, 8), 3, 4)), "begins at byte 8 of 'between'"),
-        (lambda p: replace(p, places=(Place(2, 16), 3, 4)), "'data' ends at byte 2032"),
+        (lambda p: replace(p, places=(BufferSlice(2, 8), 3, 4)), "begins at byte 8 of 'between'"),
+        (lambda p: replace(p, places=(BufferSlice(2, 16), 3, 4)), "'data' ends at byte 2032"),
         (lambda p: replace(p, places=(2, 3, 2)), "part 1 .second. stores to what it loads"),
     ],
 )

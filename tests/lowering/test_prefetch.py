@@ -10,7 +10,7 @@ import pytest
 from trials.random_cases import random_tiling
 from vtaops import Conv2d, HardwareConfig
 from vtaops.compiler.driver import emit_operator
-from vtaops.lowering import Part, link
+from vtaops.lowering import PlacedFragment, link
 from vtaops.machine.isa import Load, Memory
 from vtaops.network.placement import ping_pong
 from vtaops.ops.reference import evaluate, random_arguments
@@ -55,7 +55,7 @@ def linked(ops, config, tilings=None, *, shifted):
             role = Role.SCRATCH if buffer.name == "res" and not last else buffer.role
             places.append(len(buffers))
             buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
-        parts.append(Part(fragment, tuple(places)))
+        parts.append(PlacedFragment(fragment, tuple(places)))
     program = link(parts, buffers)
     program.verify()
     return program

@@ -108,12 +108,12 @@ def test_side_pixels_cover_the_taps(seed):
     size = op.height, op.width
     for axis, extent in enumerate(op.padded_size):
         taps, stride = AxisTaps.of(op.window, size, axis), op.window.strides[axis]
-        assert sorted([taps.place, *taps.sides]) == [*range(op.window.kernel[axis])]
+        assert sorted([taps.anchor, *taps.other_taps]) == [*range(op.window.kernel[axis])]
         results = op.out_size[axis]
         sides = [taps.start + i * taps.step for i in range(taps.pixels(results))]
         assert all(0 <= pixel < extent for pixel in sides)
         for result in range(results):
-            for tap in taps.sides:
+            for tap in taps.other_taps:
                 assert sides[taps.side(tap, result)] == result * stride + tap
             first = op.pads[axis]
-            assert first <= result * stride + taps.place < first + size[axis]
+            assert first <= result * stride + taps.anchor < first + size[axis]

@@ -52,9 +52,9 @@ class Agreement:
         """Return one line."""
         if self.reason:
             return f"not compared with its file: {self.reason}"
-        apart = self.differences
-        causes = f": {self.halves:,} halves, {self.scales:,} by scales" if apart else ""
+        differing = self.differences
+        causes = f": {self.halves:,} halves, {self.scales:,} by scales" if differing else ""
         return (
             f"says what its file says to {self.runtime}: {self.values:,} values of {self.tensors} "
-            f"tensors, {self.inputs} inputs; {apart:,} a step apart{causes}"
+            f"tensors, {self.inputs} inputs; {differing:,} a step apart{causes}"
         )

@@ -77,10 +77,10 @@ def accepted(value: Any, kind: Any) -> bool:
 def hints_of(function: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the annotations of a function; `Any` for what only type checkers know."""
     names = vars(sys.modules[function.__module__])
-    found = {}
+    hints = {}
     for name, text in function.__annotations__.items():
         try:
-            found[name] = eval(text, names) if isinstance(text, str) else text
+            hints[name] = eval(text, names) if isinstance(text, str) else text
         except (NameError, AttributeError):
-            found[name] = Any
-    return found
+            hints[name] = Any
+    return hints

@@ -114,9 +114,9 @@ def _foreign(path: Path) -> Path | None:
     """
     places = [*_way(path)]
     for place in places:
-        found = place.lstat()
-        is_writable = _is_writable(found, is_end=place is places[-1])
-        if found.st_uid not in (0, os.geteuid()) or is_writable:
+        status = place.lstat()
+        is_writable = _is_writable(status, is_end=place is places[-1])
+        if status.st_uid not in (0, os.geteuid()) or is_writable:
             return place
     return None
 

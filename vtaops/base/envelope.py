@@ -66,7 +66,7 @@ class Envelope:
         ProgramError
             If the file cannot be written.
         """
-        with raising(ProgramError, f"cannot write {path}", OSError, told=reason_of):
+        with raising(ProgramError, f"cannot write {path}", OSError, describe=reason_of):
             write_file(path, data)
 
     def load(self, path: str | Path, loads: Callable[[bytes], _Content]) -> _Content:

@@ -147,7 +147,7 @@ def raising(
     kind: type[VTAError],
     what: str,
     *caught: type[Exception],
-    told: Callable[[Exception], str] = str,
+    describe: Callable[[Exception], str] = str,
 ) -> Iterator[None]:
     """Convert exceptions of other code to a `VTAError` with the text ``"{what}: {theirs}"``.
 
@@ -159,7 +159,7 @@ def raising(
         What failed.
     *caught : type
         The exceptions to convert. A `VTAError` passes unchanged: its message is already clear.
-    told : callable
+    describe : callable
         Formats a caught exception.
     """
     try:
@@ -167,4 +167,4 @@ def raising(
     except VTAError:
         raise
     except caught as error:
-        raise kind(f"{what}: {told(error)}") from error
+        raise kind(f"{what}: {describe(error)}") from error

@@ -189,9 +189,9 @@ def require_own(folder: Path, names: Iterable[str]) -> None:
     """
     there = {name: os.path.lexists(folder / name) for name in names}
     if any(there.values()) and not all(there.values()):
-        found = ", ".join(name for name, exists in there.items() if exists)
+        existing = ", ".join(name for name, exists in there.items() if exists)
         raise FileExistsError(
-            errno.EEXIST, f"It has a {found} of something else; --force replaces it", str(folder)
+            errno.EEXIST, f"It has a {existing} of something else; --force replaces it", str(folder)
         )
 
 
@@ -223,13 +223,13 @@ def read_array(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
     """
     with open_file(path) as file:
         try:
-            found = np.load(file, allow_pickle=False)
+            array = np.load(file, allow_pickle=False)
         except Exception as error:  # of NumPy's headers, of zip files, of memory
             raise OSError(errno.EINVAL, f"Not a NumPy array: {error}", str(path)) from error
-        if not isinstance(found, np.ndarray):
-            found.close()
+        if not isinstance(array, np.ndarray):
+            array.close()
             raise OSError(errno.EINVAL, "Several NumPy arrays", str(path))
-    return found
+    return array
 
 
 def check_unpacked(file: BinaryIO) -> None:

@@ -28,7 +28,7 @@ def suggestion(name: object, known: Iterable[str]) -> str:
     listed = [*known]
     names = {known_name.lower(): known_name for known_name in listed}
     close = get_close_matches(str(name), listed, n=1)
-    close += [names[found] for found in get_close_matches(str(name).lower(), names, n=1)]
+    close += [names[match] for match in get_close_matches(str(name).lower(), names, n=1)]
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

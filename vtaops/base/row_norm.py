@@ -146,8 +146,8 @@ def inverse_total(a: Arithmetic, high: Any, low: Any, count: int) -> tuple[Any, 
         total = a.shr(total, small)
         moved = small if moved is None else a.add(moved, small)
     total = a.shr(total, 15)
-    found = a.add(a.mul(a.shr(a.mul(total, 30840), 16), -1), 23130)
+    inverse = a.add(a.mul(a.shr(a.mul(total, 30840), 16), -1), 23130)
     for _ in range(2):
-        error = a.shr(a.mul(found, total), 15)
-        found = a.shr(a.mul(found, a.add(a.mul(error, -1), 1 << 14)), 13)
-    return found, a.add(moved, 21)
+        error = a.shr(a.mul(inverse, total), 15)
+        inverse = a.shr(a.mul(inverse, a.add(a.mul(error, -1), 1 << 14)), 13)
+    return inverse, a.add(moved, 21)

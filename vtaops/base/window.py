@@ -142,14 +142,14 @@ class Window:
 
     def beyond(self, height: int, width: int) -> Size:
         """Return the rows and columns by which the last windows extend past the padded image."""
-        found = [0, 0]
+        overhang = [0, 0]
         for axis, pixels in enumerate((height, width) if self.ceil else ()):
             before, stride, extent = self.padding[axis], self.strides[axis], self.extent[axis]
             padded = before + pixels + self.padding[axis + 2]
             start = ceil_div(padded - extent, stride) * stride
             if start < before + pixels:
-                found[axis] = max(start + extent - padded, 0)
-        return found[0], found[1]
+                overhang[axis] = max(start + extent - padded, 0)
+        return overhang[0], overhang[1]
 
     def padded_up(self, height: int, width: int) -> Window:
         """Return an equal window over an image of this size: what is beyond it is padding."""

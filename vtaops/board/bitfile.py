@@ -94,12 +94,12 @@ def die(part: str) -> str:
     DeviceError
         If the part is not a Zynq-7000, Zynq UltraScale+ or Kria.
     """
-    found = _DIE.match(part.lower().removeprefix("xc"))
-    if found is None:
+    match = _DIE.match(part.lower().removeprefix("xc"))
+    if match is None:
         raise DeviceError(
             f"part {part!r} is not a Zynq-7000 (7z020...), UltraScale+ (zu3eg...) or Kria (k26...)"
         )
-    return found.group(1)
+    return match.group(1)
 
 
 def parse_bit_file(content: bytes) -> BitFile:

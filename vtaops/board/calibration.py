@@ -119,11 +119,11 @@ def calibrate(
         program = compile(op, device.config, capabilities=capabilities_of(device))
         launches[op.summary] = program, _measured(device, op, program, repeats, timeout)
     counted = all(cycles for _, (cycles, _) in launches.values())
-    found = {
+    samples = {
         name: (program, cycles if counted else 1e6 * clock_mhz * seconds)
         for name, (program, (cycles, seconds)) in launches.items()
     }
-    return fit(found, start or TimingParameters(), has_overhead=not counted)
+    return fit(samples, start or TimingParameters(), has_overhead=not counted)
 
 
 def _measured(

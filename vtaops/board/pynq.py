@@ -528,4 +528,4 @@ def _release(block: Block) -> None:
 
 def _translate_errors(what: str) -> AbstractContextManager[None]:
     """Convert PYNQ exceptions to `DeviceError`."""
-    return raising(DeviceError, what, Exception, told=lambda e: f"{type(e).__name__}: {e}")
+    return raising(DeviceError, what, Exception, describe=lambda e: f"{type(e).__name__}: {e}")

@@ -135,7 +135,7 @@ class _Writer:
     def __init__(
         self, config: HardwareConfig, rng: np.random.Generator, capabilities: Capabilities
     ) -> None:
-        self.config, self.rng, self.able = config, rng, capabilities
+        self.config, self.rng, self.capabilities = config, rng, capabilities
         self.builder = b = ProgramBuilder(config)
         self.inp = self._windows(config.inp.depth, 48)
         self.wgt = self._windows(config.wgt.depth, 8)
@@ -293,9 +293,9 @@ class _Writer:
     def _load(self, memory: Memory, window: _Window, source: _Source | None = None) -> None:
         source = source or self.sources[memory]
         padded = {
-            Memory.WGT: self.able.has(Feature.WEIGHT_PADDING),
-            Memory.ACC: self.able.has(Feature.ACC_PADDING),
-            Memory.ACC_8BIT: self.able.has(Feature.ACC_PADDING),
+            Memory.WGT: self.capabilities.has(Feature.WEIGHT_PADDING),
+            Memory.ACC: self.capabilities.has(Feature.ACC_PADDING),
+            Memory.ACC_8BIT: self.capabilities.has(Feature.ACC_PADDING),
             Memory.TABLE: False,
         }.get(memory, True)
         narrow = memory == Memory.WGT and self.config.has(Extension.NIBBLES) and window.size > 1
@@ -399,7 +399,7 @@ class _Writer:
         return fields
 
     def _random_acc_load(self, segment: int, context: int) -> None:
-        if self.able.has(Feature.ACC_8BIT) and self.rng.random() < 0.5:
+        if self.capabilities.has(Feature.ACC_8BIT) and self.rng.random() < 0.5:
             source = self._byte_source(Memory.ACC_8BIT, segment)
             self._load(Memory.ACC_8BIT, self.acc[context], source)
         else:
@@ -430,7 +430,7 @@ class _Writer:
         window = self.acc[context]
         op = AluOp(self.rng.choice(self.operations))
         tile = self.rng.random() < 0.5
-        if op is AluOp.SHR and not self.able.has(Feature.FAR_SHIFT):
+        if op is AluOp.SHR and not self.capabilities.has(Feature.FAR_SHIFT):
             tile = False  # the values of a tile reach beyond what it shifts by
         reads = {"dst": window, "src": window} if tile else {"dst": window}
         fields = self._loops(reads, tuple(reads))
@@ -443,9 +443,9 @@ class _Writer:
         if op is AluOp.SHR:
             longest = (
                 40
-                if self.able.has(Feature.FAR_SHIFT)
+                if self.capabilities.has(Feature.FAR_SHIFT)
                 else 31
-                if self.able.has(Feature.LONG_SHIFT)
+                if self.capabilities.has(Feature.LONG_SHIFT)
                 else 15
             )
             most = 3 if often else longest
@@ -494,7 +494,7 @@ class _Writer:
         self, windows: dict[str, _Window], most: int
     ) -> tuple[dict[str, int], dict[str, Ints]]:
         """Return the loop fields, and each operand's elements in the micro-ops."""
-        held = self.able.micro_op_depth(self.config)
+        held = self.capabilities.micro_op_depth(self.config)
         count = self._integer(1, min(most, held))
         extents = {"out": self._integer(1, most), "in": self._integer(1, most)}
         fields = {f"iter_{loop}": extent for loop, extent in extents.items()}
@@ -527,7 +527,7 @@ class _Writer:
         )
 
     def _load_micro_ops(self, rows: list[tuple[int, int, int]]) -> int:
-        depth = self.able.micro_op_depth(self.config)
+        depth = self.capabilities.micro_op_depth(self.config)
         place = self._integer(0, depth - len(rows))
         self.builder.load_micro_ops(self.builder.micro_ops(*rows), len(rows), place)
         return place

@@ -143,10 +143,10 @@ def planned_checks(
     named = _named_operators(operators, seed, layers)
     for name, operator in named:
         planned.append((name, partial(_operator, session, operator, rng)))
-    able = capabilities_of(device)
+    capabilities = capabilities_of(device)
     for index in range(programs):
         name = f"random program {index} of seed {seed}"
-        planned.append((name, partial(_random_program, device, able, seed, index)))
+        planned.append((name, partial(_random_program, device, capabilities, seed, index)))
     return planned
 
 
@@ -224,19 +224,19 @@ def _registers(device: RemoteDevice, rng: np.random.Generator) -> str:
     with LoadedProgram(program, device) as loaded:
         loaded.run(*random_inputs(program, rng))
         facts = device.info()
-        found, design = facts["registers"], DESIGNS[RegisterMap(facts["register_map"])]
+        values, design = facts["registers"], DESIGNS[RegisterMap(facts["register_map"])]
         expected = design.after_run(loaded.instruction_address, len(program))
     wrong = [
-        f"{name} is {found.get(name)}, not {value}"
+        f"{name} is {values.get(name)}, not {value}"
         for name, value in expected.items()
-        if found.get(name) != value
+        if values.get(name) != value
     ]
     return "; ".join(wrong)
 
 
-def _random_program(device: Device, able: Capabilities, seed: int, index: int) -> str:
+def _random_program(device: Device, capabilities: Capabilities, seed: int, index: int) -> str:
     rng = np.random.default_rng([seed, index])
-    program = random_program(device.config, rng, able)
+    program = random_program(device.config, rng, capabilities)
     arrays = random_inputs(program, rng)
     return _difference(program.run(device, *arrays), interpret(program, *arrays), program)
 
@@ -247,18 +247,18 @@ def _operator(session: Session, op: Operator, rng: np.random.Generator) -> str:
 
 
 def _difference(
-    found: Array,
+    result: Array,
     expected: Array,
     program: Program | None = None,
 ) -> str:
     """Describe how a result differs; empty if equal."""
-    wrong = np.argwhere(found != expected)
+    wrong = np.argwhere(result != expected)
     if not len(wrong):
         return ""
     place = tuple(map(int, wrong[0]))
     text = (
         f"{len(wrong)} of {expected.size} values differ from NumPy, the first at {[*place]}: "
-        f"{found[place]} in place of {expected[place]}"
+        f"{result[place]} in place of {expected[place]}"
     )
     return text if program is None else f"{text}; {_saved(program)}"
 
@@ -309,9 +309,9 @@ def _alu(device: Device, op: AluOp, immediate: bool, rng: np.random.Generator) -
         right = np.full(shape, value, np.int32)
     program = _alu_program(config, op, value if immediate else None)
     with LoadedProgram(program, device) as loaded:
-        found = loaded.run(left, right)
+        result = loaded.run(left, right)
     expected = op.meaning(left.astype(np.int64), right.astype(np.int64))
-    return _difference(found, expected.astype(np.int8), program)
+    return _difference(result, expected.astype(np.int8), program)
 
 
 def _alu_program(config: HardwareConfig, op: AluOp, immediate: int | None) -> Program:

@@ -651,14 +651,14 @@ class Operations:
 @cache
 def _field_types() -> dict[str, dict[str, type]]:
     """Return the types of the fields of each operation."""
-    found = {
+    types_of = {
         name: get_type_hints(method)
         for name, method in vars(Operations).items()
         if not name.startswith("_")
     }
-    for types in found.values():
+    for types in types_of.values():
         del types["return"]
-    return found
+    return types_of
 
 
 def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:

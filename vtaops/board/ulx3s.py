@@ -52,11 +52,11 @@ def write_system(design: Ulx3sDesign, folder: Path) -> None:
     (folder / "design.json").write_text(json.dumps(design.to_dict()))
     command = (sys.executable, "-m", "vtaops.board.ulx3s_soc", "design.json")
     execute_tool(command, folder, name="LiteX")
-    found = json.loads((folder / "map.json").read_text())
+    placed = json.loads((folder / "map.json").read_text())
     for name, address in ADDRESSES.items():
-        if found.get(name) != address:
+        if placed.get(name) != address:
             raise DeviceError(
-                f"LiteX put {name} at {found.get(name)}; the host expects {address:#x}: install "
+                f"LiteX put {name} at {placed.get(name)}; the host expects {address:#x}: install "
                 f"the pinned versions: {install_command('ulx3s')}"
             )
     text = (folder / "soc.v").read_text()

@@ -142,13 +142,13 @@ class _Lanes(Module, AutoCSR):  # type: ignore[misc]
     def __init__(self, writer: Any, block: int) -> None:
         self._count = CSRStorage(block.bit_length())
         self._data = CSRStorage(32)
-        word, left, lane = Signal(32), Signal(max=_WORD_BYTES + 1), Signal(max=block)
+        word, remaining, lane = Signal(32), Signal(max=_WORD_BYTES + 1), Signal(max=block)
         before, byte = Signal(8), Signal(8)  # two lanes are a word of the SDRAM
         sent, valid = Signal(), Signal()
         taken = valid & (~lane[0] | writer.sink.ready)
         self.comb += [
             sent.eq(lane < self._count.storage),
-            valid.eq(~sent | (left != 0)),
+            valid.eq(~sent | (remaining != 0)),
             If(sent, byte.eq(word)),
             writer.sink.data.eq(Cat(before, byte)),
             # Zeros alone are as fast as the SDRAM.
@@ -156,9 +156,9 @@ class _Lanes(Module, AutoCSR):  # type: ignore[misc]
         ]
         self.sync += [
             If(taken, lane.eq(lane + 1), before.eq(byte)),
-            If(taken & sent, word.eq(word[8:]), left.eq(left - 1)),
-            If(self._data.re, word.eq(self._data.storage), left.eq(_WORD_BYTES)),
-            If(~writer._enable.storage, lane.eq(0), left.eq(0), before.eq(0)),
+            If(taken & sent, word.eq(word[8:]), remaining.eq(remaining - 1)),
+            If(self._data.re, word.eq(self._data.storage), remaining.eq(_WORD_BYTES)),
+            If(~writer._enable.storage, lane.eq(0), remaining.eq(0), before.eq(0)),
         ]
 
 
@@ -260,13 +260,13 @@ def write_system(design: ulx3s.Ulx3sDesign) -> None:
         toolchain.named_sc, toolchain.named_pc = platform.resolve_signals(verilog.ns)
         toolchain._build_name = "soc"
         toolchain.build_io_constraints()
-    found = {"vta": system.bus.regions["vta"].origin, "memory": ulx3s.MEMORY}
+    addresses = {"vta": system.bus.regions["vta"].origin, "memory": ulx3s.MEMORY}
     for name, region in system.csr_regions.items():
         address = region.origin
         for register in region.obj if isinstance(region.obj, list) else ():
-            found[f"{name}_{register.name}"] = address
+            addresses[f"{name}_{register.name}"] = address
             address += 4 * -(-register.size // 32)
-    Path("map.json").write_text(json.dumps(found, indent=1))
+    Path("map.json").write_text(json.dumps(addresses, indent=1))
 
 
 if __name__ == "__main__":

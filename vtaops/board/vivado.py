@@ -113,6 +113,6 @@ def write_design(
     files = {f"rtl/{name}": content for name, content in design.files.items()}
     files["design.tcl"] = "\n".join([header, *lines, ""]).encode()
     files["build.tcl"] = (data_directory("bitstreams") / "vivado" / "build.tcl").read_bytes()
-    with raising(DeviceError, f"cannot write the design to {folder}", OSError, told=reason_of):
+    with raising(DeviceError, f"cannot write the design to {folder}", OSError, describe=reason_of):
         write_folder(folder, files, force=force)
     return folder / "build.tcl"

@@ -68,8 +68,8 @@ class OpenTool:
         """Return where it is."""
         if not self.variable:
             return next((Path(p) for name in self.names if (p := shutil.which(name))), None)
-        given = os.environ.get(self.variable)
-        places = [Path(f, n) for f in (given, *self.folders) if f for n in self.names]
+        folder = os.environ.get(self.variable)
+        places = [Path(f, n) for f in (folder, *self.folders) if f for n in self.names]
         return next((place for place in places if place.is_file()), None)
 
 
@@ -103,15 +103,15 @@ def locate(*tools: OpenTool) -> list[Path]:
     DeviceError
         If some are not there; the message names each, and where it comes from.
     """
-    found = [tool.find() for tool in tools]
+    paths = [tool.find() for tool in tools]
     missing = [
         f"{tool.title}: {tool.origin}"
-        for tool, place in zip(tools, found, strict=True)
+        for tool, place in zip(tools, paths, strict=True)
         if place is None
     ]
     if missing:
         raise DeviceError("\n- ".join(("the open tools are not complete; missing:", *missing)))
-    return [place for place in found if place is not None]
+    return [place for place in paths if place is not None]
 
 
 # ------------------------------------------------------------------------------------ the steps
@@ -179,12 +179,12 @@ def place_and_route(
     files = "--json netlist.json --fasm routed.fasm --log nextpnr.log"
     timing = f"--freq {clock_mhz} --timing-allow-fail --seed {seed}"  # judged by the caller
     execute_tool([program, "--chipdb", chip, *files.split(), *timing.split(), *options], folder)
-    said = (folder / "nextpnr.log").read_text()
+    log = (folder / "nextpnr.log").read_text()
     # A clock is reported after placement, and again after routing.
-    found = dict(re.findall(r"Max frequency for clock\s+'([^']*)': ([\d.]+) MHz", said))
-    if not found:
+    frequencies = dict(re.findall(r"Max frequency for clock\s+'([^']*)': ([\d.]+) MHz", log))
+    if not frequencies:
         raise DeviceError(f"nextpnr-xilinx reported no clock; see {folder / 'nextpnr.log'}")
-    return {name: float(mhz) for name, mhz in found.items()}
+    return {name: float(mhz) for name, mhz in frequencies.items()}
 
 
 def _pack(folder: Path) -> bytes:

@@ -312,34 +312,37 @@ def board_calibrate(
 
     with _open(board, timeout) as device, progress_bar("calibrate"):
         design = getattr(device, "design", None)
-        found = calibrate(
+        calibration = calibrate(
             device,
             clock_mhz=clock_mhz,
             timeout=timeout,
             start=getattr(design, "timing", None),
         )
-    latency, bandwidth = found.parameters.dram_latency, found.parameters.bandwidth
+    latency, bandwidth = calibration.parameters.dram_latency, calibration.parameters.bandwidth
     data = {
         "parameters": {"dram_latency": latency, "bandwidth": bandwidth},
-        "overhead_cycles": found.overhead,
-        "error": {name: found.error(name) for name in ("before", "after")},
-        "probes": [asdict(probe) for probe in found.probes],
+        "overhead_cycles": calibration.overhead,
+        "error": {name: calibration.error(name) for name in ("before", "after")},
+        "probes": [asdict(probe) for probe in calibration.probes],
     }
     columns = {"launch": "", "cycles": ",.0f", "before": "+.1%", "after": "+.1%"}
     rows = [
-        (p.name, p.cycles, p.before / p.cycles - 1, p.after / p.cycles - 1) for p in found.probes
+        (p.name, p.cycles, p.before / p.cycles - 1, p.after / p.cycles - 1)
+        for p in calibration.probes
     ]
     errors = [
         f"{name}: {mean:.2%} on average, {most:.2%} at most"
         for name in ("before", "after")
-        for mean, most in [found.error(name)]
+        for mean, most in [calibration.error(name)]
     ]
     show(
         data,
         as_json,
         list_table("Error of the timing model", columns, rows),
         *errors,
-        f"a launch takes another {found.overhead:,.0f} cycles" if found.overhead else "",
+        f"a launch takes another {calibration.overhead:,.0f} cycles"
+        if calibration.overhead
+        else "",
         f"--latency {latency} --bandwidth {round(bandwidth or 0, 3)}",
     )
 

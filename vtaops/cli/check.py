@@ -165,8 +165,8 @@ def _judgement(program: Program, asked: _Asked) -> Iterator[Finding]:
     task, limits, config = asked
     own = replace(program.config, extensions=config.extensions)
     if config != (own if "extensions" in limits else program.config):
-        told = f"{config.name} is asked for, with its extensions unless LIMITS has 'extensions'"
-        yield Finding("hardware", f"another configuration, {program.config.name}", told)
+        reason = f"{config.name} is asked for, with its extensions unless LIMITS has 'extensions'"
+        yield Finding("hardware", f"another configuration, {program.config.name}", reason)
         return
     kernel = KernelTask("the exercise", program.config, task)
     verdict = Judge(kernel)(program)
@@ -211,21 +211,21 @@ def _asked(text: str, path: Path) -> _Asked:
     """Read TASK, LIMITS and CONFIG from an exercise without executing it."""
     wrong = ValueError, SyntaxError, RecursionError, MemoryError
     with errors.raising(errors.ProgramError, f"cannot read {path}", *wrong):
-        found = {
+        constants = {
             target.id: statement.value
             for statement in ast.parse(text).body
             if isinstance(statement, ast.Assign)
             for target in statement.targets
             if isinstance(target, ast.Name)
         }
-    if missing := {"TASK", "LIMITS"} - found.keys():
+    if missing := {"TASK", "LIMITS"} - constants.keys():
         missed = ", ".join(sorted(missing))
         raise errors.ProgramError(f"{path} is not an exercise: it lacks {missed}")
-    config = _literal("CONFIG", found["CONFIG"]) if "CONFIG" in found else "pynq"
-    limits = _literal("LIMITS", found["LIMITS"])
+    config = _literal("CONFIG", constants["CONFIG"]) if "CONFIG" in constants else "pynq"
+    limits = _literal("LIMITS", constants["LIMITS"])
     if not isinstance(limits, dict) or not all(type(n) is int for n in limits.values()):
         raise errors.ProgramError(f"LIMITS is {limits!r}; it must map figures to whole numbers")
-    return _Asked(_operator(found["TASK"]), limits, HardwareConfig.of(config))
+    return _Asked(_operator(constants["TASK"]), limits, HardwareConfig.of(config))
 
 
 _NO_LITERAL = ValueError, TypeError, RecursionError, MemoryError
@@ -259,16 +259,16 @@ def _told_apart(kernel: KernelTask, program: Program, given: Mapping[str, Any]) 
         return "Its terms differ from those of the definition"
     shapes = [[b.shape for b in p.arguments] for p in (program, kernel.compiled)]
     own = program if shapes[0] == shapes[1] else imposed(kernel, program)
-    found = np.asarray(own.run("fsim", *arrays))
+    result = np.asarray(own.run("fsim", *arrays))
     wanted = evaluate(task, arrays)
-    wrong = np.argwhere(found != wanted)
+    wrong = np.argwhere(result != wanted)
     at = tuple(wrong[0].tolist())
     text = (
         f"for these inputs {len(wrong):,} of {wanted.size:,} values differ; the first, at "
-        f"{list(at)}, is {found[at]} and should be {wanted[at]}"
+        f"{list(at)}, is {result[at]} and should be {wanted[at]}"
     )
     for changed in _variants(task):
-        if np.array_equal(found, evaluate(replace(task, **changed), arrays)):
+        if np.array_equal(result, evaluate(replace(task, **changed), arrays)):
             instead = " and ".join(
                 f"{name}={value!r} instead of {getattr(task, name)!r}"
                 for name, value in changed.items()

@@ -145,16 +145,16 @@ def lesson(
     chosen = find_lesson(name, target)
     sizes, stages = size or [chosen.size], tuple(stage or ())
     with progress_bar(f"lesson {name}"):
-        found = {n: run_lesson(chosen, n, stages, budget, card) for n in sizes}
+        results = {n: run_lesson(chosen, n, stages, budget, card) for n in sizes}
     parts: list[Table | str] = []
-    for n, rows in found.items():
+    for n, rows in results.items():
         parts += _scripts(rows) if script else []
         title = f"{name} on {target}, {n} {chosen.meaning}: {where(target, card)}"
         parts.append(lesson_table(rows, title))
-    records = [{"size": n, **asdict(row)} for n, rows in found.items() for row in rows]
+    records = [{"size": n, **asdict(row)} for n, rows in results.items() for row in rows]
     show(records, as_json, *parts)
     if plot is not None:
-        lesson_plot(chosen, found, plot, card)
+        lesson_plot(chosen, results, plot, card)
 
 
 def _scripts(rows: list[LessonRow]) -> list[str]:

@@ -81,12 +81,12 @@ def demo(
     page = output / "glyphs.html"
     write_text(page, network_page(model))
 
-    found = scores.argmax(1)
+    classes = scores.argmax(1)
     cycles, clock = model.cycles(), model.config.board.clock_mhz
     say(
         f"\n{model!r}, proven for every input: vtaops verify {compiled} proves it again\n"
-        f"{np.mean(found == samples['labels']):.1%} of {len(images)} images are read correctly; "
-        f"the first are {''.join(samples['characters'][found[:20]])}\n"
+        f"{np.mean(classes == samples['labels']):.1%} of {len(images)} images are read correctly; "
+        f"the first are {''.join(samples['characters'][classes[:20]])}\n"
         f"{cycles:,} cycles an image by the timing model: {1e-3 * cycles / clock:.3f} ms at "
         f"{clock} MHz, without the host's part\n"
         f"{page} shows what every unit does in each cycle"

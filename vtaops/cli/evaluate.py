@@ -73,13 +73,13 @@ def evaluate(
 
     network = compiled_model(model, config, prove=False)
     shapes = {tensor.name: tensor.shape for tensor in network.graph.inputs}
-    found = load_dataset(data, shapes, options.read_preparation(mean, std))
-    found = found.drawn(samples or len(found.cases))
+    dataset = load_dataset(data, shapes, options.read_preparation(mean, std))
+    dataset = dataset.drawn(samples or len(dataset.cases))
     with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
         letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
-    task = task_of(network, found, data, corners=not centers, alphabet=letters)
+    task = task_of(network, dataset, data, corners=not centers, alphabet=letters)
     with options.progress_bar(f"evaluate {model.name}"):
-        evaluation = judged(runs(network), exact_runs(against, network), found, task)
+        evaluation = judged(runs(network), exact_runs(against, network), dataset, task)
     if output is not None:
         write_text(output, worst_page(model.name, evaluation))
     options.show(evaluation.as_dict(), as_json, _table(evaluation.worst), str(evaluation))

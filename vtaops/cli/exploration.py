@@ -215,15 +215,15 @@ def _spaces(
 
 def _designs(spaces: dict[str, Space], part: str) -> list[Design]:
     """Return all valid designs, those that fit the part if one is given."""
-    found: dict[Design, None] = {}
+    chosen: dict[Design, None] = {}
     for name, space in spaces.items():
         designs, refused = space.designs()
-        found |= dict.fromkeys(designs)
+        chosen |= dict.fromkeys(designs)
         for values, reason in refused.items():
             say(f"omitted: {name} {values}: {reason}", err=True)
-    if not found:
+    if not chosen:
         raise ConfigError("none of these designs is valid")
-    return _fitting(list(found), part) if part else list(found)
+    return _fitting(list(chosen), part) if part else list(chosen)
 
 
 def _network(model: str, layers: list[str] | None) -> Network:
@@ -243,12 +243,12 @@ def _searched(
 ) -> list[Point]:
     from vtaops.explore import search
 
-    found = search(
+    result = search(
         space, network, engine, trials=trials, objectives=tuple(objectives), timed=timed,
         journal=journal,
     )  # fmt: skip
-    say(f"{found.pruned} of {found.trials} trials pruned by bound", err=True)
-    return list(found.points)
+    say(f"{result.pruned} of {result.trials} trials pruned by bound", err=True)
+    return list(result.points)
 
 
 def _space(spaces: dict[str, Space], part: str) -> Space:
@@ -289,18 +289,18 @@ def _fitting(designs: Sequence[Design], part: str) -> list[Design]:
 
     if part not in CAPACITY:
         raise ConfigError(f"unknown part {part!r}; known parts: {', '.join(CAPACITY)}")
-    found = []
+    fitting = []
     for design in designs:
         title, most = max(shares(area(design), part).items(), key=itemgetter(1))
         if most <= 1:
-            found.append(design)
+            fitting.append(design)
         else:
             text = f"omitted: {design.name} needs {most:.0%} of the {title} of the {part}"
             say(text, err=True)
-    say(f"{len(found)} of {len(designs)} designs fit the {part} by the model", err=True)
-    if not found:
+    say(f"{len(fitting)} of {len(designs)} designs fit the {part} by the model", err=True)
+    if not fitting:
         raise ConfigError(f"none of these designs fits the {part}")
-    return found
+    return fitting
 
 
 def _tell_failures(points: Sequence[Point]) -> None:

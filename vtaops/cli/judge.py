@@ -61,14 +61,14 @@ def judge(
     if list_ or records:
         (_show_tasks if list_ else _prove_records)(task, as_json)
         return
-    found = find_task(task)
+    kernel = find_task(task)
     if start is not None:
-        write_text(start, found.compiled.disassemble())
+        write_text(start, kernel.compiled.disassemble())
     if answer is None:
-        _show_task(found, as_json)
+        _show_task(kernel, as_json)
         return
     with progress_bar(f"judge {answer.name}"):
-        verdict = Judge(found)(read_answer(answer), rtl=rtl)
+        verdict = Judge(kernel)(read_answer(answer), rtl=rtl)
     if save is not None:
         write_arrays(save, np.savez_compressed, **verdict.counterexample)
     show(verdict.as_dict(), as_json, str(verdict))

@@ -128,7 +128,7 @@ def _config(name: str) -> tuple[Any, Table]:
 
 
 def _configs() -> tuple[Any, Table]:
-    found = [HardwareConfig.load(name) for name in HardwareConfig.names()]
+    configs = [HardwareConfig.load(name) for name in HardwareConfig.names()]
     rows = [
         (
             c.name,
@@ -136,10 +136,10 @@ def _configs() -> tuple[Any, Table]:
             f"{c.batch}x{c.block_in}x{c.block_out}",
             "/".join(str(memory.depth) for memory in (c.uop, c.inp, c.wgt, c.acc)),
         )
-        for c in found
+        for c in configs
     ]
     columns = dict.fromkeys(("name", "target", "tile", "uop/inp/wgt/acc depth"), "")
-    return {c.name: c.to_dict() for c in found}, list_table(
+    return {c.name: c.to_dict() for c in configs}, list_table(
         "Hardware configurations", columns, rows
     )
 
@@ -169,9 +169,9 @@ def _devices() -> tuple[Any, Table]:
 
     from vtaops.runtime import DEVICES, ENTRY_POINTS
 
-    found = dict.fromkeys(DEVICES, "vtaops")
-    found |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-    return found, list_table("Devices", dict.fromkeys(("name", "from"), ""), found.items())
+    devices = dict.fromkeys(DEVICES, "vtaops")
+    devices |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
+    return devices, list_table("Devices", dict.fromkeys(("name", "from"), ""), devices.items())
 
 
 def _bitstreams() -> tuple[Any, Table]:

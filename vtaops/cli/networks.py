@@ -381,14 +381,14 @@ def _show_results(
     as_json: bool,
 ) -> None:
     """Write and print the outputs, and whether they equal the reference, if asked."""
-    found = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
+    arrays = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
     if output is not None:
-        named = {name.replace("/", "_"): a for name, a in found.items()}
+        named = {name.replace("/", "_"): a for name, a in arrays.items()}
         options.write_arrays(output, np.savez, **named)
     lines = [
         f"{name} {a.dtype}{list(a.shape)}: {top(a)}" for one in results for name, a in one.items()
     ]
-    outputs = {name: a.tolist() for name, a in found.items()}
+    outputs = {name: a.tolist() for name, a in arrays.items()}
     data: dict[str, Any] = {"outputs": outputs, "counters": counters}
     if equal is not None:
         data["equals_reference"] = equal
@@ -591,8 +591,8 @@ def _equals_reference(model: Model, samples: Sequence[Sample], results: Sequence
     """Return whether the results of runs, one after the other, are those of the executor."""
     from vtaops.graph.executor import evaluate_runs
 
-    given = [[sample[t.name] for t in model.graph.arguments] for sample in samples]
-    expected = [_named(model, made) for made in evaluate_runs(model.graph, given)]
+    inputs = [[sample[t.name] for t in model.graph.arguments] for sample in samples]
+    expected = [_named(model, made) for made in evaluate_runs(model.graph, inputs)]
     pairs = zip(results, expected, strict=True)
     return all(np.array_equal(a[name], b[name]) for a, b in pairs for name in b)
 

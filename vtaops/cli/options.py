@@ -70,8 +70,8 @@ def complete_devices(incomplete: str) -> list[str]:
     """Return the devices that a word may become."""
     from vtaops.runtime import device_names
 
-    found = (name.removesuffix("HOST:PORT") for name in device_names())
-    return [name for name in found if name.startswith(incomplete)]
+    names = (name.removesuffix("HOST:PORT") for name in device_names())
+    return [name for name in names if name.startswith(incomplete)]
 
 
 CONFIG_HELP = "Configuration: a name (see: vtaops list configs) or a JSON file."
@@ -228,7 +228,7 @@ def written(*suffixes: str) -> Callable[..., Any]:
                 raise UnsupportedError(
                     f"cannot write {str(path)!r}; its name must end in {' or '.join(suffixes)}"
                 )
-            with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
+            with raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of):
                 require_folder(path)
         return value
 
@@ -248,7 +248,7 @@ def claim(folder: Path, names: Iterable[str], force: bool) -> None:
     VTAError
         If it cannot be created, or has files that the user may want to keep.
     """
-    with raising(VTAError, f"cannot write to the folder {folder}", OSError, told=reason_of):
+    with raising(VTAError, f"cannot write to the folder {folder}", OSError, describe=reason_of):
         folder.mkdir(parents=True, exist_ok=True)
         if not force:
             require_own(folder, names)
@@ -303,16 +303,16 @@ def _pairs(
     ArgumentError
         If a text is malformed.
     """
-    found = {}
+    values = {}
     for text in texts or []:
         name, _, value = text.rpartition("=")
         try:
-            found[name] = read(value)
+            values[name] = read(value)
         except ValueError:
             name = ""
         if not name:
             raise ArgumentError(f"{option} is {text!r}; it must be like {like}")
-    return found
+    return values
 
 
 def read_shapes(texts: list[str] | None) -> dict[str, tuple[int, ...]] | None:

@@ -53,12 +53,12 @@ def trace(
     """
     span = read_window(window)
     parameters = _parameters(latency, bandwidth)
-    found = {
+    timelines = {
         name: program.timeline(parameters)
         for name, program in _programs(files, layer, tiling, config).items()
     }
-    DIAGRAMS.get(output.suffix.lower(), _draw_units)(found, span, output)
-    for name, timeline in found.items():
+    DIAGRAMS.get(output.suffix.lower(), _draw_units)(timelines, span, output)
+    for name, timeline in timelines.items():
         say(f"{name}: {timeline.cycles:,} cycles, written to {output}")
 
 
@@ -182,14 +182,14 @@ def _programs(
     """Return the programs of all files and all layers x tilings x configurations, by name."""
     if not files and not layers:
         raise ShapeError("give a program file, or a named layer with --layer")
-    found: dict[str, Program] = {}
+    programs: dict[str, Program] = {}
     compiled = _compiled(layers or [], tilings or [], configs or [])
     with progress_bar("compile"):
         for name, program in itertools.chain(_loaded(files or []), compiled):
-            if name in found:
+            if name in programs:
                 raise ShapeError(f"{name} is given twice; every program needs to differ")
-            found[name] = program
-    return found
+            programs[name] = program
+    return programs
 
 
 def _loaded(files: list[Path]) -> Iterator[tuple[str, Program]]:

@@ -155,16 +155,16 @@ def run_op(
     _compile(op, hardware, explicit, capabilities, stage, save)
     if stage:
         return
-    given = _arguments(op, hardware, arrays, seed)
+    operands = _arguments(op, hardware, arrays, seed)
     with progress_bar(f"open {device}"):  # which may build a model of the RTL
         opened = open_device(device, hardware)
     with Session(opened, hardware, capabilities=capabilities or None) as session:
-        result = _execute(session, op, given, explicit, name)
+        result = _execute(session, op, operands, explicit, name)
         program, performance = session.program(op, explicit), performance_of(session.device)
         statistics, obstacle = session.stats, session.obstacle_on_target(op, explicit)
     if output is not None:
         options.write_arrays(output, np.save, result)
-    correct = bool(np.array_equal(result, evaluate(op, given)))
+    correct = bool(np.array_equal(result, evaluate(op, operands)))
     title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
     data, tables = _report(program, statistics, performance, title, timing)
     verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
@@ -312,11 +312,11 @@ def tune(
 
     hardware = HardwareConfig.load(config)
     costs = _measure_on(device, hardware) if device else None
-    found = {}
+    searched = {}
     for name in layer:
         with progress_bar(name):
-            found[name] = search(find(name).op, hardware, costs, count=count)
-    best = {name: candidates[0] for name, candidates in found.items() if candidates}
+            searched[name] = search(find(name).op, hardware, costs, count=count)
+    best = {name: candidates[0] for name, candidates in searched.items() if candidates}
     rows = [
         (name, one.program.cycles(), one.tiling.text, _cost(one.cost) if device else "")
         for name, one in best.items()
@@ -328,12 +328,12 @@ def tune(
             "tiling": vars(one.tiling),
             "cycles": one.program.cycles(),
             "cost": one.cost,
-            "compiled": len(found[name]),
+            "compiled": len(searched[name]),
         }
         for name, one in best.items()
     }
     show(figures, as_json, list_table(title, columns, rows))
-    if len(best) < len(found):
+    if len(best) < len(searched):
         raise typer.Exit(1)
 
 
@@ -423,11 +423,11 @@ def _report(
 
 
 def _load(files: list[Path] | None) -> list[Array]:
-    found = []
+    arrays = []
     for file in files or []:
         with raising(ShapeError, f"cannot read {file} as a .npy array", OSError, ValueError):
-            found.append(read_array(file))
-    return found
+            arrays.append(read_array(file))
+    return arrays
 
 
 def _arguments(
@@ -437,11 +437,11 @@ def _arguments(
     from vtaops.ops.reference import random_arguments
 
     arrays = list(random_arguments(op, np.random.default_rng(seed)))
-    taken = [b for b in op.buffers(config) if b.role in (Role.INPUT, Role.PARAMETER)]
+    read = [b for b in op.buffers(config) if b.role in (Role.INPUT, Role.PARAMETER)]
     for role, option in (Role.INPUT, "--input"), (Role.PARAMETER, "--weights"):
-        places = [place for place, buffer in enumerate(taken) if buffer.role is role]
+        places = [place for place, buffer in enumerate(read) if buffer.role is role]
         if len(given[option]) > len(places):
-            names = ", ".join(taken[place].name for place in places) or "none"
+            names = ", ".join(read[place].name for place in places) or "none"
             raise ShapeError(
                 f"{option} is given {len(given[option])} times; {op.summary} takes {names}"
             )

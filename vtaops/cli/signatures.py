@@ -31,19 +31,21 @@ def signed_content(file: Path, signers: Path) -> tuple[bytes, str]:
     """
     signature = file.with_name(f"{file.name}.sig")
     for path in (signature, signers):
-        with raising(VTAError, f"cannot read {path}", OSError, told=reason_of):
+        with raising(VTAError, f"cannot read {path}", OSError, describe=reason_of):
             read_file(path, DOCUMENT)
-    with raising(VTAError, f"cannot read {file}", OSError, told=reason_of):
+    with raising(VTAError, f"cannot read {file}", OSError, describe=reason_of):
         content = read_file(file, NETWORK)
-    given = ("-s", str(signature.absolute()), "-f", str(signers.absolute()))
-    names = _ssh_keygen("find-principals", *given).stdout.decode(errors="replace").splitlines()
+    options = ("-s", str(signature.absolute()), "-f", str(signers.absolute()))
+    names = _ssh_keygen("find-principals", *options).stdout.decode(errors="replace").splitlines()
     for name in names:
-        if not _ssh_keygen("verify", *given, "-I", name, "-n", NAMESPACE, read=content).returncode:
+        if not _ssh_keygen(
+            "verify", *options, "-I", name, "-n", NAMESPACE, read=content
+        ).returncode:
             return content, name
-    told = (
+    state = (
         f"by {' or '.join(names)} is not of what it holds" if names else f"is by none of {signers}"
     )
-    raise VTAError(f"{file} is not signed: its signature {signature.name} {told}")
+    raise VTAError(f"{file} is not signed: its signature {signature.name} {state}")
 
 
 def _ssh_keygen(way: str, *words: str, read: bytes = b"") -> subprocess.CompletedProcess[bytes]:

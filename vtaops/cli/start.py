@@ -110,13 +110,13 @@ def start(
     asked = _Asked(config, shapes, samples, random_data, options.read_preparation(mean, std))
     words = _given("--mean", mean) + _given("--std", std)
     with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        found = _found(files, data, asked, words, force=force)
-    write_text(files.page, page(found, shlex.quote(str(files.compiled))))
+        findings = _found(files, data, asked, words, force=force)
+    write_text(files.page, page(findings, shlex.quote(str(files.compiled))))
     seconds = time.perf_counter() - begin
     options.show(
-        {**found.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},
+        {**findings.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},
         as_json,
-        f"\n{found.summary}\n{files.page} ({seconds:.0f} s in all)",
+        f"\n{findings.summary}\n{files.page} ({seconds:.0f} s in all)",
     )
     options.open_page(files.page, no_open or as_json)
 
@@ -137,26 +137,26 @@ def _found(
 ) -> Findings:
     """Go all steps and return what they found; `words` say how pictures are prepared."""
     model, config = files.model, asked.config
-    given = options.read_shapes(asked.shapes)
-    source = _read(model, given)
-    known = _shapes(source, data, given)
-    found = Findings(model, config, _facts(model, source))
-    options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
-    found.plan = _planned(model, config, known)
-    drawn = _drawn(found, source, known, asked=asked.random_data) if data is None else None
+    shapes = options.read_shapes(asked.shapes)
+    source = _read(model, shapes)
+    known = _shapes(source, data, shapes)
+    findings = Findings(model, config, _facts(model, source))
+    options.say("\n".join(f"{name}: {text}" for name, text in findings.facts.items()))
+    findings.plan = _planned(model, config, known)
+    drawn = _drawn(findings, source, known, asked=asked.random_data) if data is None else None
     options.claim(files.folder, files.names, force)
     if drawn is not None:
-        data, found.random = files.calibration, True
+        data, findings.random = files.calibration, True
         options.write_arrays(data, np.savez_compressed, **drawn)
     cases = _dataset(data, known, asked.preparation) if data else None
-    _quantize(found, files, cases, known)
-    _compile(found, files)
-    _run(found, files, cases)
+    _quantize(findings, files, cases, known)
+    _compile(findings, files)
+    _run(findings, files, cases)
     if data is not None and cases is not None:
-        count = asked.samples or _samples_in_time(found.run_seconds, len(cases.cases))
+        count = asked.samples or _samples_in_time(findings.run_seconds, len(cases.cases))
         stated = _given("--samples", count) + words
-        _evaluate(found, files, data, cases.drawn(count), stated)
-    return found
+        _evaluate(findings, files, data, cases.drawn(count), stated)
+    return findings
 
 
 class _Files:
@@ -240,14 +240,14 @@ def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shap
     from vtaops.quantization.samples import first_shapes
 
     shapes = input_shapes(source)
-    found = {name: (shape[0] or 1, *shape[1:]) if shape else () for name, shape in shapes.items()}
+    closed = {name: (shape[0] or 1, *shape[1:]) if shape else () for name, shape in shapes.items()}
     if data is not None:
         raw = {name: tuple(size or None for size in shape) for name, shape in shapes.items()}
         with suppress(ModelError):  # the data are read again, and the error told, when all is known
-            found.update(first_shapes(data, raw))
-    found.update(given or {})
-    _require_closed(found)
-    return found
+            closed.update(first_shapes(data, raw))
+    closed.update(given or {})
+    _require_closed(closed)
+    return closed
 
 
 def _require_closed(found: Shapes) -> None:
@@ -430,8 +430,8 @@ def _run(found: Findings, files: _Files, cases: Dataset | None) -> None:
     """Run one sample, compare it with the integer reference, and time the host's part."""
     model = found.model
     inputs = model.graph.inputs
-    given = cases.cases[0].read() if cases else {t.name: random_input(t) for t in inputs}
-    sample = {tensor.name: rounded(tensor, given[tensor.name]) for tensor in inputs}
+    values = cases.cases[0].read() if cases else {t.name: random_input(t) for t in inputs}
+    sample = {tensor.name: rounded(tensor, values[tensor.name]) for tensor in inputs}
     options.write_arrays(files.sample, np.savez_compressed, **sample)
     words = "run", files.compiled, "--input", files.sample, "--check"
     with options.step(*words) as command:

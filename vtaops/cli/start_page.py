@@ -86,10 +86,10 @@ class Findings:
             f"{rate(self.frames_per_second)} frames/s",
             f"most cycles: {short(self.slowest.name)}, {self.slowest.share:.0%}",
         ]
-        told = [f"{_ANSWERS[name]} {share:.1%}" for name, share in self.answers.items()]
-        told += [f"{name} {db:.1f} dB" for name, db in self.noises]
-        if self.accuracy is not None and told:
-            lines.append(f"on {self.accuracy.samples} samples: {', '.join(told)}")
+        figures = [f"{_ANSWERS[name]} {share:.1%}" for name, share in self.answers.items()]
+        figures += [f"{name} {db:.1f} dB" for name, db in self.noises]
+        if self.accuracy is not None and figures:
+            lines.append(f"on {self.accuracy.samples} samples: {', '.join(figures)}")
         lines += [
             f"costs most accuracy: {short(c.tensor)}, {c.gain_db:.1f} dB" for c in self.costs[:1]
         ]

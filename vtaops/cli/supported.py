@@ -106,10 +106,10 @@ class Supported:
     @property
     def others(self) -> str:
         """How many foreign quantisers' files have it on VTA, and which do not."""
-        found = {key: each for key, each in self.outcomes.items() if key not in TITLES}
-        less = [f"{k.partition('/')[0]} {o}" for k, o in found.items() if o.place != "vta"]
-        named = f": {', '.join(less)}" if 0 < len(less) < len(found) else ""
-        return f"{len(found) - len(less)} of {len(found)}{named}" if found else ""
+        variants = {key: each for key, each in self.outcomes.items() if key not in TITLES}
+        less = [f"{k.partition('/')[0]} {o}" for k, o in variants.items() if o.place != "vta"]
+        named = f": {', '.join(less)}" if 0 < len(less) < len(variants) else ""
+        return f"{len(variants) - len(less)} of {len(variants)}{named}" if variants else ""
 
     @property
     def reason(self) -> str:
@@ -141,8 +141,8 @@ def read_rows(text: str) -> tuple[Supported, ...]:
 
 
 def _row(outcomes: Mapping[str, Sequence[Any]], **fields: Any) -> Supported:
-    found = {key: FormOutcome(*values) for key, values in outcomes.items()}
-    return Supported(outcomes=found, **{"reasons": {}, **fields})
+    parsed = {key: FormOutcome(*values) for key, values in outcomes.items()}
+    return Supported(outcomes=parsed, **{"reasons": {}, **fields})
 
 
 def matching(name: str) -> list[Supported]:

@@ -79,9 +79,9 @@ def compile(
     check_arguments(op, tiling)
     begin = perf_counter()
     config = HardwareConfig.of(config)
-    able = of_target(config, capabilities)
-    fragment = emit_operator(op, config, tiling, capabilities=able)
-    program = judged(linked(fragment, able), able, prove, verify)
+    supported = of_target(config, capabilities)
+    fragment = emit_operator(op, config, tiling, capabilities=supported)
+    program = judged(linked(fragment, supported), supported, prove, verify)
     seconds = perf_counter() - begin
     level = logging.INFO if verify else logging.DEBUG  # a search compiles many and verifies none
     _log.log(level, "compiled %s: %d instructions in %.2f s", op.summary, len(program), seconds)
@@ -117,13 +117,13 @@ def emit_operator(
     """
     check_arguments(op, tiling)
     hardware = HardwareConfig.of(config)
-    able = of_target(hardware, capabilities)
-    _check_supported(op, hardware, able)
+    supported = of_target(hardware, capabilities)
+    _check_supported(op, hardware, supported)
     chosen = tiling or default_tiling(op, hardware)
     meaning = asdict(op)
     meaning.pop("weight_bits", None)  # the layout of the buffer says it
     record = OperatorRecord("", type(op).__name__, meaning, asdict(chosen), op.macs)
-    depth = able.micro_op_depth(hardware)
+    depth = supported.micro_op_depth(hardware)
     options = LoweringOptions.of(chosen, alu_passes=bool(op.stages), micro_op_depth=depth)
     options = replace(
         options,
@@ -143,15 +143,15 @@ configurations, a proof took 0.4 to 1.3 times the CPU seconds of compiling (2.3 
 and with 25,000 two to five times."""
 
 
-def linked(fragment: Fragment, able: Capabilities) -> Program:
+def linked(fragment: Fragment, capabilities: Capabilities) -> Program:
     """Link one fragment to a program."""
-    parts, metadata = [lowering.whole(fragment)], {"capabilities": able.name}
+    parts, metadata = [lowering.whole(fragment)], {"capabilities": capabilities.name}
     return lowering.link(parts, fragment.buffers, metadata)
 
 
 def judged(
     program: Program,
-    able: Capabilities,
+    capabilities: Capabilities,
     prove: bool | None,
     verify: bool,
     against: Operator | None = None,
@@ -164,13 +164,13 @@ def judged(
     executed = counted.gemm_counter + counted.alu_counter
     costly = prove is None and executed > PROVEN
     if verify and (costly or not wanted):
-        program.verify(able)
+        program.verify(capabilities)
     if not wanted:
         return program
     if costly:
         reason = f"not tried: it executes {executed:,} micro-ops; program.prove() takes seconds"
         return _stating(program, "unproven", reason)
-    proof = program.prove(against=against, capabilities=able)
+    proof = program.prove(against=against, capabilities=capabilities)
     if not proof.complete:
         return _stating(program, "unproven", proof.unproven[0])
     if against is None:
@@ -211,12 +211,12 @@ def _check_sizes(op: Operator) -> None:
             )
 
 
-def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -> None:
+def _check_supported(op: Operator, config: HardwareConfig, capabilities: Capabilities) -> None:
     for feature in sorted(op.features, key=lambda feature: feature.value):
-        if not able.has(feature):
+        if not capabilities.has(feature):
             raise UnsupportedError(
-                f"{op.summary} needs {feature.value!r}, which {able.name} lacks; it runs on "
-                f"{', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
+                f"{op.summary} needs {feature.value!r}, which {capabilities.name} lacks; it runs "
+                f"on {', '.join(c.name for c in PRESETS.values() if c.has(feature))}"
             )
     for extension, what in op.epilogue.needs.items() if op.epilogue else ():
         if not config.has(extension):
@@ -224,7 +224,7 @@ def _check_supported(op: Operator, config: HardwareConfig, able: Capabilities) -
                 f"{op.summary} has {what}; {config.name} has no extension {extension.value!r}, "
                 f"which they need"
             )
-    if config.batch > 1 and not able.has(Feature.ALU_BATCH):
+    if config.batch > 1 and not capabilities.has(Feature.ALU_BATCH):
         raise UnsupportedError(
-            f"{able.name} has an ALU for tiles of one row; {config.name} has {config.batch}"
+            f"{capabilities.name} has an ALU for tiles of one row; {config.name} has {config.batch}"
         )

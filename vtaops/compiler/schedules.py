@@ -81,7 +81,7 @@ def compile_schedule(
         If it computes something else than `against`.
     """
     hardware = HardwareConfig.of(config)
-    able = of_target(hardware, capabilities)
+    supported = of_target(hardware, capabilities)
     module = _module(schedule)
     function = module["main"]
     arguments(function, set())  # of known shapes, or TVM fails
@@ -92,13 +92,13 @@ def compile_schedule(
     except (RuntimeError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ScheduleError(f"TVM cannot lower the schedule: {reason[0][:300]}") from error
-    options = LoweringOptions(capacity, able.micro_op_depth(hardware))
+    options = LoweringOptions(capacity, supported.micro_op_depth(hardware))
     tree = parse(flat["main"], hardware)
     declared = arguments(function, _written(tree))
-    given = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
-    fragment = lowering.emit(tree, given, hardware, options, OperatorRecord(kind="schedule"))
+    placed = declared if buffers is None else _checked_buffers(tuple(buffers), declared)
+    fragment = lowering.emit(tree, placed, hardware, options, OperatorRecord(kind="schedule"))
     prove = False if against is None and not prove else prove
-    return judged(linked(fragment, able), able, prove, verify, against)
+    return judged(linked(fragment, supported), supported, prove, verify, against)
 
 
 def _written(tree: Tree) -> set[str]:

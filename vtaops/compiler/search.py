@@ -95,9 +95,9 @@ def search(
         for tiling in tracked("search", tilings, lambda tiling: f"{op.summary} {tiling.text}")
     ]
     costs = measure(programs) if measure else [program.cycles() for program in programs]
-    found = [
+    candidates = [
         Candidate(tiling, program, cost)
         for tiling, program, cost in zip(tilings, programs, costs, strict=True)
         if cost is not None
     ]
-    return sorted(found, key=lambda candidate: candidate.cost)
+    return sorted(candidates, key=lambda candidate: candidate.cost)

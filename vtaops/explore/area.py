@@ -86,9 +86,9 @@ def shares(resources: FpgaResources, part: str) -> dict[str, float]:
 
 def area(design: Design) -> FpgaResources:
     """Estimate the resources of a design."""
-    given = quantities(design)
+    amounts = quantities(design)
     lut, ff = (
-        round(sum(numbers[column] * given[name] for name, numbers in COEFFICIENTS.items()))
+        round(sum(numbers[column] * amounts[name] for name, numbers in COEFFICIENTS.items()))
         for column in (0, 1)
     )
     return FpgaResources(lut, ff, dsp=_dsps(design.config)) + _rams(design)
@@ -177,8 +177,8 @@ def _rams(design: Design) -> FpgaResources:
         buffer = FpgaResources(uram=ceil_div(8 * design.port_bytes, _ULTRA_BITS))
     else:
         buffer = FpgaResources(bram=_halves(8 * design.port_bytes, rtl.load_buffer_beats) / 2)
-    found = commands + (2 + config.weight_port) * buffer
-    return sum((_scratchpad(design, memory) for memory in memories), found)
+    brams = commands + (2 + config.weight_port) * buffer
+    return sum((_scratchpad(design, memory) for memory in memories), brams)
 
 
 def _scratchpad(design: Design, memory: Scratchpad) -> FpgaResources:

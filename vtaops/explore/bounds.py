@@ -16,7 +16,7 @@ from vtaops.schedule.candidates import (
     TilingList,
     at,
     computed_cycles,
-    each_with,
+    cross,
     fits,
     loads_together,
     sizes_that_fit,
@@ -52,15 +52,15 @@ def least_cycles(
 
 def _loads(shape: BlockedShape, depths: Depths, taps: Taps) -> tuple[Candidates, Ints]:
     """Return tiles of any size, each with the tile counts that avoid reloads."""
-    found, (inp_stays, wgt_stays, keep_wgt) = each_with(
+    candidates, (inp_stays, wgt_stays, keep_wgt) = cross(
         sizes_that_fit(shape, depths, uneven=True), [0, 1], [0, 1], [0, 1]
     )
-    steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
-    found = replace(
-        found,
+    steps, oc_tiles, pixel_tiles = tile_counts(shape, candidates)
+    candidates = replace(
+        candidates,
         inp_tiles=np.where(inp_stays, np.where(keep_wgt, pixel_tiles, 1) * steps, 1),
         wgt_tiles=np.where(wgt_stays, np.where(keep_wgt, 1, oc_tiles) * steps, 1),
         keep_wgt=keep_wgt,
         taps=taps,
     )
-    return found, fits(shape, found, depths)
+    return candidates, fits(shape, candidates, depths)

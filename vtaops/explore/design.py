@@ -209,11 +209,11 @@ class Space:
         refused : dict
             Values as text -> reason.
         """
-        found: dict[Design, None] = {}
+        designs: dict[Design, None] = {}
         refused: dict[str, str] = {}
         for values in self.combinations():
             try:
-                found[self.design(values)] = None
+                designs[self.design(values)] = None
             except ConfigError as error:
                 refused[" ".join(f"{key}={value}" for key, value in values.items())] = str(error)
-        return list(found), refused
+        return list(designs), refused

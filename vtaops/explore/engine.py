@@ -127,9 +127,9 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._tell: Progress = self.progress or (lambda kind, done, total: None)
-        given = self.executor or InThisProcess()
-        self._make = None if isinstance(given, Executor) else given
-        self._executor = given if isinstance(given, Executor) else None
+        executor = self.executor or InThisProcess()
+        self._make = None if isinstance(executor, Executor) else executor
+        self._executor = executor if isinstance(executor, Executor) else None
 
     def __enter__(self) -> Engine:
         return self
@@ -229,8 +229,8 @@ def _answers(part: list[Task], records: Any, read: Callable[[Record], R]) -> dic
         If it does not answer these tasks.
     """
     if not isinstance(records, list) or len(records) != len(part):
-        told = f"{len(part)} tasks with {str(records)[:40]!r}"
-        raise StoreError(f"a worker answers {told}; does it have this vtaops?")
+        text = f"{len(part)} tasks with {str(records)[:40]!r}"
+        raise StoreError(f"a worker answers {text}; does it have this vtaops?")
     return {task.key: read(record) for task, record in zip(part, records, strict=True)}
 
 
@@ -249,7 +249,7 @@ def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
 
 def _estimates(queries: list[TilingQuery]) -> list[Record]:
     keep_freed_memory()
-    return [found.as_dict() for found in estimate_tilings(queries)]
+    return [estimate.as_dict() for estimate in estimate_tilings(queries)]
 
 
 def _evaluations(candidates: list[TilingCandidate]) -> list[Record]:

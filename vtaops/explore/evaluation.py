@@ -47,8 +47,8 @@ def model_version() -> str:
     """
     digest = hashlib.sha256(_timing.sources.encode())
     for room in _DECISIVE:
-        found = _PACKAGE / room
-        for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
+        source = _PACKAGE / room
+        for path in [source] if source.is_file() else sorted(source.rglob("*.py")):
             digest.update(path.relative_to(_PACKAGE).as_posix().encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
@@ -220,12 +220,14 @@ class Evaluation:
         """
         text = f"this is not an evaluation: {str(dict(data))[:200]}"
         with raising(StoreError, text, TypeError, ValueError):
-            found = cls(**data)
-            counts = [getattr(found, name) for name in _COUNTS]
-            texts = isinstance(found.reason, str) and isinstance(found.program, str)
-            if not texts or not all(map(is_count, [*counts, *vars(found.statistics).values()])):
+            evaluation = cls(**data)
+            counts = [getattr(evaluation, name) for name in _COUNTS]
+            texts = isinstance(evaluation.reason, str) and isinstance(evaluation.program, str)
+            if not texts or not all(
+                map(is_count, [*counts, *vars(evaluation.statistics).values()])
+            ):
                 raise ValueError("a figure is no count, or a text no text")
-        return found
+        return evaluation
 
 
 _COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instructions")
@@ -264,10 +266,10 @@ def evaluate(candidate: TilingCandidate) -> Evaluation:
 
 @lru_cache(maxsize=16)
 def _compiled(
-    op: Operator, config: HardwareConfig, tiling: Tiling, able: str
+    op: Operator, config: HardwareConfig, tiling: Tiling, capabilities: str
 ) -> tuple[Program, dict[str, int], str]:
     """Return a program, to be timed on several machines, its counters, and its hash."""
-    program = compile(op, config, tiling, capabilities=able, verify=False)
+    program = compile(op, config, tiling, capabilities=capabilities, verify=False)
     counters = program.stats().as_dict()
     content = program.instructions.tobytes() + program.micro_ops.tobytes()
     return program, counters, hashlib.sha256(content).hexdigest()

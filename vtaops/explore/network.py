@@ -55,13 +55,13 @@ class Network:
         ShapeError
             If a layer is unknown.
         """
-        found: dict[str, Workload] = {}
+        layers: dict[str, Workload] = {}
         for name in names:
             group = [w for w in WORKLOADS.values() if w.name.split(".")[0] == name]
-            found |= {w.name: w for w in group or [find(name)]}
-        if not found:
+            layers |= {w.name: w for w in group or [find(name)]}
+        if not layers:
             raise ShapeError("a network has at least one layer, and none is named")
-        return cls(" ".join(names), tuple(found.values()))
+        return cls(" ".join(names), tuple(layers.values()))
 
     @classmethod
     def model(cls, source: Any) -> Network:

@@ -88,8 +88,8 @@ def search(
     optuna = optional("optuna", "Optuna", "the search over hardware needs", "explore")
     study = _study(optuna, objectives, population, seed, journal)
     known = Timed(network, engine, timed, objectives)
-    while (left := trials - len(study.trials)) > 0:
-        _try(study, space, known, min(batch, left), optuna.trial.TrialState)
+    while (remaining := trials - len(study.trials)) > 0:
+        _try(study, space, known, min(batch, remaining), optuna.trial.TrialState)
     journalled = [t.params for t in study.trials if t.values and set(t.params) == set(space.axes)]
     known.add(space.design(values) for values in journalled)
     points = tuple(known.points.values())

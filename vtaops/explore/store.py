@@ -138,11 +138,11 @@ class ResultStore:
         """Parse the JSON object in a row."""
         damaged = f"the store {str(self.path)!r}: {key} is damaged"
         with raising(StoreError, damaged, ValueError, TypeError, RecursionError):
-            found = json.loads(text)
-            check_texts(found)
-        if not isinstance(found, dict):
-            raise StoreError(f"the store {str(self.path)!r}: {key} holds {str(found)[:40]!r}")
-        return found
+            record = json.loads(text)
+            check_texts(record)
+        if not isinstance(record, dict):
+            raise StoreError(f"the store {str(self.path)!r}: {key} holds {str(record)[:40]!r}")
+        return record
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._lock, self._errors():

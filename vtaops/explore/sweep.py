@@ -161,8 +161,8 @@ class Point:
         """Return one row of a table: the values of all axes, and all objectives."""
         row: dict[str, Any] = {**self.design.as_dict(), "complete": self.complete}
         row |= {"sram_nbytes": self.design.sram_nbytes, "multipliers": self.design.multipliers}
-        found = self.area
-        row |= {"lut": found.lut, "dsp": found.dsp, "bram": found.bram}
+        area = self.area
+        row |= {"lut": area.lut, "dsp": area.dsp, "bram": area.bram}
         if self.complete:
             row |= {"cycles": self.cycles, "least_cycles": self.least, "ms": self.milliseconds}
         if self.complete and self.timed:
@@ -219,12 +219,12 @@ def sweep(
     queries = [TilingQuery(op, design) for design, op in places]
     estimated = dict(zip(places, engine.tilings(queries), strict=True))
     candidates = {
-        (design, op): TilingCandidate(op, found.tiling, design)
-        for (design, op), found in estimated.items()
-        if timed and found.tiling
+        (design, op): TilingCandidate(op, estimate.tiling, design)
+        for (design, op), estimate in estimated.items()
+        if timed and estimate.tiling
     }
     timings = dict(zip(candidates, engine.evaluations(candidates.values()), strict=True))
-    own = {at: _best(*at, found, timings.get(at)) for at, found in estimated.items()}
+    own = {at: _best(*at, estimate, timings.get(at)) for at, estimate in estimated.items()}
     return [
         _point(design, layers[design], inherited, own)
         for design, inherited in _containing(chosen).items()
@@ -265,13 +265,13 @@ def _point(
     """Combine the best known results of a design and of the designs that it contains."""
     results, failures, least = [], {}, 0
     for layer in layers:
-        found = [judged[d, layer.op] for d in inherited if (d, layer.op) in judged]
-        known = [result for result, _ in found if not isinstance(result, str)]
+        judgements = [judged[d, layer.op] for d in inherited if (d, layer.op) in judged]
+        known = [result for result, _ in judgements if not isinstance(result, str)]
         if known:
             best = min(known, key=lambda result: result.cycles)
             results.append(replace(best, layer=layer))
-            bounds = (bound for _, bound in found if bound)
+            bounds = (bound for _, bound in judgements if bound)
             least += layer.occurrences * min(bounds, default=0)
         else:
-            failures[layer.name] = str(found[0][0])
+            failures[layer.name] = str(judgements[0][0])
     return Point(design, tuple(results), failures, least)

@@ -21,11 +21,11 @@ def evaluation_rows(store: ResultStore) -> Iterable[Row]:
     StoreError
         If a record is damaged.
     """
-    for found in store.records("evaluation"):
-        evaluation = Evaluation.of(found["record"]).as_dict()
-        text = f"{found['key']} is not a candidate"
+    for stored in store.records("evaluation"):
+        evaluation = Evaluation.of(stored["record"]).as_dict()
+        text = f"{stored['key']} is not a candidate"
         with raising(StoreError, text, KeyError, TypeError, ValueError, AttributeError):
-            yield _row(found, found["task"], evaluation, evaluation.pop("counters") or {})
+            yield _row(stored, stored["task"], evaluation, evaluation.pop("counters") or {})
 
 
 def _row(found: Row, candidate: Row, evaluation: Row, counters: Row) -> Row:

@@ -85,13 +85,17 @@ class EstimatedTiling:
         """
         try:
             tiling = data["tiling"]
-            found = cls(**{**data, "tiling": None if tiling is None else Tiling(**tiling)})
+            estimated = cls(**{**data, "tiling": None if tiling is None else Tiling(**tiling)})
         except (KeyError, TypeError, ScheduleError) as error:
             raise StoreError(f"this is no estimated tiling: {str(data)[:200]}") from error
-        known = is_count(found.estimate) and is_count(found.least) and type(found.reason) is str
-        if not known or (found.tiling is None and not found.reason):
+        known = (
+            is_count(estimated.estimate)
+            and is_count(estimated.least)
+            and type(estimated.reason) is str
+        )
+        if not known or (estimated.tiling is None and not estimated.reason):
             raise StoreError(f"this is no estimated tiling: {str(data)[:200]}")
-        return found
+        return estimated
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,7 @@ def estimate_tilings(queries: Sequence[TilingQuery]) -> list[EstimatedTiling]:
 
     Consecutive queries of one operator on one array share the enumeration of its tilings.
     """
-    found: list[EstimatedTiling] = []
+    estimates: list[EstimatedTiling] = []
     for _, group in groupby(queries, lambda query: query.shares):
         same = list(group)
         sizes = [depths_of(query.design.config) for query in same]
@@ -141,10 +145,10 @@ def estimate_tilings(queries: Sequence[TilingQuery]) -> list[EstimatedTiling]:
             config = same[0].design.config
             listed = TilingList(same[0].op, config, largest)
         except VTAError as error:
-            found += [EstimatedTiling(reason=str(error)) for _ in same]
+            estimates += [EstimatedTiling(reason=str(error)) for _ in same]
         else:
-            found += [_estimated(query.design, listed) for query in same]
-    return found
+            estimates += [_estimated(query.design, listed) for query in same]
+    return estimates
 
 
 def _estimated(design: Design, listed: TilingList) -> EstimatedTiling:

@@ -1,7 +1,7 @@
 """Networks from files: each reader hands over operators of ONNX, which become an integer graph.
 
-`import_model` is the door. `values.py` says what readers hand over, `translate.py` what becomes of
-it; what stays on the host is run by ONNX Runtime.
+`import_model` is the entry point. `values.py` says what readers hand over, `translate.py` what
+becomes of it; what stays on the host is run by ONNX Runtime.
 """
 
 from vtaops.frontends.agreement import differences

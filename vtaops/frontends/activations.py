@@ -56,8 +56,10 @@ def _leaky_table(value: Value, slopes: Array, target: ResultRange) -> Source:
     if not target.tflite:
         x = reals(grid)
         return tabulated(np.where(x >= 0, x, np.outer(np.float32(slopes), x)), data, name, target)
-    found = None if value.op == "LeakyRelu" else integers(value.argument(1))
-    numbers = (slopes,) if found is None else (found[0].reshape(-1), float(found[1].reshape(())))
+    constant = None if value.op == "LeakyRelu" else integers(value.argument(1))
+    numbers = (
+        (slopes,) if constant is None else (constant[0].reshape(-1), float(constant[1].reshape(())))
+    )
     grids = scale, grid.zero_point, target.scale
     return of_steps(tflite_tables.leaky_relu(grids, *numbers), data, name, target)
 

@@ -75,19 +75,19 @@ def agreement(
     """
     if reason := _not_compared(source):
         return Agreement(reason=reason)
-    given = [_in_order(compiled.imported, sample) for sample in samples]
+    ordered = [_in_order(compiled.imported, sample) for sample in samples]
     try:
-        drawn = given or [*_drawn(compiled.imported)]
-        found = [one for _, one in _by_tensor(source, compiled, drawn, shapes)]
+        drawn = ordered or [*_drawn(compiled.imported)]
+        agreements = [one for _, one in _by_tensor(source, compiled, drawn, shapes)]
         return replace(
-            sum(found[1:], *found[:1] or [Agreement()]),
+            sum(agreements[1:], *agreements[:1] or [Agreement()]),
             inputs=len(drawn),
-            tensors=len(found),
+            tensors=len(agreements),
         )
     except FileMismatch:
         raise
     except VTAError as error:
-        if given:
+        if ordered:
             raise
         return Agreement(reason=f"give inputs, for drawn ones do not suit it: {error}")
 
@@ -138,10 +138,10 @@ def _by_tensor(
         file = _TfliteFile(Path(source))
     else:
         file = _OnnxFile(source, shapes, compiled.imported)
-    found: dict[str, Agreement] = {}
+    agreements: dict[str, Agreement] = {}
     for name, one in (pair for arrays in given for pair in _compared(file, compiled, arrays)):
-        found[name] = found[name] + one if name in found else one
-    yield from found.items()
+        agreements[name] = agreements[name] + one if name in agreements else one
+    yield from agreements.items()
 
 
 def _in_order(graph: Graph, sample: Sample) -> list[Array]:
@@ -263,15 +263,15 @@ class _OnnxFile:
         inputs = {
             tensor.name: name for tensor, name in zip(graph.inputs, self._inputs, strict=True)
         }
-        found = {}
+        choices = {}
         for node in graph.nodes:
             for tensor in node.outputs:
                 rounded = node.inputs[0] if isinstance(node.op, Quantize) else tensor
                 names = integers.get(inputs.get(rounded.name, rounded.name), [])
                 if tensor.dtype == "int8":
-                    found[tensor.name] = self._choice(tensor, names)
+                    choices[tensor.name] = self._choice(tensor, names)
         outputs = zip(graph.outputs, model.graph.output, strict=True)
-        return found | {tensor.name: value.name for tensor, value in outputs}
+        return choices | {tensor.name: value.name for tensor, value in outputs}
 
     def _before_rounding(self, name: str, kept: Collection[str]) -> str:
         """Return the float tensor of which a tensor is the only rounding; empty if there is none.
@@ -353,8 +353,8 @@ def _compared(
             values[tensor.name] = stated.values
             if stated.name:
                 halves, scales = _differences(node, tensor, stated, ours, error)
-                found = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
-                yield stated.name if isinstance(file, _TfliteFile) else tensor.name, found
+                compared = Agreement(file.runtime, 1, 1, ours.size, halves, scales)
+                yield stated.name if isinstance(file, _TfliteFile) else tensor.name, compared
     _check_hardware(compiled, values)
 
 

@@ -35,22 +35,22 @@ from vtaops.graph.requantization import (
 
 
 def _average_pool(value: Value, target: ResultRange) -> Source:
-    found, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
-    if found.kernel == found.strides == (1, 1) and counted:
-        return moved(ops.Pad(found.padding), translated_image(value, target))
+    pool, counted = window(value), bool(value.attrs.get("count_include_pad", 0))
+    if pool.kernel == pool.strides == (1, 1) and counted:
+        return moved(ops.Pad(pool.padding), translated_image(value, target))
     data, scale = operand(value.first, value)
     pooled = _average(
         value,
         reshaped(data, image_shape(value.first)),
         scale / target.scale,
-        math.prod(found.kernel),
+        math.prod(pool.kernel),
         target,
-        kernel=found.kernel,
-        strides=found.strides,
-        padding=found.padding,
-        dilation=found.dilation,
-        ceil=any(found.more),
-        exclude_padding=not counted and any(found.padding),
+        kernel=pool.kernel,
+        strides=pool.strides,
+        padding=pool.padding,
+        dilation=pool.dilation,
+        ceil=any(pool.more),
+        exclude_padding=not counted and any(pool.padding),
     )
     return reshaped(pooled, value.static_shape)
 
@@ -74,8 +74,8 @@ def _mean(value: Value, target: ResultRange) -> Source:
     count = math.prod(window)
     ratio = scale / target.scale * (count if value.op == "ReduceSum" else 1)
     whole = window == image.tensor.shape[2:]
-    given = {} if whole else {"kernel": window, "strides": (1, 1)}
-    return reshaped(_average(value, image, ratio, count, target, **given), value.static_shape)
+    geometry = {} if whole else {"kernel": window, "strides": (1, 1)}
+    return reshaped(_average(value, image, ratio, count, target, **geometry), value.static_shape)
 
 
 def _average(

@@ -64,8 +64,8 @@ def _add(value: Value, target: ResultRange) -> Source:
         return _sum(value, target)
     sign = -1.0 if value.op == "Sub" else 1.0
     left, right = value.args
-    if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
-        return found
+    if target.tflite and (source := _tflite_with_constant(value, target)) is not None:
+        return source
     affine = affine_step(value)
     if affine is not None:
         return affine_function(value, affine, target)
@@ -82,8 +82,8 @@ def _add(value: Value, target: ResultRange) -> Source:
 
 
 def _multiply(value: Value, target: ResultRange) -> Source:
-    if target.tflite and (found := _tflite_with_constant(value, target)) is not None:
-        return found
+    if target.tflite and (source := _tflite_with_constant(value, target)) is not None:
+        return source
     affine = affine_step(value)
     if affine is not None:
         return _multiply_constant(value, affine, target)
@@ -216,12 +216,12 @@ def _tflite_with_constant(value: Value, target: ResultRange) -> Source | None:
         return None
     order = slice(None, None, -1 if fixed[0] else 1)
     tensor, constant = value.reads[order]
-    found, product = integers(constant), value.op == "Mul"
-    if found is None or not _fits_table(found[0], found[1], value):
+    numbers, product = integers(constant), value.op == "Mul"
+    if numbers is None or not _fits_table(numbers[0], numbers[1], value):
         return None
     data, scale = operand(tensor, value)
-    terms = [np.arange(-128, 128) - data.tensor.zero_point, found[0].reshape(-1, 1)][order]
-    scales = [scale, float(found[1].reshape(()))][order]
+    terms = [np.arange(-128, 128) - data.tensor.zero_point, numbers[0].reshape(-1, 1)][order]
+    scales = [scale, float(numbers[1].reshape(()))][order]
     op = _tflite_product(scales, target) if product else _tflite_sum(value, scales, target)
     table = op.requantization.apply(op.sums(*terms), 0)
     table = table[0] if len(table) == 1 else table

@@ -35,8 +35,8 @@ def real(value: Value | None) -> Array | None:
     """Return the elements of a fixed value, floating point as float64; None for any other."""
     if value is None or not value.fixed:
         return None
-    if value.op == "DequantizeLinear" and (found := integers(value)) is not None:
-        return np.asarray(found[0] * found[1])
+    if value.op == "DequantizeLinear" and (quantized := integers(value)) is not None:
+        return np.asarray(quantized[0] * quantized[1])
     array = _exact(value, [*map(real, value.args)]) if value.op in _EXACT else None
     array = value.array if array is None else array
     return array.astype(np.float64) if array is not None and array.dtype.kind == "f" else array
@@ -44,14 +44,14 @@ def real(value: Value | None) -> Array | None:
 
 def number(value: Value | None) -> float | None:
     """Return a fixed value of one element as a number; None for any other."""
-    found = real(value)
-    return None if found is None or found.size != 1 else float(found.reshape(()))
+    array = real(value)
+    return None if array is None or array.size != 1 else float(array.reshape(()))
 
 
 def whole_numbers(value: Value | None) -> list[int] | None:
     """Return a fixed value, such as a shape, as a list of numbers; None for any other."""
-    found = None if value is None else value.array
-    return None if found is None else [int(number) for number in found.reshape(-1)]
+    array = None if value is None else value.array
+    return None if array is None else [int(number) for number in array.reshape(-1)]
 
 
 def integers(value: Value | None, *, narrow: bool = False) -> tuple[Array, Array] | None:
@@ -63,8 +63,8 @@ def integers(value: Value | None, *, narrow: bool = False) -> tuple[Array, Array
     if value is None or not value.fixed:
         return None
     if value.op in RESHAPING or value.op == "Transpose":
-        found = integers(value.args[0], narrow=narrow)
-        parts = () if found is None else np.broadcast_arrays(*found)
+        inner = integers(value.args[0], narrow=narrow)
+        parts = () if inner is None else np.broadcast_arrays(*inner)
         moved = [part for each in parts if (part := computed_from(value, each)) is not None]
         return (moved[0], moved[1]) if len(moved) == 2 else None
     return _dequantized(value, narrow) if value.op == "DequantizeLinear" else None
@@ -104,5 +104,5 @@ def _exact(value: Value, arguments: Sequence[Array | None]) -> Array | None:
     known = [argument for argument in arguments if argument is not None]
     if value.node is None or len(known) < len(arguments):
         return None
-    found = evaluated(value.node, known)
-    return None if found is None else found[0]
+    results = evaluated(value.node, known)
+    return None if results is None else results[0]

@@ -10,14 +10,14 @@ from vtaops.frontends.steps import reduced_axes
 from vtaops.frontends.values import NotTranslated, OnnxNetwork, Value
 from vtaops.graph import AddTerm, GraphOperator, LayerNorm, Softmax
 
-Found = tuple[GraphOperator, list[Value]] | None
+OperatorMatch = tuple[GraphOperator, list[Value]] | None
 """An operator and its inputs."""
 
 MASKING = -1e9
 """A mask holds numbers of at most this in the places that do not count; sums forget the other."""
 
 
-def float_operator(value: Value) -> Found:
+def float_operator(value: Value) -> OperatorMatch:
     """Return the graph operator of a float32 value; None if there is none."""
     rule = _RULES.get(value.op)
     if rule is None or value.dtype != "float32":
@@ -28,7 +28,7 @@ def float_operator(value: Value) -> Found:
         return None
 
 
-def _softmax(value: Value) -> Found:
+def _softmax(value: Value) -> OperatorMatch:
     if not _is_last(value.attrs.get("axis", -1), value):
         return None
     total = value.first
@@ -48,7 +48,7 @@ def _masks(value: Value) -> bool:
     return 0 in choice and any(each is not None and each <= MASKING for each in choice)
 
 
-def _layer_norm(value: Value) -> Found:
+def _layer_norm(value: Value) -> OperatorMatch:
     weight, bias = _term(value.argument(1)), _term(value.argument(2))
     whole = value.node is not None and not any(result.readers for result in value.node.results[1:])
     if weight is None or not whole or not _is_last(value.attrs.get("axis", -1), value):
@@ -60,29 +60,29 @@ def _layer_norm(value: Value) -> Found:
     return LayerNorm(weight, bias, float(value.attrs.get("epsilon", 1e-5))), [value.first]
 
 
-def _product(value: Value) -> Found:
+def _product(value: Value) -> OperatorMatch:
     """Return an RMS or layer norm in single operators, maybe with weights."""
     extent = value.static_shape[-1:]
     for normal, constant in (value.args, value.args[::-1]):
         weight = _term(constant)
         if weight is None or normal is None or normal.shape != value.shape:
             continue
-        found = _over_root(normal)
-        if found is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
+        norm = _over_root(normal)
+        if norm is None or weight.shape[-1:] not in ((), (1,), extent) or weight.size > extent[0]:
             return None
-        return _normalized(np.broadcast_to(weight.reshape(-1), extent).copy(), *found)
+        return _normalized(np.broadcast_to(weight.reshape(-1), extent).copy(), *norm)
     return _quotient(value)
 
 
-def _quotient(value: Value) -> Found:
+def _quotient(value: Value) -> OperatorMatch:
     """Return an RMS or layer norm in single operators, without weights."""
-    found = _over_root(value)
-    if found is None:
+    norm = _over_root(value)
+    if norm is None:
         return None
-    return _normalized(np.ones(value.static_shape[-1], np.float32), *found)
+    return _normalized(np.ones(value.static_shape[-1], np.float32), *norm)
 
 
-def _normalized(weight: Array, x: Value, epsilon: float) -> Found:
+def _normalized(weight: Array, x: Value, epsilon: float) -> OperatorMatch:
     """Return the RMS norm of x: a layer norm, if x is what differs from the mean of its row."""
     data = _before_centering(x)
     norm = LayerNorm(weight, np.zeros_like(weight), epsilon, centered=data is not None)
@@ -143,17 +143,17 @@ def _is_square(value: Value, x: Value) -> bool:
 
 def row_norms(network: OnnxNetwork) -> list[tuple[Value, Value]]:
     """Return the RMS norms that stand as several operators: what each reads, and its result."""
-    found: dict[Value, Value] = {}
+    inputs: dict[Value, Value] = {}
     for value in network.values:
         step = float_operator(value) if value.op in ("Mul", "Div") else None
         if step is not None:
-            found[value] = step[1][0]
-            for inner in found.keys() & {*value.args}:  # without the weights
-                del found[inner]
-    return [(data, value) for value, data in found.items()]
+            inputs[value] = step[1][0]
+            for inner in inputs.keys() & {*value.args}:  # without the weights
+                del inputs[inner]
+    return [(data, value) for value, data in inputs.items()]
 
 
-def _add(value: Value) -> Found:
+def _add(value: Value) -> OperatorMatch:
     shape = value.static_shape
     for data, constant in (value.args, value.args[::-1]):
         term = _term(constant)
@@ -181,7 +181,7 @@ def _is_last(axis: int, value: Value) -> bool:
 
 def _term(value: Value | None) -> Array | None:
     """Return a float32 constant; None if it is none, or larger than any float32."""
-    found = real(value)
-    if found is None or not (np.abs(found) <= np.finfo(np.float32).max).all():
+    array = real(value)
+    if array is None or not (np.abs(array) <= np.finfo(np.float32).max).all():
         return None
-    return found.astype(np.float32)
+    return array.astype(np.float32)

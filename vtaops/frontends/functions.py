@@ -26,13 +26,13 @@ def bounds(value: Value) -> tuple[float, float]:
         If they are no constants.
     """
     low, high = value.argument(1), value.argument(2)
-    found = (
+    limits = (
         (-math.inf if low is None else number(low)),
         (math.inf if high is None else number(high)),
     )
-    if found[0] is None or found[1] is None:
+    if limits[0] is None or limits[1] is None:
         raise NotTranslated(f"{value.label} clips to bounds that are computed when it runs")
-    return found[0], found[1]
+    return limits[0], limits[1]
 
 
 _ELEMENTWISE = frozenset(
@@ -66,10 +66,10 @@ LONGEST_CHAIN = 12
 def argument_of(value: Value) -> Value | None:
     """Return the dequantised tensor of which a value is an elementwise function, else None."""
     try:
-        found = _arguments(value, value.static_shape, LONGEST_CHAIN)
+        arguments = _arguments(value, value.static_shape, LONGEST_CHAIN)
     except NotTranslated:
         return None
-    return found.pop() if len(found) == 1 else None
+    return arguments.pop() if len(arguments) == 1 else None
 
 
 def apply(value: Value, argument: Value, x: Array) -> Array:
@@ -86,10 +86,10 @@ def apply(value: Value, argument: Value, x: Array) -> Array:
     arguments = [apply(operand, argument, x) for operand in value.reads]
     if value.op == "Gelu":
         return _gelu(value, *arguments)
-    found = evaluated(value.node, arguments) if value.node else None
-    if found is None:
+    results = evaluated(value.node, arguments) if value.node else None
+    if results is None:
         raise NotTranslated(f"{value.label} cannot be computed on 256 values")
-    return found[0]
+    return results[0]
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,16 @@ def affine_of(value: Value) -> Affine | None:
 
     A batch norm between quantised tensors is such a function.
     """
-    found = Affine(value, _ONE, _ZERO, None)
+    affine = Affine(value, _ONE, _ZERO, None)
     for _ in range(LONGEST_CHAIN):
-        inner = affine_step(found.tensor)
+        inner = affine_step(affine.tensor)
         if inner is None:
-            return found if found.tensor.op == "DequantizeLinear" else None
-        axes = {found.axis, inner.axis} - {None}
+            return affine if affine.tensor.op == "DequantizeLinear" else None
+        axes = {affine.axis, inner.axis} - {None}
         if len(axes) > 1:
             return None
-        term = found.term + found.factor * inner.term
-        found = Affine(inner.tensor, found.factor * inner.factor, term, next(iter(axes), None))
+        term = affine.term + affine.factor * inner.term
+        affine = Affine(inner.tensor, affine.factor * inner.factor, term, next(iter(axes), None))
     return None
 
 
@@ -165,7 +165,7 @@ _AFFINE: dict[str, tuple[AffineRule, AffineRule | None]] = {
 
 def _batch_norm(value: Value) -> Affine | None:
     data, *statistics = value.reads
-    numbers = [found for one in statistics if (found := real(one)) is not None]
+    numbers = [array for one in statistics if (array := real(one)) is not None]
     if len(numbers) != 4 or data.shape is None:
         return None
     scale, bias, mean, variance = numbers

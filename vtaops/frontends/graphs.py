@@ -175,11 +175,11 @@ class ValuePlan:
 def _joined(reasons: Iterable[Reason]) -> Reason:
     """Return several reasons as one, grouping operators with the same reason."""
     every = list(dict.fromkeys(reasons))
-    found = [reason for reason in every if reason.code not in _OF_OPERATORS]
+    chosen = [reason for reason in every if reason.code not in _OF_OPERATORS]
     for code, text in _OF_OPERATORS.items():
         if names := [reason.text for reason in every if reason.code == code]:
-            found.append(Reason(code, text.format(", ".join(names))))
-    return Reason(found[0].code, "; ".join(reason.text for reason in found))
+            chosen.append(Reason(code, text.format(", ".join(names))))
+    return Reason(chosen[0].code, "; ".join(reason.text for reason in chosen))
 
 
 def _grid_or_none(value: Value) -> Grid | None:
@@ -214,9 +214,13 @@ class _Emitter:
     def _inputs(self) -> None:
         for value in self._network.inputs:
             grid = self._plan.grids.get(value, Grid(1.0))
-            given = _tensor(value)
+            boundary = _tensor(value)
             tensor = self.graph.input(
-                value.name, given.shape, given.dtype, scale=grid.scale, zero_point=grid.zero_point
+                value.name,
+                boundary.shape,
+                boundary.dtype,
+                scale=grid.scale,
+                zero_point=grid.zero_point,
             )
             self._keep(value, tensor)
 
@@ -296,8 +300,8 @@ class _Emitter:
                     return False
                 steps[value] = step
                 needed.update(step[1])
-        for value, (op, given) in reversed(steps.items()):
-            inputs = map(self._float, given)
+        for value, (op, operands) in reversed(steps.items()):
+            inputs = map(self._float, operands)
             self._floats[value] = self.graph.add(op, *inputs, name=self._name(value))
         return True
 

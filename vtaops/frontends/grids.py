@@ -74,15 +74,15 @@ def natural_grid(value: Value) -> Grid | None:
 
 def _sources(value: Value) -> Iterator[Value | None]:
     """Yield the values, each once, whose elements a value consists of."""
-    left: list[Value | None] = [value]
+    pending: list[Value | None] = [value]
     seen: set[Value | None] = set()
-    while left:
-        moved = left.pop()
+    while pending:
+        moved = pending.pop()
         if moved in seen:
             continue
         seen.add(moved)
         if moved is not None and _keeps_grid(moved):
-            left += moved.args if moved.op == "Concat" else moved.args[:1]
+            pending += moved.args if moved.op == "Concat" else moved.args[:1]
         else:
             yield moved
 

@@ -1,4 +1,4 @@
-"""The door for networks from every source."""
+"""The entry point for networks from every source."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _as_onnx_infers(node: OnnxNode, count: int, opset: int, schema: Any) -> list
     types = {name: _type_proto(value) for name, value in read.items()}
     data = {name: array for name, value in read.items() if (array := _data(node, value))}
     imports = [onnx.helper.make_opsetid("", opset)]
-    with raising(ModelError, f"{node.label} is malformed", Exception, told=first_line):
+    with raising(ModelError, f"{node.label} is malformed", Exception, describe=first_line):
         made = onnx.shape_inference.infer_node_outputs(
             schema, node_proto(node, names), types, data, opset_imports=imports, ir_version=10
         )
@@ -108,8 +108,8 @@ def computed(value: Value) -> Array | None:
     arrays = [arg.array for arg in node.reads] if node else []
     if node is None or node.captured or any(array is None for array in arrays):
         return None
-    found = evaluated(node, [array for array in arrays if array is not None])
-    return None if found is None else found[value.index]
+    results = evaluated(node, [array for array in arrays if array is not None])
+    return None if results is None else results[value.index]
 
 
 def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
@@ -120,11 +120,11 @@ def evaluated(node: OnnxNode, arrays: Sequence[Array]) -> list[Array] | None:
     from onnx.reference import ReferenceEvaluator
 
     names = [f"result{number}" for number in range(len(node.results))]
-    given = dict(zip((value.name for value in node.reads), arrays, strict=True))
+    inputs = dict(zip((value.name for value in node.reads), arrays, strict=True))
     try:
         with np.errstate(all="ignore"):  # the reader of a number checks that it is finite
             return [
-                np.asarray(a) for a in ReferenceEvaluator(node_proto(node, names)).run(None, given)
+                np.asarray(a) for a in ReferenceEvaluator(node_proto(node, names)).run(None, inputs)
             ]
     except Exception:
         return None

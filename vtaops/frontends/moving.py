@@ -28,8 +28,8 @@ from vtaops.graph.requantization import Requantization
 
 
 def _max_pool(value: Value, target: ResultRange) -> Source:
-    found = window(value)
-    op = ops.MaxPool(found.kernel, found.strides, found.padding, found.dilation, any(found.more))
+    pool = window(value)
+    op = ops.MaxPool(pool.kernel, pool.strides, pool.padding, pool.dilation, any(pool.more))
     return reshaped(moved(op, translated_image(value, target)), value.static_shape)
 
 
@@ -64,10 +64,10 @@ def _reshape(value: Value, target: ResultRange) -> Source:
 
 
 def _move_pixels(value: Value, target: ResultRange) -> Source:
-    found = moved_pixels(value)
-    if found is None:
+    move = moved_pixels(value)
+    if move is None:
         raise NotTranslated(f"{value.label} moves more pixels than a convolution has weights")
-    image, make = found
+    image, make = move
     if target not in value.steps:
         value.steps[target] = moved(make(_unchanged(target.grid)), translate(image, target))
     result: Step = value.steps[target]
@@ -126,13 +126,13 @@ def _slice(value: Value, target: ResultRange) -> Source:
         raise NotTranslated(f"{value.label} has bounds that are computed when it runs")
     axes = whole_numbers(value.argument(3)) or list(range(len(starts)))
     strides = whole_numbers(value.argument(4)) or [1] * len(starts)
-    found = translate(value.first, target)
+    source = translate(value.first, target)
     for axis, low, high, stride in zip(axes, starts, stops, strides, strict=True):
         if stride < 1:
             raise NotTranslated(f"{value.label} runs backwards")
         start, stop, _ = slice(low, high, stride).indices(shape[axis])
-        found = cut(found, axis % len(shape), start, stop, stride)
-    return found
+        source = cut(source, axis % len(shape), start, stop, stride)
+    return source
 
 
 MOST_RUNS = 64

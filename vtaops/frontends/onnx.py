@@ -180,11 +180,11 @@ def _folded(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
     kind = {"Sum": "Add"}.get(operator.op, operator.op)
     if len(operator.args) == 1:
         return _alias(reader, operator)
-    left, *rest = operator.args
+    total, *rest = operator.args
     names = [f"{operator.name}:{number}" for number in range(len(rest) - 1)]
     for right, name in zip(rest, [*names, operator.name], strict=True):
-        left = reader.builder.add(kind, left, right, name=name, label=operator.label)
-    return [value for value in [left] if value is not None]
+        total = reader.builder.add(kind, total, right, name=name, label=operator.label)
+    return [value for value in [total] if value is not None]
 
 
 def _if(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:

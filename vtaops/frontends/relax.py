@@ -1,4 +1,4 @@
-"""The door for people who have Relax: a module of quantised operators as a network."""
+"""Import a module of quantised Relax operators as a network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def normalized(mod: Any) -> Any:
         relax.transform.DeadCodeElimination(),
         relax.transform.ToNonDataflow(),
     ]
-    with raising(ModelError, "not a valid Relax module", Exception, told=_last_line):
+    with raising(ModelError, "not a valid Relax module", Exception, describe=_last_line):
         return transform.Sequential(passes)(mod)
 
 

@@ -144,12 +144,12 @@ def reduced_axes(value: Value) -> list[int]:
     rank, stated = len(value.first.static_shape), value.argument(1)
     if value.op.startswith("Global"):
         return list(range(2, rank))
-    found = value.attrs.get("axes") if stated is None else whole_numbers(stated)
-    if stated is not None and found is None:
+    axes = value.attrs.get("axes") if stated is None else whole_numbers(stated)
+    if stated is not None and axes is None:
         raise NotTranslated(f"{value.label} reduces axes that are computed when it runs")
-    if not found:
+    if not axes:
         return [] if value.attrs.get("noop_with_empty_axes") else list(range(rank))
-    return sorted(int(axis) % rank for axis in found)
+    return sorted(int(axis) % rank for axis in axes)
 
 
 def reduced_image(value: Value, source: Source) -> tuple[Source, Size]:

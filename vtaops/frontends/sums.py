@@ -103,9 +103,9 @@ class Sum:
             raise NotTranslated("a bias between two steps of the sums, which are too coarse for it")
         bias = steps.astype(np.int32) if steps.any() else None
         inputs = [self.data] if self.residual is None else [self.data, self.residual]
-        given = {} if self.factor is None else {"residual_factor": self.factor}
+        factors = {} if self.factor is None else {"residual_factor": self.factor}
         with shapes_translated():
-            op = self.product(bias=bias, requantization=requantization, **given)
+            op = self.product(bias=bias, requantization=requantization, **factors)
         return reshaped(target.result(op, *inputs), self.shape)
 
     def _without_dead_channels(self, target: ResultRange) -> Sum:
@@ -155,14 +155,14 @@ class Sum:
 
 def is_sum(value: Value) -> bool:
     """Return whether a value is a product with weights, or an affine function or sum of one."""
-    seen, left = set[Value](), [value]
-    while left:  # each value once: doubling a value ten times reaches it over a thousand ways
-        found = left.pop()
-        if found not in seen:
-            seen.add(found)
-            if _is_product(found):
+    seen, pending = set[Value](), [value]
+    while pending:  # each value once: doubling a value ten times reaches it over a thousand ways
+        term = pending.pop()
+        if term not in seen:
+            seen.add(term)
+            if _is_product(term):
                 return True
-            left += _terms(found)
+            pending += _terms(term)
     return False
 
 
@@ -209,50 +209,50 @@ def read_sum(value: Value, operand: Operand) -> Sum:
     return _with_residual(read_sum(inner, operand), value, other, operand)
 
 
-def _with_bias(found: Sum, value: Value) -> Sum:
+def _with_bias(total: Sum, value: Value) -> Sum:
     """Return the sum with the bias of its product."""
     bias = value.argument(2)
     if bias is None:
-        return found
+        return total
     constant = real(bias)
     if constant is None:
         raise NotTranslated(f"the bias of {value.label} is no constant")
     if value.op == "Gemm":
         constant = constant * value.attrs.get("beta", 1.0)
-        return found.plus(per_channel(constant, value, found.axis))
-    return found.plus(constant.reshape(-1))
+        return total.plus(per_channel(constant, value, total.axis))
+    return total.plus(constant.reshape(-1))
 
 
-def _with_residual(found: Sum, value: Value, other: Value, operand: Operand) -> Sum:
-    if found.residual is not None:
+def _with_residual(total: Sum, value: Value, other: Value, operand: Operand) -> Sum:
+    if total.residual is not None:
         raise NotTranslated("a second tensor is added to one sum")
     residual, scale = operand(other, value)
     if residual.tensor.shape != value.shape:
         residual = moved(Expand(value.static_shape), residual)
-    if found.product.func is not Convolution:
-        raise NotTranslated(f"a residual on the product {found.product.func.__name__}")
-    found = _spread(found, value.static_shape)
-    exact = scale / found.scale
+    if total.product.func is not Convolution:
+        raise NotTranslated(f"a residual on the product {total.product.func.__name__}")
+    total = _spread(total, value.static_shape)
+    exact = scale / total.scale
     factor = np.rint(exact)
     coarse = (exact != factor) & (factor < LEAST_FACTOR)
     if coarse.any() or (factor < 1).any() or (factor > MAX_FACTOR).any():
         raise NotTranslated("a residual whose step is too fine for the sums that it joins")
     residual = reshaped(residual, image_shape(value))
-    return replace(found, residual=residual, factor=factor.astype(np.int64))
+    return replace(total, residual=residual, factor=factor.astype(np.int64))
 
 
-def _spread(found: Sum, shape: tuple[int, ...]) -> Sum:
+def _spread(total: Sum, shape: tuple[int, ...]) -> Sum:
     """Return a sum for one pixel, or for one channel, as one for all that it is added to."""
-    weight = found.product.args[0]
-    if found.shape[2:] == (1, 1) != shape[2:] and weight.shape[2:] == (1, 1):
-        n, channels, _, _ = found.data.tensor.shape
-        data = moved(Expand((n, channels, *shape[2:])), found.data)
-        found = replace(found, data=data, shape=(*found.shape[:2], *shape[2:]))
-    if found.shape[1] == 1 != shape[1]:
-        repeated, bias = (np.repeat(part, shape[1], axis=0) for part in (weight, found.bias))
-        product = partial(found.product.func, repeated, **found.product.keywords)
-        return replace(found, shape=shape, product=product, bias=bias, channels=shape[1])
-    return found
+    weight = total.product.args[0]
+    if total.shape[2:] == (1, 1) != shape[2:] and weight.shape[2:] == (1, 1):
+        n, channels, _, _ = total.data.tensor.shape
+        data = moved(Expand((n, channels, *shape[2:])), total.data)
+        total = replace(total, data=data, shape=(*total.shape[:2], *shape[2:]))
+    if total.shape[1] == 1 != shape[1]:
+        repeated, bias = (np.repeat(part, shape[1], axis=0) for part in (weight, total.bias))
+        product = partial(total.product.func, repeated, **total.product.keywords)
+        return replace(total, shape=shape, product=product, bias=bias, channels=shape[1])
+    return total
 
 
 def per_channel(constant: Array, value: Value, axis: int) -> Array:
@@ -268,10 +268,10 @@ def _weights(value: Value | None, axis: int) -> tuple[Array, Array]:
 
     Weights are 8-bit integers less their zero point, so they have up to 9 bits.
     """
-    found = integers(value, narrow=True)
-    if found is None:
+    constant = integers(value, narrow=True)
+    if constant is None:
         raise NotTranslated(f"the weights {value and value.name!r} are not quantised constants")
-    data, scale = found
+    data, scale = constant
     if data.min() < -255 or data.max() > 255:
         raise NotTranslated("weights of more than 8 bits")
     scales = np.broadcast_to(scale, data.shape)
@@ -319,13 +319,13 @@ def _over_vector(value: Value, operand: Operand) -> Sum:
 
     The vector is the last axis, where images have their channels.
     """
-    found, (taps, scale) = window(value), _weights(value.argument(1), 0)
+    geometry, (taps, scale) = window(value), _weights(value.argument(1), 0)
     n, _, _, extent = image_shape(value.first)
     results = value.static_shape[2]
     matrix = np.zeros((results, extent), np.int64)
     rows = np.arange(results)
     for number, tap in enumerate(taps.reshape(-1)):
-        columns = rows * found.strides[1] + number * found.dilation[1] - found.padding[1]
+        columns = rows * geometry.strides[1] + number * geometry.dilation[1] - geometry.padding[1]
         inside = (columns >= 0) & (columns < extent)
         matrix[rows[inside], columns[inside]] = tap
     data, data_scale = operand(value.first, value)
@@ -349,16 +349,18 @@ def _convolution(value: Value, operand: Operand) -> Sum:
     weight, weight_scale = _weights(value.argument(1), int(transposed))
     if transposed and groups > 1 and weight_scale.ndim:
         weight_scale = np.tile(weight_scale, groups)
-    found = (transposed_window if transposed else window)(value)
+    geometry = (transposed_window if transposed else window)(value)
     data, data_scale = _image(value, operand)
-    weight, data = _narrow(_filters(weight, found), data, int(not transposed), groups=groups)
-    kind = partial(TransposedConvolution, output_padding=found.more) if transposed else Convolution
+    weight, data = _narrow(_filters(weight, geometry), data, int(not transposed), groups=groups)
+    kind = (
+        partial(TransposedConvolution, output_padding=geometry.more) if transposed else Convolution
+    )
     product = partial(
         kind,
         weight,
-        strides=found.strides,
-        padding=found.padding,
-        dilation=found.dilation,
+        strides=geometry.strides,
+        padding=geometry.padding,
+        dilation=geometry.dilation,
         groups=groups,
     )
     channels = weight.shape[1] * groups if transposed else len(weight)
@@ -372,9 +374,9 @@ def _image(value: Value, operand: Operand) -> tuple[Source, float]:
     return reshaped(source, image_shape(data)), scale
 
 
-def _filters(weight: Array, found: SlidingWindow) -> Array:
+def _filters(weight: Array, geometry: SlidingWindow) -> Array:
     """Return weights as those of a two-dimensional window."""
-    return weight.reshape(*weight.shape[:2], *found.kernel)
+    return weight.reshape(*weight.shape[:2], *geometry.kernel)
 
 
 def _dense(value: Value, operand: Operand) -> Sum:
@@ -450,16 +452,16 @@ def multiplied(
 
     With `wide`, a factor that does not fit int8 less its zero point multiplies copies of the image.
     """
-    found = integers(factor)
-    if found is None:
+    constant = integers(factor)
+    if constant is None:
         raise NotTranslated(f"the factor {factor.name!r} is not a quantised constant")
     shape = value.static_shape
-    axis = varying_axis(np.asarray(found[0]), shape)
+    axis = varying_axis(np.asarray(constant[0]), shape)
     image = channel_image(shape, axis)
-    if not wide and np.abs(found[0]).max() > 127:
+    if not wide and np.abs(constant[0]).max() > 127:
         raise NotTranslated("a factor that does not fit int8 once its zero point is subtracted")
     whole = image[1] if axis is None else shape[axis]
-    values, scale = (np.broadcast_to(np.asarray(part).reshape(-1), (whole,)) for part in found)
+    values, scale = (np.broadcast_to(np.asarray(part).reshape(-1), (whole,)) for part in constant)
     scale = scale[0] if (scale == scale[0]).all() else scale
     return _depthwise(value, image, values, data, data_scale * np.asarray(scale, np.float64))
 

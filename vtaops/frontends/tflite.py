@@ -316,13 +316,13 @@ class _Call:
 
 def _static(tensor: TfliteTensor, shape: Sequence[int]) -> list[int]:
     """Return the shape of an input whose first dimension may be open."""
-    found = [1 if not axis and size == -1 else size for axis, size in enumerate(shape)]
-    if len(found) != len(tensor.shape) or min(found, default=1) < 0:
+    static = [1 if not axis and size == -1 else size for axis, size in enumerate(shape)]
+    if len(static) != len(tensor.shape) or min(static, default=1) < 0:
         raise ModelError(
             f"the input {tensor.name!r} has the shape {[*tensor.shape]}; give a static one of this "
-            f"rank by `shapes`, not {found}"
+            f"rank by `shapes`, not {static}"
         )
-    return found
+    return static
 
 
 def _as_image(array: Array) -> Array:
@@ -369,8 +369,8 @@ def _keeps_order(call: _Call) -> bool:
     """Return whether a reduction of an image leaves its axes in the order of the file."""
     if not _follows(call):
         return False
-    left = {*range(4)} - {axis % 4 for axis in call.ints(1)}
-    order = [FROM_IMAGE[axis] for axis in sorted(left)]
+    kept = {*range(4)} - {axis % 4 for axis in call.ints(1)}
+    order = [FROM_IMAGE[axis] for axis in sorted(kept)]
     return bool(call.option("KeepDims", False)) or order == sorted(order)
 
 
@@ -609,8 +609,8 @@ def _mirror_pad(call: _Call) -> Value:
 
 def _reshape(call: _Call) -> Value:
     x, call.image = call.real(0), False
-    given = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
-    return call.reshape(x, given)
+    shape = call.ints(1) if call.has(1) else call.option("NewShapeAsNumpy").tolist()
+    return call.reshape(x, shape)
 
 
 def _squeeze(call: _Call) -> Value:
@@ -704,9 +704,9 @@ def _entry(cut: slice, ellipsis: int, new: int, shrink: int) -> Entry:
 def _indexed(call: _Call, entries: list[Entry]) -> Value:
     """Return operand 0 indexed as an array is indexed in NumPy."""
     entries = entries if ... in entries else [*entries, ...]
-    left = len(call.shape) + 1 - sum(entry is not None for entry in entries)
+    free = len(call.shape) + 1 - sum(entry is not None for entry in entries)
     place = entries.index(...)
-    entries[place : place + 1] = [slice(None)] * left
+    entries[place : place + 1] = [slice(None)] * free
     shape = np.broadcast_to(0, call.shape)[tuple(entries)].shape
     cuts = [
         entry if isinstance(entry, slice) else slice(entry, entry + 1 or None)

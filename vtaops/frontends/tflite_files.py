@@ -113,7 +113,7 @@ def read_file(path: Path) -> File:
         If its weights lie in another part of the file than the model.
     """
     with (
-        raising(ModelError, f"cannot read {path}", OSError, told=reason_of),
+        raising(ModelError, f"cannot read {path}", OSError, describe=reason_of),
         open_file(path) as file,
     ):
         if file.read(8)[4:] != IDENTIFIER:
@@ -149,9 +149,9 @@ def _names(enumeration: str) -> dict[int, str]:
 
 def _as(union: str, kind: int, table: Any) -> Any:
     """Return a table of a union as what its kind says."""
-    found = getattr(require("tflite"), _names(union)[kind])()
-    found.Init(table.Bytes, table.Pos)
-    return found
+    member = getattr(require("tflite"), _names(union)[kind])()
+    member.Init(table.Bytes, table.Pos)
+    return member
 
 
 def _kind(code: Any) -> str:
@@ -222,8 +222,8 @@ def _level(level: Any, place: Array) -> tuple[Array, Array, Array]:
     counts = segments[place + 1] - segments[place]
     parent = np.repeat(np.arange(len(place)), counts)
     inner = np.arange(len(parent)) - np.repeat(np.cumsum(counts) - counts, counts)
-    found = segments[place[parent]] + inner
-    return _vector(level.ArrayIndicesType(), level.ArrayIndices())[found], parent, found
+    positions = segments[place[parent]] + inner
+    return _vector(level.ArrayIndicesType(), level.ArrayIndices())[positions], parent, positions
 
 
 def _vector(kind: int, table: Any) -> Array:

@@ -42,11 +42,11 @@ def hard_swish(grids: Grids) -> Array:
     x, _ = _steps(grids)
     fine, high = np.float32(1 / 128) * np.float32(grids[0]), x * 128
     factor, power = _half_multiplier(float(fine / np.float32(grids[2])))
-    gate, left = _half_multiplier(float(fine / np.float32(3 / 32768)))
+    gate, shift = _half_multiplier(float(fine / np.float32(3 / 32768)))
     result, open_ = _high_product(high, factor), high
-    open_ = _saturated(open_ << max(left - 1, 0))
+    open_ = _saturated(open_ << max(shift - 1, 0))
     open_ = _high_product(open_, gate)
-    open_ = _saturated(open_ << 1) if left > 0 else _divided(open_, -left)
+    open_ = _saturated(open_ << 1) if shift > 0 else _divided(open_, -shift)
     open_ = (open_ + (1 << 15)) >> 1
     whole = open_ * result
     return _divided(np.sign(whole) * (np.abs(whole) >> 15), -power)

@@ -38,7 +38,7 @@ def exported(program: Any) -> ModelProto:
             "torch.export.export(module.eval(), (example,)) makes one"
         )
     text = "PyTorch cannot write this program as ONNX"
-    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=first_line):
+    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, describe=first_line):
         warnings.simplefilter("ignore")
         logging.getLogger("torch.onnx").setLevel(logging.ERROR)
         with contextlib.redirect_stdout(io.StringIO()):

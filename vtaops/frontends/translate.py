@@ -79,10 +79,10 @@ def translate_root(value: Value, target: ResultRange) -> Source:
         with shapes_translated():
             return rule(value, target)
     except NotTranslated:
-        found = _as_function(value, target)
-        if found is None:
+        source = _as_function(value, target)
+        if source is None:
             raise
-        return found
+        return source
 
 
 def _as_function(value: Value, target: ResultRange) -> Source | None:
@@ -116,8 +116,8 @@ def operand(data: Value | None, reader: Value) -> tuple[Source, float]:
 def affine_function(value: Value, function: Affine, target: ResultRange) -> Source:
     """Translate an affine function to a depthwise convolution with a bias."""
     data, scale = operand(function.tensor, value)
-    found = scaled(value, data, scale, function.axis, function.factor)
-    return found.plus(function.term).rounded(target)
+    product = scaled(value, data, scale, function.axis, function.factor)
+    return product.plus(function.term).rounded(target)
 
 
 def _table(value: Value, argument: Value, target: ResultRange) -> Source:

@@ -80,8 +80,8 @@ class OnnxNode:
 
     def part(self, index: int, count: int = 3) -> list[Value | None]:
         """Return some arguments from one on; None for absent ones."""
-        found = list(self.args[index : index + count])
-        return found + [None] * (count - len(found))
+        args = list(self.args[index : index + count])
+        return args + [None] * (count - len(args))
 
     @property
     def reads(self) -> list[Value]:

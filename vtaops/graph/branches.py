@@ -34,8 +34,8 @@ def fix_inputs(model: ModelProto, values: Mapping[str, Any]) -> None:
     shapes, types = input_shapes(model), input_dtypes(model)
     for name, value in values.items():
         if name not in shapes:
-            told = f"inputs are {', '.join(shapes)}{suggestion(name, shapes)}"
-            raise ModelError(f"no input {name!r} can be fixed; the model's {told}")
+            inputs = f"inputs are {', '.join(shapes)}{suggestion(name, shapes)}"
+            raise ModelError(f"no input {name!r} can be fixed; the model's {inputs}")
         array = _as_input(name, value, shapes[name], types[name])
         model.graph.initializer.append(require("onnx").numpy_helper.from_array(array, name))
     refill(model.graph.input, graph_inputs(model))

@@ -161,8 +161,8 @@ class RescaledAdd(Requantized):
         multiplier, shift = self.multipliers[index], self.shifts[index]
         acc = (real << 20) * (1 if multiplier > 0 else -1)
         more = np.where(acc < 0, -1, 1) * ((1 << 30) if shift > 31 else 0)
-        found: Integers = (acc * abs(multiplier) + ((1 << shift) >> 1) + more) >> shift
-        return found
+        rescaled: Integers = (acc * abs(multiplier) + ((1 << shift) >> 1) + more) >> shift
+        return rescaled
 
 
 @graph_operator

@@ -42,8 +42,8 @@ def evaluate_runs(
     tensors = [graph.tensors[name] for name in graph.state]
     state = {t.name: np.full(t.shape, t.zero_point, t.dtype) for t in tensors}
     for number, arrays in enumerate(runs):
-        given = checked_inputs(graph.arguments, arrays) | state
-        values = evaluate_all(graph, *(given[tensor.name] for tensor in graph.inputs))
+        inputs = checked_inputs(graph.arguments, arrays) | state
+        values = evaluate_all(graph, *(inputs[tensor.name] for tensor in graph.inputs))
         place = number * graph.new_rows
         state = {past: carried(graph, past, state[past], values, place) for past in state}
         yield tuple(values[tensor.name] for tensor in graph.results)

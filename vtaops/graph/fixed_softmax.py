@@ -42,8 +42,8 @@ def softmax(values: npt.NDArray[np.int8], scale: float) -> npt.NDArray[np.int8]:
     zeros = 32 - np.frexp(total.astype(np.float64))[1]  # leading zeros of 32 bits
     inverse = _one_over_one_plus((total << zeros) - (1 << 31))
     quotient = _shifted_right(_product(inverse, terms), SUM_BITS - zeros + 23)
-    found = np.where(counted, np.clip(quotient - 128, -128, 127), -128)
-    result: npt.NDArray[np.int8] = found.astype(np.int8)
+    probabilities = np.where(counted, np.clip(quotient - 128, -128, 127), -128)
+    result: npt.NDArray[np.int8] = probabilities.astype(np.int8)
     return result
 
 
@@ -51,11 +51,11 @@ def exponentials(scale: float) -> tuple[Integers, int]:
     """Return exp(-d * scale), Q0.31, for d = 0..255, and the largest d that counts in a sum."""
     real = min(scale * (1 << (31 - INPUT_BITS)), (1 << 31) - 1.0)
     multiplier, shift = quantized_multiplier(real)
-    left = 31 - shift
-    reach = math.floor(((1 << INPUT_BITS) - 1) * (1 << (31 - INPUT_BITS)) / (1 << left))
+    left_shift = 31 - shift
+    reach = math.floor(((1 << INPUT_BITS) - 1) * (1 << (31 - INPUT_BITS)) / (1 << left_shift))
     difference = np.arange(256, dtype=np.int64)
     counted = np.where(difference <= reach, -difference, 0)
-    return _exponential(_product(counted << left, np.int64(multiplier))), min(reach, 255)
+    return _exponential(_product(counted << left_shift, np.int64(multiplier))), min(reach, 255)
 
 
 def _exponential(x: Integers) -> Integers:
@@ -85,11 +85,11 @@ def _near_zero(x: Integers) -> Integers:
 def _one_over_one_plus(x: Integers) -> Integers:
     """Return 1 / (1 + x) for 0 <= x < 1, both Q0.31."""
     half = (x + INT32[1] + 1) >> 1  # of the denominator
-    found = 1515870810 + _product(half, np.int64(-1010580540))  # Q2.29: 48/17 - 32/17 * half
+    estimate = 1515870810 + _product(half, np.int64(-1010580540))  # Q2.29: 48/17 - 32/17 * half
     for _ in range(3):
-        rest = (1 << 29) - _product(half, found)
-        found = found + np.clip(_product(found, rest) << 2, *INT32)
-    result: Integers = np.clip(found << 1, *INT32)
+        rest = (1 << 29) - _product(half, estimate)
+        estimate = estimate + np.clip(_product(estimate, rest) << 2, *INT32)
+    result: Integers = np.clip(estimate << 1, *INT32)
     return result
 
 

@@ -141,8 +141,8 @@ class FixedSoftmax(GraphOperator):
 
 def _check_term(name: str, term: object, shape: Shape) -> None:
     if not isinstance(term, np.ndarray) or (term.dtype, term.shape) != (np.float32, shape):
-        found = f"{term.dtype}{[*term.shape]}" if isinstance(term, np.ndarray) else repr(term)
-        raise ShapeError(f"{name} is {found}; it must be float32{[*shape]}")
+        actual = f"{term.dtype}{[*term.shape]}" if isinstance(term, np.ndarray) else repr(term)
+        raise ShapeError(f"{name} is {actual}; it must be float32{[*shape]}")
 
 
 def _sum(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -152,10 +152,10 @@ def _sum(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def inverse_root(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return 1 / sqrt(x), to some 1e-15, by Newton's method: the same bits on every processor."""
-    found = (0x5FE6EB50C7B537A9 - (x.view(np.int64) >> 1)).view(np.float64)
+    root = (0x5FE6EB50C7B537A9 - (x.view(np.int64) >> 1)).view(np.float64)
     for _ in range(4):
-        found = found * (1.5 - 0.5 * x * found * found)
-    return found
+        root = root * (1.5 - 0.5 * x * root * root)
+    return root
 
 
 def exponential(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

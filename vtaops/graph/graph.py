@@ -78,11 +78,11 @@ class Graph:
         self._readers: dict[str, list[Node]] = {}
 
     def __repr__(self) -> str:
-        given, made = (
+        inputs, made = (
             ", ".join(f"{t.name} {t.dtype}{[*t.shape]}" for t in tensors) or "nothing"
             for tensors in (self.inputs, self.outputs)
         )
-        return f"<Graph {self.name}: {len(self.nodes)} operators from {given} to {made}>"
+        return f"<Graph {self.name}: {len(self.nodes)} operators from {inputs} to {made}>"
 
     def __str__(self) -> str:
         """Return the operators with their operands and results, one a line."""
@@ -283,14 +283,14 @@ class Graph:
             other numbers of rows than those before them.
         """
         for past, present in state.items():
-            given, made = ({t.name: t for t in left} for left in (self.arguments, self.results))
-            for name, known, what in ((past, given, "input"), (present, made, "output")):
+            inputs, made = ({t.name: t for t in side} for side in (self.arguments, self.results))
+            for name, known, what in ((past, inputs, "input"), (present, made, "output")):
                 if name not in known:
                     text = f"no {what} {name!r} is left for state{suggestion(name, known)}"
                     raise ShapeError(text)
-            if not _fits(given[past], made[present]):
+            if not _fits(inputs[past], made[present]):
                 text = (
-                    f"{given[past]} and {made[present]} are not alike; state has one type, and "
+                    f"{inputs[past]} and {made[present]} are not alike; state has one type, and "
                     "one shape but for an axis of fewer rows"
                 )
                 raise ShapeError(text)
@@ -364,5 +364,5 @@ def _row_axis(past: Tensor, present: Tensor) -> int | None:
     if len(past.shape) != len(present.shape):
         return None
     pairs = enumerate(zip(past.shape, present.shape, strict=True))
-    found = [(axis, most > own) for axis, (most, own) in pairs if most != own]
-    return found[0][0] if [less for _, less in found] == [True] else None
+    differing = [(axis, most > own) for axis, (most, own) in pairs if most != own]
+    return differing[0][0] if [less for _, less in differing] == [True] else None

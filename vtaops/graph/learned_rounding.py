@@ -52,14 +52,17 @@ def _rounded_in_order(
     the block together, as one product.
     """
     kept, step, stays = (np.ascontiguousarray(array.T) for array in (weight, scale, fixed))
-    left, result = kept.copy(), np.zeros_like(kept)  # taps first: each is read and written whole
-    for start in range(0, len(left), BLOCK):
+    corrected, result = (
+        kept.copy(),
+        np.zeros_like(kept),
+    )  # taps first: each is read and written whole
+    for start in range(0, len(corrected), BLOCK):
         errors = []
-        for tap in range(start, end := min(start + BLOCK, len(left))):
-            steps = np.rint(np.where(stays[tap], kept[tap], left[tap]) / step[tap])
+        for tap in range(start, end := min(start + BLOCK, len(corrected))):
+            steps = np.rint(np.where(stays[tap], kept[tap], corrected[tap]) / step[tap])
             result[tap] = np.clip(steps, -largest, largest)
-            errors.append((left[tap] - result[tap] * step[tap]) / upper[tap, tap])
-            left[tap + 1 : end] -= np.outer(upper[tap, tap + 1 : end], errors[-1])
-        left[end:] -= upper[start:end, end:].T @ np.stack(errors)
+            errors.append((corrected[tap] - result[tap] * step[tap]) / upper[tap, tap])
+            corrected[tap + 1 : end] -= np.outer(upper[tap, tap + 1 : end], errors[-1])
+        corrected[end:] -= upper[start:end, end:].T @ np.stack(errors)
     transposed: Array = result.T
     return transposed

@@ -227,8 +227,8 @@ class Constant(GraphOperator):
 
     def __post_init__(self) -> None:
         if not isinstance(self.value, np.ndarray) or self.value.dtype.name not in DTYPES:
-            found = getattr(self.value, "dtype", type(self.value))
-            raise ShapeError(f"the constant is {found}; it must be an array of {DTYPES}")
+            kind = getattr(self.value, "dtype", type(self.value))
+            raise ShapeError(f"the constant is {kind}; it must be an array of {DTYPES}")
 
     def infer(self) -> Tensor:
         value = self.value

@@ -118,9 +118,9 @@ class RowNorm(GraphOperator):
         for name, dtype in (("weight", np.int32), ("bias", np.int32)):
             value = getattr(self, name)
             if (value.dtype, value.shape) != (dtype, (columns,)) or columns > MOST_CHANNELS:
-                found = f"{value.dtype}{[*value.shape]}"
+                actual = f"{value.dtype}{[*value.shape]}"
                 raise ShapeError(
-                    f"{name} is {found}; it must be {np.dtype(dtype)}{[columns]}, of at most "
+                    f"{name} is {actual}; it must be {np.dtype(dtype)}{[columns]}, of at most "
                     f"{MOST_CHANNELS} channels"
                 )
         reach = np.abs(self.weight.astype(np.int64)) << PLACES
@@ -249,8 +249,8 @@ class _Int32:
         return _wrapped(x * y)
 
     def shr(self, x: Any, y: Any) -> Any:
-        left = _wrapped(x << np.maximum(0, np.negative(y)))
-        return np.where(np.less(y, 0), left, x >> np.maximum(0, y))
+        shifted = _wrapped(x << np.maximum(0, np.negative(y)))
+        return np.where(np.less(y, 0), shifted, x >> np.maximum(0, y))
 
     def clip(self, x: Any, low: float, high: float) -> Any:
         return np.clip(x, max(low, -(2**31)), min(high, 2**31 - 1)).astype(np.int64)

@@ -45,8 +45,8 @@ def _require_bounded(model: ModelProto) -> None:
     sizes = dict(_sizes(graph))
     for name, nbytes in sizes.items():
         if nbytes > TENSOR:
-            told = f"the tensor {name!r} has {nbytes:,} bytes, more than {TENSOR:,}"
-            raise UnsupportedError(told)
+            reason = f"the tensor {name!r} has {nbytes:,} bytes, more than {TENSOR:,}"
+            raise UnsupportedError(reason)
     folded = _folded(graph, {tensor.name for tensor in model.graph.initializer}, sizes)
     if folded > FOLDED:
         raise UnsupportedError(f"constants are computed of {folded:,} bytes, more than {FOLDED:,}")
@@ -96,14 +96,14 @@ def _require_few_trips(
 
 def _constants(graph: Any, outer: Mapping[str, Any]) -> dict[str, Any]:
     """Return the constants that the nodes of a graph may read, by name: its own hide others."""
-    found = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
+    constants = {**outer, **{tensor.name: tensor for tensor in graph.initializer}}
     for value in graph.input:
-        found.pop(value.name, None)
+        constants.pop(value.name, None)
     for node in graph.node:
-        found |= dict.fromkeys(node.output)
+        constants |= dict.fromkeys(node.output)
         if node.op_type == "Constant":
-            found[node.output[0]] = attributes(node).get("value")
-    return {name: tensor for name, tensor in found.items() if tensor is not None}
+            constants[node.output[0]] = attributes(node).get("value")
+    return {name: tensor for name, tensor in constants.items() if tensor is not None}
 
 
 def _trips(node: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> int:
@@ -113,7 +113,7 @@ def _trips(node: Any, constants: Mapping[str, Any], shapes: Mapping[str, Sequenc
         return -1 if count is None else int(require("onnx").numpy_helper.to_array(count).item())
     if node.op_type != "Scan":
         return 1
-    given = attributes(node)
-    shape = shapes.get(node.input[-given.get("num_scan_inputs", 1)], ())
-    axis = given.get("scan_input_axes", [0])[0]
+    attrs = attributes(node)
+    shape = shapes.get(node.input[-attrs.get("num_scan_inputs", 1)], ())
+    axis = attrs.get("scan_input_axes", [0])[0]
     return shape[axis] or -1 if -len(shape) <= axis < len(shape) else -1

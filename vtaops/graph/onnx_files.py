@@ -91,9 +91,9 @@ def read(path: Path) -> ModelProto:
     model: ModelProto = require("onnx").ModelProto()
     if not exists(path):
         raise ModelError(f"model file {path} does not exist")
-    with raising(ModelError, f"{path} is not an ONNX model", OSError, told=reason_of):
+    with raising(ModelError, f"{path} is not an ONNX model", OSError, describe=reason_of):
         content = read_file(path, NETWORK)
-    with raising(ModelError, f"{path} is not an ONNX model", Exception, told=first_line):
+    with raising(ModelError, f"{path} is not an ONNX model", Exception, describe=first_line):
         model.ParseFromString(content)
     if not model.graph.node:
         raise ModelError(f"{path} is not an ONNX model: its graph has no nodes")
@@ -112,7 +112,7 @@ def checked(model: ModelProto) -> ModelProto:
     """
     onnx = require("onnx")
     own = [entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")]
-    with raising(ModelError, "not a valid ONNX model", Exception, told=first_line):
+    with raising(ModelError, "not a valid ONNX model", Exception, describe=first_line):
         onnx.checker.check_model(model)
     if own and min(own) < OLDEST:
         raise UnsupportedError(
@@ -125,7 +125,7 @@ def checked(model: ModelProto) -> ModelProto:
             f"Hardmax of opset {min(own)} takes several axes as one, which ONNX's converter does "
             f"not know: export the model with opset {OPSET} or a newer one"
         )
-    with raising(ModelError, "not a valid ONNX model", Exception, told=first_line):
+    with raising(ModelError, "not a valid ONNX model", Exception, describe=first_line):
         if old:
             model = onnx.version_converter.convert_version(model, OPSET)
         _store_constants(model)
@@ -138,8 +138,8 @@ def require(package: str) -> Any:
     name = package.split(".")[0]
     parts = ("checker", "shape_inference", "version_converter") if package == "onnx" else ()
     for module in (*(f"onnx.{part}" for part in parts), package):
-        found = optional(module, name, "model files need", name)
-    return found
+        loaded = optional(module, name, "model files need", name)
+    return loaded
 
 
 def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
@@ -152,8 +152,8 @@ def make_static(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> None:
         raise ModelError(f"unknown input {unknown[0]!r}; the model's inputs: {', '.join(inputs)}")
     for name, value in inputs.items():
         dims = value.type.tensor_type.shape.dim
-        if (given := shapes.get(name)) is not None:
-            _set_dims(name, dims, given)
+        if (shape := shapes.get(name)) is not None:
+            _set_dims(name, dims, shape)
         _fix_dims(name, value)
     # Inner shapes written by the exporter may still be symbolic; inference replaces them.
     del model.graph.value_info[:]
@@ -211,8 +211,8 @@ def initializers(model: ModelProto) -> Arrays:
 def _array_of(tensor: Any) -> Array:
     text = f"the tensor {tensor.name!r} is malformed"
     with raising(ModelError, text, TypeError, ValueError, NotImplementedError):
-        found: Array = require("onnx").numpy_helper.to_array(tensor)
-    return found
+        array: Array = require("onnx").numpy_helper.to_array(tensor)
+    return array
 
 
 def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
@@ -228,11 +228,11 @@ def replace_initializer(model: ModelProto, name: str, value: Array) -> None:
 
 def consumers(model: ModelProto) -> dict[str, list[NodeProto]]:
     """Return the nodes that read each tensor, also within their subgraphs."""
-    found: dict[str, list[NodeProto]] = {}
+    readers: dict[str, list[NodeProto]] = {}
     for node in model.graph.node:
         for name in read_by(node):
-            found.setdefault(name, []).append(node)
-    return found
+            readers.setdefault(name, []).append(node)
+    return readers
 
 
 def producers(model: ModelProto) -> dict[str, NodeProto]:
@@ -279,22 +279,22 @@ class Connections:
 
     def only_reader(self, name: str) -> NodeProto | None:
         """Return the only node that reads a tensor; None if there are more or it is an output."""
-        found = self.readers.get(name, [])
-        return found[0] if len(found) == 1 and name not in self.outputs else None
+        readers = self.readers.get(name, [])
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
 
     def chain(self, name: str, *kinds: str) -> list[NodeProto] | None:
         """Return the node that writes a tensor, the node that writes its input, and so on.
 
         None if they are not of these kinds, or one of their results has another reader.
         """
-        found: list[NodeProto] = []
+        nodes: list[NodeProto] = []
         for kind in kinds:
             node = self.writers.get(name)
             if node is None or node.op_type != kind or self.only_reader(name) is None:
                 return None
-            found.append(node)
+            nodes.append(node)
             name = node.input[0]
-        return found
+        return nodes
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:
@@ -334,12 +334,12 @@ def refill(field: Any, entries: Iterable[Any]) -> None:
 
 def additions(node: NodeProto) -> list[NodeProto]:
     """Return a Sum of several tensors as additions of two."""
-    left, *terms = node.input
+    total, *terms = node.input
     results = [f"{node.output[0]}_part{number}" for number in range(len(terms) - 1)]
     nodes = []
     for term, result in zip(terms, [*results, node.output[0]], strict=True):
-        nodes.append(make_node("Add", [left, term], [result]))
-        left = result
+        nodes.append(make_node("Add", [total, term], [result]))
+        total = result
     return nodes
 
 
@@ -360,7 +360,7 @@ def _read_external_data(model: ModelProto, path: Path | None) -> None:
     Only regular files in the model's folder are read, and only as many bytes as the shapes require,
     so that a model of a hundred bytes cannot load a neighbouring file of a gigabyte.
     """
-    left = NETWORK
+    budget = NETWORK
     for tensor in filter(_is_external, tensors(model)):
         if path is None:
             raise ModelError(
@@ -368,10 +368,10 @@ def _read_external_data(model: ModelProto, path: Path | None) -> None:
                 "read its weights with onnx.load_external_data_for_model first"
             )
         what = f"{path}: cannot read the tensor {tensor.name!r} from its file"
-        with raising(ModelError, what, OSError, ValueError, told=reason_of):
+        with raising(ModelError, what, OSError, ValueError, describe=reason_of):
             nbytes = _nbytes(tensor)
-            left -= nbytes
-            if left < 0:
+            budget -= nbytes
+            if budget < 0:
                 raise ValueError(f"the weights have more than {NETWORK} bytes")
             tensor.raw_data = _external_bytes(tensor, path.parent.resolve(), nbytes)
         del tensor.external_data[:]
@@ -467,21 +467,21 @@ def _sort(model: ModelProto) -> None:
 
     Nodes that can be put nowhere stay at the end, where ONNX's checker names them.
     """
-    left = list(model.graph.node)
-    missing = {name for node in left for name in node.output}
+    pending = list(model.graph.node)
+    missing = {name for node in pending for name in node.output}
     order: list[NodeProto] = []
-    while left:
+    while pending:
         later = []
-        for node in left:
+        for node in pending:
             if missing.isdisjoint(read_by(node)):
                 order.append(node)
                 missing -= {*node.output}
             else:
                 later.append(node)
-        if len(later) == len(left):
+        if len(later) == len(pending):
             order += later
             break
-        left = later
+        pending = later
     refill(model.graph.node, order)
 
 

@@ -180,8 +180,8 @@ class AveragePool(Requantized):
         (multiplier,), (shift,) = np.unique(scaling.multiplier), np.unique(scaling.shift)
         if not multiplier:
             return self.factor, scaling
-        found = fixed_point(math.ldexp(int(multiplier) * size / count, -int(shift)))
-        return self.factor, replace(scaling, multiplier=found[0], shift=found[1])
+        ratio = fixed_point(math.ldexp(int(multiplier) * size / count, -int(shift)))
+        return self.factor, replace(scaling, multiplier=ratio[0], shift=ratio[1])
 
     def counts(self, data: Tensor) -> tuple[npt.NDArray[np.int64], ...]:
         """Return how many pixels of windows count, along the height and the width of an image."""

@@ -20,10 +20,10 @@ _INTEGER_PRODUCTS = ("QLinearConv", "QLinearMatMul", "QGemm")
 def runtime_errors() -> AbstractContextManager[None]:
     """Convert exceptions of ONNX Runtime, whose hierarchy is not public, to a ModelError."""
 
-    def told(error: Exception) -> str:
+    def describe(error: Exception) -> str:
         return " ".join(str(error).split()) or type(error).__name__
 
-    return raising(ModelError, "ONNX Runtime refuses the model", Exception, told=told)
+    return raising(ModelError, "ONNX Runtime refuses the model", Exception, describe=describe)
 
 
 def runtime_session(model: ModelProto | bytes, level: str, **settings: Any) -> Any:
@@ -82,8 +82,8 @@ class Probe:
             self.names = [*(names or ())]
             self._session = runtime_session(model, "ORT_DISABLE_ALL")
             return
-        given = names if names is not None else [value.name for value in model.graph.output]
-        self.names = list(dict.fromkeys(given))
+        wanted = names if names is not None else [value.name for value in model.graph.output]
+        self.names = list(dict.fromkeys(wanted))
         shown = deepcopy(model)
         _show(shown, self.names)
         if exact:

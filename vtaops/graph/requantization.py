@@ -127,8 +127,8 @@ class Requantization(ReprMixin):
         one = type(self) is Requantization and multiplier.size == shift.size == 1
         if not one or not is_power_of_two(int(multiplier[0])):  # others do not round like a shift
             return None
-        left = int(multiplier[0]).bit_length() - 1
-        return int(shift[0]) - left if left == 0 or int(shift[0]) == 0 else None
+        left_shift = int(multiplier[0]).bit_length() - 1
+        return int(shift[0]) - left_shift if left_shift == 0 or int(shift[0]) == 0 else None
 
     @property
     def constant(self) -> int:

@@ -74,5 +74,5 @@ class Tensor:
 
     def real(self, array: Array) -> npt.NDArray[np.int64]:
         """Return ``value - zero_point``: the real values in steps of the scale."""
-        found: npt.NDArray[np.int64] = array.astype(np.int64) - self.zero_point
-        return found
+        centred: npt.NDArray[np.int64] = array.astype(np.int64) - self.zero_point
+        return centred

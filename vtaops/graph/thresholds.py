@@ -88,9 +88,9 @@ def _firsts(levels: Any, multiplier: Any, shift: Any, more: Any, low: Any, high:
     divisor = np.where(multiplier == 0, 1, multiplier)
     negative = -((half - more - wanted) // divisor)
     positive = -((half + more - wanted) // divisor)
-    found = np.where(negative < 0, negative, np.maximum(positive, 0))
+    level = np.where(negative < 0, negative, np.maximum(positive, 0))
     constant = np.where(levels > 0, high + 1, low)
-    first = np.where(multiplier == 0, constant, np.clip(found, low, high + 1))
+    first = np.where(multiplier == 0, constant, np.clip(level, low, high + 1))
     return np.asarray(first, np.int64)
 
 
@@ -143,10 +143,10 @@ def fine_scale_for(steps: Steps, ratio: float, kind: int) -> FineScale:
         if inside.any():
             return FineScale(multiplier, shift, int(_CODES[inside][0]), kind)
         distance = np.maximum(low - values, 0) + np.maximum(values - high, 0)
-        found = FineScale(multiplier, shift, int(_CODES[np.argmin(distance)]), kind)
-        found = replace(found, differing=differing(steps, found))
-        if best is None or found.differing < best.differing:
-            best = found
+        scale = FineScale(multiplier, shift, int(_CODES[np.argmin(distance)]), kind)
+        scale = replace(scale, differing=differing(steps, scale))
+        if best is None or scale.differing < best.differing:
+            best = scale
     if best is None:  # out of range: clamp to the smallest or largest scale
         best = FineScale(smallest if middle < smallest else greatest, shift, 0, kind)
         best = replace(best, differing=differing(steps, best))
@@ -172,9 +172,9 @@ def differing(steps: Steps, scale: FineScale) -> int:
     """
     more = int(nudged(scale.kind, scale.nudge))
     limits = steps.low, steps.high
-    found = steps_of(steps.levels, scale.multiplier, scale.shift, more, *limits).first
-    late = np.maximum(found - np.clip(steps.first, steps.low, steps.high + 1), 0)
-    early = np.maximum(np.clip(steps.last + 1, steps.low, steps.high + 1) - found, 0)
+    first = steps_of(steps.levels, scale.multiplier, scale.shift, more, *limits).first
+    late = np.maximum(first - np.clip(steps.first, steps.low, steps.high + 1), 0)
+    early = np.maximum(np.clip(steps.last + 1, steps.low, steps.high + 1) - first, 0)
     return int((late + early).sum())
 
 
@@ -184,8 +184,8 @@ def quotient_scale(count: int) -> FineScale:
     above, below = levels * count - count // 2, levels * count - (count + 1) // 2 + 1
     first = np.where(levels > 0, above, below)
     steps = Steps(levels, first, first - 1, -128 * count, 127 * count)
-    found = [fine_scale_for(steps, 1 / count, kind) for kind in (1, 2)]
-    return min(found, key=lambda scale: scale.differing)
+    scales = [fine_scale_for(steps, 1 / count, kind) for kind in (1, 2)]
+    return min(scales, key=lambda scale: scale.differing)
 
 
 def scale_of_quotient(scaling: Quotient, count: int) -> FineRequantization:

@@ -161,9 +161,9 @@ class Convolution(Weighted):
                 f"groups read {i * self.groups}"
             )
         shape = (n, o, *self.window.out_size(h, w))
-        expected, given = 1 + (self.residual_factor is not None), 1 + len(residual)
-        if given != expected:
-            raise ShapeError(f"{self.kind} takes {expected} inputs; {given} given")
+        expected, count = 1 + (self.residual_factor is not None), 1 + len(residual)
+        if count != expected:
+            raise ShapeError(f"{self.kind} takes {expected} inputs; {count} given")
         bound = self.bound(data)
         for other in residual:
             if other.shape != shape:
@@ -211,8 +211,8 @@ class TransposedConvolution(Weighted):
         if self.groups < 1 or inputs % self.groups:
             raise ShapeError(f"groups is {self.groups}; it must divide {inputs} input channels")
         grouped = self.weight.reshape(self.groups, -1, outputs, *kernel).swapaxes(1, 2)
-        found: Array = grouped.reshape(self.groups * outputs, -1, *kernel)
-        return found
+        weight: Array = grouped.reshape(self.groups * outputs, -1, *kernel)
+        return weight
 
     @property
     def window(self) -> Window:
@@ -322,6 +322,6 @@ def spread(weight: Array, dilation: Pair) -> Array:
         return weight
     *outer, kh, kw = weight.shape
     (down, across), size = dilation, Window((kh, kw), dilation=dilation).extent
-    found = np.zeros((*outer, *size), weight.dtype)
-    found[..., ::down, ::across] = weight
-    return found
+    dilated = np.zeros((*outer, *size), weight.dtype)
+    dilated[..., ::down, ::across] = weight
+    return dilated

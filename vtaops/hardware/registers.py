@@ -215,8 +215,8 @@ class RtlRegisters(ControlRegisters):
     @staticmethod
     def after_run(insn_address: int, count: int) -> dict[str, int]:
         control = RtlRegisters.FINISHED | RtlRegisters.QUIET
-        given = {"control": control, "count": count, "address": insn_address}
-        return {**given, "faults": 0, "tokens": 0}
+        registers = {"control": control, "count": count, "address": insn_address}
+        return {**registers, "faults": 0, "tokens": 0}
 
     def performance(self) -> TsimPerformance | None:
         if self._page.read(self.CONTROL) & self.UNCOUNTED:

@@ -395,14 +395,14 @@ def _multipliers(config: HardwareConfig, parameters: RtlParameters) -> int:
 
 def _extension_bits(config: HardwareConfig) -> dict[str, int]:
     """Return whether the configuration has each extension, and the positions of its bits."""
-    found = {f"HAS_{e.name}": int(config.has(e)) for e in Extension}
+    bits = {f"HAS_{e.name}": int(config.has(e)) for e in Extension}
     for cls in (*isa.INSTRUCTIONS, *isa.EXTENSION_INSTRUCTIONS.values()):
         offsets = {slot.name: slot.offset for slot in isa.Encoding.of(config).slots.get(cls, ())}
         for f in fields(cls):
             if f.metadata["extension"]:
                 name = f"{f.name.upper()}_BIT"
-                found[name] = max(found.get(name, 0), offsets.get(f.name, 0))
-    return found
+                bits[name] = max(bits.get(name, 0), offsets.get(f.name, 0))
+    return bits
 
 
 def _struct(name: str, fields: Iterable[tuple[int, int, str]], total: int) -> list[str]:

@@ -48,8 +48,8 @@ def execute_tool(
             env={**os.environ, **(environment or {})},
         )
     if done.returncode:
-        said = (done.stdout + done.stderr).strip()
-        if len(said) > 2 * _MOST_SHOWN:
-            said = f"{said[:_MOST_SHOWN]}\n...\n{said[-_MOST_SHOWN:]}"
+        output = (done.stdout + done.stderr).strip()
+        if len(output) > 2 * _MOST_SHOWN:
+            output = f"{output[:_MOST_SHOWN]}\n...\n{output[-_MOST_SHOWN:]}"
         called = name or Path(words[0]).name
-        raise DeviceError(f"{called} failed with exit code {done.returncode}:\n{said}")
+        raise DeviceError(f"{called} failed with exit code {done.returncode}:\n{output}")

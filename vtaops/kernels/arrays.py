@@ -253,8 +253,8 @@ def _from_bfloat16(value: Any) -> Array:
     last = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
     memory = (ctypes.c_uint8 * (last + 2)).from_address(tensor.data_ptr())
     memory.owner = tensor  # keep the tensor alive
-    found: Array = np.ndarray(shape, dtype_of("bfloat16"), memory, strides=strides)
-    return found
+    array: Array = np.ndarray(shape, dtype_of("bfloat16"), memory, strides=strides)
+    return array
 
 
 def _writeable_alias(array: Array) -> Array:

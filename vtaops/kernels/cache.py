@@ -107,8 +107,8 @@ def _toolchain(sources: tuple[str, ...]) -> str:
     digest = hashlib.sha256(version("apache-tvm").encode())
     digest.update(version("apache-tvm-ffi").encode())
     for source in (*_SHARED, *sources):
-        found = _PACKAGE / source
-        for path in [found] if found.is_file() else sorted(found.rglob("*.py")):
+        entry = _PACKAGE / source
+        for path in [entry] if entry.is_file() else sorted(entry.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -50,11 +50,11 @@ def medians_in_turn(
     clock = time.thread_time if threads == 1 else time.perf_counter
     samples: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds):
-        for call, taken in zip(calls, samples, strict=True):
+        for call, times in zip(calls, samples, strict=True):
             call()
             end, start = time.perf_counter() + budget / rounds, 0.0
             while not start or time.perf_counter() < end:
                 start = clock()
                 call()
-                taken.append(clock() - start)
-    return [sorted(taken)[len(taken) // 2] for taken in samples]
+                times.append(clock() - start)
+    return [sorted(times)[len(times) // 2] for times in samples]

@@ -51,10 +51,10 @@ def _data(teller: LanguageModel, tokenizer: Tokenizer) -> dict[str, bytes]:
         "RANKS": [places.get(token, len(pieces)) for token in range(len(pieces))],
     }
     integers = dict(zip(("EMBEDDING", "COS", "SIN"), (teller.rows, *teller.turns), strict=True))
-    found = {name: each.tobytes() for name, each in integers.items()}
-    found |= {name: np.array(each, "<u4").tobytes() for name, each in words.items()}
-    found["TEXT"] = b"".join(pieces)
-    return {name: part + bytes(-len(part) % 4) for name, part in found.items()}
+    sections = {name: each.tobytes() for name, each in integers.items()}
+    sections |= {name: np.array(each, "<u4").tobytes() for name, each in words.items()}
+    sections["TEXT"] = b"".join(pieces)
+    return {name: part + bytes(-len(part) % 4) for name, part in sections.items()}
 
 
 def _header(teller: LanguageModel, tokenizer: Tokenizer, data: dict[str, bytes]) -> str:

@@ -100,16 +100,16 @@ class DecoderWeights:
         width, hidden, count, heads, shared, vocabulary, length = head
         tokens, keys = abs(vocabulary), width // heads * shared
         shapes = {n: (count, *shape) for n, shape in layer_shapes(width, hidden, keys).items()}
-        found = {"embedding": (tokens, width), **shapes, "norm": (width,)}
-        found["turns"] = (length, width // heads)  # of positions, which are computed here
+        shape_of = {"embedding": (tokens, width), **shapes, "norm": (width,)}
+        shape_of["turns"] = (length, width // heads)  # of positions, which are computed here
         if vocabulary < 0:
-            found["scores"] = (tokens, width)
-        ends = np.cumsum([math.prod(shape) for shape in found.values()])
+            shape_of["scores"] = (tokens, width)
+        ends = np.cumsum([math.prod(shape) for shape in shape_of.values()])
         if len(data) != 28 + 4 * ends[-1]:
             wanted = 28 + 4 * ends[-1]
             raise ModelError(f"{path} has {len(data)} bytes; a model of {head} has {wanted}")
         parts = np.split(np.frombuffer(data, "<f4", offset=28), ends[:-1])
-        own = {n: v.reshape(s) for (n, s), v in zip(found.items(), parts, strict=True)}
+        own = {n: v.reshape(s) for (n, s), v in zip(shape_of.items(), parts, strict=True)}
         layers = tuple({name: own[name][n] for name in shapes} for n in range(count))
         scores = own.get("scores", own["embedding"])
         return DecoderWeights(heads, shared, length, own["embedding"], scores, own["norm"], layers)
@@ -184,8 +184,8 @@ class Tokenizer:
 
     def _tokens(self, part: bytes) -> Iterable[int]:
         """Return the token of a piece, or those of the bytes of a letter that is none."""
-        found = self.ranks.get(part)
-        return [found[1]] if found else [byte + BYTES for byte in part]
+        rank = self.ranks.get(part)
+        return [rank[1]] if rank else [byte + BYTES for byte in part]
 
     def decode(self, tokens: Iterable[int]) -> Iterator[str]:
         """Yield the text of each token as it comes; what begins a letter waits for its end."""

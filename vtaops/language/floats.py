@@ -49,8 +49,8 @@ class FloatModel:
         scores = seen("dots", np.einsum("sgw,tsw->sgt", heads, known[0]) / np.sqrt(width))
         parts = np.exp(scores - scores.max(-1, keepdims=True))
         parts /= parts.sum(-1, keepdims=True)
-        found = seen("mix", np.einsum("sgt,tsw->sgw", parts, known[1]).reshape(-1))
-        x = seen("middle", x + seen("o", layer["o"] @ found))
+        mixed = seen("mix", np.einsum("sgt,tsw->sgw", parts, known[1]).reshape(-1))
+        x = seen("middle", x + seen("o", layer["o"] @ mixed))
         y = self._norm(f"nf{number}", x, layer["nf"])
         gate = seen("gate", layer["w1"] @ y)
         product = seen("silu", silu(gate)) * seen("up", layer["w3"] @ y)
@@ -65,9 +65,9 @@ class FloatModel:
         return x * cos + turned_weights(x) * sin
 
     def _seen(self, name: str, value: Floats) -> Floats:
-        found: Floats = value.astype(np.float32)
-        self.reach[name] = max(self.reach[name], float(np.abs(found).max()))
-        return found
+        rounded: Floats = value.astype(np.float32)
+        self.reach[name] = max(self.reach[name], float(np.abs(rounded).max()))
+        return rounded
 
     def write(self, rng: np.random.Generator, tokens: int = 512, start: int = START) -> None:
         """Write texts of the model's own, which shows the ranges of its tensors."""
@@ -82,8 +82,8 @@ class FloatModel:
 
 def silu(x: Floats) -> Floats:
     """Return ``x * sigmoid(x)``."""
-    found: Floats = x / (1 + np.exp(-x))
-    return found
+    result: Floats = x / (1 + np.exp(-x))
+    return result
 
 
 def rounded(values: Floats) -> npt.NDArray[np.int8]:
@@ -101,9 +101,9 @@ def turns(weights: DecoderWeights) -> tuple[Floats, Floats]:
 
 def turned_weights(rows: Floats) -> Floats:
     """Return rows, or numbers, whose pairs are turned by a quarter: (a, b) to (-b, a)."""
-    found = np.empty_like(rows)
-    found[0::2], found[1::2] = -rows[1::2], rows[0::2]
-    return found
+    turned = np.empty_like(rows)
+    turned[0::2], turned[1::2] = -rows[1::2], rows[0::2]
+    return turned
 
 
 def on_grid(weight: Floats, bits: int) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float64]]:

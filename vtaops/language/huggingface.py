@@ -83,14 +83,14 @@ class FolderTokenizer:
 
     def decode(self, tokens: Iterable[int]) -> Iterator[str]:
         """Yield the text of each token as it comes; what begins a letter waits for its end."""
-        known, told = [], 0
+        known, shown = [], 0
         for token in tokens:
             known.append(token)
             with _tokenizing(self._path):
                 text = self._coder.decode(known)
-            ready = told if text.endswith("\N{REPLACEMENT CHARACTER}") else len(text)
-            yield text[told:ready]
-            told = ready
+            ready = shown if text.endswith("\N{REPLACEMENT CHARACTER}") else len(text)
+            yield text[shown:ready]
+            shown = ready
 
 
 @contextmanager
@@ -144,9 +144,9 @@ def _read_weights(folder: Path, config: _Config) -> DecoderWeights:
 
     def layer(number: int) -> dict[str, Floats]:
         names = {name: f"model.layers.{number}.{own}.weight" for name, own in LAYER.items()}
-        found = {name: tensors.take(names[name], shape) for name, shape in shapes.items()}
-        own = {"q": _neighbours(found["q"], heads), "k": _neighbours(found["k"], shared)}
-        return found | own
+        loaded = {name: tensors.take(names[name], shape) for name, shape in shapes.items()}
+        own = {"q": _neighbours(loaded["q"], heads), "k": _neighbours(loaded["k"], shared)}
+        return loaded | own
 
     embedding = tensors.take("model.embed_tokens.weight", embedded)
     weights = DecoderWeights(
@@ -167,8 +167,8 @@ def _read_weights(folder: Path, config: _Config) -> DecoderWeights:
 def _neighbours(rows: Floats, heads: int) -> Floats:
     """Return the rows of heads whose halves turn in an order in which neighbours turn."""
     halves = rows.reshape(heads, 2, -1, rows.shape[1])
-    found: Floats = halves.swapaxes(1, 2).reshape(rows.shape)
-    return found
+    paired: Floats = halves.swapaxes(1, 2).reshape(rows.shape)
+    return paired
 
 
 class _Config:
@@ -223,11 +223,11 @@ class _Config:
     def tokens(self, name: str, vocabulary: int) -> list[int]:
         """Return the tokens of a name: one, or a list."""
         value = self.values.get(name)
-        found: list[Any] = value if isinstance(value, list) else [value]
-        if not found or not all(type(n) is int and 0 <= n < vocabulary for n in found):
+        numbers: list[Any] = value if isinstance(value, list) else [value]
+        if not numbers or not all(type(n) is int and 0 <= n < vocabulary for n in numbers):
             right = f"tokens of 0..{vocabulary - 1}"
             raise ModelError(f"{self.path}: {name} is {value!r}; it must be {right}")
-        return found
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -273,9 +273,9 @@ class _Tensors:
 def _values(what: str, stored: _Stored, shape: list[int]) -> Floats:
     wrong = KeyError, TypeError, ValueError, OverflowError
     with raising(ModelError, f"{what} is no tensor of {shape} in {', '.join(FORMATS)}", *wrong):
-        kind, found = stored.said["dtype"], stored.said["shape"]
-        if found != shape:
-            raise ModelError(f"{what} has the shape {found}; by config.json it is {shape}")
+        kind, stored_shape = stored.said["dtype"], stored.said["shape"]
+        if stored_shape != shape:
+            raise ModelError(f"{what} has the shape {stored_shape}; by config.json it is {shape}")
         begin, end = map(int, stored.said["data_offsets"])
         values = np.frombuffer(stored.data[begin:end], FORMATS[kind]).reshape(shape)
     if kind == "BF16":  # the upper halves of float32
@@ -291,8 +291,8 @@ def _parts(folder: Path) -> list[Path]:
     if not exists(index):
         raise ModelError(f"{folder} has no {whole.name} and no {index.name}; it must have one")
     with raising(ModelError, f"cannot read {index}", OSError):
-        told = _object(read_file(index), index).get("weight_map")
-    names: list[Any] = [*told.values()] if isinstance(told, dict) else [told]
+        weight_map = _object(read_file(index), index).get("weight_map")
+    names: list[Any] = [*weight_map.values()] if isinstance(weight_map, dict) else [weight_map]
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
             raise ModelError(f"{index} names {name!r}; weight_map must name files beside it")
@@ -311,7 +311,7 @@ def _read_safetensors(path: Path) -> dict[str, _Stored]:
 def _object(text: bytes, path: Path) -> dict[str, Any]:
     """Return an object in JSON."""
     with raising(ModelError, f"{path} holds no JSON", ValueError, RecursionError):
-        found = json.loads(text.decode())
-    if not isinstance(found, dict):
-        raise ModelError(f"{path} holds a {type(found).__name__} in JSON; it must be an object")
-    return found
+        value = json.loads(text.decode())
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} holds a {type(value).__name__} in JSON; it must be an object")
+    return value

@@ -122,9 +122,9 @@ class LanguageModel:
         """
         if is_folder(path):
             own = None if tokenizer is None else Path(tokenizer)
-            given = read_folder(Path(path), own)
+            files = read_folder(Path(path), own)
             return LanguageModel(
-                *given, config, length=length, prove=prove, weight_bits=weight_bits
+                *files, config, length=length, prove=prove, weight_bits=weight_bits
             )
         weights = DecoderWeights.read(path)
         beside = Path(path).with_name("tokenizer.bin") if tokenizer is None else tokenizer
@@ -225,17 +225,17 @@ class LanguageModel:
             If the prompt has too many tokens, or a number is out of range.
         """
         most = self.weights.length if tokens is None else tokens
-        given = self.tokenizer.encode(prompt)
+        encoded = self.tokenizer.encode(prompt)
         for name, value, low, high in (
             ("tokens", most, 1, self.weights.length),
-            ("the tokens of the prompt", len(given), 1, most),
+            ("the tokens of the prompt", len(encoded), 1, most),
             ("temperature", temperature, 0, 100),
             ("top_p", top_p, 0, 1),
         ):
             if not low <= value <= high:
                 raise ArgumentError(f"{name} is {value}; it must be in {low}..{high}")
         return self.tokenizer.decode(
-            self._tokens(given, most, Sampling(self.step, temperature, top_p, seed), session)
+            self._tokens(encoded, most, Sampling(self.step, temperature, top_p, seed), session)
         )
 
     def _tokens(
@@ -290,8 +290,8 @@ def _weights(ratio: float) -> npt.NDArray[np.int64]:
     """Return exp(-distance * ratio) * 2**32 for distances of scores; their sums are below 2**53."""
     x = np.minimum(np.arange(256) * ratio, 40.0)
     y = x / 1024.0
-    found = 1.0 - y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0)))
+    exponential = 1.0 - y * (1.0 - y / 2.0 * (1.0 - y / 3.0 * (1.0 - y / 4.0)))
     for _ in range(10):
-        found = found * found
-    whole: npt.NDArray[np.int64] = (found * 2.0**32 + 0.5).astype(np.int64)
+        exponential = exponential * exponential
+    whole: npt.NDArray[np.int64] = (exponential * 2.0**32 + 0.5).astype(np.int64)
     return whole

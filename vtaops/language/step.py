@@ -219,7 +219,7 @@ class _Step:
 
     def _silu(self, name: str, x: Tensor) -> Tensor:
         scale = self._scale(name)
-        found = silu(np.arange(-128, 128, dtype=np.float32) * np.float32(x.scale))
+        table = silu(np.arange(-128, 128, dtype=np.float32) * np.float32(x.scale))
         return self.graph.add(
-            LookupTable(rounded(found / scale), function="silu"), x, name=name, scale=scale
+            LookupTable(rounded(table / scale), function="silu"), x, name=name, scale=scale
         )

@@ -76,11 +76,11 @@ def _cover(grid: Grid, sram: int, pads: bool) -> Iterator[BlockTransfer]:
         for index, part in enumerate(grid):
             lowest = int(part.min(where=part >= 0, initial=_FAR)) % _FAR
             form = np.where(part >= 0, part - lowest, part)
-            found = known.setdefault(form.tobytes(), [])
-            if not found:
-                found += _cover(form, 0, pads)
+            transfers = known.setdefault(form.tobytes(), [])
+            if not transfers:
+                transfers += _cover(form, 0, pads)
             at = sram + index * part.size
-            for one in found:
+            for one in transfers:
                 dram = one.dram_base + lowest * (one.y_size > 0)
                 yield BlockTransfer(one.sram_base + at, dram, *one[2:])
     else:

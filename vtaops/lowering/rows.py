@@ -199,21 +199,21 @@ class _Rows:
         """Write the transposed rows, times an identity, to the accumulators of values."""
         self._transpose(base, self.weights, (1, self.blocks), overwrite=1)
 
-    def _transpose(self, base: int, weights: int, apart: Pair, *, overwrite: int) -> None:
+    def _transpose(self, base: int, weights: int, spacing: Pair, *, overwrite: int) -> None:
         """Write transposed tiles of weights to the accumulators of values, or add them.
 
-        Blocks of rows, and of columns, are so many tiles `apart`.
+        Blocks of rows, and of columns, are `spacing` tiles apart.
         """
         uops = [
-            (self.values + number * self.channels, base, weights + number * apart[0])
+            (self.values + number * self.channels, base, weights + number * spacing[0])
             for number in range(self.blocks)
         ]
         whole, rest = divmod(self.channels, self.block)
         for column, count, lanes in ((0, whole, self.block), (whole, 1, rest)):
             if count and lanes:
-                offset = np.array([column * self.block, 0, column * apart[1]])
+                offset = np.array([column * self.block, 0, column * spacing[1]])
                 loops = {"iter_out": count, "iter_in": lanes, "dst_factor_out": self.block}
-                steps = {"dst_factor_in": 1, "src_factor_in": 1, "wgt_factor_out": apart[1]}
+                steps = {"dst_factor_in": 1, "src_factor_in": 1, "wgt_factor_out": spacing[1]}
                 self._gemm(np.array(uops) + offset, overwrite=overwrite, **loops, **steps)
 
     def _gemm(self, uops: Any, **fields: int) -> None:
@@ -290,13 +290,13 @@ class _Rows:
 
     def _reduce(self, op: AluOp, register: int) -> None:
         """Combine the values of each row, by halves, and add the result to a register."""
-        left = self.channels
-        while left > 1:
-            half = left // 2
-            behind = self.values + left - half
+        remaining = self.channels
+        while remaining > 1:
+            half = remaining // 2
+            behind = self.values + remaining - half
             counts, steps = (self.blocks, half), (self.channels, 1)
             self._alu(op, self.values, counts, steps, behind, steps)
-            left -= half
+            remaining -= half
         self._alu(
             AluOp.ADD, self._at(register), (1, self.blocks), (0, 1), self.values, (0, self.channels)
         )
@@ -391,9 +391,9 @@ class _Norm(_Rows):
             self._reduce(AluOp.ADD, register)
             return
         stride = self.strides["data"]
-        apart = stride.row * self.block
-        place = stride.first * self.block + self.begin // self.block * apart
-        self._load("data", Memory.INP, first, place, (self.columns, 1), apart)
+        spacing = stride.row * self.block
+        place = stride.first * self.block + self.begin // self.block * spacing
+        self._load("data", Memory.INP, first, place, (self.columns, 1), spacing)
         steps = {"iter_in": self.columns, "src_factor_in": 1, "wgt_factor_in": 1}
         self._gemm([(self._at(register), first, self.weights)], iter_out=1, **steps)
 
@@ -450,8 +450,8 @@ class _Below(_Rows):
 
     def _add_mask(self) -> None:
         """Bring what does not count below all others, by 4 times the mask."""
-        apart = (1, self.blocks) if self.op.given else (self.columns, 1)
-        self._transpose(self.block, self._mask, apart, overwrite=0)
+        spacing = (1, self.blocks) if self.op.given else (self.columns, 1)
+        self._transpose(self.block, self._mask, spacing, overwrite=0)
 
     def _raise_empty_rows(self, register: int) -> None:
         """Raise all values of a row of which nothing counts, whose maximum is below -128."""
@@ -582,9 +582,9 @@ class Trace:
         place = self._free.pop(0) if x is None or x not in dying else places[x]
         self._free += sorted({places[name] for name in dying} - {place})
         x, y = (None if name is None else places[name] for name in (x, y))
-        found = replace(step, result=place, x=x, y=y)
+        placed = replace(step, result=place, x=x, y=y)
         places[step.result] = place
-        return found
+        return placed
 
     def _record(self, op: AluOp | None, x: int | None = None, **fields: Any) -> Recorded:
         self.steps.append(_Step(len(self.steps), op, x, **fields))

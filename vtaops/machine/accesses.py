@@ -207,11 +207,11 @@ def _offsets(
 
     Equal tiles at other places, and equal operators, share them.
     """
-    found = distinct(np.frombuffer(column, np.int64))
+    offsets = distinct(np.frombuffer(column, np.int64))
     for extent, factor in ((tiles, 1), (inner, factor_in), (outer, factor_out)):
         if extent > 1 and factor:
-            found = distinct(np.add.outer(np.arange(extent) * factor, found).ravel())
-    return _frozen(found)
+            offsets = distinct(np.add.outer(np.arange(extent) * factor, offsets).ravel())
+    return _frozen(offsets)
 
 
 def _frozen(numbers: Ints) -> Ints:
@@ -235,15 +235,15 @@ def distinct(numbers: npt.NDArray[np.integer[Any]]) -> Ints:
 def loop_steps(i: LoopInstruction, operand: str) -> Ints:
     """Return an operand's offsets over the hardware loops, shape (iter_out, iter_in)."""
     by_out, by_in = _FACTORS[operand](i)
-    found: Ints = np.add.outer(np.arange(i.iter_out) * by_out, np.arange(i.iter_in) * by_in)
-    return found
+    offsets: Ints = np.add.outer(np.arange(i.iter_out) * by_out, np.arange(i.iter_in) * by_in)
+    return offsets
 
 
 def steps(i: LoopInstruction, operand: str, micro_ops: Ints) -> Ints:
     """Return an operand's element in each step, shape (iter_out, iter_in, micro-ops)."""
     column = micro_ops[:, OPERANDS.index(operand)]
-    found: Ints = np.add.outer(loop_steps(i, operand), column)
-    return found
+    addresses: Ints = np.add.outer(loop_steps(i, operand), column)
+    return addresses
 
 
 def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> Flags:
@@ -253,9 +253,9 @@ def paired(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> Flags:
     share a step if they name one accumulator. If they do not, and the second and the third do, the
     product of the second is carried to the step of the third.
     """
-    found = in_runs(config, i, micro_ops)
-    found[2::2] &= ~found[1:-1:2]
-    return found
+    flags = in_runs(config, i, micro_ops)
+    flags[2::2] &= ~flags[1:-1:2]
+    return flags
 
 
 def in_runs(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> Flags:
@@ -263,7 +263,7 @@ def in_runs(config: HardwareConfig, i: Instruction, micro_ops: Ints) -> Flags:
 
     With the extension ``pairs``, neighbours of a GEMM that name one accumulator do.
     """
-    found = np.zeros(len(micro_ops), np.bool_)
+    flags = np.zeros(len(micro_ops), np.bool_)
     if config.has(Extension.PAIRS) and isinstance(i, Gemm):
-        found[1:] = micro_ops[1:, 0] == micro_ops[:-1, 0]
-    return found
+        flags[1:] = micro_ops[1:, 0] == micro_ops[:-1, 0]
+    return flags

@@ -40,14 +40,14 @@ def shift_right(x: Ints, y: Ints) -> Ints:
 
     Bits shifted out on the left are dropped: no overflow.
     """
-    left = np.where(y > -32, wrapped(x << np.clip(-y, 0, 31)), 0)
-    result: Ints = np.where(y < 0, left, x >> np.clip(y, 0, 63))
+    shifted = np.where(y > -32, wrapped(x << np.clip(-y, 0, 31)), 0)
+    result: Ints = np.where(y < 0, shifted, x >> np.clip(y, 0, 63))
     return result
 
 
 def _shifted(_: Any, x: Any, y: Any) -> Any:
-    left = isinstance(y, int) and y < 0
-    return x << -y if left else x >> y
+    is_left = isinstance(y, int) and y < 0
+    return x << -y if is_left else x >> y
 
 
 @dataclass(frozen=True, kw_only=True)

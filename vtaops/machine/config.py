@@ -362,8 +362,8 @@ class HardwareConfig:
             For an unknown key, a contradiction, or an invalid configuration.
         """
         attributes = {_key(f.name): f.name for f in fields(cls) if f.name != "name"}
-        given = {attributes[key]: value for key, value in values.items() if key in attributes}
-        config = cls(**given, name=name)
+        settings = {attributes[key]: value for key, value in values.items() if key in attributes}
+        config = cls(**settings, name=name)
         derived = {
             "LOG_BLOCK_IN": config.log_block,
             "LOG_BLOCK_OUT": config.log_block,
@@ -392,20 +392,20 @@ class HardwareConfig:
     def facts(self) -> dict[str, str]:
         """Return a summary for display: property to text."""
         board = self.board
-        found = {
+        facts = {
             "target": f"{self.target}, {board.clock_mhz} MHz, {board.bus_bits}-bit bus",
             "bitstream id": self.bitstream_id,
             "fingerprint": self.fingerprint,
             "multiply-adds a cycle": str(self.macs_per_cycle),
         }
         if board.no_driver:
-            found["driver"] = f"none: {board.no_driver}"
+            facts["driver"] = f"none: {board.no_driver}"
         for pad in (self.uop, self.inp, self.wgt, self.acc, self.out):
             shape = "x".join(map(str, pad.shape)) or "1"
-            found[f"{pad.memory.name.lower()} scratchpad"] = (
+            facts[f"{pad.memory.name.lower()} scratchpad"] = (
                 f"{pad.depth} elements of {shape} {pad.dtype} ({pad.element_bytes} bytes)"
             )
-        return found | ({"extensions": ", ".join(self.extensions)} if self.extensions else {})
+        return facts | ({"extensions": ", ".join(self.extensions)} if self.extensions else {})
 
     def __repr__(self) -> str:
         depths = "/".join(str(pad.depth) for pad in (self.uop, self.inp, self.wgt, self.acc))
@@ -494,8 +494,8 @@ class HardwareConfig:
     def scratchpad(self, memory: Memory) -> Scratchpad:
         """Return the scratchpad that a LOAD or STORE of `memory` addresses (ACC_8BIT: `acc`)."""
         name = "acc" if memory == Memory.ACC_8BIT else Memory(memory).name.lower()
-        found: Scratchpad = getattr(self, name)
-        return found
+        scratchpad: Scratchpad = getattr(self, name)
+        return scratchpad
 
     def dram_element_bytes(self, memory: Memory) -> int:
         """Bytes of one DRAM element of `memory`: the unit of ``dram_base`` and ``x_stride``."""

@@ -270,8 +270,8 @@ MemoryInstruction = Load | Store
 
 def values_of(cls: type[Instruction], name: str) -> range:
     """Return the values of a field whose width depends on no configuration."""
-    (found,) = (f.metadata for f in fields(cls) if f.name == name)
-    return Slot(name, 0, found["width"], found["signed"], found["doc"]).range
+    (metadata,) = (f.metadata for f in fields(cls) if f.name == name)
+    return Slot(name, 0, metadata["width"], metadata["signed"], metadata["doc"]).range
 
 
 LoopInstruction = Gemm | Alu | Pool
@@ -540,7 +540,7 @@ class Encoding:
         EncodingError
             If an opcode, memory identifier or ALU operation is invalid.
         """
-        found: dict[int, Instruction] = {}
+        decoded: dict[int, Instruction] = {}
         opcodes = words[:, 0] & np.uint64((1 << OPCODE_BITS) - 1)
         for opcode in np.unique(opcodes).tolist():
             rows = np.flatnonzero(opcodes == opcode)
@@ -556,8 +556,8 @@ class Encoding:
                     )
             absent = np.zeros(len(rows), np.int64)
             values = (columns.get(f.name, absent).tolist() for f in fields(cls))
-            found.update(zip(rows.tolist(), map(cls, *values), strict=True))
-        return [found[row] for row in range(len(words))]
+            decoded.update(zip(rows.tolist(), map(cls, *values), strict=True))
+        return [decoded[row] for row in range(len(words))]
 
     def reserved_bits(self, cls: type[Instruction]) -> int:
         """Return a mask of the bits that belong to no field."""

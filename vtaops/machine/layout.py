@@ -100,11 +100,11 @@ class Layout:
 
     def _split(self, shape: tuple[int, ...]) -> dict[str, int]:
         """Return extents by letter, in the order of the tensor; each block follows its axis."""
-        blocks, found = dict(self.blocks), {}
+        blocks, extents = dict(self.blocks), {}
         for axis, extent in zip(self.axes, shape, strict=True):
-            found[axis] = ceil_div(extent, self._block(axis))
-            found |= {block: blocks[block] for block in blocks if block == axis.lower()}
-        return found
+            extents[axis] = ceil_div(extent, self._block(axis))
+            extents |= {block: blocks[block] for block in blocks if block == axis.lower()}
+        return extents
 
     @property
     def axes(self) -> str:

@@ -75,7 +75,7 @@ def _kind(i: Instruction) -> str:
     return "RESET" if type(i) is Gemm and i.reset else type(i).__name__.upper()
 
 
-Found = dict[str, int]
+FieldValues = dict[str, int]
 """Fields by name."""
 
 
@@ -127,9 +127,9 @@ class Words:
 
     def skip(self, *words: str) -> bool:
         """Read these words if they are the next; return whether they were."""
-        found = self.rest[: len(words)] == [*words]
-        self._next += len(words) * found
-        return found
+        matches = self.rest[: len(words)] == [*words]
+        self._next += len(words) * matches
+        return matches
 
     def match(self, pattern: str, what: str) -> tuple[str, ...]:
         """Read a word of this pattern; return its groups."""
@@ -137,10 +137,10 @@ class Words:
 
     def groups(self, pattern: str, word: str, what: str) -> tuple[str, ...]:
         """Return the groups of the last word, which has a pattern."""
-        found = re.fullmatch(pattern, word)
-        if found is None:
+        match = re.fullmatch(pattern, word)
+        if match is None:
             self.fail(f"{word!r} is not {what}", 1)
-        return tuple(part or "" for part in found.groups())
+        return tuple(part or "" for part in match.groups())
 
     def value(self, text: str) -> int:
         """Return the number that the last word holds as digits or as a label."""
@@ -151,9 +151,9 @@ class Words:
             self.fail(f"{text!r} is not a number{known}", 1)
         return int(text)
 
-    def read(self, form: str, what: str) -> Found:
+    def read(self, form: str, what: str) -> FieldValues:
         """Read words of a form such as ``{y_size}x{x_size}``; return its fields."""
-        found: Found = {}
+        numbers: FieldValues = {}
         for part, pattern, names in _parts(form):
             word = self.take(what)
             label = self.labels.get(word)
@@ -161,8 +161,8 @@ class Words:
                 values = [label.start, label.stop]
             else:
                 values = [*map(self.value, self.groups(pattern, word, what))]
-            found.update(zip(names, values, strict=True))
-        return found
+            numbers.update(zip(names, values, strict=True))
+        return numbers
 
     def end(self) -> None:
         """Refuse words that nothing reads."""
@@ -221,17 +221,17 @@ class Clause:
             flagged and not (self.unless and getattr(i, self.unless, False)) and self.where(i)
         )
 
-    def read(self, words: Words, found: Found) -> bool:
+    def read(self, words: Words, values: FieldValues) -> bool:
         """Read it into fields, if it stands here; return whether it does."""
-        if found.get(self.unless):
+        if values.get(self.unless):
             return False
         if not words.skip(*self.words.split()):
             if self.needed:
                 words.fail(f"here follows {self.words!r}")
             return False
         if self.flag:
-            found[self.flag] = 1
-        found |= words.read(self.form, self.what)
+            values[self.flag] = 1
+        values |= words.read(self.form, self.what)
         return True
 
 
@@ -251,54 +251,54 @@ def parse(words: Words) -> Parsed:
         If the line is no instruction; the message begins with line and column.
     """
     kind = words.take("an instruction")
-    buffer, found = "", Found()
+    buffer, values = "", FieldValues()
     if kind in ("LOAD", "STORE"):
         cls: type[Instruction] = Load if kind == "LOAD" else Store
-        buffer = _read_memory(words, found, cls)
+        buffer = _read_memory(words, values, cls)
     elif kind in _KINDS:
         cls, preset, clauses = _KINDS[kind]
         if not (cls is Post and words.skip("off")):
-            found |= preset
+            values |= preset
             for clause in clauses:
-                clause.read(words, found)
+                clause.read(words, values)
     else:
         words.fail(f"{kind!r} is no instruction; those are LOAD, STORE, {', '.join(_KINDS)}", 1)
     if words.skip("with"):
-        found |= _hidden_fields(words, cls)
+        values |= _hidden_fields(words, cls)
     while words.rest and words.rest[0] in TOKENS:
-        found[words.take("a token")] = 1
+        values[words.take("a token")] = 1
     words.end()
-    return cls(**found), buffer
+    return cls(**values), buffer
 
 
-def _read_memory(words: Words, found: Found, cls: type[Instruction]) -> str:
+def _read_memory(words: Words, values: FieldValues, cls: type[Instruction]) -> str:
     """Read a LOAD or STORE behind its name into fields; return the buffer that it names."""
     name, buffer = words.take("a memory"), ""
     if name not in Memory.__members__:
         words.fail(f"{name!r} is no memory; those are {', '.join(Memory.__members__)}", 1)
-    found["memory"] = Memory[name]
+    values["memory"] = Memory[name]
     if words.skip("nop"):
         return buffer
-    _SRAM.read(words, found)
-    if not _OUT.read(words, found) and not _DRAM.read(words, found):
+    _SRAM.read(words, values)
+    if not _OUT.read(words, values) and not _DRAM.read(words, values):
         buffer, base = words.match(r'(".*"|[^\s"+]+)\+(\S+)', "a buffer and an element: data+0")
-        found["dram_base"] = words.value(base)
+        values["dram_base"] = words.value(base)
     for clause in _REST:
-        clause.read(words, found)
-    if cls is Store and found.keys() & {"forward", "nibbles"}:
+        clause.read(words, values)
+    if cls is Store and values.keys() & {"forward", "nibbles"}:
         words.fail("STORE goes to DRAM, with 8 bits")
-    found.setdefault("x_stride", found["x_size"])
+    values.setdefault("x_stride", values["x_size"])
     return buffer
 
 
-def _hidden_fields(words: Words, cls: type[Instruction]) -> Found:
-    known, found = {f.name for f in fields(cls)} - {*TOKENS}, {}
+def _hidden_fields(words: Words, cls: type[Instruction]) -> FieldValues:
+    known, values = {f.name for f in fields(cls)} - {*TOKENS}, {}
     while words.rest and "=" in words.rest[0]:
         name, number = words.match(r"(\w+)=(.*)", "a field and its value")
         if name not in known:
             words.fail(f"{cls.__name__.upper()} has no field {name!r}", 1)
-        found[name] = words.value(number)
-    return found
+        values[name] = words.value(number)
+    return values
 
 
 def _steps(operand: str, where: Callable[[Any], Any] = lambda i: True) -> Clause:
@@ -352,7 +352,7 @@ _POST = (
     Clause("table", "{table_index}", "a table", "use_table"),
 )
 
-_KINDS: Mapping[str, tuple[type[Instruction], Found, tuple[Clause, ...]]] = MappingProxyType(
+_KINDS: Mapping[str, tuple[type[Instruction], FieldValues, tuple[Clause, ...]]] = MappingProxyType(
     {
         "GEMM": (Gemm, _ONCE, _PRODUCT),
         "RESET": (Gemm, {**_ONCE, "reset": 1}, (*_LOOPS, _OVERWRITE)),

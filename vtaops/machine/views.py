@@ -238,20 +238,20 @@ class Patches(View):
         return n, channels, *self.window.out_size(h, w)
 
     def apply(self, array: Array) -> Array:
-        found = _pixels_of_taps(array, self.window, self.shape(array.shape))
+        patches = _pixels_of_taps(array, self.window, self.shape(array.shape))
         if self.constants:
-            found[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
-        return found
+            patches[:, -self.constants :] = np.array(constant_values(self.constants))[:, None, None]
+        return patches
 
 
 def _pixels_of_taps(array: Array, window: Window, shape: Shape) -> Array:
     """Return the pixels of each tap as channels; further channels of `shape` are uninitialized."""
     top, left, bottom, right = window.padding
     padded = np.pad(array, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    found, channels = np.empty(shape, array.dtype), array.shape[1]
+    pixels, channels = np.empty(shape, array.dtype), array.shape[1]
     for tap, (_, _, seen) in enumerate(window.taps(*shape[2:])):
-        found[:, tap * channels : (tap + 1) * channels] = padded[seen]
-    return found
+        pixels[:, tap * channels : (tap + 1) * channels] = padded[seen]
+    return pixels
 
 
 def constant_values(lanes: int) -> list[int]:
@@ -265,13 +265,13 @@ def constant_digits(values: Ints, lanes: int) -> Int8Array | None:
     Return None if `lanes` are too few: they reach ``128 * 127 * (lanes - 1)``.
     """
     units, last = in_units(values)
-    left = -units
+    remainder = -units
     digits = np.empty((len(values), lanes), np.int8)
     for lane in range(lanes - 1):
-        digits[:, lane] = np.clip(left, -128, 127)
-        left = left - digits[:, lane]
+        digits[:, lane] = np.clip(remainder, -128, 127)
+        remainder = remainder - digits[:, lane]
     digits[:, -1] = last
-    return None if lanes < 1 or left.any() else digits
+    return None if lanes < 1 or remainder.any() else digits
 
 
 def in_units(values: Ints) -> tuple[Ints, Ints]:
@@ -337,17 +337,17 @@ class Windows(View):
 
     def apply(self, array: Array) -> Array:
         outputs, inputs = array.shape[:2]
-        found = np.zeros(self.shape(array.shape), array.dtype)
+        windows = np.zeros(self.shape(array.shape), array.dtype)
         output = np.arange(outputs)
         first = output % self.channels // inputs * inputs  # of the output's group
-        for window in range(found.shape[3]):
+        for window in range(windows.shape[3]):
             covered = WINDOW_TILES - self.step if window else 0
             for tile in range(covered, WINDOW_TILES):
                 column = window * self.step + tile
                 for channel in range(inputs):
                     lane = tile * self.channels + first + channel
-                    found[output, lane, :, window] = array[:, channel, :, column]
-        return found
+                    windows[output, lane, :, window] = array[:, channel, :, column]
+        return windows
 
 
 _KINDS: dict[str, type[View]] = {

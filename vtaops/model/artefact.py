@@ -187,7 +187,7 @@ def _checked(data: bytes) -> tuple[bytes, dict[str, Any], memoryview, list[tuple
     """Return the header of a file as bytes and as a document, its blobs, and their table."""
     text, body = _FILE.open(data)
     inconsistent = "the header of the model is inconsistent"
-    with raising(ProgramError, inconsistent, *_MALFORMED, told=_short):
+    with raising(ProgramError, inconsistent, *_MALFORMED, describe=_short):
         header = json.loads(text)
         check_texts(header)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]

@@ -16,7 +16,7 @@ from typing import Any
 from vtaops.base.errors import ScheduleError
 from vtaops.base.progress import tracked
 from vtaops.compiler.driver import emit_operator
-from vtaops.lowering import Fragment, Part, Strides, extents_of, link
+from vtaops.lowering import Fragment, PlacedFragment, Strides, extents_of, link
 from vtaops.lowering.linking.ordering import LAG
 from vtaops.machine.config import POST_ROWS, Extension, HardwareConfig
 from vtaops.machine.layout import has_nibbles
@@ -487,5 +487,5 @@ def chained(
                 result = len(buffers)
             places.append(len(buffers))
             buffers.append(replace(buffer, name=f"{number}:{buffer.name}", role=role))
-        parts.append(Part(fragment, tuple(places)))
+        parts.append(PlacedFragment(fragment, tuple(places)))
     return link(parts, buffers, interleave={} if lag is None else {range(len(parts)): lag})

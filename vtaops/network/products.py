@@ -14,7 +14,7 @@ from typing import Any
 
 from vtaops.graph import FineRequantization, Graph, Node, Requantization
 from vtaops.graph.operators import Matmul
-from vtaops.lowering import Part, Place, link
+from vtaops.lowering import BufferSlice, PlacedFragment, link
 from vtaops.network.epilogue import require_accumulator, right_shift, uniform
 from vtaops.network.fragments import Fragments, finished
 from vtaops.network.places import MappedOperator
@@ -92,7 +92,7 @@ def compile_products(products: LoweredProducts, fragments: Fragments) -> Region:
     parts, inputs, outputs = [], [], []
     for node, step in zip(products.nodes, products.steps, strict=True):
         fragment = finished(fragments.of(step), step.op)
-        places: list[Place | int] = []
+        places: list[BufferSlice | int] = []
         for buffer in fragment.buffers:
             name = f"{node.name}:{buffer.name}"
             places.append(len(buffers))
@@ -102,7 +102,7 @@ def compile_products(products: LoweredProducts, fragments: Fragments) -> Region:
             elif buffer.name == "res":
                 result, lanes = node.outputs[0], tuple(range(matrices_of(node, 0)[1]))
                 outputs.append(Argument(result.name, name, result.shape, lanes=lanes))
-        parts.append(Part(fragment, tuple(places), node.name))
+        parts.append(PlacedFragment(fragment, tuple(places), node.name))
     metadata = {"network": products.graph.name, "capabilities": fragments.target.capabilities.name}
     return Region(
         nodes=tuple(node.name for node in products.nodes),

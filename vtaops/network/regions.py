@@ -9,7 +9,7 @@ from dataclasses import replace
 from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph import Tensor
-from vtaops.lowering import Fragment, Part, Place, link
+from vtaops.lowering import BufferSlice, Fragment, PlacedFragment, link
 from vtaops.lowering.operation import Operation
 from vtaops.model.memory import Lifetime, place
 from vtaops.network.fragments import Fragments, Groups, find_groups, finished, narrowed
@@ -133,19 +133,19 @@ class _Buffers:
         self.all.append(buffer)
         return len(self.all) - 1
 
-    def part(self, step: MappedOperator, fragment: Fragment) -> Part:
+    def part(self, step: MappedOperator, fragment: Fragment) -> PlacedFragment:
         """Return a fragment with the places of its buffers."""
-        places: list[Place | int] = []
+        places: list[BufferSlice | int] = []
         for buffer in fragment.buffers:
             if buffer.name in step.uses:
                 use = step.uses[buffer.name]
                 index = self._index[use.place.memory.name]
-                places.append(Place(index, use.offset(self._config)))
+                places.append(BufferSlice(index, use.offset(self._config)))
             elif buffer.role is Role.CONSTANT:
                 places.append(self._constant(buffer))
             else:
                 places.append(self._parameter(step, buffer))
-        return Part(fragment, tuple(places), step.node)
+        return PlacedFragment(fragment, tuple(places), step.node)
 
     def _constant(self, buffer: Buffer) -> int:
         """Return the buffer shared by equal constants."""

@@ -60,14 +60,14 @@ def vectors(channels: int, given: Vectors) -> Arguments:
     ShapeError
         If one has another dtype or length.
     """
-    found = {name: _array(name, value) for name, value in given.items() if value is not None}
-    for name, array in found.items():
+    arrays = {name: _array(name, value) for name, value in given.items() if value is not None}
+    for name, array in arrays.items():
         if array.dtype != np.int32 or array.shape != (channels,):
             raise ShapeError(
                 f"{name} has dtype {array.dtype} and shape {array.shape}; it must be int32 of "
                 f"shape ({channels},)"
             )
-    return (*found.values(),)
+    return (*arrays.values(),)
 
 
 def filter_digits(kernel: npt.ArrayLike) -> Arguments:
@@ -103,8 +103,8 @@ def factor_digits(channels: int, factor: npt.ArrayLike | None, count: int = 2) -
             f"of shape ({channels},)"
         )
     if factor is None or np.abs(array.astype(np.int64)).max() > limit:
-        given = "missing" if factor is None else f"as large as {np.abs(array).max()}"
-        raise ShapeError(f"residual_factor is {given}; it must lie within {limit}")
+        problem = "missing" if factor is None else f"as large as {np.abs(array).max()}"
+        raise ShapeError(f"residual_factor is {problem}; it must lie within {limit}")
     factors = np.broadcast_to(array.astype(np.int64), (channels,)).reshape(-1, 1, 1, 1)
     return tuple(digit.astype(np.int8) for digit in digits(factors, count))
 

@@ -221,7 +221,7 @@ class Conv2d(WindowOperator, SumOfProducts):
                 f"data has {c} channels (shape {images.shape}), kernel expects {expected} "
                 f"(shape {filters.shape}, groups {groups})"
             )
-        given = {"bias": bias, "multiplier": multiplier, "scales": scales}
+        per_channel = {"bias": bias, "multiplier": multiplier, "scales": scales}
         op = cls(
             **image_sizes(images, filters),
             in_channels=c,
@@ -229,7 +229,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             groups=groups,
             residual=residual is not None,
             wide=bool(high),
-            **present(given),
+            **present(per_channel),
             **parameters,
         )
         added: Arguments = () if residual is None else (int8_array("residual", residual, "NCHW"),)
@@ -237,7 +237,7 @@ class Conv2d(WindowOperator, SumOfProducts):
             added += factor_digits(op.out_channels, residual_factor, len(op.residual_digits))
         elif residual_factor is not None:
             raise ShapeError("residual_factor belongs to a residual with scales or wide filters")
-        return op, (images, filters, *high, *vectors(op.out_channels, given), *added)
+        return op, (images, filters, *high, *vectors(op.out_channels, per_channel), *added)
 
     # ------------------------------------------------------------------- shapes
 
@@ -288,13 +288,13 @@ class Conv2d(WindowOperator, SumOfProducts):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        found: list[Stage] = []
+        stages: list[Stage] = []
         for number, names in enumerate(self.digits[1:]):
-            found.append(AluStage(f"res_wide_{number}", AluOp.SHR, -DIGIT_BITS))
-            found += map(AluStage.adding, names)
+            stages.append(AluStage(f"res_wide_{number}", AluOp.SHR, -DIGIT_BITS))
+            stages += map(AluStage.adding, names)
         if self.bias_tiles:
-            found.append(AluStage.adding("constant"))
-        return [*found, *super().stages]
+            stages.append(AluStage.adding("constant"))
+        return [*stages, *super().stages]
 
     @cached_property
     def epilogue(self) -> Epilogue:
@@ -350,13 +350,13 @@ class Conv2d(WindowOperator, SumOfProducts):
         filters = (o, i // self.groups, *self.window.kernel)
         kernel = self.weight_buffer("kernel", filters, weights, config)
         high = [replace(kernel, name="kernel_high")] if self.wide else []
-        found = [data, kernel, *high, *self.epilogue.buffers(o, config)]
+        buffers = [data, kernel, *high, *self.epilogue.buffers(o, config)]
         if self.bias_tiles:
-            found += constant_buffers(o, config)
+            buffers += constant_buffers(o, config)
         if self.residual:
-            found.append(replace(res, name="residual", role=Role.INPUT))
-            found += self._factor_buffers(config)
-        return (*found, res)
+            buffers.append(replace(res, name="residual", role=Role.INPUT))
+            buffers += self._factor_buffers(config)
+        return (*buffers, res)
 
     def _factor_buffers(self, config: HardwareConfig) -> list[Buffer]:
         """Return the weight tiles that multiply the residual."""

@@ -161,15 +161,15 @@ class Conv2dTranspose(WindowOperator, SumOfProducts):
                 f"data has {c} channels (shape {images.shape}), kernel expects "
                 f"{filters.shape[0]} (shape {filters.shape}, axes IOHW)"
             )
-        given = {"bias": bias, "scales": scales}
+        per_channel = {"bias": bias, "scales": scales}
         op = cls(
             **image_sizes(images, filters),
             in_channels=c,
             out_channels=filters.shape[1],
-            **present(given),
+            **present(per_channel),
             **parameters,
         )
-        return op, (images, filters, *vectors(op.out_channels, given))
+        return op, (images, filters, *vectors(op.out_channels, per_channel))
 
     @cached_property
     def window(self) -> Window:

@@ -173,7 +173,7 @@ def tensors(op: Operator, config: HardwareConfig) -> list[te.Tensor]:
         )
     op = op.unfolded if isinstance(op, ops.Conv2d) else op
     *arguments, result = op.buffers(config)
-    given = {
+    placeholders = {
         buffer.name: te.placeholder(
             op.declared_shape(buffer, config), buffer.dtype, name=buffer.name
         )
@@ -181,8 +181,8 @@ def tensors(op: Operator, config: HardwareConfig) -> list[te.Tensor]:
     }
     shape = op.declared_shape(result, config)
     if isinstance(op, ops.Gemm):
-        return [*given.values(), _declared_gemm(op, given, shape, config)]
-    return [*given.values(), _declared_conv2d(op, given, shape, config)]
+        return [*placeholders.values(), _declared_gemm(op, placeholders, shape, config)]
+    return [*placeholders.values(), _declared_conv2d(op, placeholders, shape, config)]
 
 
 def _is_plain(op: Operator, config: HardwareConfig) -> TypeGuard[ops.Gemm | ops.Conv2d]:

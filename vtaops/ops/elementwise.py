@@ -218,11 +218,13 @@ class Elementwise(FinelyScaled):
     def stages(self) -> Sequence[epilogue.Stage]:
         names = [name for name, _, _ in self.products]
         operation = _OPERATIONS[self.function]
-        found = [epilogue.AluStage(f"res_with_{name}", operation, None, name) for name in names[1:]]
+        stages = [
+            epilogue.AluStage(f"res_with_{name}", operation, None, name) for name in names[1:]
+        ]
         high = sum(name.endswith("_high") for name in names)
         if high:  # shift the high digits before adding the low ones
-            found.insert(high - 1, epilogue.AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
-        return [*found, *super().stages]
+            stages.insert(high - 1, epilogue.AluStage("res_wide", AluOp.SHR, -DIGIT_BITS))
+        return [*stages, *super().stages]
 
     def layout(self, config: HardwareConfig) -> Layout:
         """Return the layout of the tensors."""

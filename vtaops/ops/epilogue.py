@@ -131,8 +131,8 @@ def check_shift(shift: int, lowest: int = 0) -> None:
         If so.
     """
     if not isinstance(shift, int) or not lowest <= shift <= MAX_SHIFT:
-        left = " (negative: to the left)" if lowest else ""
-        raise ShapeError(f"shift is {shift}; it must lie in {lowest}..{MAX_SHIFT}{left}")
+        hint = " (negative: to the left)" if lowest else ""
+        raise ShapeError(f"shift is {shift}; it must lie in {lowest}..{MAX_SHIFT}{hint}")
 
 
 def check_clip(clip: tuple[int, int] | None) -> None:

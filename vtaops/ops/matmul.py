@@ -95,9 +95,9 @@ class Gemm(SumOfProducts):
                 f"be equal"
             )
         (m, k), n = left.shape, right.shape[0]
-        given = {"bias": bias, "scales": scales}
-        op = cls(m=m, n=n, k=k, **present(given), **parameters)
-        return op, (left, right, *vectors(n, given))
+        per_channel = {"bias": bias, "scales": scales}
+        op = cls(m=m, n=n, k=k, **present(per_channel), **parameters)
+        return op, (left, right, *vectors(n, per_channel))
 
     @property
     def summary(self) -> str:

@@ -26,9 +26,9 @@ class AxisTaps:
 
     Attributes
     ----------
-    place : int
-        The tap in place; never in the padding.
-    sides : tuple of int
+    anchor : int
+        The tap that is in place; never in the padding.
+    other_taps : tuple of int
         The other taps.
     start, step : int
         Side pixel i is pixel ``start + i * step`` of the padded image.
@@ -38,8 +38,8 @@ class AxisTaps:
         Side pixels that one result's window spans; 0: none.
     """
 
-    place: int
-    sides: tuple[int, ...]
+    anchor: int
+    other_taps: tuple[int, ...]
     start: int = 0
     step: int = 1
     stride: int = 1
@@ -54,26 +54,26 @@ class AxisTaps:
         inside = range(first_taps.start, last_taps.stop)
         if not inside:
             return None
-        place = inside[len(inside) // 2]
+        anchor = inside[len(inside) // 2]
         if kernel == 1:
-            return AxisTaps(place, ())
+            return AxisTaps(anchor, ())
         if stride == 2 and (kernel == 2 or (kernel == 3 and 1 in inside)):
-            place = 1 if kernel == 3 else place
-            return AxisTaps(place, _others(kernel, place), 1 - place % 2, 2, 1, kernel - 1)
-        sides = _others(kernel, place)
-        return AxisTaps(place, sides, sides[0], 1, stride, sides[-1] - sides[0] + 1)
+            anchor = 1 if kernel == 3 else anchor
+            return AxisTaps(anchor, _others(kernel, anchor), 1 - anchor % 2, 2, 1, kernel - 1)
+        others = _others(kernel, anchor)
+        return AxisTaps(anchor, others, others[0], 1, stride, others[-1] - others[0] + 1)
 
     def pixels(self, results: Count) -> Count:
         """Return the number of side pixels of neighbouring results."""
-        return (results - 1) * self.stride + self.window if self.sides else results * 0
+        return (results - 1) * self.stride + self.window if self.other_taps else results * 0
 
     def side(self, tap: int, result: Any) -> Any:
         """Return the side pixel that a tap reads for a result."""
         return result * self.stride + (tap - self.start) // self.step
 
 
-def _others(kernel: int, place: int) -> tuple[int, ...]:
-    return tuple(tap for tap in range(kernel) if tap != place)
+def _others(kernel: int, anchor: int) -> tuple[int, ...]:
+    return tuple(tap for tap in range(kernel) if tap != anchor)
 
 
 @dataclass(frozen=True)
@@ -106,18 +106,18 @@ class SeparateMaxima:
 
     def cycles(self, height: Count, width: Count) -> Count:
         """Return the cycles for a tile of results."""
-        sides = self.rows.pixels(height) * width * len(self.columns.sides)
-        results = height * width * (len(self.columns.sides) + len(self.rows.sides))
+        sides = self.rows.pixels(height) * width * len(self.columns.other_taps)
+        results = height * width * (len(self.columns.other_taps) + len(self.rows.other_taps))
         return CYCLES * (self.tiles(height, width) + sides + results)
 
     @property
     def instructions(self) -> int:
         """Minimum number of instructions for a tile."""
-        rows, columns = len(self.rows.sides), len(self.columns.sides)
+        rows, columns = len(self.rows.other_taps), len(self.columns.other_taps)
         entered = (1 + bool(rows)) * (1 + bool(columns))
         return 2 * entered + self.passes + columns * bool(rows)
 
     @property
     def passes(self) -> int:
         """ALU passes over the results."""
-        return len(self.rows.sides) + len(self.columns.sides)
+        return len(self.rows.other_taps) + len(self.columns.other_taps)

@@ -33,8 +33,8 @@ def evaluate(op: Operator, arrays: Sequence[Array]) -> Int8Array:
         If the operator has no reference.
     """
     names = [b.name for b in op.buffers(HardwareConfig()) if b.role in _GIVEN]
-    given = {n: np.asarray(a, dtype=np.float64) for n, a in zip(names, arrays, strict=True)}
-    return _epilogue(op, _sums(op, given), given)
+    values = {n: np.asarray(a, dtype=np.float64) for n, a in zip(names, arrays, strict=True)}
+    return _epilogue(op, _sums(op, values), values)
 
 
 _GIVEN = (Role.INPUT, Role.PARAMETER)

@@ -200,16 +200,16 @@ def _records(others: Lines) -> dict[str, Any]:
 
 
 def _operator(number: int, line: str, parameters: Any, tiling: Any) -> OperatorRecord:
-    found = re.fullmatch(r"(?:(.*): )?(\S*) in instructions (.*); (\d+) products", line)
-    if found is None:
+    match = re.fullmatch(r"(?:(.*): )?(\S*) in instructions (.*); (\d+) products", line)
+    if match is None:
         _refuse(number, f"{line!r} is not the line of an operator")
-    spans = re.findall(r"(\d+)\.\.(-?\d+)", found[3])
+    spans = re.findall(r"(\d+)\.\.(-?\d+)", match[3])
     return OperatorRecord(
-        name=found[1] or "",
-        kind=found[2],
+        name=match[1] or "",
+        kind=match[2],
         parameters=parameters,
         tiling=tiling,
-        macs=int(found[4]),
+        macs=int(match[4]),
         spans=tuple((int(first), int(last) + 1) for first, last in spans),
     )
 

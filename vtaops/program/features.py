@@ -79,7 +79,7 @@ def first_unsupported(
         executes all.
     """
     name = capabilities.name
-    found = [
+    unsupported = [
         (int(rows[0]), f"{feature.summary}: {name} lacks {feature.value!r}")
         for feature, rows in needs(config, words)
         if rows.size and not capabilities.has(feature)
@@ -89,8 +89,8 @@ def first_unsupported(
         ends = _micro_op_ends(config, words)
         for index in np.flatnonzero(ends > depth)[:1].tolist():
             reason = f"uses micro-op {ends[index] - 1}: {name} holds {depth} micro-ops"
-            found.append((index, reason))
-    return min(found, key=itemgetter(0), default=None)
+            unsupported.append((index, reason))
+    return min(unsupported, key=itemgetter(0), default=None)
 
 
 def _micro_op_ends(config: HardwareConfig, words: Words) -> Ints:

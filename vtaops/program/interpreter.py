@@ -292,9 +292,9 @@ def interpret(program: Program, *arrays: npt.ArrayLike) -> Array | Any:
     *addresses, micro_ops, end = _addresses(program)
     machine = Interpreter(program.config, end)
     machine.place(micro_ops, program.micro_ops)
-    given = dict(zip((buffer.name for buffer in program.inputs), arrays, strict=True))
+    inputs = dict(zip((buffer.name for buffer in program.inputs), arrays, strict=True))
     for buffer, address in zip(program.buffers, addresses, strict=True):
-        image = buffer.pack(given[buffer.name]) if buffer.name in given else _image(buffer)
+        image = buffer.pack(inputs[buffer.name]) if buffer.name in inputs else _image(buffer)
         if image is not None:
             machine.place(address, image)
     places = {NO_BUFFER: 0, MICRO_OPS: micro_ops, **dict(enumerate(addresses))}

@@ -54,9 +54,9 @@ def rechecked(subject: Program | CompiledNetwork) -> Proof | None:
     if not any(stated):
         return None
     proof = prove(subject)
-    for said, part in zip(stated, proof.certificate["parts"], strict=True):
-        if said is not None:
-            _require_same(said, part, proof)
+    for stored, part in zip(stated, proof.certificate["parts"], strict=True):
+        if stored is not None:
+            _require_same(stored, part, proof)
     return proof
 
 

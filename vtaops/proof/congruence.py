@@ -95,11 +95,11 @@ class Forms:
         if what == ("alu", AluOp.ADD, None):
             total: Words = operands[0][:, 0] + operands[1][:, 0]
             return total
-        found = np.zeros((PLANES, count), np.uint64)
+        digest = np.zeros((PLANES, count), np.uint64)
         for number, operand in enumerate(operands):
             for row in range(operand.shape[1]):
-                found = self._hash((what, number, row), operand[:, row] + found * _ODD)
-        return found if operands else self._variables(what, count)
+                digest = self._hash((what, number, row), operand[:, row] + digest * _ODD)
+        return digest if operands else self._variables(what, count)
 
     def _add_sums(self, values: Words, names: NameMachine, numbers: Ints, made: Ints) -> None:
         values[:, made] = values[:, names.steps.operands_of(numbers)[0]]
@@ -120,9 +120,9 @@ class Forms:
         least, shift = int(codes.min()), 0 if (codes & 3).any() else 2
         used = np.arange(least, int(codes.max()) + 1, 1 << shift)
         own, part = values[:, used >> 2], (used & 3).astype(np.uint64)
-        found = self._hash((tag,), own + part * _ODD)
-        found[:, ~own.any(axis=0)] = 0  # the zero tile
-        return found, (codes - least) >> shift
+        hashed = self._hash((tag,), own + part * _ODD)
+        hashed[:, ~own.any(axis=0)] = 0  # the zero tile
+        return hashed, (codes - least) >> shift
 
     def _hash(self, tag: Any, values: Words) -> Words:
         """Return random numbers that depend on a tag and on both planes of values."""

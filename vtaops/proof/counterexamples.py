@@ -65,19 +65,19 @@ class Examples:
         ):
             for number in numbers:
                 drawn, results = self[number]
-                given = [argument(drawn[tensor]) for _, tensor, _, argument in task.inputs]
-                made = residents.run(program, given, task.parameters)
+                inputs = [argument(drawn[tensor]) for _, tensor, _, argument in task.inputs]
+                made = residents.run(program, inputs, task.parameters)
                 images = {
                     program.buffers.index(b): b.pack(a)
                     for b, a in zip(program.outputs, made, strict=True)
                 }
                 for name, wanted in results.items():
                     buffer, unpack = task.outputs[name]
-                    found = unpack(images[buffer].reshape(-1))
-                    differs = np.argwhere(wanted != found)
+                    result = unpack(images[buffer].reshape(-1))
+                    differs = np.argwhere(wanted != result)
                     if len(differs):
                         at = tuple(differs[0].tolist())
-                        return Difference(drawn, name, at, int(found[at]), int(wanted[at]))
+                        return Difference(drawn, name, at, int(result[at]), int(wanted[at]))
         return None
 
 

@@ -226,9 +226,9 @@ class Folds:
 
     def are_numbers(self, value: Floats) -> Flags:
         """Return which rows, (planes, ..., lanes), consist of numbers."""
-        found: Flags = self.fields.is_number(value[..., 0])
-        found[found] = self.fields.is_number(value[:, found]).all(axis=-1)
-        return found
+        flags: Flags = self.fields.is_number(value[..., 0])
+        flags[flags] = self.fields.is_number(value[:, flags]).all(axis=-1)
+        return flags
 
 
 def _keys(residues: Residues) -> Keys:
@@ -329,6 +329,6 @@ def _live(folds: Folds, image: Floats) -> Flags | None:
     """Return which pixels are no numbers, (pixels, 1); None if blocks or numbers are unequal."""
     rows = _rows(folds, image)
     live = ~folds.are_numbers(rows)
-    found = live.any(axis=(0, 1), keepdims=True)
-    unequal = (live != found).any() or rows[:, ~live].any()
-    return None if unequal else found.reshape(-1, 1)
+    alive = live.any(axis=(0, 1), keepdims=True)
+    unequal = (live != alive).any() or rows[:, ~live].any()
+    return None if unequal else alive.reshape(-1, 1)

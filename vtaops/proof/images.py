@@ -29,8 +29,8 @@ def moved(fields: Fields, value: Floats, move: Movement) -> Floats:
     places = (move(np.arange(1, size + 1, dtype=np.int32).reshape(shape)) - zeros).reshape(-1)
     flat = np.zeros((len(value), size + 1))
     flat[:, 1:] = value.reshape(len(value), -1)
-    found = flat.take(places, axis=1).reshape(len(value), *zeros.shape)
-    return fields.centred(found + zeros) if zeros.any() else found
+    pixels = flat.take(places, axis=1).reshape(len(value), *zeros.shape)
+    return fields.centred(pixels + zeros) if zeros.any() else pixels
 
 
 def packed(fields: Fields, buffer: Buffer, value: Floats) -> Terms:

@@ -111,8 +111,8 @@ class TermMachine:
         order, last = np.argsort(levels, kind="stable"), self.names.last_levels()
         forgotten: dict[int, list[int]] = defaultdict(list)
         every = np.split(order, np.cumsum(np.bincount(levels))[:-1])
-        for level, found in enumerate(tracked("prove level", every)):
-            for numbers in self._alike(found):
+        for level, level_numbers in enumerate(tracked("prove level", every)):
+            for numbers in self._alike(level_numbers):
                 made = self._made(steps.operations[steps.what[numbers[0]]], numbers)
                 forgotten[int(last[numbers].max())].append(len(self._contents))
                 self._keep(numbers, made)
@@ -132,8 +132,8 @@ class TermMachine:
     def _keep(self, numbers: Ints, made: Terms | Numbers | Extrema) -> None:
         names = self.names.steps.names_of(numbers)
         self._group[names], self._row[names] = len(self._contents), np.arange(len(names))
-        given = self.names.steps.arity[numbers[0]] == 0
-        if given and isinstance(made, Terms):  # what packing left empty
+        is_input = self.names.steps.arity[numbers[0]] == 0
+        if is_input and isinstance(made, Terms):  # what packing left empty
             empty = names[~made.value.any(axis=(0, 2))]
             self._group[empty] = self._row[empty] = 0
         self._contents.append(made)
@@ -155,11 +155,11 @@ class TermMachine:
         groups = self._group[names]
         if (groups == groups[0]).all():
             return self._of_group(int(groups[0]), rows, shape)
-        found, terms = np.flatnonzero(np.bincount(groups)), []
-        number = np.zeros(found[-1] + 1, np.int32)
-        number[found] = np.arange(len(found))
+        present, terms = np.flatnonzero(np.bincount(groups)), []
+        number = np.zeros(present[-1] + 1, np.int32)
+        number[present] = np.arange(len(present))
         which: Any = number[groups]
-        for own, group in enumerate(found.tolist()):
+        for own, group in enumerate(present.tolist()):
             content = self._contents[group]
             if isinstance(content, np.ndarray):
                 chosen = np.flatnonzero(which == own)
@@ -180,8 +180,8 @@ class TermMachine:
     def _of_group(self, group: int, rows: Any, shape: tuple[int, ...]) -> Terms:
         content = self._contents[group]
         if isinstance(content, np.ndarray):
-            found = content[rows] if group else np.zeros((len(rows), *shape))
-            return self.fields.numbers(found.reshape(len(rows), *shape))
+            tiles = content[rows] if group else np.zeros((len(rows), *shape))
+            return self.fields.numbers(tiles.reshape(len(rows), *shape))
         terms = content.plain if isinstance(content, Extrema) else content
         assert terms is not None
         if len(rows) != terms.shape[0] or (np.diff(rows, prepend=-1) != 1).any():
@@ -205,17 +205,17 @@ class TermMachine:
         near = most - least < 4 * names.size  # then each is looked up once
         used = distinct(names.reshape(-1)) if near else names
         rows = self._row[used]
-        found = np.zeros((*used.shape, *shape), np.int32)
+        tiles = np.zeros((*used.shape, *shape), np.int32)
         for group, content, chosen in self._groups(used):
             if not isinstance(content, np.ndarray):
                 return None
             if group:
-                found[chosen] = content[rows[chosen]].reshape(-1, *shape)
+                tiles[chosen] = content[rows[chosen]].reshape(-1, *shape)
         if not near:
-            return found
+            return tiles
         places = np.zeros(most + 1 - least, np.int64)
         places[used - least] = np.arange(len(used))
-        return found.take(places[names - least], axis=0)
+        return tiles.take(places[names - least], axis=0)
 
     # ---------------------------------------------------------------------------- operations
 
@@ -267,8 +267,8 @@ class TermMachine:
             return
         tiles: Any = np.broadcast_to(wraps, terms.shape).reshape(terms.shape[0], -1).any(axis=1)
         steps = self.names.steps
-        found = steps.instruction[numbers].repeat(steps.count[numbers])[tiles].min()
-        self.overflow = int(found if self.overflow is None else min(found, self.overflow))
+        earliest = steps.instruction[numbers].repeat(steps.count[numbers])[tiles].min()
+        self.overflow = int(earliest if self.overflow is None else min(earliest, self.overflow))
 
     def _given(self, buffer: Any, nbytes: int, scalar: float) -> Terms | Numbers:
         """Return a host-written buffer's elements, each split into scalars of `scalar` bytes."""
@@ -408,9 +408,9 @@ class TermMachine:
         used = distinct(products[1])
         self._place[used] = np.arange(len(used))
         count, shape = int(self.names.steps.count[numbers].sum()), self.config.inp.shape
-        given = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
-        inputs = given.value
-        terms, rest = self._folded(products, given, used, count)
+        terms_read = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
+        inputs = terms_read.value
+        terms, rest = self._folded(products, terms_read, used, count)
         value, middle, radius = terms.value, terms.middle, terms.radius
         others = [part[rest] for part in products]
         for tiles, place, rows, columns in matrices(*others):
@@ -457,11 +457,11 @@ class TermMachine:
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in); terms follow the axis of planes."""
         shape, names, tiles = self.config.wgt.shape, codes >> 2, codes & 3
-        found: Any = self._numbers(names, shape)
-        if found is None:
+        weights: Any = self._numbers(names, shape)
+        if weights is None:
             value = self._terms(names.reshape(-1), shape).value
-            found = value.reshape(len(value), *names.shape, *shape)
-        values: Floats = found.astype(np.float64, copy=False)
+            weights = value.reshape(len(value), *names.shape, *shape)
+        values: Floats = weights.astype(np.float64, copy=False)
         channels, (outputs, _) = self.config.window_channels, shape
         output, channel = np.ogrid[:outputs, :channels]
         lane = output // channels * channels + channel
@@ -570,7 +570,7 @@ def held_tiles(
     """
     size, steps = names.config.wgt.element_bytes, names.steps
     index = np.full(len(names.step_of), -1, np.int64)
-    found: list[Numbers] = [np.zeros((0, size), np.int8)]
+    tiles: list[Numbers] = [np.zeros((0, size), np.int8)]
     for number in np.flatnonzero(steps.arity == 0):
         what = steps.operations[steps.what[number]]
         if what[0] != "given" or what[2:] not in ((size, 1), (size // 2, NIBBLE)):
@@ -578,10 +578,10 @@ def held_tiles(
         buffer = names.program.buffers[what[1]]
         if buffer.name in variable:
             continue
-        begin, first, count = sum(map(len, found)), steps.first[number], steps.count[number]
+        begin, first, count = sum(map(len, tiles)), steps.first[number], steps.count[number]
         index[first : first + count] = np.arange(begin, begin + count)
-        found.append(_elements_of(buffer, images.get(buffer.name), *what[2:]))
-    return np.concatenate(found).reshape(-1, *names.config.wgt.shape), index
+        tiles.append(_elements_of(buffer, images.get(buffer.name), *what[2:]))
+    return np.concatenate(tiles).reshape(-1, *names.config.wgt.shape), index
 
 
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:

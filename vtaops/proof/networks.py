@@ -243,8 +243,8 @@ def _average_pool(op: ops.AveragePool, given: Inputs) -> Terms:
     counts = np.multiply.outer(*op.counts(tensor))
     value = np.zeros(total.value.shape)
     for count in np.unique(counts):
-        found = _mean(op, given, total, int(count), window.count)
-        value = np.where(counts == count, found.value, value)
+        mean = _mean(op, given, total, int(count), window.count)
+        value = np.where(counts == count, mean.value, value)
     return Terms(value, given.terms[0].middle, given.terms[0].radius)
 
 

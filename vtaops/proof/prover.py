@@ -95,10 +95,10 @@ def _of_network(
     """Return the proof of all launches of a network."""
     network.verify()
     keep_freed_memory()
-    found = [proven(launch_task(network.graph, r), rounds, seed) for r in network.regions]
+    proofs = [proven(launch_task(network.graph, r), rounds, seed) for r in network.regions]
     return_memory()
     hosts = sum(len(stage.nodes) for stage in network.stages if not isinstance(stage, Region))
-    return _joined(found, hosts, begin)
+    return _joined(proofs, hosts, begin)
 
 
 def _joined(found: list[Proof], hosts: int, begin: float) -> Proof:
@@ -188,8 +188,8 @@ def _executed(task: ProofTask, fields: Fields, folds: bool) -> tuple[TermMachine
     program, names, held = task.program, NameMachine(task.program), None
     names.run()
     if folds:
-        given = {buffer for buffer, *_ in task.inputs}
-        tiles, held = held_tiles(names, task.parameters, given)
+        inputs = {buffer for buffer, *_ in task.inputs}
+        tiles, held = held_tiles(names, task.parameters, inputs)
         fields.folds = Folds(fields, program.config.wgt.shape, tiles) if len(tiles) else None
     images, wanted = task.evaluated(fields)
     machine = TermMachine(names, fields, images, held)
@@ -200,9 +200,9 @@ def _executed(task: ProofTask, fields: Fields, folds: bool) -> tuple[TermMachine
 def _differences(task: ProofTask, result: str, terms: Terms, machine: TermMachine) -> Any:
     """Return which elements of a result differ from its definition."""
     fields, (buffer, unpack) = machine.fields, task.outputs[result]
-    found = np.stack([unpack(plane) for plane in machine.terms_of(buffer)])
-    wanted = fields.keys(np.broadcast_to(terms.value, found.shape))
-    return (fields.keys(found) != wanted).any(axis=0)
+    computed = np.stack([unpack(plane) for plane in machine.terms_of(buffer)])
+    wanted = fields.keys(np.broadcast_to(terms.value, computed.shape))
+    return (fields.keys(computed) != wanted).any(axis=0)
 
 
 def _refutation(task: ProofTask, result: str, differs: Any, machine: TermMachine) -> NotEquivalent:

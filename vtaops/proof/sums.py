@@ -82,8 +82,8 @@ def convolve_transposed(
         taps.append((..., *(slice(s, s + e) for s, e in zip(starts, size, strict=True))))
 
     def turned(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        found: npt.NDArray[Any] = part.reshape(groups, -1, *part.shape[1:]).swapaxes(1, 2)
-        return found.reshape(-1, *found.shape[2:])
+        kernels: npt.NDArray[Any] = part.reshape(groups, -1, *part.shape[1:]).swapaxes(1, 2)
+        return kernels.reshape(-1, *kernels.shape[2:])
 
     first = weights.moved(turned) if isinstance(weights, Terms) else turned(weights)
     return _products(fields, x, image, inside, first, groups, taps, zero)

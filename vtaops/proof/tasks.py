@@ -108,10 +108,10 @@ def operator_task(program: Program, against: Any) -> ProofTask:
         kind, parameters = program.operators[0].kind, dict(program.operators[0].parameters)
     try:
         record = record_of(kind, parameters)
-        given, images = _arguments(program, record, against)
+        buffers, images = _arguments(program, record, against)
     except Unknown as reason:
         return _unknown(kind, program, str(reason))
-    *arguments, result = given
+    *arguments, result = buffers
     packed_as = f", where {', '.join(images)} are images in the DRAM of {kind}" if images else ""
     return ProofTask(
         kind,
@@ -146,17 +146,17 @@ def _arguments(program: Program, record: Record, against: Any) -> tuple[list[Buf
     layouts = {buffer.name: buffer for buffer in others}
     if len(own) != len(demanded):
         raise Unknown(f"its arguments are not those of {record.kind}")
-    given, images = [], []
+    buffers, images = [], []
     for buffer, (name, shape, dtype) in zip(own, demanded, strict=True):
         named, packed_buffer = layouts or buffer.name == name, layouts.get(name, buffer)
         if named and (buffer.shape, buffer.dtype) == (shape, dtype):
             # A run packs arguments as the program specifies: a bias may include rounding.
-            given.append(replace(buffer, name=name))
+            buffers.append(replace(buffer, name=name))
             continue
         _require_image(buffer, packed_buffer, f"{name} of {record.kind} is {dtype}{[*shape]}")
-        given.append(packed_buffer)
+        buffers.append(packed_buffer)
         images.append(name)
-    return given, images
+    return buffers, images
 
 
 def _require_one_result(program: Program) -> None:
@@ -215,8 +215,8 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
 
     def result(argument: Any, flat: Array) -> Array:
         buffer = program.buffers[numbers[argument.buffer]]
-        found: Array = argument.from_device(unpacked(buffer, flat))
-        return found
+        array: Array = argument.from_device(unpacked(buffer, flat))
+        return array
 
     return ProofTask(
         _title(region),

@@ -258,8 +258,8 @@ class Fields:
 
     def is_number(self, value: Floats) -> npt.NDArray[np.bool_]:
         """Return whether terms are small numbers for all inputs; needs two pairs of fields."""
-        found: npt.NDArray[np.bool_] = (value == value[0]).all(axis=0) & (np.abs(value[0]) < SMALL)
-        return found if len(self.primes) > 2 else np.zeros_like(found)
+        small: npt.NDArray[np.bool_] = (value == value[0]).all(axis=0) & (np.abs(value[0]) < SMALL)
+        return small if len(self.primes) > 2 else np.zeros_like(small)
 
     # -------------------------------------------------------------- uninterpreted functions
 
@@ -401,9 +401,9 @@ class Fields:
     def shifted(self, x: Terms, bits: int) -> Terms:
         """Return the terms shifted right, or left (wrapping) for negative `bits`."""
         if bits <= 0:
-            left = min(-bits, 32)
-            x = self.forced(x) if left else x
-            for part in (left // 2, left - left // 2):
+            left_shift = min(-bits, 32)
+            x = self.forced(x) if left_shift else x
+            for part in (left_shift // 2, left_shift - left_shift // 2):
                 x = self.times(x, 1 << part) if part else x
             return x
         bits = min(bits, 31)
@@ -491,7 +491,7 @@ class Fields:
         tags = self._clamps(Terms(ZERO[None], ZERO, ZERO, scale.shifts, low, high))
         value, primes = np.ascontiguousarray(x.value), np.array(self.primes, np.float64)
         made = np.empty_like(value)
-        found = _proof.requantize(
+        outcome = _proof.requantize(
             value,
             made,
             *(np.broadcast_to(part, x.shape) for part in parts),
@@ -505,11 +505,11 @@ class Fields:
             self._halves,
             SMALL,
         )
-        if not found:
+        if not outcome:
             return None
         self.hashed += x.value[0].size
         middle, radius = map(np.float64, BYTE)
-        return Terms(made, middle, radius, degree=x.degree if found > 1 else 1)
+        return Terms(made, middle, radius, degree=x.degree if outcome > 1 else 1)
 
     def _offsets(self, scale: Scale) -> Floats:
         """Return what is added to a product in each field, (planes, shifts)."""

@@ -46,7 +46,7 @@ def elementwise(model: ModelProto) -> list[Function]:
     tensors = Connections(model)
     scalars = _factors(tensors)
     arguments = _arguments(model, tensors, scalars)
-    found: list[Function] = []
+    result: list[Function] = []
     seen: set[str] = set()
     for node in reversed(model.graph.node):
         end = node.output[0] if node.output else ""
@@ -55,22 +55,22 @@ def elementwise(model: ModelProto) -> list[Function]:
             seen |= inner  # what lies in between begins at the same root, and computes less
             names = {tensors.writers[name].name for name in inner}
             nodes = (each.name for each in model.graph.node if each.name in names)
-            found.append(Function(root, end, tuple(nodes)))
-    return found
+            result.append(Function(root, end, tuple(nodes)))
+    return result
 
 
 def norms(model: ModelProto) -> list[Function]:
     """Return the norms of rows that a model expresses as several nodes."""
     if all(node.op_type != "ReduceMean" for node in model.graph.node):
         return []
-    tensors, found = Connections(model), []
+    tensors, result = Connections(model), []
     for root, end in row_norms(read_model(model)):
         inner = _between(root.name, end.name, tensors.writers, {*tensors.constants})
         if _is_closed(inner - {end.name}, inner, tensors):
             names = {tensors.writers[name].name for name in inner}
             nodes = (node.name for node in model.graph.node if node.name in names)
-            found.append(Function(root.name, end.name, tuple(nodes)))
-    return found
+            result.append(Function(root.name, end.name, tuple(nodes)))
+    return result
 
 
 def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> dict[str, str]:
@@ -78,16 +78,16 @@ def _arguments(model: ModelProto, tensors: Connections, scalars: set[str]) -> di
 
     That tensor may have an argument, too, and so on.
     """
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     depths: dict[str, int] = {}
     for node in model.graph.node:
         if node.op_type in LINEAR | CURVED:
             read = [name for name in dict.fromkeys(node.input) if name and name not in scalars]
-            nearest = _common(read, found, depths)
+            nearest = _common(read, arguments, depths)
             if nearest is not None and tensors.constants.keys().isdisjoint(read):
-                found[node.output[0]] = nearest
+                arguments[node.output[0]] = nearest
                 depths[node.output[0]] = depths.get(nearest, 0) + 1
-    return found
+    return arguments
 
 
 def _factors(tensors: Connections) -> set[str]:
@@ -127,14 +127,14 @@ def _farthest(
 
 def _between(root: str, end: str, writers: dict[str, NodeProto], scalars: set[str]) -> set[str]:
     """Return the tensors computed between `root` and `end`, including `end`."""
-    found: set[str] = set()
+    between: set[str] = set()
     stack = [end]
     while stack:
         name = stack.pop()
-        if name and name != root and name not in found and name not in scalars:
-            found.add(name)
+        if name and name != root and name not in between and name not in scalars:
+            between.add(name)
             stack.extend(writers[name].input)
-    return found
+    return between
 
 
 def _is_closed(names: set[str], inner: set[str], tensors: Connections) -> bool:

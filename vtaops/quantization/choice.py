@@ -108,8 +108,8 @@ def search_recipes(
         result = quantized(recipe)
         if not exact:
             exact.extend(outputs(result.prepared, judges, exact=False))
-        found = sqnrs(exact, outputs(result.model, judges))
-        sqnr = float(np.minimum(found, MOST_DB).mean())
+        decibels = sqnrs(exact, outputs(result.model, judges))
+        sqnr = float(np.minimum(decibels, MOST_DB).mean())
         return RecipeTrial(recipe, sqnr, device.figures(result.model)), result
 
     best, taken = tried(start)

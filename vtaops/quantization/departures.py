@@ -85,14 +85,14 @@ def departures(model: ModelProto, quantized: ModelProto, sample: Sample) -> tupl
     shown = [f"float/{name}" for name in held if name not in known]
     values = Probe(file, [*shown, *held.values()]).run(sample)
     pairs, constants = producers(quantized), initializers(quantized)
-    found = []
+    result = []
     for name, image in held.items():
         exact = known[name] if name in known else values[f"float/{name}"]
         within, step = _on_grid(exact, pairs.get(image), constants)
         figures = _figures(exact, within, step, values[image])
         if figures is not None:
-            found.append(Departure(name, operators[name], *figures))
-    return tuple(found)
+            result.append(Departure(name, operators[name], *figures))
+    return tuple(result)
 
 
 def changed_outputs(
@@ -115,22 +115,22 @@ def changed_outputs(
         If ONNX Runtime rejects the model.
     """
     values, held_values = Probe(model).run(sample), Probe(prepared, exact=False).run(sample)
-    operators, found = _operators(model), []
+    operators, result = _operators(model), []
     for name, held in held_values.items():
         exact = values[name]
         if exact.dtype.kind != "f":
             continue
         figures = _figures(exact, exact, np.zeros(()), held)
         if figures is not None:
-            found.append(Departure(name, operators[name], *figures))
-    return tuple(found)
+            result.append(Departure(name, operators[name], *figures))
+    return tuple(result)
 
 
 def _operators(model: ModelProto) -> dict[str, str]:
     """Return the operator that writes each tensor, or what it is if none does."""
-    found = dict.fromkeys((tensor.name for tensor in model.graph.initializer), "constant")
-    found |= {value.name: "input" for value in graph_inputs(model)}
-    return found | {name: node.op_type for name, node in producers(model).items()}
+    operators = dict.fromkeys((tensor.name for tensor in model.graph.initializer), "constant")
+    operators |= {value.name: "input" for value in graph_inputs(model)}
+    return operators | {name: node.op_type for name, node in producers(model).items()}
 
 
 def _figures(exact: Array, within: Array, step: Array, held: Array) -> tuple[float, float] | None:
@@ -167,8 +167,8 @@ def _beside(model: ModelProto, quantized: ModelProto) -> tuple[ModelProto, dict[
         beside = file.graph.node.add()
         beside.CopyFrom(node)
         beside.name = _float(node.name)
-        given = {*twins[node.name].input} & held.keys() if node.name in twins else {}
-        known = read | dict(zip(given, given, strict=True))  # floats that have integers beside
+        shared = {*twins[node.name].input} & held.keys() if node.name in twins else {}
+        known = read | dict(zip(shared, shared, strict=True))  # floats that have integers beside
         beside.input[:] = [known.get(name, _float(name)) for name in node.input]
         beside.output[:] = map(_float, node.output)
         _read_inside(beside, known)

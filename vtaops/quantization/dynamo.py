@@ -45,29 +45,29 @@ def backend(
     ArgumentError
         If `calls` is not positive.
     """
-    given = dict(options or {})
-    calls = given.pop("calls", CALLS)
+    settings = dict(options or {})
+    calls = settings.pop("calls", CALLS)
     if not isinstance(calls, int) or calls < 1:
         raise ArgumentError(f"calls is {calls!r}; it must be a positive number of calls")
     module, places = _frozen(graph, examples)
-    return _Compiled(module, places, calls, given)
+    return _Compiled(module, places, calls, settings)
 
 
 def _frozen(graph: Any, examples: Sequence[Any]) -> tuple[Any, list[int]]:
     """Return a graph whose weights are its own, and the places of the arguments that are left."""
     module = torch.fx.GraphModule(graph, graph.graph.__deepcopy__({}))
     inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
-    left = []
+    places = []
     for place, (node, example) in enumerate(zip(inputs, examples, strict=True)):
         if not isinstance(example, torch.nn.Parameter) and "_buffers_" not in node.name:
-            left.append(place)
+            places.append(place)
             continue
         module.register_buffer(node.name, example.detach())
         with module.graph.inserting_before(node):
             node.replace_all_uses_with(module.graph.get_attr(node.name))
         module.graph.erase_node(node)
     module.recompile()
-    return module.eval(), left
+    return module.eval(), places
 
 
 class _Compiled:
@@ -85,14 +85,14 @@ class _Compiled:
 
     def __call__(self, *arguments: Any) -> Any:
         """Return the results for the arguments of the graph, as a tuple of tensors."""
-        given = [arguments[place] for place in self._places]
+        inputs = [arguments[place] for place in self._places]
         if self._model is None and not self._floats:
-            self._prepare(given)
+            self._prepare(inputs)
         if self._model is None:
-            return self._module(*given)
-        arrays = [argument.detach().cpu().numpy() for argument in given]
-        found = self._model.run(*arrays, session=self._session)
-        results = found if isinstance(found, tuple) else (found,)
+            return self._module(*inputs)
+        arrays = [argument.detach().cpu().numpy() for argument in inputs]
+        outputs = self._model.run(*arrays, session=self._session)
+        results = outputs if isinstance(outputs, tuple) else (outputs,)
         return tuple(map(torch.from_numpy, results))
 
     def _prepare(self, given: Sequence[Any]) -> None:

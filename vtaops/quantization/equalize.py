@@ -153,13 +153,13 @@ class _Network:
         """Return whether a node's weights absorb factors before and after it."""
         if node.op_type not in ("Conv", "ConvTranspose", "Gemm"):
             return False
-        found = attributes(node)
+        attrs = attributes(node)
         if any(name not in self.constants for name in node.input[1:]):
             return False
         if node.op_type == "Gemm":
-            plain = found.get("alpha", 1.0) == found.get("beta", 1.0) == 1.0
-            return bool(plain and found.get("transB", 0) and not found.get("transA", 0))
-        return bool(node.op_type == "Conv" or found.get("group", 1) == 1)
+            plain = attrs.get("alpha", 1.0) == attrs.get("beta", 1.0) == 1.0
+            return bool(plain and attrs.get("transB", 0) and not attrs.get("transA", 0))
+        return bool(node.op_type == "Conv" or attrs.get("group", 1) == 1)
 
     # ---------------------------------------------------------------- factors
 
@@ -223,7 +223,7 @@ def _ranges(model: ModelProto, network: _Network, samples: Sequence[Sample]) -> 
     shown = [n for n in float_tensors(model) if len(channels.get(n, ())) and n not in entering]
     seen = Channels(shown)
     observe(model, samples, [seen], "equalize, image")
-    found = np.zeros(len(network.free))
+    ranges = np.zeros(len(network.free))
     for name, peaks in seen.peaks.items():
-        np.maximum.at(found, channels[name], peaks)
-    return found
+        np.maximum.at(ranges, channels[name], peaks)
+    return ranges

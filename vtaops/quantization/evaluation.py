@@ -132,19 +132,19 @@ class Boxes:
         order = np.argsort(-best, kind="stable")[:CANDIDATES]
         kept: list[Array] = []
         for row in order[best[order] >= self._least]:
-            found = np.array([kinds[row], *boxes[row], best[row]])
-            if not any(one[0] == found[0] and overlap(one, found) > OVERLAP for one in kept):
-                kept.append(found)
+            box = np.array([kinds[row], *boxes[row], best[row]])
+            if not any(one[0] == box[0] and overlap(one, box) > OVERLAP for one in kept):
+                kept.append(box)
         return np.array(kept[:MOST]).reshape(-1, 6)
 
     def agreement(self, answer: Array, wanted: Array) -> float:
         """Return twice the boxes that are in both over all boxes (F1); 1 if there are none."""
-        left, count = [*wanted], len(answer) + len(wanted)
+        unmatched, count = [*wanted], len(answer) + len(wanted)
         for box in answer:
-            overlaps = [overlap(one, box) * (one[0] == box[0]) for one in left]
+            overlaps = [overlap(one, box) * (one[0] == box[0]) for one in unmatched]
             if max(overlaps, default=0.0) >= OVERLAP:
-                left.pop(int(np.argmax(overlaps)))
-        return 2 * (len(wanted) - len(left)) / count if count else 1.0
+                unmatched.pop(int(np.argmax(overlaps)))
+        return 2 * (len(wanted) - len(unmatched)) / count if count else 1.0
 
     def told(self, answer: Array, classes: Mapping[int, str]) -> str:
         """Return how many boxes there are of each class."""
@@ -236,10 +236,10 @@ class Accuracy:
     worst: Sequence[JudgedSample]
 
     def __str__(self) -> str:
-        told = [f"{name.replace('_', ' ')} {share:.1%}" for name, share in self.shares.items()]
-        told += [f"{found:.1f} dB" for found in self.sqnr_db]
-        told += [f"float itself is wrong on {self.float_wrong}"] if self.float_wrong else []
-        return ", ".join((f"{self.samples} samples", *told))
+        figures = [f"{name.replace('_', ' ')} {share:.1%}" for name, share in self.shares.items()]
+        figures += [f"{decibels:.1f} dB" for decibels in self.sqnr_db]
+        figures += [f"float itself is wrong on {self.float_wrong}"] if self.float_wrong else []
+        return ", ".join((f"{self.samples} samples", *figures))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content for JSON; shares that are not known are None."""

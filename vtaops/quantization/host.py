@@ -110,8 +110,8 @@ class _Search:
 
     def _join(self) -> None:
         """Let nodes join until none is left."""
-        while found := [*filter(self._joins, self._candidates())]:
-            self.joined.update(node.name for node in found)
+        while joining := [*filter(self._joins, self._candidates())]:
+            self.joined.update(node.name for node in joining)
             self.joined |= self._without_products()
 
     def _candidates(self) -> Iterable[Node]:
@@ -160,14 +160,14 @@ class _Search:
 
     def _without_products(self) -> set[str]:
         """Return the nodes on integers from which no product is reached but through floats."""
-        left, seen = {node.name: node for node in self._integers()}, set[str]()
-        stack = [node for node in left.values() if _is_product(node)]
+        unreached, seen = {node.name: node for node in self._integers()}, set[str]()
+        stack = [node for node in unreached.values() if _is_product(node)]
         while stack:
             node = stack.pop()
             if node.name not in seen:
                 seen.add(node.name)
-                stack += [user for user in self._beside(node) if user.name in left]
-        return left.keys() - seen
+                stack += [user for user in self._beside(node) if user.name in unreached]
+        return unreached.keys() - seen
 
     def _integers(self) -> list[Node]:
         known = self.floats

@@ -125,17 +125,17 @@ def given_floats(model: ModelProto, names: Iterable[str]) -> frozenset[str]:
     """
     tensors = Connections(model)
     nodes = {node.name: node for node in model.graph.node} | tensors.writers
-    found: set[str] = set()
+    floats: set[str] = set()
     for name in names:
         if name not in nodes:
             hint = suggestion(name, nodes)
             raise ModelError(f"no node of the prepared model is called or writes {name!r}{hint}")
         node = nodes[name]
-        found.update(node.output)
+        floats.update(node.output)
         before = tensors.writers.get(node.input[0]) if node.op_type in SATURATING else None
         if before is not None and tensors.only_reader(node.input[0]) is not None:
-            found.update(before.output)
-    return frozenset(found)
+            floats.update(before.output)
+    return frozenset(floats)
 
 
 class _Insertion:
@@ -164,12 +164,12 @@ class _Insertion:
     ) -> None:
         self.model, self.grids, self.weights = model, grids, weights
         self.tensors = Connections(model)
-        found = functions(model) + norms(model)
-        self.inside = {name for function in found for name in function.nodes}
+        curves = functions(model) + norms(model)
+        self.inside = {name for function in curves for name in function.nodes}
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside
         self.shown = {*filter(self._is_near, grids)}
-        whole = (f.nodes for f in found if {f.root, f.end} <= self.shown and f.end not in floats)
+        whole = (f.nodes for f in curves if {f.root, f.end} <= self.shown and f.end not in floats)
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []
         self.images: dict[str, str] = {}
@@ -263,14 +263,14 @@ class _Insertion:
 
     def _read_constants(self, node: NodeProto) -> None:
         """Let a node read its constants, and its bias, from grids."""
-        constants, given = self.tensors.constants, list(node.input)
+        constants, inputs = self.tensors.constants, list(node.input)
         for index in constant_operands(node):
-            name = given[index]
+            name = inputs[index]
             if name in self.weights:
                 scale = self.weights[name]
                 node.input[index] = self._constant(name, constants[name], scale, np.int8)
-        if node.op_type in _BIASED and len(given) > _BIAS and given[_BIAS] in constants:
-            data, weight, bias = given
+        if node.op_type in _BIASED and len(inputs) > _BIAS and inputs[_BIAS] in constants:
+            data, weight, bias = inputs
             if data in self.grids and weight in self.weights:
                 steps = self.grids[data].scale * self.weights[weight].scale
                 scale = WeightScale(steps, 0 if np.ndim(steps) else None)
@@ -306,9 +306,9 @@ class _Insertion:
 
     def _unused(self, name: str) -> str:
         """Return a name for a tensor that no other has, and take it."""
-        found, number = name, 1
-        while found in self._taken:
+        unused, number = name, 1
+        while unused in self._taken:
             number += 1
-            found = f"{name}_{number}"
-        self._taken.add(found)
-        return found
+            unused = f"{name}_{number}"
+        self._taken.add(unused)
+        return unused

@@ -38,7 +38,7 @@ _PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
     """Write the masks of a prepared model as choices, in place; return what stays float."""
     tensors, decided = Connections(model), _decided_by_inputs(model)
-    added = [found for node in model.graph.node for found in _added(node, tensors, decided)]
+    added = [mask for node in model.graph.node for mask in _added(node, tensors, decided)]
     names = {name for _, name in added}
     constants = names & tensors.constants.keys()
     masks = _that_leave_out(model, names - constants, samples)
@@ -109,10 +109,10 @@ def _leaves_out(value: Array) -> bool:
 
 def _add_choices(model: ModelProto, masks: set[str]) -> None:
     """Add the choices before the first node that reads them."""
-    nodes, left = list[NodeProto](), {f"{name}:chosen": name for name in masks}
+    nodes, pending = list[NodeProto](), {f"{name}:chosen": name for name in masks}
     for node in model.graph.node:
-        for chosen in left.keys() & {*node.input}:
-            nodes += _choice(model, left.pop(chosen))
+        for chosen in pending.keys() & {*node.input}:
+            nodes += _choice(model, pending.pop(chosen))
         nodes.append(node)
     refill(model.graph.node, nodes)
 

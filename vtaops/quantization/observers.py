@@ -169,8 +169,8 @@ class Moments:
         """Add the inputs of the products that read a tensor."""
         for node in self._layers[name]:
             rows = _inputs(node, self._weights[node.input[1]], value, self._most)
-            found = rows.transpose(0, 2, 1) @ rows / rows.shape[1]
-            self.moments[node.output[0]] = self.moments.get(node.output[0], 0) + found
+            moment = rows.transpose(0, 2, 1) @ rows / rows.shape[1]
+            self.moments[node.output[0]] = self.moments.get(node.output[0], 0) + moment
 
 
 def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
@@ -178,11 +178,11 @@ def _inputs(node: NodeProto, weight: Array, value: Array, most: int) -> Array:
     value = value.astype(np.float64)
     if node.op_type == "Gemm":
         return value[None, :most]
-    found = attributes(node)
-    groups, (rows, columns) = found.get("group", 1), weight.shape[2:]
-    top, left, bottom, right = found.get("pads", (0, 0, 0, 0))
+    attrs = attributes(node)
+    groups, (rows, columns) = attrs.get("group", 1), weight.shape[2:]
+    top, left, bottom, right = attrs.get("pads", (0, 0, 0, 0))
     padded = np.pad(value, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    (down, across), (far, wide) = found.get("strides", (1, 1)), found.get("dilations", (1, 1))
+    (down, across), (far, wide) = attrs.get("strides", (1, 1)), attrs.get("dilations", (1, 1))
     size = (rows - 1) * far + 1, (columns - 1) * wide + 1
     windows = np.lib.stride_tricks.sliding_window_view(padded, size, axis=(2, 3))
     windows = windows[:, :, ::down, ::across, ::far, ::wide]

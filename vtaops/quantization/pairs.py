@@ -47,13 +47,13 @@ def _join_residuals(model: ModelProto) -> None:
     for node in model.graph.node:
         if node.op_type != "Add" or not _is_rounded(node, tensors):
             continue
-        found = []
+        chains = []
         for index, name in enumerate(node.input):
             chain = tensors.chain(name, "DequantizeLinear", "QuantizeLinear", "Conv")
             if chain and _fits(chain[-1], node.input[1 - index], tensors):
-                found.append((order[chain[-1].output[0]], index, chain))
-        if found:
-            _, index, (*pair, convolution) = max(found, key=lambda each: each[:2])
+                chains.append((order[chain[-1].output[0]], index, chain))
+        if chains:
+            _, index, (*pair, convolution) = max(chains, key=lambda each: each[:2])
             node.input[index] = convolution.output[0]
             dead += pair
     for node in dead:
@@ -67,13 +67,13 @@ def images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
     """
     written, twins = producers(quantized), {node.name: node for node in quantized.graph.node}
     dequantized = {name for name, node in written.items() if node.op_type == "DequantizeLinear"}
-    found = {v.name: v.name for v in model.graph.output if v.name in dequantized}
+    image_of = {v.name: v.name for v in model.graph.output if v.name in dequantized}
     for node in model.graph.node:
         read = twins[node.name].input if node.name in twins else []
-        found |= {
+        image_of |= {
             n: image for n, image in zip(node.input, read, strict=False) if image in dequantized
         }
-    return found
+    return image_of
 
 
 def _is_rounded(node: NodeProto, tensors: Connections) -> bool:

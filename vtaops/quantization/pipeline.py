@@ -224,12 +224,12 @@ def run_quantization(
     _check_bits(weight_bits, scales)
     floats, samples = _load(model, calibration, shapes, preparation, fixed or {})
     prepared = prepare(floats)
-    given = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
+    forced_floats = given_floats(prepared, float_nodes or ()) | choose_masks(prepared, samples)
     default = {"zero_points": scales == "free", "learned_rounding": weight_bits < 8}
     start, missing = _first_recipe(recipe, **default)
     kept, judges = (samples, []) if config is None else split(samples)
     quantizer = _Quantizer(
-        floats, prepared, kept, scales, device, given, start, missing, weight_bits, judges
+        floats, prepared, kept, scales, device, forced_floats, start, missing, weight_bits, judges
     )
     if not judges:
         return _told(quantizer.relieved(chooses=float_nodes is None))
@@ -358,9 +358,9 @@ class _Quantizer:
         moments = Moments(layers, constants, len(self.samples))
         rows = RowSizes([norm.root for norm in norms(model)])
         observe(model, self.samples, (ranges, errors, channels, moments, rows), "calibrate image")
-        found = changed_outputs(self.floats, model, self.samples[0])
+        changed = changed_outputs(self.floats, model, self.samples[0])
         reach = reached(model, ranges.ranges())
-        return _Observed(model, equalized, found, reach, errors, channels, moments, rows)
+        return _Observed(model, equalized, changed, reach, errors, channels, moments, rows)
 
     def _placed(self, equalization: bool, zero_points: bool, left: frozenset[str]) -> _Placed:
         """Return where pairs stand in an observed model: where the device computes on integers."""
@@ -372,10 +372,10 @@ class _Quantizer:
         else:
             errors = observed.errors
             grids = power_of_two_grids(model, errors, ranges, groups, zero_points=zero_points)
-        given = left.union(observed.lost(grids))
-        weights = integer_weights(model, grids, given, free=self.free, bits=self.bits)
-        floats = self.device.floats(insert_pairs(model, grids, weights, given))
-        results = given.union(floats.results)
+        excluded = left.union(observed.lost(grids))
+        weights = integer_weights(model, grids, excluded, free=self.free, bits=self.bits)
+        floats = self.device.floats(insert_pairs(model, grids, weights, excluded))
+        results = excluded.union(floats.results)
         if not self.free:
             grids = no_finer_than_totals(model, grids, groups, results)
         kept = {n: grid for n, grid in grids.items() if n not in floats.tensors}
@@ -386,9 +386,9 @@ class _Quantizer:
         self, recipe: Recipe, nodes: Sequence[str] = (), *, checked: bool = True
     ) -> Quantization:
         """Quantise by a recipe, some nodes left float; hold the file against float if `checked`."""
-        left = given_floats(self.prepared, nodes) if nodes else self.given
+        floats = given_floats(self.prepared, nodes) if nodes else self.given
         observed = self.observed(recipe.equalization)
-        placed = self.placed(recipe.equalization, recipe.zero_points, left)
+        placed = self.placed(recipe.equalization, recipe.zero_points, floats)
         plain, prepared = observed.model, deepcopy(observed.model)
         if recipe.learned_rounding:
             learn_rounding(prepared, placed.weights, observed.moments.moments)
@@ -396,10 +396,10 @@ class _Quantizer:
             means, constants = observed.channels.mean, initializers(plain)
             correct_biases(prepared, placed.weights, means, constants)
         model = insert_pairs(prepared, placed.grids, placed.weights, placed.floats)
-        found = observed.departures
+        changed = observed.departures
         if checked:
-            found += departures(prepared, model, self.samples[0])
-        return Quantization(model, plain, self.samples, observed.equalized, found)
+            changed += departures(prepared, model, self.samples[0])
+        return Quantization(model, plain, self.samples, observed.equalized, changed)
 
     def relieved(self, *, chooses: bool) -> Quantization:
         """Quantise by the first recipe, or a better one, or by what brings back an output.
@@ -416,8 +416,8 @@ class _Quantizer:
             if option in self.missing and wanted:
                 change = replace(recipe, **{option: True})
                 tried = self.quantized(change)
-                if (found := worst_output(tried)) > kept + LEAST_GAIN:
-                    done, recipe, kept = tried, change, found
+                if (decibels := worst_output(tried)) > kept + LEAST_GAIN:
+                    done, recipe, kept = tried, change, decibels
         return self.brought_back(done, recipe, kept) if chooses else done
 
     def brought_back(self, done: Quantization, recipe: Recipe, kept: float) -> Quantization:
@@ -432,10 +432,10 @@ class _Quantizer:
         if not (ends := coarse_ends(done)):
             return done
         fine = again(ends)
-        if (found := worst_output(fine)) < kept:
+        if (decibels := worst_output(fine)) < kept:
             return done
         some = f" (and half of its values take more than {FEW})"
-        return replace(fine, relief=Relief(tuple(ends), found, kept, some))
+        return replace(fine, relief=Relief(tuple(ends), decibels, kept, some))
 
 
 def _load(
@@ -462,8 +462,8 @@ def _load(
         )
     source = opened(model, shapes)
     fix_inputs(source, fixed)
-    if told := undecided(source):
-        raise ModelError(told)
+    if reason := undecided(source):
+        raise ModelError(reason)
     sources.to_single(source)
     sources.dequantize_weights(source)
     composed = any(map(is_composite, source.graph.node))

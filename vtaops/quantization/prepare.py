@@ -111,8 +111,8 @@ def _softmax_behind(node: NodeProto, tensors: Connections) -> str | None:
     if softmax is None or softmax.op_type != "Softmax" or not _is_test_of(test, node.input[2]):
         return None
     sums = tensors.writers.get(softmax.input[0])
-    given = sums.input if sums is not None else ()
-    masks = (tensors.constants[name] for name in given if name in tensors.constants)
+    terms = sums.input if sums is not None else ()
+    masks = (tensors.constants[name] for name in terms if name in tensors.constants)
     name: str = node.input[2]
     return name if all(map(_leaves_some, masks)) else None
 
@@ -163,8 +163,8 @@ def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[No
         "Max": _bound,
         "Min": _bound,
     }
-    found = rewrite.get(node.op_type)
-    return found(model, node, constants) if found else [node]
+    rule = rewrite.get(node.op_type)
+    return rule(model, node, constants) if rule else [node]
 
 
 def _sum(_: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
@@ -189,22 +189,22 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
 
 def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
     """Rewrite a product so that its factors are 1 and its bias is a vector or an addition."""
-    found, (result,) = attributes(node), node.output
+    attrs, (result,) = attributes(node), node.output
     data, weight, term = [*node.input, ""][:3]
-    alpha, beta = found.pop("alpha", 1.0), found.pop("beta", 1.0) if term else 1.0
+    alpha, beta = attrs.pop("alpha", 1.0), attrs.pop("beta", 1.0) if term else 1.0
     names = [_scaled(model, constants, weight, alpha, f"{result}:weight")]
     names.append(_scaled(model, constants, term, beta, f"{result}:bias"))
     if None in names:
         return [node]
     weight, term = map(str, names)
-    row = _row(constants, weight, term, bool(found.get("transB", 0)))
+    row = _row(constants, weight, term, bool(attrs.get("transB", 0)))
     if row is not None:
         term = _stored(model, constants, f"{result}:bias", row)
     if not term or row is not None:
         kept = [name for name in (data, weight, term) if name]
-        return [make_node("Gemm", kept, [result], name=node.name, **found)]
+        return [make_node("Gemm", kept, [result], name=node.name, **attrs)]
     alone = f"{result}:scaled"
-    product = make_node("Gemm", [data, weight], [alone], name=node.name, **found)
+    product = make_node("Gemm", [data, weight], [alone], name=node.name, **attrs)
     return [product, make_node("Add", [alone, term], [result])]
 
 
@@ -321,8 +321,8 @@ def _reduce_mean(model: ModelProto, node: NodeProto, constants: Arrays) -> list[
 
 def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
     """Return the axes of a mean, from 0 on; empty if they are not known."""
-    given = constants.get([*node.input, ""][1], np.empty(0))
-    axes = attributes(node).get("axes", given)
+    stated = constants.get([*node.input, ""][1], np.empty(0))
+    axes = attributes(node).get("axes", stated)
     return sorted(int(axis) % max(rank, 1) for axis in axes)
 
 

@@ -107,9 +107,9 @@ class Quality:
 
     def __str__(self) -> str:
         """Return the outputs and the worst layer in one line."""
-        told = "; ".join(map(str, self.outputs))
+        text = "; ".join(map(str, self.outputs))
         worst = self.layers[:1]
-        return told + "".join(
+        return text + "".join(
             f"; worst: {w.tensor} ({w.operator}) {w.sqnr_db:.1f} dB" for w in worst
         )
 
@@ -162,8 +162,8 @@ def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
     Inputs of a Relu or Clip are omitted, because their saturation is not an error.
     """
     left_out = saturated(model).keys() | {value.name for value in model.graph.output}
-    found = images(model, quantized)
-    return {n: found[n] for n in float_tensors(model) if n in found and n not in left_out}
+    image_of = images(model, quantized)
+    return {n: image_of[n] for n in float_tensors(model) if n in image_of and n not in left_out}
 
 
 def _saturated(exact: Array, rounded: Array) -> Array:
@@ -212,11 +212,11 @@ def _output(name: str, pairs: Sequence[tuple[Array, Array]]) -> OutputQuality:
     if exact.ndim > 1 and scores.shape[1] == exact.shape[1] > 1:
         same = scores.argmax(axis=1) == rounded.reshape(scores.shape).argmax(axis=1)
         top1 = float(same.mean())
-    found = decibels(*powers(exact, rounded))
-    return OutputQuality(name, found, top1, _coarse(exact, rounded))
+    sqnr = decibels(*powers(exact, rounded))
+    return OutputQuality(name, sqnr, top1, _coarse(exact, rounded))
 
 
 def _coarse(exact: Array, rounded: Array) -> Coarse | None:
     """Return how many values an output takes, if these are few and float's are not."""
-    found = Coarse(np.unique(rounded).size, np.unique(exact).size)
-    return found if found.values < FEW <= found.float_values // 4 else None
+    coarse = Coarse(np.unique(rounded).size, np.unique(exact).size)
+    return coarse if coarse.values < FEW <= coarse.float_values // 4 else None

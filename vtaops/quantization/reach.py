@@ -38,7 +38,7 @@ def reached(model: ModelProto, ranges: Mapping[str, Range]) -> dict[str, Range]:
     ranges
         The least and the greatest value of its tensors, with 0.0 in each range.
     """
-    found = dict(ranges)
+    reach = dict(ranges)
     chosen = [
         function
         for those in only_arguments(model).values()
@@ -48,12 +48,12 @@ def reached(model: ModelProto, ranges: Mapping[str, Range]) -> dict[str, Range]:
     needed: dict[str, list[Range]] = defaultdict(list)
     for function in chosen:
         points = np.linspace(*ranges[function.root], POINTS, dtype=np.float32)
-        low, high = found[function.end]
+        low, high = reach[function.end]
         room = FLAT * (high - low) / 255
         needed[function.root].append(_between_flat(points, _results(model, function, points), room))
-        found[function.root] = _hull(needed[function.root])
-    _pass_back(model, found)
-    return found
+        reach[function.root] = _hull(needed[function.root])
+    _pass_back(model, reach)
+    return reach
 
 
 def _pass_back(model: ModelProto, ranges: dict[str, Range]) -> None:
@@ -69,12 +69,12 @@ def _pass_back(model: ModelProto, ranges: dict[str, Range]) -> None:
 
 def only_arguments(model: ModelProto) -> dict[str, list[Function]]:
     """Return the tensors that only functions of them read, a bound being one, with these."""
-    tensors, found = Connections(model), defaultdict[str, list[Function]](list)
+    tensors, candidates = Connections(model), defaultdict[str, list[Function]](list)
     for function in elementwise(model):
-        found[function.root].append(function)
+        candidates[function.root].append(function)
     return {
         root: those
-        for root, those in found.items()
+        for root, those in candidates.items()
         if root not in tensors.outputs
         and {n.name for n in tensors.readers.get(root, ())} <= {n for f in those for n in f.nodes}
     }
@@ -91,8 +91,8 @@ def _results(model: ModelProto, function: Function, points: Array) -> Array:
     for value in (*part.graph.input, *part.graph.output):
         value.type.tensor_type.ClearField("shape")
     del part.graph.value_info[:]
-    found = Probe(part).run({function.root: points.reshape(-1, 1, 1, 1)})[function.end]
-    return np.asarray(found).reshape(POINTS, -1)
+    values = Probe(part).run({function.root: points.reshape(-1, 1, 1, 1)})[function.end]
+    return np.asarray(values).reshape(POINTS, -1)
 
 
 def _between_flat(points: Array, results: Array, room: float) -> Range:

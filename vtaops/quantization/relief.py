@@ -92,9 +92,9 @@ def worst_output(done: Quantization) -> float:
 def _judged(done: Quantization) -> tuple[float, int]:
     """Return the SQNR of the worst output, and the number of samples with enough of all."""
     judges = spread(done.samples, JUDGES)
-    exact, found = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
-    alone = (min(sqnrs([one], [other])) for one, other in zip(exact, found, strict=True))
-    return min(sqnrs(exact, found)), sum(db >= LOW_DB for db in alone)
+    exact, rounded = outputs(done.prepared, judges, exact=False), outputs(done.model, judges)
+    alone = (min(sqnrs([one], [other])) for one, other in zip(exact, rounded, strict=True))
+    return min(sqnrs(exact, rounded)), sum(db >= LOW_DB for db in alone)
 
 
 def relieved(
@@ -114,10 +114,10 @@ def relieved(
     samples: dict[tuple[str, ...], int] = {}
 
     def brings_back(nodes: Sequence[str]) -> bool:
-        found = again(nodes, checked=False)
-        if not any(node.op_type == "QuantizeLinear" for node in found.model.graph.node):
+        relaxed = again(nodes, checked=False)
+        if not any(node.op_type == "QuantizeLinear" for node in relaxed.model.graph.node):
             return False
-        least, samples[tuple(nodes)] = _judged(found)
+        least, samples[tuple(nodes)] = _judged(relaxed)
         return least >= LOW_DB
 
     kept, some = search.first(brings_back), ""
@@ -163,9 +163,9 @@ class _Search:
             fronts[sum(work[node] for node in self.products(nodes))] = nodes, tensors
         whole = sum(work.values())
         tried = spread(sorted(fronts.keys() - {0, whole}), MOST_FRONTS)
-        found = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
-        small = sum(size <= MOST_WORK * whole for size in found)
-        ordered = [fronts[size][0] for size in found]
+        sizes = [size for size in tried if self._sqnr(fronts[size][1]) >= LOW_DB]
+        small = sum(size <= MOST_WORK * whole for size in sizes)
+        ordered = [fronts[size][0] for size in sizes]
         return (
             next(filter(brings_back, ordered[:small]), None)
             or _fewest(self._costliest(), brings_back)
@@ -181,11 +181,11 @@ class _Search:
         products = tracked("leave a product float", [*self._groups])
         alone = {node: self._without([node]) for node in products}
         others = sorted(alone, key=lambda node: -alone[node])[:MOST_TRIED]
-        taken: list[str] = []
-        while others and len(taken) < MOST_LAYERS and self._without(taken) < GOOD_DB:
-            taken.append(max(others, key=lambda node: self._without([*taken, node])))
-            others.remove(taken[-1])
-        return taken
+        costliest: list[str] = []
+        while others and len(costliest) < MOST_LAYERS and self._without(costliest) < GOOD_DB:
+            costliest.append(max(others, key=lambda node: self._without([*costliest, node])))
+            others.remove(costliest[-1])
+        return costliest
 
     def products(self, nodes: Collection[str]) -> list[str]:
         """Return the products among some nodes."""
@@ -274,7 +274,7 @@ def coarse_ends(done: Quantization) -> list[str]:
 
 def _steps(done: Quantization) -> dict[str, float]:
     """Return the scale of what last products write: outputs, or what is only moved to them."""
-    found, written = images(done.prepared, done.model), producers(done.model)
+    image_of, written = images(done.prepared, done.model), producers(done.model)
     tensors, moved = Connections(done.prepared), only_moved(done.prepared)
     constants = initializers(done.model)
 
@@ -284,9 +284,9 @@ def _steps(done: Quantization) -> dict[str, float]:
 
     products = [n.output[0] for n in done.prepared.graph.node if n.op_type in PRODUCTS]
     return {
-        name: float(constants[written[found[name]].input[1]].max())
+        name: float(constants[written[image_of[name]].input[1]].max())
         for name in products
-        if name in found and is_end(name)
+        if name in image_of and is_end(name)
     }
 
 

@@ -108,8 +108,8 @@ class _Heads(Rewriter):
             return self._softmax(node, image)
         if node.op_type == "Transpose":
             return self._transpose(node, image)
-        found = self._product(node) if image and node.op_type in ("MatMul", "Reshape") else None
-        return self._convolution(image, *found) if image and found else [node]
+        product = self._product(node) if image and node.op_type in ("MatMul", "Reshape") else None
+        return self._convolution(image, *product) if image and product else [node]
 
     def _transpose(self, node: NodeProto, image: str | None) -> list[NodeProto]:
         axes = tuple(attributes(node).get("perm", ()))
@@ -168,8 +168,8 @@ class _Heads(Rewriter):
 
     def _next(self, node: NodeProto, kind: str) -> NodeProto | None:
         """Return the only node, of a kind, that reads what another one makes; None if none does."""
-        found = self.tensors.only_reader(node.output[0])
-        return found if found is not None and found.op_type == kind else None
+        reader = self.tensors.only_reader(node.output[0])
+        return reader if reader is not None and reader.op_type == kind else None
 
     def _convolution(self, image: str, product: NodeProto, result: str) -> list[NodeProto]:
         """Return a product with the last axis as a convolution of heads."""
@@ -286,8 +286,10 @@ class _Responses(Rewriter):
 
     def _channels(self, norm: NodeProto) -> int | None:
         """Return the axis that L2 norms leave of one image; None if it is not that of channels."""
-        whole, left = (self.shapes.get(n, ()) for n in (norm.input[0], norm.output[0]))
-        axes = (axis for axis in (1, 3) if left == tuple(np.where(np.arange(4) == axis, whole, 1)))
+        whole, reduced = (self.shapes.get(n, ()) for n in (norm.input[0], norm.output[0]))
+        axes = (
+            axis for axis in (1, 3) if reduced == tuple(np.where(np.arange(4) == axis, whole, 1))
+        )
         return next(axes, None) if len(whole) == 4 else None
 
     def _spelled_out(self, norm: NodeProto, epsilon: float, result: str) -> Iterable[NodeProto]:

@@ -54,8 +54,8 @@ def learn_rounding(
             weight, scale = (_results_first(node, each) for each in (weight, scale))
             grouped = (len(moment), -1, moment.shape[-1])
             steps = rounded(weight.reshape(grouped), scale.reshape(grouped), moment, grid.largest)
-            found = (steps.reshape(weight.shape) * scale).astype(np.float32)
-            replace_initializer(model, name, _results_first(node, found))
+            values = (steps.reshape(weight.shape) * scale).astype(np.float32)
+            replace_initializer(model, name, _results_first(node, values))
 
 
 def _results_first(node: NodeProto, weight: Array) -> Array:
@@ -72,11 +72,11 @@ def learnable(model: ModelProto, constants: Mapping[str, Array]) -> list[NodePro
 def _suits(node: NodeProto, constants: Mapping[str, Array]) -> bool:
     if node.op_type not in ("Conv", "Gemm") or node.input[1] not in constants:
         return False
-    found, weight = attributes(node), constants[node.input[1]]
+    attrs, weight = attributes(node), constants[node.input[1]]
     if node.op_type == "Gemm":
-        plain = not found.get("transA", 0) and found.get("alpha", 1.0) == 1.0
+        plain = not attrs.get("transA", 0) and attrs.get("alpha", 1.0) == 1.0
         return plain and _results_first(node, weight).shape[1] <= MOST_TAPS
-    automatic = found.get("auto_pad", b"NOTSET") not in (b"NOTSET", "NOTSET")
+    automatic = attrs.get("auto_pad", b"NOTSET") not in (b"NOTSET", "NOTSET")
     return weight.ndim == 4 and weight[0].size <= MOST_TAPS and not automatic
 
 
@@ -125,5 +125,5 @@ def correctable(model: ModelProto, weights: Mapping[str, object]) -> list[NodePr
 
 def _is_plain(node: NodeProto) -> bool:
     """Return whether a product is of its data as they stand, and its bias counts once."""
-    found = attributes(node)
-    return not found.get("transA", 0) and found.get("alpha", 1.0) == found.get("beta", 1.0) == 1.0
+    attrs = attributes(node)
+    return not attrs.get("transA", 0) and attrs.get("alpha", 1.0) == attrs.get("beta", 1.0) == 1.0

@@ -60,8 +60,8 @@ def load_samples(
     """
     samples = [
         sample
-        for place, given in _sources(source, shapes, preparation)
-        for arrays in [{n: array for n, array in given.items() if n not in left_out}]
+        for place, loaded in _sources(source, shapes, preparation)
+        for arrays in [{n: array for n, array in loaded.items() if n not in left_out}]
         for sample in _cut(place, _converted(place, arrays, dtypes or {}), shapes)
     ]
     if not samples:
@@ -111,15 +111,15 @@ def _sources(
         raise ModelError(_NO_PICTURES)
     if isinstance(source, Mapping):
         return [("the calibration data", _named("the calibration data", source, shapes))]
-    given: Any = source
+    items: Any = source
     if not hasattr(source, "__array__"):
         if not isinstance(source, Iterable):
             raise ModelError(f"calibration data are files or arrays, not {type(source).__name__}")
-        given = list(source)
-        if any(_is_sample(each, shapes) for each in given):
-            places = ((f"sample {index}", each) for index, each in enumerate(given))
+        items = list(source)
+        if any(_is_sample(each, shapes) for each in items):
+            places = ((f"sample {index}", each) for index, each in enumerate(items))
             return [(place, _named(place, each, shapes)) for place, each in places]
-    return [("the array", _named("the array", as_array("the array", given, ModelError), shapes))]
+    return [("the array", _named("the array", as_array("the array", items, ModelError), shapes))]
 
 
 def _is_sample(each: Any, shapes: Mapping[str, Shape]) -> bool:
@@ -211,15 +211,15 @@ def _converted(place: str, arrays: Sample, dtypes: Mapping[str, np.dtype[Any]]) 
 def _cut(place: str, arrays: Sample, shapes: Mapping[str, Sequence[int]]) -> list[Sample]:
     """Split stacked images into samples with the model's batch."""
     if set(arrays) != set(shapes):
-        found, wanted = ", ".join(sorted(map(str, arrays))), ", ".join(sorted(shapes))
-        raise ModelError(f"{place} names {found or 'nothing'}; the model's inputs are {wanted}")
+        names, wanted = ", ".join(sorted(map(str, arrays))), ", ".join(sorted(shapes))
+        raise ModelError(f"{place} names {names or 'nothing'}; the model's inputs are {wanted}")
     counts = {name: _count(place, name, array, shapes[name]) for name, array in arrays.items()}
     most = max(counts.values()) if min(counts.values(), default=0) else 0
     if not {1, most}.issuperset(counts.values()):
-        told = ", ".join(f"{name!r} {count}" for name, count in counts.items())
+        totals = ", ".join(f"{name!r} {count}" for name, count in counts.items())
         raise ModelError(
-            f"{place}: the inputs hold different numbers of samples: {told}. Give each as many, or "
-            "one that all share"
+            f"{place}: the inputs hold different numbers of samples: {totals}. Give each as many, "
+            "or one that all share"
         )
     stacks = {n: array.reshape(counts[n], *shapes[n]) for n, array in arrays.items()}
     return [

@@ -77,7 +77,7 @@ def shared_ranges(
         A representative of each tensor's group.
     """
     ends = _loose_ends(model, ranges)
-    ranges = {name: found for name, found in ranges.items() if name not in ends}
+    ranges = {name: reach for name, reach in ranges.items() if name not in ends}
     entering = {name: end for name, end in saturated(model).items() if end in ranges}
     groups = _groups(model, set(ranges))
     hulls: dict[str, Range] = {}
@@ -107,13 +107,13 @@ def _loose_ends(model: ModelProto, ranges: Mapping[str, Range]) -> set[str]:
     Their parts are tensors such as boxes and scores: one grid would leave one of them few steps,
     and nothing computes with the whole.
     """
-    loose, found = only_moved(model), set[str]()
+    loose, ends = only_moved(model), set[str]()
     for node in model.graph.node:
         if node.op_type == "Concat" and node.output[0] in loose:
             sizes = [max(-low, high) for low, high in _known(ranges, node.input)]
             if sizes and max(sizes) > MOST_UNEVEN * min(sizes):
-                found |= loose[node.output[0]]
-    return found
+                ends |= loose[node.output[0]]
+    return ends
 
 
 def only_moved(model: ModelProto) -> dict[str, set[str]]:
@@ -152,7 +152,7 @@ def _tied(node: NodeProto) -> list[str]:
 
 def free_grids(ranges: dict[str, Range], *, zero_points: bool) -> dict[str, Grid]:
     """Return the smallest grid that covers each range."""
-    return {name: _covering(found, zero_points) for name, found in ranges.items()}
+    return {name: _covering(reach, zero_points) for name, reach in ranges.items()}
 
 
 def power_of_two_grids(
@@ -172,12 +172,12 @@ def power_of_two_grids(
         group: _powers(ranges[group], zero_points=zero_points)
         for group in set(map(groups.__getitem__, ranges))
     }
-    found: dict[str, Array | float] = defaultdict(float)
+    totals: dict[str, Array | float] = defaultdict(float)
     entering = saturated(model)
     for name in ranges:
         if name not in entering:
-            found[groups[name]] += errors.of(name, candidates[groups[name]], ranges[name])
-    best = {group: grids[int(np.argmin(found[group]))] for group, grids in candidates.items()}
+            totals[groups[name]] += errors.of(name, candidates[groups[name]], ranges[name])
+    best = {group: grids[int(np.argmin(totals[group]))] for group, grids in candidates.items()}
     return {name: best[groups[name]] for name in ranges}
 
 
@@ -218,7 +218,7 @@ def weight_scales(
     of a product's weight. Either is large enough for the sums of its products (`_least`). Free ones
     of the weights of products may have few `bits`.
     """
-    constants, found = initializers(model), {}
+    constants, scales = initializers(model), {}
     for name, nodes in constants_on_grids(model).items():
         weight, axes = constants[name], {_channel_axis(node, name, constants) for node in nodes}
         axis = axes.pop() if free and len(axes) == 1 else None
@@ -230,8 +230,8 @@ def weight_scales(
             if free
             else np.asarray(power_of_two_weight_scale(weight, float(least)))
         )
-        found[name] = WeightScale(scale, axis, largest)
-    return found
+        scales[name] = WeightScale(scale, axis, largest)
+    return scales
 
 
 def _most(nodes: Sequence[NodeProto], name: str, bits: int) -> int:
@@ -288,14 +288,14 @@ def no_finer_than_totals(
     bits, costs as much, but has no exact halves, all of which hardware rounds up. Additions that
     continue the sums of a convolution are excluded: they round once, whatever the grid.
     """
-    found, tensors = dict(grids), Connections(model)
+    result, tensors = dict(grids), Connections(model)
     additions = [node for node in reversed(model.graph.node) if node.op_type == "Add"]
     added = {node.output[0] for node in additions} & grids.keys() - {*floats}
     for group in _groups_added(additions, added, groups):
-        coarsest = min(_total(name, tensors, found, group, added) for name in group)
-        if found[group[0]].scale < coarsest < np.inf:
-            found |= {name: replace(found[name], scale=coarsest) for name in group}
-    return found
+        coarsest = min(_total(name, tensors, result, group, added) for name in group)
+        if result[group[0]].scale < coarsest < np.inf:
+            result |= {name: replace(result[name], scale=coarsest) for name in group}
+    return result
 
 
 def _groups_added(
@@ -392,9 +392,9 @@ def constant_operands(node: NodeProto) -> Sequence[int]:
 def constants_on_grids(model: ModelProto) -> dict[str, list[NodeProto]]:
     """Return the float constants of quantised operators, except biases, with their readers."""
     constants = initializers(model)
-    found: dict[str, list[NodeProto]] = defaultdict(list)
+    readers: dict[str, list[NodeProto]] = defaultdict(list)
     for node in model.graph.node:
         for name in {node.input[index] for index in constant_operands(node)}:
             if name in constants and constants[name].dtype == np.float32:
-                found[name].append(node)
-    return found
+                readers[name].append(node)
+    return readers

@@ -105,7 +105,7 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
         raise ModelError(f"{type(source).__name__} is not a torch module or exported program")
     content = BytesIO()
     text = "PyTorch cannot write this module as an ONNX model"
-    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, told=first_line):
+    with warnings.catch_warnings(), raising(UnsupportedError, text, Exception, describe=first_line):
         warnings.simplefilter("ignore")
         with exported_too():
             torch.onnx.export(module, examples, content, input_names=names, dynamo=False)
@@ -140,9 +140,9 @@ def _module(program: Any, examples: Any) -> Any:
 
 def _parameters(module: Any) -> list[str]:
     """Return the parameters of `forward` without default values."""
-    found = inspect.signature(module.forward).parameters.values()
+    parameters = inspect.signature(module.forward).parameters.values()
     plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in found if p.default is p.empty and p.kind in plain] or ["input"]
+    return [p.name for p in parameters if p.default is p.empty and p.kind in plain] or ["input"]
 
 
 def _examples(
@@ -151,8 +151,10 @@ def _examples(
     arrays = first_arrays(calibration, names) if shapes is None else {}
     missing = [name for name in names if name not in (arrays if shapes is None else shapes)]
     if missing:
-        given = "calibration data" if shapes is None else "shapes"
-        raise ModelError(f"the {given} have no {missing[0]!r}; the module takes {', '.join(names)}")
+        source = "calibration data" if shapes is None else "shapes"
+        raise ModelError(
+            f"the {source} have no {missing[0]!r}; the module takes {', '.join(names)}"
+        )
     if shapes is not None:
         return [np.zeros(tuple(shapes[name]), np.float32) for name in names]
     return [np.array(arrays[name][:1]) for name in names]

@@ -55,8 +55,8 @@ def _rms_norm(graph: Any, x: Any, shape: Sequence[int], weight: Any, epsilon: fl
     square = graph.op("Mul", x, x)
     mean = graph.op("ReduceMean", square, axes, keepdims_i=1)
     root = graph.op("Sqrt", graph.op("Add", mean, _constant(graph, epsilon)))
-    found = graph.op("Div", x, root)
-    return found if weight.node().mustBeNone() else graph.op("Mul", found, weight)
+    normalized = graph.op("Div", x, root)
+    return normalized if weight.node().mustBeNone() else graph.op("Mul", normalized, weight)
 
 
 def _adaptive_mean(graph: Any, x: Any, counts: Sequence[int]) -> Any:

@@ -70,6 +70,6 @@ def _flows(timeline: Timeline) -> Iterator[Record]:
         sender, receiver = (LANES.index(unit) + 1 for unit in token.queue.split(">"))
         shared = {"pid": 1, "cat": "token", "name": token.queue, "id": number}
         sent = timeline.events[token.sender].end - 1
-        taken = timeline.events[token.receiver].start
+        end = timeline.events[token.receiver].start
         yield {**shared, "ph": "s", "tid": sender, "ts": sent}
-        yield {**shared, "ph": "f", "bp": "e", "tid": receiver, "ts": taken}
+        yield {**shared, "ph": "f", "bp": "e", "tid": receiver, "ts": end}

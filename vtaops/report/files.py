@@ -32,7 +32,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     VTAError
         If the folder does not exist or cannot be written.
     """
-    with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
+    with raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of):
         write_file(path, content)
 
 

@@ -222,17 +222,17 @@ def _label(key: str) -> tuple[str, str]:
 
 def numbers(data: Mapping[str, Any]) -> dict[str, float]:
     """Flatten the figures of a report: ``"timing.units.load.idle"`` -> value."""
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
 
     def walk(prefix: str, value: Any) -> None:
         if isinstance(value, Mapping):
             for key, inner in value.items():
                 walk(f"{prefix}.{key}" if prefix else str(key), inner)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found[prefix] = value
+            figures[prefix] = value
 
     walk("", {key: value for key, value in data.items() if key not in ("operator", "config")})
-    return found
+    return figures
 
 
 def as_csv(reports: Mapping[str, Mapping[str, Any]]) -> str:

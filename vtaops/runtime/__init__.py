@@ -71,11 +71,11 @@ def open_device(
 
         return Tsim(hardware, interface=TSIM_INTERFACES[name])
     kind, _, address = name.partition("://")
-    found = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-    if kind not in found:
+    points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if kind not in points:
         known = ", ".join(device_names())
         raise DeviceError(f"no device {name!r}; known devices: {known}")
-    return _foreign(found[kind], address, hardware)
+    return _foreign(points[kind], address, hardware)
 
 
 def device_names() -> tuple[str, ...]:

@@ -129,7 +129,7 @@ class ConfiguredDevice(Closing):
         return self._config
 
 
-def check_config(found: HardwareConfig, wanted: HardwareConfig | None, how: str) -> None:
+def check_config(actual: HardwareConfig, wanted: HardwareConfig | None, how: str) -> None:
     """Reject a board with another configuration than the wanted one.
 
     Raises
@@ -137,9 +137,9 @@ def check_config(found: HardwareConfig, wanted: HardwareConfig | None, how: str)
     ConfigError
         If they differ; the message ends with how the board gets another.
     """
-    if wanted is not None and wanted.fingerprint != found.fingerprint:
+    if wanted is not None and wanted.fingerprint != actual.fingerprint:
         raise ConfigError(
-            f"the board has configuration {found.bitstream_id}, not {wanted.bitstream_id} "
+            f"the board has configuration {actual.bitstream_id}, not {wanted.bitstream_id} "
             f"({wanted.name}); open it with that, or {how} another bitstream"
         )
 

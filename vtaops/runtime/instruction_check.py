@@ -39,10 +39,10 @@ def check_instructions(config: HardwareConfig, words: Words, capabilities: Capab
     UnsupportedError
         If an instruction is not supported; the message names it and gives the reason.
     """
-    found = first_unsupported(config, words, capabilities)
-    if found is not None:
+    unsupported = first_unsupported(config, words, capabilities)
+    if unsupported is not None:
         raise UnsupportedError(
-            f"instruction {found[0]} {found[1]}, so this hardware does not support it; "
+            f"instruction {unsupported[0]} {unsupported[1]}, so this hardware does not support it; "
             f"compile the program for it"
         )
 

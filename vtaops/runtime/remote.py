@@ -300,9 +300,9 @@ class RemoteDevice(RelaunchingDevice):
                 "VTAOPS_BOARD_SECRET_FILE to a file that holds it"
             )
         nonces = str(hello.get("nonce")), secrets.token_hex(NONCE_BYTES)
-        given = proof(self._secret, "client", *nonces)
+        own_proof = proof(self._secret, "client", *nonces)
         login = {"op": "login", "id": 0, "protocol": PROTOCOL_VERSION}
-        connection.send({**login, "nonce": nonces[1], "proof": given}, deadline=deadline)
+        connection.send({**login, "nonce": nonces[1], "proof": own_proof}, deadline=deadline)
         answer, _ = connection.receive(deadline=deadline, max_payload=0)
         _raise_error(answer, self.address)
         if not proves(answer.get("proof"), self._secret, "server", *nonces):
@@ -412,5 +412,5 @@ def _raise_error(answer: dict[str, Any], address: str) -> None:
     error = answer.get("error")
     if error is None:
         return
-    told = error if isinstance(error, dict) else {"message": error}
-    raise error_of(told.get("kind"), f"{address}: {told.get('message')}")
+    report = error if isinstance(error, dict) else {"message": error}
+    raise error_of(report.get("kind"), f"{address}: {report.get('message')}")

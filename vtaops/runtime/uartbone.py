@@ -118,17 +118,17 @@ class Line:
         LinkError
             If the line is gone.
         """
-        found = bytearray()
+        received = bytearray()
         wait = self._timeout if seconds is None else seconds
-        while len(found) < count and wait_for(self._file, READABLE, wait):
+        while len(received) < count and wait_for(self._file, READABLE, wait):
             try:
-                piece = os.read(self._file, count - len(found))
+                piece = os.read(self._file, count - len(received))
             except OSError as error:
                 raise self._gone(error) from error
             if not piece:
                 raise self._gone("its other end was closed")
-            found += piece
-        return bytes(found)
+            received += piece
+        return bytes(received)
 
     def close(self) -> None:
         """Close the line."""
@@ -233,8 +233,8 @@ class UartBone:
             raise LinkError("the board sends without end; does it hold a bitstream of vtaops?")
         self._crc = 0
         self._send(_command(READ, 1, self._crc_address))
-        found = int(self._receive(1)[0])
-        self._crc = zlib.crc32(found.to_bytes(WORD_BYTES, "big"), found)
+        checksum = int(self._receive(1)[0])
+        self._crc = zlib.crc32(checksum.to_bytes(WORD_BYTES, "big"), checksum)
         self._check()
 
     def _synchronise(self) -> None:
@@ -253,11 +253,11 @@ class UartBone:
         """Compare the host's CRC over all bytes with the board's."""
         self._send(_command(READ, 1, self._crc_address))
         expected = self._crc
-        found = int(self._receive(1)[0])
-        if found != expected:
+        checksum = int(self._receive(1)[0])
+        if checksum != expected:
             raise LinkError(
                 f"bytes between host and board changed, or the board was reset: its CRC over them "
-                f"is {found:#010x}, this end's {expected:#010x}"
+                f"is {checksum:#010x}, this end's {expected:#010x}"
             )
 
     def _send(self, data: bytes) -> None:

@@ -166,8 +166,8 @@ class Ulx3s(BoardDevice):
         with self._turn():
             self._own(buffer, nbytes)
             words = ceil_div(nbytes, WORD_BYTES)
-            found = self._bone.read(ADDRESSES["memory"] + buffer.address, words)
-            return np.array(found.view(np.uint8)[:nbytes])
+            content = self._bone.read(ADDRESSES["memory"] + buffer.address, words)
+            return np.array(content.view(np.uint8)[:nbytes])
 
     # -------------------------------------------------------------------------- runs
 

@@ -209,18 +209,18 @@ class Connection:
         if deadline == float("inf"):
             self._stream.settimeout(None)
             return
-        left = deadline - time.monotonic()
-        if left <= 0:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
             raise TimeoutError
-        self._stream.settimeout(max(left, _SHORTEST_WAIT))
+        self._stream.settimeout(max(remaining, _SHORTEST_WAIT))
 
 
 def error_of(kind: object, message: object) -> VTAError:
     """Return the error reported by the peer; a `DeviceError` if its kind is unknown."""
-    found = getattr(errors, str(kind), None)
-    if isinstance(found, type) and issubclass(found, VTAError):
+    error_type = getattr(errors, str(kind), None)
+    if isinstance(error_type, type) and issubclass(error_type, VTAError):
         with suppress(TypeError):  # boards do not send errors with more than a message
-            return found(str(message))
+            return error_type(str(message))
     return DeviceError(str(message))
 
 

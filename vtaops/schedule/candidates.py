@@ -60,7 +60,7 @@ class Candidates:
     """Tilings as columns: channel blocks, pixels, tiles held of each operand, operand kept.
 
     All have one thread: alternating tiles hide loads as virtual threads do, and share operands.
-    Columns have one element a tiling, or broadcast to a grid (`each_with`): what depends on few of
+    Columns have one element a tiling, or broadcast to a grid (`cross`): what depends on few of
     them is computed once for all values of the others.
     """
 
@@ -116,7 +116,7 @@ def candidates(shape: BlockedShape, depths: Depths, taps: Taps = "all") -> tuple
     Channels and pixels are cut into 1, 2, 3, ... pieces as evenly as possible. A thread holds one
     tile of each operand, two or three alternating ones, or as many as one output tile reads.
     """
-    found, (inp_tiles, wgt_tiles, acc_tiles, keep_wgt) = each_with(
+    found, (inp_tiles, wgt_tiles, acc_tiles, keep_wgt) = cross(
         sizes_that_fit(shape, depths),
         [1, 2, 3, _ALL], [1, 2, 3, _ALL], [1, 2], [0, 1],
     )  # fmt: skip
@@ -420,7 +420,7 @@ class TilingList:
         )
 
 
-def each_with(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, tuple[Ints, ...]]:
+def cross(found: Candidates, *values: Sequence[int]) -> tuple[Candidates, tuple[Ints, ...]]:
     """Return the grid of candidates and lists of values: one axis for them, and one for each list.
 
     The values are returned as columns.

@@ -30,10 +30,10 @@ from vtaops.schedule.candidates import (
     Candidates,
     at,
     computed_cycles,
+    cross,
     cycle_bound,
     depths_of,
     dram_traffic,
-    each_with,
     loads_together,
     occupied,
     sizes_that_fit,
@@ -157,7 +157,7 @@ def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple
     """Return an operator's best tiling for each fraction of the scratchpads."""
     most = {memory: int(_SHARES[-1] * depth) for memory, depth in depths_of(config).items()}
     sizes = sizes_that_fit(shape, most)
-    found, (inp, wgt, acc) = each_with(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
+    found, (inp, wgt, acc) = cross(sizes, [2, 3, _SWEEP], [1, 2, _SWEEP, _ALL], [2, 3])
     steps, oc_tiles, pixel_tiles = tile_counts(shape, found)
     found = replace(
         found,

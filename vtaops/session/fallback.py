@@ -55,20 +55,20 @@ def run(op: Operator, arrays: Sequence[npt.ArrayLike], host: str = "cpu") -> Int
     images = _images(buffers, arrays)
     if isinstance(op, Conv2dTranspose):
         op, images = _as_convolution(op, images)
-    found = kernel(op, host)
-    specs = found.op.inputs
+    host_kernel = kernel(op, host)
+    specs = host_kernel.op.inputs
     inputs = [image.reshape(spec.shape) for image, spec in zip(images, specs, strict=True)]
-    return cast(Int8Array, found(*inputs).reshape(buffers[-1].shape))
+    return cast(Int8Array, host_kernel(*inputs).reshape(buffers[-1].shape))
 
 
 @lru_cache(maxsize=1024)
 def kernel(op: Operator, host: str = "cpu") -> RunnableKernel:
     """Return an operator's kernel for the host."""
-    found = host_op(op)
-    plain = isinstance(found, PlainOp)
+    operator = host_op(op)
+    plain = isinstance(operator, PlainOp)
     if host == "cuda":
-        return cuda.kernel(found, schedule_on_cuda if plain else None, _SOURCES)
-    return cpu.kernel(found, schedule_on_cpu if plain else None, _SOURCES)
+        return cuda.kernel(operator, schedule_on_cuda if plain else None, _SOURCES)
+    return cpu.kernel(operator, schedule_on_cpu if plain else None, _SOURCES)
 
 
 def host_op(op: Operator) -> TensorOp:

@@ -302,9 +302,9 @@ class OperatorMethods(ABC):
         -------
         int8 array, shape (M, N)
         """
-        given = locals()
-        given["weight"] = int8_array("other", given.pop("other"), "KN").T
-        return self._run(Gemm.of, given)
+        arguments = locals()
+        arguments["weight"] = int8_array("other", arguments.pop("other"), "KN").T
+        return self._run(Gemm.of, arguments)
 
     @checked_call
     def batch_matmul(

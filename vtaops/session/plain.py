@@ -257,10 +257,10 @@ def _inline_into_result(s: Any, keep: tuple[str, ...] = ()) -> list[Any]:
     """Inline all elementwise stages except the last; return the reductions, which remain."""
     sums = []
     for block in s.get_child_blocks(s.get_sblock("root")):
-        found = s.get(block)
-        if any(axis.iter_type == IterVar.CommReduce for axis in found.iter_vars):
+        stage = s.get(block)
+        if any(axis.iter_type == IterVar.CommReduce for axis in stage.iter_vars):
             sums.append(block)
-        elif str(found.name_hint) not in ("res", *keep):
+        elif str(stage.name_hint) not in ("res", *keep):
             s.compute_inline(block)
     return sums
 

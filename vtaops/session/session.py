@@ -207,14 +207,14 @@ class Session(OperatorMethods, Closing):
         (the published bitstreams of the Pynq lack MUL).
         """
         program, target = self.program(op, tiling), of_target(self.config)
-        found = first_unsupported(program.config, program.instructions, target)
-        return f"instruction {found[0]} {found[1]}" if found else ""
+        unsupported = first_unsupported(program.config, program.instructions, target)
+        return f"instruction {unsupported[0]} {unsupported[1]}" if unsupported else ""
 
     def _compile(self, op: Operator, tiling: Tiling | None) -> Program:
-        config, able = self.device.config, self._capabilities
+        config, capabilities = self.device.config, self._capabilities
         if tiling is None and self._sizes:
-            tiling = searched(op, config, count=self._sizes, capabilities=able)[0].tiling
-        return compile(op, config, tiling, capabilities=able)
+            tiling = searched(op, config, count=self._sizes, capabilities=capabilities)[0].tiling
+        return compile(op, config, tiling, capabilities=capabilities)
 
     def _require_open(self) -> None:
         if self._closed:

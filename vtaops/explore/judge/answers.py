@@ -98,10 +98,12 @@ def program_of(task: KernelTask, answer: Answer) -> Program:
             raise ProgramError(f"it has {len(answer)} characters; {LONGEST} are read")
         return replace(assemble(answer, task.config, task.buffers), metadata={}, operators=())
     if isinstance(answer, Schedule):
-        left = run_exercise(answer.source, "schedule.py", answer.seconds)
-        if left.program is None:
-            raise ProgramError(f"{left.error}: {left.text}" if left.error else left.text)
-        return imposed(task, left.program)
+        submission = run_exercise(answer.source, "schedule.py", answer.seconds)
+        if submission.program is None:
+            raise ProgramError(
+                f"{submission.error}: {submission.text}" if submission.error else submission.text
+            )
+        return imposed(task, submission.program)
     return imposed(task, task.tiled(answer) if isinstance(answer, Tiling) else answer)
 
 
@@ -132,8 +134,8 @@ def _places(task: KernelTask, program: Program) -> list[int]:
     """Return the buffer of the task for each buffer of a program."""
     wanted, own = task.compiled.arguments, program.arguments
     if list(map(_image, own)) != list(map(_image, wanted)):
-        told = ", ".join(f"{b.name} ({b.role.value}, {b.nbytes} bytes)" for b in wanted)
-        raise ProgramError(f"its arguments are not those of {task.name} in DRAM: {told}")
+        wanted_buffers = ", ".join(f"{b.name} ({b.role.value}, {b.nbytes} bytes)" for b in wanted)
+        raise ProgramError(f"its arguments are not those of {task.name} in DRAM: {wanted_buffers}")
     known = {buffer: number for number, buffer in enumerate(task.buffers)}
     known |= {b: known[other] for b, other in zip(own, wanted, strict=True)}
     if foreign := [buffer for buffer in program.buffers if buffer not in known]:

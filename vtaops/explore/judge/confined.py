@@ -55,15 +55,15 @@ def run_exercise(text: str, name: str, seconds: float) -> Submission:
         try:
             return Submission(_program(Path(folder, _PROGRAM)), "", "", output)
         except errors.ProgramError as error:
-            found = str(error)
+            reason = str(error)
         except FileNotFoundError:
-            found = "it ended without a program"
+            reason = "it ended without a program"
         stated = _text(Path(folder, _ERROR), "{}")
         try:
-            told = {"error": "ProgramError", "text": found, **json.loads(stated)}
+            report = {"error": "ProgramError", "text": reason, **json.loads(stated)}
         except (ValueError, TypeError, RecursionError):
-            told = {"error": "ProgramError", "text": found}
-        return Submission(None, str(told["error"]), str(told["text"]), output)
+            report = {"error": "ProgramError", "text": reason}
+        return Submission(None, str(report["error"]), str(report["text"]), output)
 
 
 def is_confined() -> bool:
@@ -120,8 +120,8 @@ def _no_survivors() -> Iterator[None]:
     try:
         yield
     finally:
-        while left := _children() - before:
-            for child in left:
+        while survivors := _children() - before:
+            for child in survivors:
                 with suppress(ProcessLookupError, ChildProcessError):
                     os.kill(child, signal.SIGKILL)
                     os.waitpid(child, 0)
@@ -129,12 +129,12 @@ def _no_survivors() -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    found = set()
+    children = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.add(int(stat.parent.name))
-    return found
+                children.add(int(stat.parent.name))
+    return children
 
 
 def _landlock() -> int:
@@ -205,8 +205,8 @@ def main(name: str, folder: Path, seconds: int) -> None:
     try:
         _execute(text, name).save(folder / _PROGRAM)
     except BaseException as error:
-        told = {"error": type(error).__name__, "text": _explained(error, name)}
-        (folder / _ERROR).write_text(json.dumps(told))
+        record = {"error": type(error).__name__, "text": _explained(error, name)}
+        (folder / _ERROR).write_text(json.dumps(record))
 
 
 if __name__ == "__main__":

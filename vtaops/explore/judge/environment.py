@@ -51,8 +51,8 @@ class _JudgedEnv(gymnasium.Env[Observation, npt.NDArray[np.int64]]):  # type: ig
         self._left, self._best, self._current = self._steps, 1.0, 1.0
 
     def _observed(self, accepted: bool) -> Observation:
-        left = self._left / self._steps
-        return np.array([min(self._current, SLOWEST), self._best, float(accepted), left])
+        remaining = self._left / self._steps
+        return np.array([min(self._current, SLOWEST), self._best, float(accepted), remaining])
 
     def _rewarded(self, verdict: Verdict | None) -> Step:
         self._left -= 1
@@ -138,11 +138,11 @@ class StreamEnv(_JudgedEnv):
         change = [*EDITS.values()][edit]
         edited = change(self._stream, at % len(self._stream), by - FARTHEST)
         program = program_of(edited, self._like) if edited else None
-        found = self._rewarded(None if program is None else self._judge(program))
-        if program is not None and edited and found[4]["verdict"].accepted:
+        outcome = self._rewarded(None if program is None else self._judge(program))
+        if program is not None and edited and outcome[4]["verdict"].accepted:
             self._stream = edited
-            found[4]["stream"] = program.disassemble()
-        return found
+            outcome[4]["stream"] = program.disassemble()
+        return outcome
 
 
 def register() -> None:

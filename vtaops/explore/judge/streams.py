@@ -40,18 +40,18 @@ def operations_of(program: Program) -> Stream:
     """Return the operations of a program, `UNLOADED` where it loads micro-ops."""
     table = Encoding.of(program.config).decode_micro_ops(program.micro_ops)
     memory = np.zeros((program.config.uop.depth, 3), np.int64)
-    found: Stream = []
+    operations: Stream = []
     for instruction, relocation in zip(program.decode(), program.relocations.tolist(), strict=True):
         i = replace(instruction, **_NO_TOKENS)
         if isinstance(i, Load) and i.memory == Memory.UOP and not i.is_nop:
             memory[i.sram_base : i.sram_base + i.x_size] = table[i.dram_base :][: i.x_size]
-            found.append(UNLOADED)
+            operations.append(UNLOADED)
         elif isinstance(i, LoopInstruction):
             rows = memory[i.uop_begin : i.uop_end].copy()
-            found.append(Operation(replace(i, uop_begin=0, uop_end=len(rows)), rows))
+            operations.append(Operation(replace(i, uop_begin=0, uop_end=len(rows)), rows))
         elif not _is_derived(i):
-            found.append(Operation(i, relocation=relocation))
-    return found
+            operations.append(Operation(i, relocation=relocation))
+    return operations
 
 
 def _is_derived(i: Instruction) -> bool:
@@ -70,7 +70,7 @@ def program_of(stream: Stream, like: Program) -> Program | None:
     if not placement.fits:
         return None
     ordered, places, flags = insert_tokens(placement.operations)
-    moved = np.array([*placement.firsts, 0])[places]
+    moved = np.array([*placement.first_micro_ops, 0])[places]
     added = {"uop_begin": moved, "uop_end": moved, **dict(zip(FLAGS, flags.T, strict=True))}
     encoding, table = Encoding.of(like.config), [np.zeros((0, 3), np.int64), *placement.table]
     try:
@@ -98,7 +98,7 @@ class _Placement:
 
     def __init__(self, depth: int) -> None:
         self.operations: Stream = []
-        self.firsts: list[int] = []
+        self.first_micro_ops: list[int] = []
         self.table: list[Any] = []
         self.post = OFF
         self.fits = True
@@ -130,7 +130,7 @@ class _Placement:
         for operation in self._waiting:
             rows = operation.micro_ops
             self.operations.append(operation)
-            self.firsts.append(0 if rows is None else self._places[rows.tobytes()])
+            self.first_micro_ops.append(0 if rows is None else self._places[rows.tobytes()])
         self._waiting = []
 
     def _load(self, begin: int, count: int) -> None:
@@ -139,7 +139,7 @@ class _Placement:
             load = Load(memory=Memory.UOP, sram_base=begin, dram_base=self._rows, y_size=1,
                         x_size=count, x_stride=count)  # fmt: skip
             self.operations.append(Operation(load, relocation=MICRO_OPS))
-            self.firsts.append(0)
+            self.first_micro_ops.append(0)
             self._rows += count
 
 

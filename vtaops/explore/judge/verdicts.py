@@ -151,13 +151,13 @@ class Judge:
             stage = "proven"
             how = self._prove(program)
             cycles = program.cycles()
-            found = self._on_rtl(program) if rtl else 0
+            rtl_cycles = self._on_rtl(program) if rtl else 0
         except _Different as different:
             return self._verdict(answer, stage, str(different), counterexample=different.arrays)
         except VTAError as error:
             shown = getattr(error, "counterexample", None) or {}
             return self._verdict(answer, stage, str(error), counterexample=shown, error=error)
-        return self._verdict(answer, "", how, cycles=cycles, rtl=found)
+        return self._verdict(answer, "", how, cycles=cycles, rtl=rtl_cycles)
 
     def _verdict(self, answer: Answer, failed: Any, reason: str, **more: Any) -> Verdict:
         task = self.task
@@ -194,12 +194,12 @@ class Judge:
     def _on_rtl(self, program: Program) -> int:
         """Run a program on the RTL with the first inputs; return its cycles."""
         task = self.task.obligation(program)
-        given = [argument(self._examples[0][0][tensor]) for _, tensor, _, argument in task.inputs]
+        inputs = [argument(self._examples[0][0][tensor]) for _, tensor, _, argument in task.inputs]
         with (
             closing(Tsim(program.config)) as device,
             LoadedProgram(program, device, task.parameters) as loaded,
         ):
-            loaded.run(*given)
+            loaded.run(*inputs)
             return int(device.performance().cycles)
 
 

@@ -54,25 +54,25 @@ def fused_epilogue(
         If a keyword is unknown, a tuple has the wrong number of vectors, or integers and floats are
         mixed.
     """
-    given = {name: value for name, value in fused.items() if value is not None}
-    _check_keywords(fused, given, accumulator)
-    if not given:
+    arguments = {name: value for name, value in fused.items() if value is not None}
+    _check_keywords(fused, arguments, accumulator)
+    if not arguments:
         return NOTHING, ()
-    clip = given.get("clip")
+    clip = arguments.get("clip")
     epilogue = Epilogue(
-        bias="bias" in given,
-        scale_shift="scale_shift" in given,
-        batch_norm=float(epsilon) if "batch_norm" in given else None,
-        residual="residual" in given,
-        activation=_activation(given.get("activation"), accumulator == "int32"),
-        shift=frozen(given.get("shift")),
+        bias="bias" in arguments,
+        scale_shift="scale_shift" in arguments,
+        batch_norm=float(epsilon) if "batch_norm" in arguments else None,
+        residual="residual" in arguments,
+        activation=_activation(arguments.get("activation"), accumulator == "int32"),
+        shift=frozen(arguments.get("shift")),
         clip=None if clip is None else (int(clip[0]), int(clip[1])),
     )
     arrays = []
     for name in VECTORS:
-        arrays += _vectors(name, given[name], accumulator) if name in given else []
-    if "residual" in given:
-        arrays.append(as_array(given["residual"], "residual", (accumulator,)))
+        arrays += _vectors(name, arguments[name], accumulator) if name in arguments else []
+    if "residual" in arguments:
+        arrays.append(as_array(arguments["residual"], "residual", (accumulator,)))
     return epilogue, tuple(arrays)
 
 

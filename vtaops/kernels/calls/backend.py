@@ -107,9 +107,9 @@ class CallPlan:
         self._shape = result.shape if work.shape is None else work.shape
         self._dtype = dtype_of(result.dtype)
         self._allocate = allocator(self._shape, self._dtype)
-        given = [*(array.shape for array in work.arrays), self._shape]
+        actual = [*(array.shape for array in work.arrays), self._shape]
         needed = [*shapes, result.shape]
-        views = enumerate(zip(given, needed, strict=True))
+        views = enumerate(zip(actual, needed, strict=True))
         self._views = [(at, _view(shape)) for at, (a, shape) in views if a != shape]
         computed = work.op.op if isinstance(work.op, StoredOp) else work.op
         elementwise = isinstance(computed, BroadcastOp | UnaryOp | NormalizeOp)
@@ -277,23 +277,23 @@ class Backend(ABC):
         ShapeError
             If 16-bit arrays are mixed with other dtypes.
         """
-        given = [a for a in (*arrays, *_fused_arrays(keywords)) if isinstance(a, np.ndarray)]
-        kinds = {dtype_name(array) for array in given}
+        operands = [a for a in (*arrays, *_fused_arrays(keywords)) if isinstance(a, np.ndarray)]
+        kinds = {dtype_name(array) for array in operands}
         if not (self.stores_16_bits and kinds & set(STORAGE)):
             return describe(*arrays, *parameters, **keywords)
         if len(kinds) > 1:
             raise ShapeError(f"arrays have dtypes {', '.join(sorted(kinds))}; give all the same")
-        found = {}
+        arguments = {}
 
         def stand_in(value: Any) -> Any:
             if not isinstance(value, np.ndarray):
                 return value
             wide = np.empty(value.shape, np.float32)
-            found[id(wide)] = value, wide
+            arguments[id(wide)] = value, wide
             return wide
 
         work = describe(*map(stand_in, arrays), *parameters, **_map_fused(stand_in, keywords))
-        actual = tuple(found[id(array)][0] for array in work.arrays)
+        actual = tuple(arguments[id(array)][0] for array in work.arrays)
         return KernelCall(stored(work.op, [*kinds] * len(actual)), actual, work.shape)
 
     @abstractmethod
@@ -390,12 +390,12 @@ def _hashable(key: tuple[Any, ...] | None) -> bool:
 
 def _fused_arrays(keywords: dict[str, Any]) -> list[Any]:
     """Return the arrays of the fused operations, in the order of kernel arguments."""
-    found: list[Any] = []
+    arrays: list[Any] = []
     for name in FUSED_ARRAYS:
         value = keywords.get(name)
         if value is not None:
-            found += value if isinstance(value, (tuple, list)) else (value,)
-    return found
+            arrays += value if isinstance(value, (tuple, list)) else (value,)
+    return arrays
 
 
 def _map_fused(convert: Callable[[Any], Any], keywords: dict[str, Any]) -> dict[str, Any]:

@@ -49,14 +49,14 @@ class ProductCalls(Backend):
         ShapeError
             If shapes or dtypes do not fit.
         """
-        given = a
+        first = a
         if (b.ndim if type(b) is np.ndarray else _rank(b)) > 2:
             a, b = _stacks(a, b, fused)
             if not self.multiplies_stacks:
-                return deliver(self._one_by_one(a, b, fused), given, out)
+                return deliver(self._one_by_one(a, b, fused), first, out)
         b, transposed = as_rows(b)
-        found = self.call(_product, (a, b), out, (transposed, "matmul"), fused)
-        return found if a is given else as_given(found, given, out)
+        product = self.call(_product, (a, b), out, (transposed, "matmul"), fused)
+        return product if a is first else as_given(product, first, out)
 
     def dense(self, data: Any, weight: Any, *, out: Any = None, **fused: Any) -> Array:
         """Return data @ weight.T, a fully connected layer; see `matmul` for the keywords.
@@ -120,9 +120,9 @@ def _product(
     if left.ndim < least:
         raise ShapeError(f"{names[0]} has shape {left.shape}; it needs {least} axes or more")
     if left.shape[-1] != k:
-        given = right.shape if dense else (*stack, k, n)
+        shape_right = right.shape if dense else (*stack, k, n)
         raise ShapeError(
-            f"{names[0]} has shape {left.shape} and {names[1]} {given}; the sums run "
+            f"{names[0]} has shape {left.shape} and {names[1]} {shape_right}; the sums run "
             f"over {left.shape[-1]} and {k} elements, which must be equal"
         )
     epilogue, added = fused_epilogue(accumulator=ACCUMULATOR[dtype], **fused)

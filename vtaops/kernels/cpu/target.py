@@ -27,8 +27,8 @@ def _host() -> dict[str, bool]:
     """Return the features of processors that LLVM knows, and whether this one has them."""
     import tvm_ffi
 
-    found = tvm_ffi.get_global_func(_CODEGEN + "GetHostCPUFeatures")()
-    return {str(name): bool(present) for name, present in found.items()}
+    features = tvm_ffi.get_global_func(_CODEGEN + "GetHostCPUFeatures")()
+    return {str(name): bool(present) for name, present in features.items()}
 
 
 def lacking(mcpu: str) -> tuple[str, ...]:

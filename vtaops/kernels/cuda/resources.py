@@ -176,9 +176,9 @@ def reported(report: str) -> dict[str, Resources]:
     """Parse the resource usage by architecture from the output of ``ptxas -v``."""
     used: dict[str, Resources] = {}
     for arch, text in _REPORT.findall(report):
-        found = [sum(map(int, re.findall(amount, text))) for amount in _AMOUNTS]
+        amounts = [sum(map(int, re.findall(amount, text))) for amount in _AMOUNTS]
         before = astuple(used.get(arch, Resources(0, 0, 0, 0)))
-        used[arch] = Resources(*map(max, before, found))
+        used[arch] = Resources(*map(max, before, amounts))
     return used
 
 
@@ -199,5 +199,5 @@ def known_archs() -> tuple[str, ...]:
     done = subprocess.run(
         [compiler, "--list-gpu-code"], capture_output=True, text=True, check=False
     )
-    found = re.findall(r"^sm_\d+$", done.stdout, re.MULTILINE)
-    return tuple(sorted(found, key=lambda arch: int(arch.removeprefix("sm_"))))
+    archs = re.findall(r"^sm_\d+$", done.stdout, re.MULTILINE)
+    return tuple(sorted(archs, key=lambda arch: int(arch.removeprefix("sm_"))))

@@ -165,12 +165,12 @@ def entry_points(source: str) -> tuple[EntryPoint, ...]:
     UnsupportedError
         If the source has no kernels.
     """
-    found = []
+    points = []
     for name, types in sorted(_PROTOTYPE.findall(source)):
         pairs = [parameter.rsplit(maxsplit=1) for parameter in types.split(",")]
         names = tuple(parameter.removesuffix("_ptr") for _, parameter in pairs)
         kinds = tuple(kind.replace("__restrict__", "") for kind, _ in pairs)
-        found.append(EntryPoint(name, names, kinds))
-    if not found:
+        points.append(EntryPoint(name, names, kinds))
+    if not points:
         raise UnsupportedError("the source has no kernels")
-    return tuple(found)
+    return tuple(points)

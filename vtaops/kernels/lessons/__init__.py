@@ -111,12 +111,12 @@ def lessons(target: str = "cpu") -> dict[str, Lesson]:
     """
     if target not in _STAGES:
         raise UnsupportedError(f"no lessons for target {target!r}; targets: cpu, cuda")
-    stages, found = _STAGES[target], {}
+    stages, table = _STAGES[target], {}
     for name, (op, size, meaning) in _OPERATORS.items():
         kind = name if name in stages else type(op(size))
         if kind in stages:
-            found[name] = Lesson(name, target, op, size, meaning, stages[kind])
-    return found
+            table[name] = Lesson(name, target, op, size, meaning, stages[kind])
+    return table
 
 
 _STAGES = {"cpu": CPU_STAGES, "cuda": CUDA_STAGES}
@@ -204,8 +204,8 @@ def limits(lesson: Lesson, size: int | None = None, card: str = "T4") -> dict[st
     """
     op = lesson.op(size or lesson.size)
     if lesson.target == "cpu":
-        found = measured_peaks()
-        peak, bandwidth = found.gflops, found.gigabytes_per_second
+        peaks = measured_peaks()
+        peak, bandwidth = peaks.gflops, peaks.gigabytes_per_second
     else:
         chosen = emulate.card(card)
         peak, bandwidth = 2 * chosen.lanes * chosen.cycles / 1e9, chosen.gigabytes_per_second
@@ -359,7 +359,7 @@ def _plot(path: Path, title: str) -> Iterator[Any]:
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix[1:].lower())
     pyplot.close(figure)
-    with raising(VTAError, f"cannot write {str(path)!r}", OSError, told=reason_of):
+    with raising(VTAError, f"cannot write {str(path)!r}", OSError, describe=reason_of):
         write_file(path, content.getvalue())
 
 

@@ -83,8 +83,8 @@ class TensorOp(ABC):
 
     def declare(self) -> list[Tensor]:
         """Declare the operator in te; return the inputs, then the output."""
-        given = self.placeholders()
-        return [*given.values(), self.compute(given)]
+        tensors = self.placeholders()
+        return [*tensors.values(), self.compute(tensors)]
 
     def placeholders(self) -> dict[str, Tensor]:
         """Return the te placeholders of the inputs, by name."""

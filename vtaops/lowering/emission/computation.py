@@ -2,7 +2,7 @@
 
 The same iterations recur in every step of the outer loops, possibly with tiles at other addresses.
 Results are memoized by the values of exactly those outer loops that they depend on. The contents of
-tiles (padding, void tiles) determine which iterations are needed.
+tiles (padding, skipped tiles) determine which iterations are needed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vtaops.base.frozen import frozen
 from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.instructions import loop_fields, operation_of, roles
 from vtaops.lowering.emission.microcode import AffineLoop, Strides, kernels
-from vtaops.lowering.emission.voids import Mask, boxes
+from vtaops.lowering.emission.padding import Mask, boxes
 from vtaops.lowering.operation import Elements, Operation, Shift
 from vtaops.lowering.tree.expressions import Expression, Values
 from vtaops.lowering.tree.nodes import CallNest, TileOperand
@@ -75,25 +75,25 @@ class Computation:
         dst, src, wgt = [base(o.buffer.name, thread) if o else 0 for o in self._roles]
         at = (dst, src, wgt)
         point = self._point(values)
-        found: list[Operation] = []
+        operations: list[Operation] = []
         for part in self._needed(box, values, thread):
-            found += self._known.once((part, at, point), self._at, at, part, values)
-        return found
+            operations += self._known.once((part, at, point), self._at, at, part, values)
+        return operations
 
     def _begin(self, box: IterationBox, values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
         filled = self._leaf.dst
         if self._addresses.continues(filled.buffer.name, thread, values):
             positions = self._positions(filled, box, values)
-            self._context.voids.refill(filled.buffer.name, thread, positions)
+            self._context.skipped.refill(filled.buffer.name, thread, positions)
         else:
             self._addresses.fill(filled.buffer.name, thread)
-            self._context.voids.begin(filled.buffer.name, thread)
+            self._context.skipped.begin(filled.buffer.name, thread)
 
     # --------------------------------------------------------------- needed iterations
 
     def _needed(self, box: IterationBox, values: Values, thread: int) -> list[IterationBox]:
-        """Return the parts of a box that no guard excludes and that read no void or padding."""
+        """Return the parts of a box that no guard excludes and that read no padding."""
         # An axis of extent 1 stands for a loop that does not matter.
         conditions = [self._evaluate(guard, box, values) for guard in self._partial_guards]
         for operand in self._leaf.operands[1:]:
@@ -114,10 +114,10 @@ class Computation:
     def _unread(
         self, operand: TileOperand, box: IterationBox, values: Values, thread: int
     ) -> Mask | None:
-        """Return the iterations whose operand is void, or padding that adds nothing."""
-        name = self._addresses.root(operand.buffer.name)  # in-place stages keep voids
-        zero, void = self._context.zeros.of(name, thread), self._context.voids.of(name, thread)
-        padded = void if zero is None else zero  # no tile has both
+        """Return the iterations whose operand is skipped, or padding that adds nothing."""
+        name = self._addresses.root(operand.buffer.name)  # in-place stages keep what is skipped
+        zero, skip = self._context.zeros.of(name, thread), self._context.skipped.of(name, thread)
+        padded = skip if zero is None else zero  # no tile has both
         if padded is None:
             return None
         positions = self._positions(operand, box, values)
@@ -131,7 +131,7 @@ class Computation:
             dst = self._leaf.operands[0]
             written, skipped = np.broadcast_arrays(self._positions(dst, box, values), unread)
             size = self._addresses.size(dst.buffer.name)
-            self._context.voids.mark(dst.buffer.name, thread, written[skipped], size)
+            self._context.skipped.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
 
     # ---------------------------------------------------------------------- evaluation
@@ -149,8 +149,8 @@ class Computation:
             if loop.name in expression.names:  # an open grid; `numpy.ogrid` is slow
                 inner = [1] * (axes - axis - 1)
                 point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *inner)
-        found = np.asarray(expression(point))
-        return found.reshape((1,) * (axes - found.ndim) + found.shape)
+        values_at = np.asarray(expression(point))
+        return values_at.reshape((1,) * (axes - values_at.ndim) + values_at.shape)
 
     def _positions(self, operand: TileOperand, box: IterationBox, values: Values) -> Elements:
         """Return an operand's positions within its tile over the iterations of a box."""
@@ -167,13 +167,13 @@ class Computation:
         """Return an operand's offsets over some iterations, evaluated once for all of them."""
         every = IterationBox(tuple(range(loop.extent) for loop in self._leaf.loops))
         key = (operand.offset, self._point(values))
-        found = self._known.once(key, self._evaluate, operand.offset, every, values)
-        own = zip(spans, found.shape, strict=True)
-        return found[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
+        scalars = self._known.once(key, self._evaluate, operand.offset, every, values)
+        own = zip(spans, scalars.shape, strict=True)
+        return scalars[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
 
     def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
-        found: list[Operation] = []
+        operations: list[Operation] = []
         cut: list[IterationBox] = self._known.once(box, list, self._cut(box, values))
         for regular in cut:
             key = regular, self._point(values)
@@ -185,8 +185,8 @@ class Computation:
                     raise ScheduleError(
                         "a bias and its scale lie in different rows; load them in one loop"
                     )
-                found.append(operation)
-        return found
+                operations.append(operation)
+        return operations
 
     def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box, with elements relative to the starts of tiles."""
@@ -198,13 +198,13 @@ class Computation:
         if self._leaf.call == POOL_CALL:
             return self._pools((dst, src, wgt), loops)
         pairs = self._leaf.call in PRODUCT_CALLS and self._context.config.has(Extension.PAIRS)
-        found = list(kernels((dst, src, wgt), loops, self._micro_op_depth, pairs=pairs))
-        operations = [operation_of(self._leaf, kernel) for kernel in found]
+        emitted = list(kernels((dst, src, wgt), loops, self._micro_op_depth, pairs=pairs))
+        operations = [operation_of(self._leaf, kernel) for kernel in emitted]
         if self._leaf.call == RESET_CALL and self._leaf.imm is not None:
             addition = {"alu_op": AluOp.ADD, "use_imm": 1, "imm": self._leaf.imm}
             operations += [
                 replace(reset, instruction=Alu(**loop_fields(kernel, 1), **addition))
-                for reset, kernel in zip(operations, found, strict=True)
+                for reset, kernel in zip(operations, emitted, strict=True)
             ]
         return operations
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, TypeVar
 
+from vtaops.lowering.emission.padding import PaddingMasks
 from vtaops.lowering.emission.scratchpads import Addresses
-from vtaops.lowering.emission.voids import PaddingMasks
 from vtaops.lowering.options import LoweringOptions
 from vtaops.lowering.tree.expressions import Values
 from vtaops.machine.config import HardwareConfig
 from vtaops.program import Buffer
 
-Found = TypeVar("Found")
+_T = TypeVar("_T")
 
 
 class Memo:
@@ -23,13 +23,13 @@ class Memo:
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
-    def once(self, key: Hashable, make: Callable[..., Found], *arguments: Any) -> Found:
+    def once(self, key: Hashable, make: Callable[..., _T], *arguments: Any) -> _T:
         """Return what `make` returns for these arguments, calling it once for a key."""
         try:
-            found: Found = self._known[key]
+            value: _T = self._known[key]
         except KeyError:
-            found = self._known[key] = make(*arguments)
-        return found
+            value = self._known[key] = make(*arguments)
+        return value
 
 
 def picker(names: Sequence[str]) -> Callable[[Values], Hashable]:
@@ -55,7 +55,7 @@ class Context:
         Those that the operator both stores and loads.
     pass_after_reset : bool
         Whether the ALU adds 0 to every reset accumulator.
-    voids, zeros : PaddingMasks
+    skipped, zeros : PaddingMasks
         Padding of the current tiles that is unwritten, and that a LOAD wrote. Copies record it;
         computation skips products with it.
     """
@@ -66,5 +66,5 @@ class Context:
     buffers: tuple[Buffer, ...]
     changing: frozenset[str]
     pass_after_reset: bool
-    voids: PaddingMasks = field(default_factory=PaddingMasks)
+    skipped: PaddingMasks = field(default_factory=PaddingMasks)
     zeros: PaddingMasks = field(default_factory=PaddingMasks)

@@ -43,8 +43,8 @@ def placed(tiles: Grid, extents: Extents, strides: Strides) -> Grid:
     rows, column = np.divmod(tiles, width)
     of_images, row = np.divmod(rows, height)
     image, block = np.divmod(of_images, blocks)
-    found: Grid = image * strides.image + block * strides.block + row * strides.row
-    return found + column + strides.first
+    positions: Grid = image * strides.image + block * strides.block + row * strides.row
+    return positions + column + strides.first
 
 
 def spanned(buffer: Buffer, strides: Strides, config: HardwareConfig) -> Buffer:

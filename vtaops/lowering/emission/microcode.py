@@ -126,15 +126,15 @@ def _choose(loops: list[AffineLoop], max_micro_ops: int) -> list[AffineLoop] | N
 
 def _choose_pairs(loops: list[AffineLoop], max_micro_ops: int) -> list[AffineLoop] | None:
     """Return a nest as `_choose` whose last loops are sums, whose products pair; or None."""
-    found: list[tuple[int, int, list[AffineLoop]]] = []
+    choices: list[tuple[int, int, list[AffineLoop]]] = []
     for plain, summed in _sums(loops):
         for others, pixels in _neighbours(plain, _count(summed)):
             sums = [*pixels, *summed]
             length = _count(sums)
             for nest in _nests(others, max_micro_ops // length):
                 steps, micro_ops = _count(nest) * ceil_div(length, 2), _count(nest[2:]) * length
-                found.append((_MICRO_OPS_A_BEAT * steps + micro_ops, micro_ops, [*nest, *sums]))
-    return min(found, key=lambda choice: choice[:2], default=(0, 0, None))[2]
+                choices.append((_MICRO_OPS_A_BEAT * steps + micro_ops, micro_ops, [*nest, *sums]))
+    return min(choices, key=lambda choice: choice[:2], default=(0, 0, None))[2]
 
 
 def _neighbours(

@@ -13,8 +13,8 @@ from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
 from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.images import extents_of, placed
 from vtaops.lowering.emission.microcode import MAX_EXTENT
+from vtaops.lowering.emission.padding import Mask
 from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
-from vtaops.lowering.emission.voids import Mask
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import Extents, Strides
 from vtaops.lowering.tree.expressions import Expression, Values, open_grid
@@ -83,7 +83,7 @@ class TileCopy:
         """Begin a loaded tile; return False if its content is still resident."""
         name = self._leaf.dst.buffer.name
         if copy.padding is not None:
-            padding = self._context.zeros if self._pads else self._context.voids
+            padding = self._context.zeros if self._pads else self._context.skipped
             padding.begin(name, thread, copy.padding)
         # The operator's own stores may have changed DRAM since the last load, and accumulators
         # that the ALU modified in place no longer hold the loaded values.

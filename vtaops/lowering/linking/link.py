@@ -30,7 +30,7 @@ _WRITTEN = (Role.OUTPUT, Role.SCRATCH)
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferSlice:
     """The location of a fragment's buffer in a program.
 
     Attributes
@@ -48,26 +48,26 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacedFragment:
     """A fragment placed in a program.
 
     Attributes
     ----------
     fragment : Fragment
         The fragment; several parts may share it.
-    places : tuple of (Place or int)
+    places : tuple of (BufferSlice or int)
         Location of each of its buffers; an integer is a whole buffer of the program.
     name : str
         Name of the operator in the program.
     """
 
     fragment: Fragment
-    places: tuple[Place | int, ...]
+    places: tuple[BufferSlice | int, ...]
     name: str = ""
 
 
 def link(
-    parts: Sequence[Part],
+    parts: Sequence[PlacedFragment],
     buffers: Sequence[Buffer],
     metadata: Mapping[str, Any] | None = None,
     *,
@@ -78,7 +78,7 @@ def link(
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of PlacedFragment
         At least one, all for one configuration. They are not modified, and can be linked again.
     buffers : sequence of Buffer
         All buffers of the program, with distinct names. Buffers that one part stores and another
@@ -108,12 +108,12 @@ def link(
     depth = min(part.fragment.options.depth(config) for part in parts)
     machine = _machine(config, depth, ordering.constants())
     try:
-        found = _uses.link(machine, placed, once, _spaces(buffers), turns)
+        linked = _uses.link(machine, placed, once, _spaces(buffers), turns)
     except OverflowError as error:
         raise EncodingError(str(error)) from None
     except ValueError as error:
         raise ProgramError(str(error)) from None
-    words, relocations, numbers, table = found
+    words, relocations, numbers, table = linked
     return Program(
         config=config,
         instructions=words,
@@ -126,20 +126,20 @@ def link(
     )
 
 
-def _config_of(parts: Sequence[Part]) -> HardwareConfig:
+def _config_of(parts: Sequence[PlacedFragment]) -> HardwareConfig:
     if not parts:
         raise ProgramError("a program has at least one operator; no part is given")
-    found = {p.fragment.config.fingerprint: p.fragment.config.name for p in parts}
-    if len(found) > 1:
-        raise ProgramError(f"parts are for different configurations: {', '.join(found.values())}")
+    names = {p.fragment.config.fingerprint: p.fragment.config.name for p in parts}
+    if len(names) > 1:
+        raise ProgramError(f"parts are for different configurations: {', '.join(names.values())}")
     return parts[0].fragment.config
 
 
-def _only(operation: Operation, part: Part) -> Part:
+def _only(operation: Operation, part: PlacedFragment) -> PlacedFragment:
     return replace(part, fragment=replace(part.fragment, operations=(operation,)))
 
 
-def _placed(part: Part, number: int, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
+def _placed(part: PlacedFragment, number: int, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
     """Return a part for C++."""
     places = _checked_places(part, number, buffers)
     fragment = part.fragment
@@ -177,7 +177,9 @@ def _machine(config: HardwareConfig, depth: int, constants: tuple[tuple[str, int
     return _uses.Machine({s.name: (s.offset, s.width) for s in slots}, numbers, nbytes)
 
 
-def _records(numbers: npt.NDArray[np.int64], parts: Sequence[Part]) -> tuple[OperatorRecord, ...]:
+def _records(
+    numbers: npt.NDArray[np.int64], parts: Sequence[PlacedFragment]
+) -> tuple[OperatorRecord, ...]:
     """Return the parts' records, with the spans of instructions that are theirs."""
     spans: list[list[tuple[int, int]]] = [[] for _ in parts]
     edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
@@ -192,13 +194,15 @@ def _records(numbers: npt.NDArray[np.int64], parts: Sequence[Part]) -> tuple[Ope
 # --------------------------------------------------------------------------------- places
 
 
-def _checked_places(part: Part, number: int, buffers: Sequence[Buffer]) -> list[Place]:
+def _checked_places(
+    part: PlacedFragment, number: int, buffers: Sequence[Buffer]
+) -> list[BufferSlice]:
     own = part.fragment.buffers
     title = f"part {number}" + (f" ({part.name})" if part.name else "")
     if len(part.places) != len(own):
         names = ", ".join(buffer.name for buffer in own)
         raise ProgramError(f"{title} has {len(part.places)} places for {len(own)} buffers: {names}")
-    places = [p if isinstance(p, Place) else Place(p) for p in part.places]
+    places = [p if isinstance(p, BufferSlice) else BufferSlice(p) for p in part.places]
     for buffer, place in zip(own, places, strict=True):
         reason = _unsuitable(buffer, place, buffers)
         if reason:
@@ -207,7 +211,7 @@ def _checked_places(part: Part, number: int, buffers: Sequence[Buffer]) -> list[
     return places
 
 
-def _unsuitable(buffer: Buffer, place: Place, buffers: Sequence[Buffer]) -> str | None:
+def _unsuitable(buffer: Buffer, place: BufferSlice, buffers: Sequence[Buffer]) -> str | None:
     """Return why a place does not suit a buffer, or None."""
     if not 0 <= place.buffer < len(buffers):
         return f"lies in buffer {place.buffer}; the program has {len(buffers)}"
@@ -229,7 +233,7 @@ def _unsuitable(buffer: Buffer, place: Place, buffers: Sequence[Buffer]) -> str 
     return None
 
 
-def _check_not_in_place(part: Part, title: str, places: list[Place]) -> None:
+def _check_not_in_place(part: PlacedFragment, title: str, places: list[BufferSlice]) -> None:
     """Reject a part that stores over its inputs: a tile may be loaded more than once."""
     users: dict[bool, set[int]] = {True: set(), False: set()}
     for buffer, place in zip(part.fragment.buffers, places, strict=True):
@@ -260,6 +264,6 @@ def _granule(config: HardwareConfig) -> int:
     return min(memory.element_bytes for memory in (config.inp, config.wgt, config.out))
 
 
-def whole(fragment: Fragment) -> Part:
+def whole(fragment: Fragment) -> PlacedFragment:
     """Return a part that is a whole program: its buffers are the program's."""
-    return Part(fragment, tuple(range(len(fragment.buffers))))
+    return PlacedFragment(fragment, tuple(range(len(fragment.buffers))))

@@ -33,8 +33,8 @@ The load unit works in order, and a load of stored data waits for the compute un
 store is done: the data should be stored by then, or all later loads and computation wait too."""
 
 # `python -m benchmarks heuristics`, MobileNet on pynq_ext, 2026-11-28: AHEAD 1 +0.11 %, 4 +0.14 %
-# cycles; WEIGHTS_AHEAD 8 and 128, BEHIND 32: none; BEHIND 2: -0.08 %; WORTH 2 +0.08 %, 8 +0.06 %;
-# PARTS 4 and 16: none.
+# cycles; WEIGHTS_AHEAD 8 and 128, BEHIND 32: none; BEHIND 2: -0.08 %; MIN_ELEMENTS_PER_LOAD 2
+# +0.08 %, 8 +0.06 %; PARTS 4 and 16: none.
 AHEAD = 2
 """Groups by which loads precede the group that uses them, if their places are free."""
 
@@ -45,7 +45,7 @@ BEHIND = 8
 """Minimum loads between the last use of a slot and the load that refills it: the load queue is in
 order, so a load that waits for a slot to be read stalls all behind it."""
 
-WORTH = 4
+MIN_ELEMENTS_PER_LOAD = 4
 """Minimum elements from the output memory per load where one becomes several; below that it stays
 as is."""
 

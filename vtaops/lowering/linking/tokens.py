@@ -49,7 +49,7 @@ def insert_tokens(operations: Sequence[Operation]) -> tuple[list[Operation], Ele
     """
     every = [*operations, Operation(Finish())]
     units = np.array([operation.instruction.unit for operation in every], np.int64)
-    found: Elements = _uses.Uses(every).tokens(units)
+    tokens: Elements = _uses.Uses(every).tokens(units)
     relay = Operation(Load(memory=Memory.UOP))  # a no-operation
-    ordered = [relay if relays else every[place] for place, relays in found[:, :2].tolist()]
-    return ordered, found[:, 0], found[:, 2:]
+    ordered = [relay if relays else every[place] for place, relays in tokens[:, :2].tolist()]
+    return ordered, tokens[:, 0], tokens[:, 2:]

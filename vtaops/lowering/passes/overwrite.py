@@ -88,7 +88,7 @@ class _Resets:
 
         None if something else reaches one of the accumulators first, or nothing does.
         """
-        found: Parts = {}
+        replacements: Parts = {}
         place = begin
         while pending.any():
             place = self._uses.touching(pending, place, len(self._operations))
@@ -102,8 +102,8 @@ class _Resets:
             replacement = self._overwriting(group, pending)
             if replacement is None:
                 return None
-            found.update(replacement)
-        return found
+            replacements.update(replacement)
+        return replacements
 
     def _overwriting(self, group: list[int], pending: Mask) -> Parts | None:
         """Reorder a group of products: steps that reach `pending` come first and overwrite.

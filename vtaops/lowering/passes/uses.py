@@ -35,13 +35,13 @@ class Uses:
 
     def read_later(self, followed: Sequence[Followed]) -> Flags:
         """Return of which operations a later, followed one reads a result, not yet overwritten."""
-        found: Flags = self._index.read_later(np.array(followed, np.int64))
-        return found
+        flags: Flags = self._index.read_later(np.array(followed, np.int64))
+        return flags
 
     def last_writers(self, asked: Sequence[bool]) -> Flags:
         """Return which operations wrote last what an `asked` one reads."""
-        found: Flags = self._index.last_writers(np.array(asked, np.int64))
-        return found
+        flags: Flags = self._index.last_writers(np.array(asked, np.int64))
+        return flags
 
     def touching(self, accumulators: Flags, begin: int, end: int) -> int:
         """Return the place of the first of some operations that accesses one of these, or `end`."""

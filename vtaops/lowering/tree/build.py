@@ -557,7 +557,9 @@ class _Pool(_Image):
         found: dict[tuple[bool, bool], TileTensor] = {}
         enter: dict[tuple[bool, bool], list[Node]] = {}
         for sides in ((False, False), (False, True), (True, False), (True, True)):
-            if (sides[0] and not maxima.rows.sides) or (sides[1] and not maxima.columns.sides):
+            if (sides[0] and not maxima.rows.other_taps) or (
+                sides[1] and not maxima.columns.other_taps
+            ):
                 enter[sides] = []
                 continue
             spans = self.oc, rows.span(sides[0]), columns.span(sides[1])
@@ -568,17 +570,17 @@ class _Pool(_Image):
         def widened(above: bool) -> Computed:
             """Return the maxima of rows along the columns."""
             value, nodes = found[above, False], [*enter[above, False], *enter[above, True]]
-            for tap in maxima.columns.sides:
+            for tap in maxima.columns.other_taps:
                 y, column = value.spans[1].inside, maxima.columns.side(tap, self.x.inside)
                 other = found[above, True].at(self.oc.inside, y, column)
                 nodes, value = self._maximum(nodes, value, other, f"x_{tap}")
             return nodes, value
 
         nodes, value = widened(above=False)
-        if maxima.rows.sides:
+        if maxima.rows.other_taps:
             more, sides_of_rows = widened(above=True)
             nodes += more
-            for tap in maxima.rows.sides:
+            for tap in maxima.rows.other_taps:
                 row = maxima.rows.side(tap, self.y.inside)
                 other = sides_of_rows.at(self.oc.inside, row, self.x.inside)
                 nodes, value = self._maximum(nodes, value, other, f"y_{tap}")
@@ -612,5 +614,5 @@ class _Taps:
     def pixel(self, side: bool) -> Index:
         """Return the loaded pixel of a result, or of a side pixel."""
         if not side:
-            return self.axis.inside * self.stride + self.taps.place
+            return self.axis.inside * self.stride + self.taps.anchor
         return self.span(side).inside * self.taps.step + self.taps.start

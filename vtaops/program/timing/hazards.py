@@ -38,15 +38,15 @@ def stalled_micro_ops(program: Program) -> tuple[Ints, Ints]:
     ProgramError
         If an instruction with a late result executes more than `MOST_STEPS` micro-ops.
     """
-    held, last = np.zeros((2, len(program)), np.int64)
+    stalled, last = np.zeros((2, len(program)), np.int64)
     written = -1  # accumulator of the previous slot's late result
     for number, i, micro_ops in walk(program) if _has_long_latency(program) else ():
         if i.unit == Unit.COMPUTE:
             before, written = written, -1
             if isinstance(i, Gemm | Alu | Pool) and i.iterations:
                 waits, written = _waits(i, micro_ops, before, program.config.acc.depth, number)
-                held[number], last[number] = np.count_nonzero(waits), _last(waits)
-    return held, last
+                stalled[number], last[number] = np.count_nonzero(waits), _last(waits)
+    return stalled, last
 
 
 def _waits(
@@ -58,18 +58,20 @@ def _waits(
     operand takes two steps, of which the first may stall. Without a MUL only the first micro-op
     can; the caller needs to know only whether that is one of the last two.
     """
-    late = isinstance(i, Alu) and AluOp(i.alu_op).long_latency
-    if late and i.iterations > MOST_STEPS:
+    long_latency = isinstance(i, Alu) and AluOp(i.alu_op).long_latency
+    if long_latency and i.iterations > MOST_STEPS:
         raise ProgramError(
             f"instruction {number} executes {i.iterations} micro-ops with late results; "
             f"the timing model follows at most {MOST_STEPS}"
         )
     two_steps = isinstance(i, Alu) and not i.use_imm
     column = micro_ops[:, int(two_steps)]
-    waits = np.zeros((i.iterations if late else min(i.iterations, 3), 1 + two_steps), np.bool_)
+    waits = np.zeros(
+        (i.iterations if long_latency else min(i.iterations, 3), 1 + two_steps), np.bool_
+    )
     waits[0, 0] = column[0] % depth == before
     written = -1
-    if late:
+    if long_latency:
         dst = steps(i, "dst", micro_ops).ravel() % depth
         read = steps(i, "src" if two_steps else "dst", micro_ops).ravel() % depth
         waits[1:, 0] = read[1:] == dst[:-1]

@@ -116,15 +116,15 @@ def traced(
         )
     work = work_of(program, width)
     machine = _machine(parameters, program.config) | {"left_out": program.left_out}
-    found: dict[str, Any] = _timing.simulate(vars(work), machine, keep)
+    trace: dict[str, Any] = _timing.simulate(vars(work), machine, keep)
     stuck = [
         f"{name} waits for {_CHANNELS[channel]}"
-        for name, channel in zip(PROCESSES, found["stuck"], strict=True)
+        for name, channel in zip(PROCESSES, trace["stuck"], strict=True)
         if channel >= 0
     ]
     if stuck:
         raise DeadlockError(f"the program does not end: {'; '.join(stuck)}")
-    return work, found
+    return work, trace
 
 
 def _machine(parameters: TimingParameters, config: HardwareConfig) -> dict[str, int | float | None]:

@@ -265,7 +265,7 @@ class Timeline:
     def tokens(self) -> tuple[Token, ...]:
         """Every token, by queue, in the order of the queue."""
         work, events = self._work, self.events
-        found = []
+        tokens = []
         for sender, receiver in product(Unit, Unit):
             if abs(sender - receiver) != 1:
                 continue
@@ -275,11 +275,11 @@ class Timeline:
                 pushes, pops = work.push_next, work.pop_prev
             senders = np.flatnonzero((work.unit == sender) & (pushes > 0)).tolist()
             receivers = np.flatnonzero((work.unit == receiver) & (pops > 0)).tolist()
-            found += [
+            tokens += [
                 Token(queue, i, j, events[i].completed, events[j].taken)
                 for i, j in zip(senders, receivers, strict=False)  # tokens may remain
             ]
-        return tuple(found)
+        return tuple(tokens)
 
     @cached_property
     def segments(self) -> dict[str, tuple[Segment, ...]]:
@@ -335,8 +335,8 @@ class Timeline:
         operators = self.program.operators
         owner = {i: n for n, o in enumerate(operators) for span in o.spans for i in range(*span)}
         finished = [e for e in self.events if e.unit == "compute" and e.index in owner]
-        found = [(n, [*turn][-1].end) for n, turn in groupby(finished, lambda e: owner[e.index])]
-        numbers, ends = [n for n, _ in found], [*(end for _, end in found[:-1]), self.cycles]
+        turns = [(n, [*turn][-1].end) for n, turn in groupby(finished, lambda e: owner[e.index])]
+        numbers, ends = [n for n, _ in turns], [*(end for _, end in turns[:-1]), self.cycles]
         return list(zip(numbers, [0, *ends], ends, strict=False))
 
     def __repr__(self) -> str:

@@ -64,10 +64,10 @@ class InstructionCosts:
         Padding elements before the first data element; between two rows; all but those before.
     steps
         Micro-op executions; two that share a step (the extension ``pairs``) count once.
-    held
+    stalled
         Micro-op executions that read the result of the MUL directly before them.
     last_waits
-        1 if its last step is held or split, plus 2 if the one before it is.
+        1 if its last step is stalled or split, plus 2 if the one before it is.
     tensor
         1 for an ALU instruction with a tensor operand.
     first, last
@@ -93,7 +93,7 @@ class InstructionCosts:
     between: Ints
     zeros: Ints
     steps: Ints
-    held: Ints
+    stalled: Ints
     last_waits: Ints
     tensor: Ints
     first: Ints
@@ -151,10 +151,10 @@ def work_of(program: Program, port_bytes: int) -> InstructionCosts:
             amounts = {"finish": np.full(rows.size, cls is isa.Finish)}
         for name, values in amounts.items():
             columns[name][rows] = values
-    columns["held"], held_last = stalled_micro_ops(program)
+    columns["stalled"], stalled_last = stalled_micro_ops(program)
     joins, split_last = paired_micro_ops(program)
     columns["steps"] -= joins
-    columns["last_waits"] = held_last + split_last
+    columns["last_waits"] = stalled_last + split_last
     return InstructionCosts(**columns)
 
 

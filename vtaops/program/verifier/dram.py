@@ -97,12 +97,12 @@ class WrittenBuffer:
     def _check_order(
         self, step: CheckedInstruction, inside: Elements, unit: Unit, times: Int32Array, verb: str
     ) -> None:
-        found = times[inside]
-        place = int(found.argmax())
-        if found.item(place) > step.clock[unit]:
+        clocks = times[inside]
+        place = int(clocks.argmax())
+        if clocks.item(place) > step.clock[unit]:
             step.reject(
                 Rule.RACE,
-                f"instruction {found[place] - 1} of the {unit.name.lower()} unit {verb} element "
+                f"instruction {clocks[place] - 1} of the {unit.name.lower()} unit {verb} element "
                 f"{_element_at(inside, place) - self._first} of {self.name}, and no token orders "
                 f"the two",
             )

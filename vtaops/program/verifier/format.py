@@ -114,11 +114,11 @@ def check_finish(program: Program) -> None:
     """Check that the last instruction, and no other, is FINISH."""
     places, end = isa.rows_of(program.instructions, isa.Finish), len(program) - 1
     if not places.size or places[-1] != end:
-        found = "it is empty"
+        fault = "it is empty"
         if end >= 0:
             (last,) = isa.Encoding.of(program.config).decode_all(program.instructions[end:])
-            found = f"it ends with {disassemble(last)!r}"
-        refuse(Rule.FINISH, "the program", f"{found}; the last instruction must be FINISH")
+            fault = f"it ends with {disassemble(last)!r}"
+        refuse(Rule.FINISH, "the program", f"{fault}; the last instruction must be FINISH")
     if places.size > 1:
         reason = f"only instruction {end}, the last, may be FINISH"
         reject(program, int(places[0]), Rule.FINISH, reason)
@@ -217,11 +217,11 @@ def _check_post(t: Table) -> None:
 
 def check_capabilities(program: Program, capabilities: Capabilities) -> None:
     """Check that a device with `capabilities` executes every instruction."""
-    found = first_unsupported(program.config, program.instructions, capabilities)
-    if found is not None:
-        index, reason = found
-        able = [repr(c.name) for c in PRESETS.values() if _executes(program, c)]
-        hint = f"; it runs with capabilities={' or '.join(able)}" if able else ""
+    unsupported = first_unsupported(program.config, program.instructions, capabilities)
+    if unsupported is not None:
+        index, reason = unsupported
+        suitable = [repr(c.name) for c in PRESETS.values() if _executes(program, c)]
+        hint = f"; it runs with capabilities={' or '.join(suitable)}" if suitable else ""
         reject(program, index, Rule.CAPABILITY, f"it {reason}{hint}")
 
 

@@ -41,16 +41,18 @@ class _TokenQueue:
 
     def check_balance(self) -> None:
         """Check that each token that is sent is taken."""
-        left = self.pushes[len(self.pops) :]
-        if left.size:
-            found = f"{len(left)} tokens of the queue {self.name} are never taken"
-            reject(self.program, int(left[0]), Rule.TOKEN_BALANCE, f"{found}; this is the first")
+        unpopped = self.pushes[len(self.pops) :]
+        if unpopped.size:
+            surplus = f"{len(unpopped)} tokens of the queue {self.name} are never taken"
+            reject(
+                self.program, int(unpopped[0]), Rule.TOKEN_BALANCE, f"{surplus}; this is the first"
+            )
 
     def check_capacity(self, clocks: list[Clock], capacity: int) -> None:
         """Check that the queue can never hold more tokens."""
         known = [clocks[place][self.receiver] for place in self.pushes.tolist()]
-        taken = np.searchsorted(self.pops + 1, known, side="right")
-        outstanding = np.arange(1, len(known) + 1) - taken
+        popped = np.searchsorted(self.pops + 1, known, side="right")
+        outstanding = np.arange(1, len(known) + 1) - popped
         for place in np.flatnonzero(outstanding > capacity)[:1].tolist():
             reason = (
                 f"the queue {self.name} can hold {outstanding[place]} tokens after it; "
@@ -73,7 +75,7 @@ def _queues(stream: Stream) -> Iterator[_TokenQueue]:
 def happens_before(stream: Stream, capacity: int) -> list[Clock]:
     """Return the clock of every instruction at its start, after checking the token rules."""
     queues = [*_queues(stream)]
-    early = [found for queue in queues for found in queue.taken_too_early()]
+    early = [fault for queue in queues for fault in queue.taken_too_early()]
     if early:
         index, reason = min(early)
         reject(stream.program, index, Rule.TOKEN_ORDER, reason)
@@ -111,12 +113,14 @@ def _join(clock: Clock, other: Clock, sender: int, time: int) -> Clock:
 
 def check_completion(stream: Stream, clocks: list[Clock]) -> None:
     """Check that FINISH happens after every other instruction."""
-    clock, late = clocks[-1], {}
+    clock, unfinished = clocks[-1], {}
     for unit in (Unit.LOAD, Unit.STORE):
         its = np.flatnonzero(stream.units == unit)
         if its.size and its[-1] + 1 > clock[unit]:
-            late[int(its[-1])] = unit
-    if late:
-        index = max(late)
-        reason = f"it does not wait for instruction {index} of the {late[index].name.lower()} unit"
+            unfinished[int(its[-1])] = unit
+    if unfinished:
+        index = max(unfinished)
+        reason = (
+            f"it does not wait for instruction {index} of the {unfinished[index].name.lower()} unit"
+        )
         reject(stream.program, len(stream.program) - 1, Rule.COMPLETION, reason)

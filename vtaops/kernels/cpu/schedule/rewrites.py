@@ -356,7 +356,7 @@ def of_stored(schedule: Callable[..., Any]) -> Callable[..., Any]:
 
 def _with_stored(main: Any, op: StoredOp) -> Any:
     """Wrap the kernel of ``op.op`` in a schedule with the arguments of `op`."""
-    found = _Uses(main.body)
+    uses = _Uses(main.body)
     outside: list[Any] = []
     local: list[Any] = []
     before: list[Any] = []
@@ -370,9 +370,9 @@ def _with_stored(main: Any, op: StoredOp) -> Any:
         outside[-1] = stored = tirx.decl_buffer(
             spec.shape, bits_dtype(op.dtype), spec.name, data_alignment=2
         )
-        few = spec.name == op.packed or found.reads[buffer] <= _FEW_READS * prod(spec.shape)
+        few = spec.name == op.packed or uses.reads[buffer] <= _FEW_READS * prod(spec.shape)
         output = spec is specs[-1]
-        if buffer not in found.opaque and few and not (output and found.reads[buffer]):
+        if buffer not in uses.opaque and few and not (output and uses.reads[buffer]):
             direct[buffer] = stored
         elif output:
             local.append(buffer)
@@ -473,10 +473,10 @@ class _Uses:
 
     def _variables(self, value: Any) -> set[Any]:
         """Return the loop variables that an expression depends on."""
-        found: set[Any] = set()
+        variables: set[Any] = set()
 
         def add(var: Any) -> None:
-            found.update(self._bound.get(var, {var}))
+            variables.update(self._bound.get(var, {var}))
 
         structural_walk(value, (tirx.Var, add))
-        return found
+        return variables

@@ -75,8 +75,8 @@ def stretch_of(columns: int) -> int:
 
     A remainder is not vectorized and takes eight times as long.
     """
-    found = largest_divisor(columns, STRETCH)
-    return found if found >= STRETCH // 4 else columns
+    length = largest_divisor(columns, STRETCH)
+    return length if length >= STRETCH // 4 else columns
 
 
 def add_to_stretch(s: Any, block: Any, stretch: Any, dims: int) -> None:

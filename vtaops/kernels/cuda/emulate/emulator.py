@@ -268,18 +268,18 @@ class Emulated:
 
     def traffic(self) -> list[Traffic]:
         """Return the counts of each array in the last run, for reads and writes."""
-        found: list[Traffic] = []
+        accesses: list[Traffic] = []
         shared, counted = ctypes.c_bool(), _Traffic()
         for number in count():
             for write in (False, True):
                 pointers = ctypes.byref(counted), ctypes.byref(shared)
                 if not self._library.emulator_traffic(number, ctypes.c_bool(write), *pointers):
-                    return found
+                    return accesses
                 arguments = len(self.names)
                 name = self.names[number] if number < arguments else f"shared {number - arguments}"
                 numbers = {field: getattr(counted, field) for field in _COUNTS}
                 if counted.requests:
-                    found.append(Traffic(name, shared.value, write, **numbers))
+                    accesses.append(Traffic(name, shared.value, write, **numbers))
         raise AssertionError
 
     def steps(self) -> npt.NDArray[Any]:
@@ -393,10 +393,10 @@ def compiler() -> str | None:
 
 
 def _found() -> str:
-    found = compiler()
-    if found is None:
+    path = compiler()
+    if path is None:
         raise UnsupportedError("the emulator needs a C++ compiler: install g++")
-    return found
+    return path
 
 
 def _run(*arguments: Any) -> None:

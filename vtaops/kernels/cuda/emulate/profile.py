@@ -175,12 +175,12 @@ def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
     >>> counts = profile(MatmulOp(512, 512, 512))
     >>> counts.conflict, counts.bounds(CARDS["T4"])
     """
-    found = kernel if isinstance(kernel, CudaKernel) else CudaKernel(kernel)
-    op, first = found.op, found.launch
-    emulated = Emulated.of(found, counting=True)
+    compiled = kernel if isinstance(kernel, CudaKernel) else CudaKernel(kernel)
+    op, first = compiled.op, compiled.launch
+    emulated = Emulated.of(compiled, counting=True)
     arrays = {spec.name: np.zeros(spec.shape, spec.dtype) for spec in op.arguments}
     traffic: list[Traffic] = []
-    for number, launch in reversed(list(enumerate(found.launches))):  # the first is asked more
+    for number, launch in reversed(list(enumerate(compiled.launches))):  # the first is asked more
         grid = prod(launch.grid)
         chosen = sorted({round(i) for i in np.linspace(0, grid - 1, min(blocks, grid))})
         emulated(arrays, blocks=chosen, only=number)
@@ -191,14 +191,14 @@ def profile(kernel: CudaKernel | TensorOp, blocks: int = 2) -> Profile:
     passed = sum(emulated.passed(barrier) for barrier in range(emulated.barriers))
     return Profile(
         op,
-        found.target.arch,
+        compiled.target.arch,
         first.threads,
         prod(first.grid),
         tuple(traffic),
         {kind: round(number) for kind, number in zip(_KINDS, counts, strict=True)},
         passed / first.threads / len(chosen),
         emulated.convergence(),
-        _resources(found.source(), found.target.arch),
+        _resources(compiled.source(), compiled.target.arch),
     )
 
 

@@ -54,10 +54,10 @@ def bind(s: Any, **loops: Any) -> None:
 
     A value may be a list with the loop, or an empty list.
     """
-    for name, given in loops.items():
+    for name, bound in loops.items():
         kind, axis = name.split("_")
         prefix = "vthread" if kind == "vthread" else f"{kind}Idx"
-        for loop in given if isinstance(given, list) else [given]:
+        for loop in bound if isinstance(bound, list) else [bound]:
             s.bind(loop, f"{prefix}.{axis}")
 
 

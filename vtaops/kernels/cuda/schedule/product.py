@@ -316,8 +316,8 @@ def least_turns(tiles: Sequence[_T], product: Product, target: CudaTarget) -> _T
         for tile in reversed(tiles)  # among equals the smallest: more threads at work
         if product.k >= _DEEP * tile.step * parts or parts == 1
     ]
-    found: _T = min(offered, key=turns)
-    return found
+    chosen: _T = min(offered, key=turns)
+    return chosen
 
 
 _PARTS = range(1, 17)

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from vtaops import HardwareConfig
 from vtaops.base.window import Window
 from vtaops.errors import ShapeError
-from vtaops.lowering.emission.voids import boxes
+from vtaops.lowering.emission.padding import boxes
 from vtaops.machine import views
 from vtaops.machine.layout import Layout, bias_layout, diagonal_layout, flat_layout
 from vtaops.machine.views import BlockDiagonal, Flat, KernelColumns, Patches, Plus

@@ -1,12 +1,12 @@
-"""Void tiles: unwritten padding, and the operations that are skipped because of it.
+"""Skipped tiles: unwritten padding, which no operation reads.
 
 LOAD pads with zeros, and some hardware cannot pad weights at all. A tile of padding that cannot be
-written, or need not be (zero weights), is *void*: it is never loaded, and no operation reads it.
+written, or need not be (zero weights), is *skipped*: it is never loaded, and no operation reads it.
 This is correct whenever the declaration pads with the neutral value of the reading operation: a
 product with zero weights adds nothing, and -128 changes no maximum of int8 values. So a transposed
 convolution multiplies no zeros, and a pooling window ends at the border.
 
-An accumulator whose only product would read a void input becomes void in turn.
+An accumulator whose only product would read a skipped input is skipped in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class PaddingMasks:
-    """Void elements of each buffer's current tile, for each virtual thread."""
+    """Skipped elements of each buffer's current tile, for each virtual thread."""
 
     def __init__(self) -> None:
         self._masks: dict[tuple[str, int], Mask] = {}
@@ -29,7 +29,7 @@ class PaddingMasks:
         """Whether any tile had such an element."""
 
     def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
-        """Begin a tile whose elements in `mask` (positions within the tile) are void, if any."""
+        """Begin a tile whose elements in `mask` (positions within the tile) are skipped, if any."""
         if mask is not None and mask.size:
             self._masks[buffer, thread] = mask
             self.any = True
@@ -37,18 +37,18 @@ class PaddingMasks:
             self._masks.pop((buffer, thread), None)
 
     def refill(self, buffer: str, thread: int, positions: npt.NDArray[np.int64]) -> None:
-        """Begin a piece of the current tile: its elements are void no longer."""
+        """Begin a piece of the current tile: its elements are skipped no longer."""
         known = self._masks.get((buffer, thread))
         if known is not None:
             self._masks[buffer, thread] = mask = known.copy()
             mask[positions] = False
 
     def of(self, buffer: str, thread: int) -> Mask | None:
-        """Return the void elements of the current tile, or None."""
+        """Return the skipped elements of the current tile, or None."""
         return self._masks.get((buffer, thread))
 
     def mark(self, buffer: str, thread: int, positions: npt.NDArray[np.int64], size: int) -> None:
-        """Add void elements to a tile of `size` elements."""
+        """Add skipped elements to a tile of `size` elements."""
         if positions.size:
             known = self._masks.get((buffer, thread))  # may be shared by many tiles
             mask = np.zeros(size, np.bool_) if known is None else known.copy()
