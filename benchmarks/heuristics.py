@@ -60,7 +60,6 @@ OTHERS: dict[ModuleType, dict[str, tuple[Any, ...]]] = {
         "MAX_UTILIZATION": (0.9, 1.0),
         "MAX_GROUP": (2, 4),
         "NEAR_BOUND": (1.0, 1.2),
-        "FUSED_OPTIMISM": (0.9, 1.0),
     },
     ordering: {
         "LAG": (2, 8),
@@ -107,9 +106,7 @@ def main(
             for value in values:
                 set_all(readers, name, value)
                 found = [f"{new / old - 1:+.2%}" for new, old in zip(cycles(), base, strict=True)]
-                row = rows[f"{name} {value} for {kept}"] = dict(
-                    zip(NETWORKS, found, strict=True)
-                )
+                row = rows[f"{name} {value} for {kept}"] = dict(zip(NETWORKS, found, strict=True))
                 print(name, value, row, flush=True)
             set_all(readers, name, kept)
     show("Cycles with another value", rows, of="constant")
