@@ -9,7 +9,7 @@ nothing has no reason to be there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Annotated, Any
@@ -19,13 +19,14 @@ import typer
 from benchmarks.options import Json, show, write_json
 from trials import networks
 from vtaops import compile_model
+from vtaops.graph import Graph
 from vtaops.lowering.linking import ordering
 from vtaops.network import fragments
 from vtaops.program.timing import TimingParameters
 from vtaops.schedule import candidates, grouping
 
 FREE = partial(networks.mobilenet_v2, free=True)
-NETWORKS = {
+NETWORKS: dict[str, tuple[Callable[[], Graph], str, float | None]] = {
     "mobilenet_v1 pynq_ext": (networks.mobilenet_v1, "pynq_ext", None),
     "mobilenet_v2 pynq_ext": (networks.mobilenet_v2, "pynq_ext", None),
     "mobilenet_v2 free pynq_512 behind 14": (FREE, "pynq_512", 14.0),
@@ -36,7 +37,7 @@ NETWORKS = {
 
 OTHERS: dict[ModuleType, dict[str, tuple[Any, ...]]] = {
     grouping: {
-        "_SHARES": ((1 / 6, 1 / 3, 1 / 2, 3 / 4), (1 / 4, 1 / 2, 3 / 4)),
+        "_SHARES": ((1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4), (1 / 4, 1 / 2, 3 / 4)),
         "_SLACK": (1.2, 2.0),
         "_ALONE": (1.0, 4.0),
         "_LATE": (4, 12),
