@@ -9,27 +9,35 @@ nothing has no reason to be there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from types import ModuleType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from benchmarks.options import Json, show, write_json
 from trials import networks
 from vtaops import compile_model
+from vtaops.graph import Graph
 from vtaops.lowering.linking import ordering
 from vtaops.network import fragments
+from vtaops.program.timing import TimingParameters
 from vtaops.schedule import candidates, grouping
 
-NETWORKS = {
-    "mobilenet_v1 pynq_ext": (networks.mobilenet_v1, "pynq_ext"),
-    "mobilenet_v2 pynq_ext": (networks.mobilenet_v2, "pynq_ext"),
-    "resnet18 pynq_ext": (networks.resnet18, "pynq_ext"),
-    "mobilenet_v1 pynq": (networks.mobilenet_v1, "pynq"),
+FREE = partial(networks.mobilenet_v2, free=True)
+NETWORKS: dict[str, tuple[Callable[[], Graph], str, float | None]] = {
+    "mobilenet_v1 pynq_ext": (networks.mobilenet_v1, "pynq_ext", None),
+    "mobilenet_v2 pynq_ext": (networks.mobilenet_v2, "pynq_ext", None),
+    "mobilenet_v2 free pynq_512 behind 14": (FREE, "pynq_512", 14.0),
+    "resnet18 pynq_ext": (networks.resnet18, "pynq_ext", None),
+    "mobilenet_v1 pynq": (networks.mobilenet_v1, "pynq", None),
 }
-OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
+"""Networks, where they run, and the bytes a cycle of the DRAM, if they have a limit."""
+
+OTHERS: dict[ModuleType, dict[str, tuple[Any, ...]]] = {
     grouping: {
+        "_SHARES": ((1 / 6, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4), (1 / 4, 1 / 2, 3 / 4)),
         "_SLACK": (1.2, 2.0),
         "_ALONE": (1.0, 4.0),
         "_LATE": (4, 12),
@@ -53,8 +61,6 @@ OTHERS: dict[ModuleType, dict[str, tuple[float, ...]]] = {
         "MAX_UTILIZATION": (0.9, 1.0),
         "MAX_GROUP": (2, 4),
         "NEAR_BOUND": (1.0, 1.2),
-        "FUSED_OPTIMISM": (0.9, 1.0),
-        "LAGGED_OPTIMISM": (1.0, 1.06),
     },
     ordering: {
         "LAG": (2, 8),
@@ -72,14 +78,15 @@ def cycles() -> list[int]:
     grouping._choices.cache_clear()
     candidates.tiling_of.cache_clear()
     candidates._default.cache_clear()
-    models = (
-        compile_model(make(), config, verify=False, prove=False, check=False)
-        for make, config in NETWORKS.values()
-    )
-    return [sum(region.program.cycles() for region in model.regions) for model in models]
+    found = []
+    for make, config, bandwidth in NETWORKS.values():
+        dram = TimingParameters(dram_latency=100, bandwidth=bandwidth) if bandwidth else None
+        model = compile_model(make(), config, verify=False, prove=False, check=False)
+        found.append(model.cycles(dram))
+    return found
 
 
-def set_all(modules: Sequence[ModuleType], name: str, value: float) -> None:
+def set_all(modules: Sequence[ModuleType], name: str, value: Any) -> None:
     """Set a constant where it is defined and where it is imported."""
     for module in modules:
         setattr(module, name, value)
@@ -100,9 +107,7 @@ def main(
             for value in values:
                 set_all(readers, name, value)
                 found = [f"{new / old - 1:+.2%}" for new, old in zip(cycles(), base, strict=True)]
-                row = rows[f"{name} {value:g} for {kept:g}"] = dict(
-                    zip(NETWORKS, found, strict=True)
-                )
+                row = rows[f"{name} {value} for {kept}"] = dict(zip(NETWORKS, found, strict=True))
                 print(name, value, row, flush=True)
             set_all(readers, name, kept)
     show("Cycles with another value", rows, of="constant")

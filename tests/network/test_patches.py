@@ -80,7 +80,7 @@ def test_sequences_attend_by_themselves(count, tokens, each):
         Reshape((count, tokens, 2 * each)), graph.add(Transpose((0, 2, 1, 3)), mixed)
     )
     graph.output(graph.add(Dense(int8(8, 2 * each), None, Requantization(1, 9)), joined))
-    model = compiled(graph, "pynq_ext")
+    model = compiled(graph, "pynq_ext", near=True)
     assert not on_host(model)
     assert len(model.regions) == 1
 

@@ -39,8 +39,7 @@ from vtaops.schedule.grouping import (
 )
 
 # `python -m benchmarks heuristics`, MobileNet on pynq_ext, 2026-11-28: BREAK_EVEN 0.97 +0.13 %
-# cycles, MAX_UTILIZATION 0.9 +2.72 %, MAX_GROUP 2 +0.17 %, 4 -0.04 %, FUSED_OPTIMISM 1.0 +0.10 %;
-# NEAR_BOUND 1.0 and 1.2, LAGGED_OPTIMISM 1.0 and 1.06: none.
+# cycles, MAX_UTILIZATION 0.9 +2.72 %, MAX_GROUP 2 +0.17 %, 4 -0.04 %; NEAR_BOUND 1.0 and 1.2: none.
 BREAK_EVEN = 0.99
 """Steps run together if they take less than this fraction of their cycles in sequence."""
 
@@ -61,13 +60,6 @@ TIGHT_LAG = 0
 NEAR_BOUND = 1.1
 """Fused steps that take less than this multiple of their busiest unit's cycles are not also tried
 with a lag."""
-
-FUSED_OPTIMISM = 0.97
-"""Optimism of the estimate: fused steps take at least this fraction of it."""
-
-LAGGED_OPTIMISM = 1.03
-"""Interleaved steps with a lag take at least this multiple of their busiest unit's cycles."""
-
 
 FEW = 12
 """Chains of one form that are tried before what they saved corrects the estimates of the others.
@@ -429,9 +421,8 @@ class FusionCandidate:
         """Find tilings, and estimate from theirs what is saved."""
         self._fused = self._fragments.find_fused(self.steps, self._limit)
         self._interleaved = self._fragments.find_interleaved(self.steps)
-        close = FUSED_OPTIMISM * self._fused.cycles if self._fused else self._cycles
-        late = LAGGED_OPTIMISM * self._interleaved.cycles if self._interleaved else self._cycles
-        least = min(close, late)
+        ways = filter(None, (self._fused, self._interleaved))
+        least = min((way.cycles for way in ways), default=self._cycles)
         if least < self._limit:
             self.saved = self.estimated = round(self._cycles - least)
             self.tried = False

@@ -24,7 +24,6 @@ from vtaops.network.rounding import (
     hardware_rounding,
     value_range,
 )
-from vtaops.network.slices import slices_first
 from vtaops.network.target import Target
 from vtaops.network.transposes import transposes_last
 
@@ -62,7 +61,7 @@ class LegalGraph:
 def legalize(graph: Graph, target: Target) -> LegalGraph:
     """Return the graph that the hardware computes; what it cannot, the host does, unchanged."""
     graph = functions_as_tables(graph) if target.tables else graph
-    graph = transposes_last(slices_first(graph, target), target)
+    graph = transposes_last(graph, target)
     graph, norms = norms_on_integers(graph, target)
     graph = sequences_apart(patches_as_copies(graph, target), target)
     legal = LegalGraph(graph)

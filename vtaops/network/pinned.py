@@ -7,7 +7,7 @@ leave it out (`Program.pinned`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -133,23 +133,19 @@ def _moved(operation: Operation, holds: Elements, encoding: Encoding) -> Operati
     return replace(operation, instruction=moved, micro_ops=placed)
 
 
-def candidates(fragments: Sequence[Fragment], depth: int) -> Iterator[list[int]]:
-    """Yield sets of fragments whose weights may stay, by number: the ones that load most first.
+def choose_staying(fragments: Sequence[Fragment], depth: int) -> list[int]:
+    """Return the fragments whose weights may stay, by number: those that load most come first.
 
-    The others share what is left of the `depth` elements: room for two of the largest, or for one.
+    The others share what is left of the `depth` elements: room for the largest.
     """
     extents = [fragment.extents[Memory.WGT] for fragment in fragments]
     found = {number: w for number, f in enumerate(fragments) if (w := weights_of(f))}
-    order = sorted(found, key=lambda n: (found[n].loaded / found[n].size, found[n].size))[::-1]
+    chosen = sorted(found, key=lambda n: (found[n].loaded / found[n].size, found[n].size))[::-1]
 
-    def room(chosen: list[int], copies: int) -> int:
-        rest = {*range(len(fragments))} - {*chosen}
-        most = max((extents[number] for number in rest), default=0)
-        return sum(found[number].size for number in chosen) + copies * most
+    def room() -> int:
+        most = max((extents[n] for n in {*range(len(fragments))} - {*chosen}), default=0)
+        return sum(found[number].size for number in chosen) + most
 
-    for copies in (2, 1):
-        count = len(order)
-        while count and room(order[:count], copies) > depth:
-            count -= 1
-        if count:
-            yield sorted(order[:count])
+    while chosen and room() > depth:
+        chosen.pop()
+    return sorted(chosen)

@@ -13,7 +13,7 @@ from vtaops.lowering import BufferSlice, Fragment, PlacedFragment, link
 from vtaops.lowering.operation import Operation
 from vtaops.model.memory import Lifetime, place
 from vtaops.network.fragments import Fragments, Groups, find_groups, finished, narrowed
-from vtaops.network.pinned import candidates, staying, weights_of
+from vtaops.network.pinned import choose_staying, staying, weights_of
 from vtaops.network.placement import ping_pong
 from vtaops.network.places import MappedOperator
 from vtaops.network.region import LoweredRegion
@@ -64,8 +64,8 @@ def _program(
 
     program = linked(())
     if fragments.pin_weights:
-        others = map(linked, candidates(found, fragments.target.config.wgt.depth))
-        program = min((program, *others), key=lambda p: p.steady.cycles())
+        pinned = linked(choose_staying(found, fragments.target.config.wgt.depth))
+        program = min((program, pinned), key=lambda p: p.steady.cycles())
     return program, buffers
 
 
