@@ -51,8 +51,8 @@ def test_every_network_that_was_measured_is_right():
 
 def test_a_changed_cell_is_found():
     text = (DOCS / "measured.md").read_text()
-    assert text.count("| 224,015 |") == 1
-    assert measured.renewed(text.replace("| 224,015 |", "| 224,016 |")) == text
+    assert text.count("| 221,059 |") == 1
+    assert measured.renewed(text.replace("| 221,059 |", "| 221,060 |")) == text
 
 
 CHANGED = [name for name in TEXTS if figures.said(TEXTS[name])]
