@@ -116,6 +116,28 @@ def test_an_activation_acts_on_a_grid_wider_than_its_range(activation, scheme):
     assert quality.layers[0].sqnr_db > 25
 
 
+@pytest.mark.parametrize("activation", ["Relu", "Clip"])
+def test_an_activation_moves_into_the_parts_of_a_concatenation(activation):
+    """There it costs nothing, and each part has a grid of its own (units of ShuffleNet)."""
+    b = Builder(4)
+    x = b.input([1, 3, 12, 12])
+    bounds = [b.constant(np.float32(v)) for v in (-0.25, 0.5)] if activation == "Clip" else []
+    joined = b.add("Concat", b.conv(x, 3, 8), b.conv(x, 3, 16), axis=1)
+    b.output(b.conv(b.add(activation, joined, *bounds), 24, 8))
+    model = b.model()
+    assert difference(model, prepare(onnx_files.load(model)), images(1)) < 1e-5
+    graph = import_model(vtaops.quantize(model, images()))
+    kinds = [node.op.kind for node in graph.nodes]
+    assert kinds == [
+        "quantize",
+        "convolution",
+        "convolution",
+        "concat",
+        "convolution",
+        "dequantize",
+    ]
+
+
 def test_activations_that_change_nothing_are_dropped():
     kinds = [
         Counter(n.op_type for n in vtaops.quantize(small_network(), images(), **s).graph.node)

@@ -2,8 +2,9 @@
 
 Every rewrite keeps the function of the model: a sum of two becomes an addition, a batch norm that
 cannot be folded into a convolution becomes a depthwise 1x1 convolution, and a mean over the image a
-global average. ONNX Runtime folds batch norms, factors, terms and pads into convolutions;
-onnxscript's rules fold only norms and pads, and load sympy.
+global average. Activations after a concatenation move to its parts, where they are free. ONNX
+Runtime folds batch norms, factors, terms and pads into convolutions; onnxscript's rules fold only
+norms and pads, and load sympy.
 
 Tensors that a step of quantisation adds are called NAME:PART, as no exporter calls others.
 """
@@ -36,6 +37,7 @@ from vtaops.graph.onnx_files import (
 )
 from vtaops.graph.probe import runtime_session
 from vtaops.quantization.rewrites import keep_heads, spell_out_responses, steps
+from vtaops.quantization.scales import SATURATING
 
 SMALLEST_DIVISOR = 2.0**-100
 """Magnitude of divisors above which reciprocals are finite, and large enough to be exact."""
@@ -62,6 +64,7 @@ def prepare(model: ModelProto) -> ModelProto:
     constants = initializers(prepared)
     nodes = [new for node in prepared.graph.node for new in _rewritten(prepared, node, constants)]
     refill(prepared.graph.node, nodes)
+    _activate_parts(prepared)
     _own_biases(prepared)
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
@@ -328,6 +331,26 @@ def _mean_axes(node: NodeProto, rank: int, constants: Arrays) -> list[int]:
 
 def _shape(model: ModelProto, name: str) -> tuple[int, ...]:
     return tensor_shapes((*model.graph.input, *model.graph.value_info)).get(name, ())
+
+
+def _activate_parts(model: ModelProto) -> None:
+    """Move activations before the concatenations of which they are the only readers."""
+    tensors = Connections(model)
+    nodes = list(model.graph.node)
+    for concat in [node for node in nodes if node.op_type == "Concat"]:
+        activation = tensors.only_reader(concat.output[0])
+        if activation is None or activation.op_type not in SATURATING:
+            continue
+        parts = [f"{activation.output[0]}:part{i}" for i in range(len(concat.input))]
+        place = nodes.index(concat)
+        nodes[place:place] = [
+            make_node(activation.op_type, [name, *activation.input[1:]], [part])
+            for name, part in zip(concat.input, parts, strict=True)
+        ]
+        concat.input[:] = parts
+        concat.output[:] = activation.output
+        nodes.remove(activation)
+    refill(model.graph.node, nodes)
 
 
 def _name_nodes(model: ModelProto) -> None:
