@@ -21,7 +21,7 @@ from vtaops.graph.probe import Probe
 from vtaops.quantization.samples import Sample
 
 MEASURED = 1 << 16
-"""Values of a tensor in all samples that choose its power of two."""
+"""Number of elements of a tensor that are sampled to choose a power of two."""
 
 BOUNDLESS = 2.0**100
 """From here on, values stand for infinity, as in masks."""
@@ -91,23 +91,65 @@ class Ranges:
 
 
 class SquaredErrors:
-    """Some values of each tensor, evenly spaced, from which the error of a grid is computed."""
+    """The values of each tensor in bins, from which the error of any power of two is computed."""
 
-    def __init__(self, names: Collection[str], samples: int) -> None:
+    def __init__(self, names: Collection[str]) -> None:
         self.names = names
-        self._most = max(1, MEASURED // samples)
-        self._values: dict[str, list[Array]] = defaultdict(list)
+        self._histograms = {name: Histogram() for name in names}
 
     def see(self, name: str, value: Array) -> None:
-        """Keep some values of a tensor."""
-        flat = value.reshape(-1)
-        self._values[name].append(flat[:: -(-max(1, flat.size) // self._most)].copy())
+        """Add about `MEASURED` values of a tensor."""
+        flat = value.reshape(-1)[:: max(1, value.size // MEASURED)]
+        self._histograms[name].add(flat.astype(np.float64))
 
     def of(self, name: str, grids: Sequence[Grid], within: Range) -> Array:
         """Return the squared error of each grid on the values of a tensor within a range."""
-        values = np.concatenate(self._values[name]).astype(np.float64)
-        values = values[(values >= within[0]) & (values <= within[1])]
-        return np.array([np.square(values - grid.rounded(values)).sum() for grid in grids])
+        return np.array([self._histograms[name].squared_error(grid, within) for grid in grids])
+
+
+class Histogram:
+    """Values in bins whose width is a power of two: their number, their sum, and that of squares.
+
+    Bins are narrower than half a step of the grids that are tried for the values, so that all
+    values of a bin are rounded alike, and the squared error is exact. Where the range grows, bins
+    are joined.
+    """
+
+    BINS = 4096
+    """Enough for 255 steps to each side, in eighths of a step."""
+
+    def __init__(self) -> None:
+        self._exponent = -1100  # of the width, less than that of any value
+        self._index = np.arange(-self.BINS // 2, self.BINS // 2)
+        self._sums: Array = np.zeros((3, self.BINS))
+
+    def add(self, values: Array) -> None:
+        """Add finite values."""
+        largest = np.abs(values).max(initial=0.0)
+        if not 0 < largest < BOUNDLESS:
+            return
+        self._widen(math.ceil(math.log2(largest / 255)) - 3)
+        index = np.floor(np.ldexp(values, -self._exponent)).astype(np.int64)
+        self._count(index, np.stack([np.ones_like(values), values, values**2]))
+
+    def _widen(self, exponent: int) -> None:
+        if exponent > self._exponent:
+            joined = self._index >> min(exponent - self._exponent, 62)
+            sums, self._sums = self._sums, np.zeros_like(self._sums)
+            self._exponent = exponent
+            self._count(joined, sums)
+
+    def _count(self, index: Array, sums: Array) -> None:
+        place = index + self.BINS // 2
+        for row, values in zip(self._sums, sums, strict=True):
+            row += np.bincount(place, values, self.BINS)
+
+    def squared_error(self, grid: Grid, within: Range) -> float:
+        """Return the squared error of a grid of powers of two on the bins within a range."""
+        lows, highs = np.ldexp((self._index, self._index + 1), self._exponent)
+        nearest = grid.rounded((lows + highs) / 2)
+        count, total, squares = self._sums * ((highs >= within[0]) & (lows <= within[1]))
+        return float((squares - 2 * nearest * total + nearest**2 * count).sum())
 
 
 class Channels:

@@ -353,7 +353,7 @@ class _Quantizer:
         convolutions = correctable(model, constants) if self.may_take("bias_correction") else []
         layers = learnable(model, constants) if self.may_take("learned_rounding") else []
         ranges = Ranges(names)
-        errors = SquaredErrors([] if self.free else names, len(self.samples))
+        errors = SquaredErrors([] if self.free else names)
         channels = Channels({node.input[0] for node in convolutions})
         moments = Moments(layers, constants, len(self.samples))
         rows = RowSizes([norm.root for norm in norms(model)])
