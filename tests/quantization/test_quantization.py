@@ -125,7 +125,8 @@ def test_an_activation_moves_into_the_parts_of_a_concatenation(activation):
     joined = b.add("Concat", b.conv(x, 3, 8), b.conv(x, 3, 16), axis=1)
     b.output(b.conv(b.add(activation, joined, *bounds), 24, 8))
     model = b.model()
-    assert difference(model, prepare(onnx_files.checked(onnx_files.opened(model))), images(1)) < 1e-5
+    prepared = prepare(onnx_files.checked(onnx_files.opened(model)))
+    assert difference(model, prepared, images(1)) < 1e-5
     graph = import_model(vtaops.quantize(model, images()))
     kinds = [node.op.kind for node in graph.nodes]
     assert kinds == [
