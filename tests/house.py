@@ -235,7 +235,7 @@ LIMITS = {
     "arrows": 120,
     "arrows upwards": 3,
     "files in the largest circle": 6,
-    "tokens": 566_400,
+    "tokens": 566_300,
     "functions of a complexity over 15": 0,
     "functions of a complexity over 10": 4,
 }

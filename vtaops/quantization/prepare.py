@@ -12,7 +12,6 @@ Tensors that a step of quantisation adds are called NAME:PART, as no exporter ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 
 import numpy as np
 
@@ -60,12 +59,10 @@ def prepare(model: ModelProto) -> ModelProto:
     ModelError
         If ONNX Runtime rejects the model.
     """
-    onnx, linear = require("onnx"), deepcopy(model)
-    constants = initializers(linear)
-    refill(linear.graph.node, [_linear(linear, node, constants) for node in linear.graph.node])
+    onnx = require("onnx")
     with TemporaryFolder() as folder:
         path = folder / "optimized.onnx"
-        runtime_session(linear, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
+        runtime_session(model, "ORT_ENABLE_BASIC", optimized_model_filepath=str(path))
         prepared = onnx.load(str(path))
     _drop_idle(prepared)
     keep_heads(prepared)
@@ -79,24 +76,6 @@ def prepare(model: ModelProto) -> ModelProto:
     _name_nodes(prepared)
     result: ModelProto = onnx.shape_inference.infer_shapes(prepared)
     return result
-
-
-def _linear(model: ModelProto, node: NodeProto, constants: Arrays) -> NodeProto:
-    """Rewrite a quotient by a constant as a product, and a difference as a sum.
-
-    Of these ONNX Runtime folds those that follow convolutions, as integers cannot without another
-    rounding.
-    """
-    value = constants.get([*node.input, ""][1]) if node.op_type in ("Div", "Sub") else None
-    if value is None or value.dtype != np.float32:
-        return node
-    if node.op_type == "Sub":
-        other = _stored(model, constants, f"{node.output[0]}:term", -value)
-        return make_node("Add", [node.input[0], other], node.output, name=node.name)
-    if not np.all(np.abs(value) > SMALLEST_DIVISOR):
-        return node
-    other = _stored(model, constants, f"{node.output[0]}:factor", 1 / value.astype(np.float64))
-    return make_node("Mul", [node.input[0], other], node.output, name=node.name)
 
 
 def _drop_idle(model: ModelProto) -> None:
@@ -175,6 +154,7 @@ def _rewritten(model: ModelProto, node: NodeProto, constants: Arrays) -> list[No
         "Gemm": _gemm,
         "Max": _bound,
         "Min": _bound,
+        "Div": _quotient,
     }
     rule = rewrite.get(node.op_type)
     return rule(model, node, constants) if rule else [node]
@@ -198,6 +178,15 @@ def _bound(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodePr
     bound = _stored(model, constants, f"{node.output[0]}:bound", constants[bounds[0]].reshape(()))
     ends = [bound] if node.op_type == "Max" else ["", bound]
     return [make_node("Clip", [data[0], *ends], node.output, name=node.name)]
+
+
+def _quotient(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
+    """Rewrite a division by a constant as a product with its reciprocal, which integers have."""
+    value = constants.get(node.input[1])
+    if value is None or value.dtype != np.float32 or not np.all(np.abs(value) > SMALLEST_DIVISOR):
+        return [node]
+    factor = _stored(model, constants, f"{node.output[0]}:factor", 1 / value.astype(np.float64))
+    return [make_node("Mul", [node.input[0], factor], node.output, name=node.name)]
 
 
 def _gemm(model: ModelProto, node: NodeProto, constants: Arrays) -> list[NodeProto]:
