@@ -23,7 +23,7 @@ ALLOWED = {
     "runtime": "base machine program hardware",
     "schedule": "base machine program ops",
     "lowering": "base machine program ops schedule",
-    "proof": "base graph machine program runtime",
+    "proof": "base graph machine program ops runtime",
     "model": "base graph machine program hardware runtime proof",
     "compiler": "base machine program ops schedule lowering",
     "report": "base machine program hardware model",

@@ -1,4 +1,4 @@
-"""The meaning of operators of `vtaops.ops` on terms, from the record in a program.
+"""The meaning of operators of `vtaops.ops` on terms, from the fields of their descriptions.
 
 This is independent of declarations and schedules: logical tensors in, logical tensor out. int32
 wraps.
@@ -7,7 +7,7 @@ wraps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import singledispatch
 from typing import Any
 
@@ -15,8 +15,18 @@ import numpy as np
 
 from vtaops.base.fixed_point import fine_scale
 from vtaops.machine.views import constant_values
-from vtaops.proof import records
-from vtaops.proof.records import Record, Shape, Unknown
+from vtaops.ops import (
+    AvgPool2d,
+    BatchMatmul,
+    Conv2d,
+    Conv2dTranspose,
+    Elementwise,
+    Gemm,
+    MaxPool2d,
+    Operator,
+)
+from vtaops.ops.families import EpilogueOperator, SumOfProducts, UniformlyScaled, WindowOperator
+from vtaops.proof.records import Unknown
 from vtaops.proof.sums import convolve, convolve_transposed, window_maxima, window_sums
 from vtaops.proof.terms import Fields, Terms
 
@@ -28,16 +38,16 @@ _MOST_PADDED = 1 << 20
 """Number of elements that is always allowed for a padded image."""
 
 
-def result_of(fields: Fields, op: Record, given: Given) -> Terms:
+def result_of(fields: Fields, op: Operator, given: Given) -> Terms:
     """Return the result of an operator for the given arguments."""
     return _result(op, fields, _sums(op, fields, given), given)
 
 
-def require_reasonable(op: records.WindowedRecord, image: Shape, result: Shape) -> None:
+def require_reasonable(op: WindowOperator, image: Sequence[int], result: Sequence[int]) -> None:
     """Reject windows whose padded image is disproportionately large."""
     window = op.window
     sides = window.padding[0] + window.padding[2], window.padding[1] + window.padding[3]
-    steps = window.strides if isinstance(op, records.Conv2dTransposeRecord) else (1, 1)
+    steps = window.strides if isinstance(op, Conv2dTranspose) else (1, 1)
     rows, columns = (
         image[axis - 2] * steps[axis] + sides[axis] + window.extent[axis] for axis in range(2)
     )
@@ -50,14 +60,12 @@ def require_reasonable(op: records.WindowedRecord, image: Shape, result: Shape) 
 
 
 @singledispatch
-def _result(op: Record, fields: Fields, x: Terms, given: Given) -> Terms:
+def _result(op: Operator, fields: Fields, x: Terms, given: Given) -> Terms:
     return fields.byte(x)
 
 
 @_result.register
-def _result_of_weighted(
-    op: records.WeightedRecord, fields: Fields, x: Terms, given: Given
-) -> Terms:
+def _result_of_weighted(op: SumOfProducts, fields: Fields, x: Terms, given: Given) -> Terms:
     vectors = {
         name: _by_channel(op, given[name])
         for name in ("bias", "multiplier", "scales")
@@ -77,8 +85,8 @@ def _result_of_weighted(
     return _clipped(op, fields, _with_residual(op, fields, shifted, given))
 
 
-def _with_residual(op: records.WeightedRecord, fields: Fields, x: Terms, given: Given) -> Terms:
-    if not isinstance(op, records.Conv2dRecord) or "residual" not in given or op.wide:
+def _with_residual(op: SumOfProducts, fields: Fields, x: Terms, given: Given) -> Terms:
+    if not isinstance(op, Conv2d) or "residual" not in given or op.wide:
         return x
     if op.residual_clip:
         x = fields.clamped(x, *op.residual_clip)
@@ -87,9 +95,9 @@ def _with_residual(op: records.WeightedRecord, fields: Fields, x: Terms, given: 
 
 
 @_result.register
-def _result_of_uniform(op: records.UniformRecord, fields: Fields, x: Terms, given: Given) -> Terms:
+def _result_of_uniform(op: UniformlyScaled, fields: Fields, x: Terms, given: Given) -> Terms:
     if not op.multiplier:
-        shift = op.factor[1] if isinstance(op, records.AvgPool2dRecord) else op.shift
+        shift = _division(op)[1] if isinstance(op, AvgPool2d) else op.shift
         x = fields.sum(x, fields.numbers(op.constant)) if op.constant else x
         return _clipped(op, fields, _shifted(fields, x, shift, op.rounding))
     x = fields.sum(x, fields.numbers(op.constant))
@@ -99,8 +107,8 @@ def _result_of_uniform(op: records.UniformRecord, fields: Fields, x: Terms, give
     return _requantized(op, fields, x, op.multiplier, op.shift)
 
 
-def _by_channel(op: Record, vector: Terms) -> Terms:
-    gemm = isinstance(op, records.GemmRecord)
+def _by_channel(op: Operator, vector: Terms) -> Terms:
+    gemm = isinstance(op, Gemm)
     return vector if gemm else vector.moved(lambda part: part[:, None, None])
 
 
@@ -119,7 +127,7 @@ def _shifted(fields: Fields, x: Terms, shift: int, rounding: str, zero: int = 0)
 
 
 def _requantized(
-    op: records.WeightedRecord | records.UniformRecord,
+    op: EpilogueOperator,
     fields: Fields,
     x: Terms,
     multiplier: Any,
@@ -129,7 +137,7 @@ def _requantized(
     return fields.requantized(x, multiplier, shift, op.zero_point, op.clip)
 
 
-def _clipped(op: Record, fields: Fields, x: Terms) -> Terms:
+def _clipped(op: EpilogueOperator, fields: Fields, x: Terms) -> Terms:
     return fields.byte(fields.clamped(x, *op.clip) if op.clip else x)
 
 
@@ -137,20 +145,20 @@ def _clipped(op: Record, fields: Fields, x: Terms) -> Terms:
 
 
 @singledispatch
-def _sums(op: Record, fields: Fields, given: Given) -> Terms:
+def _sums(op: Operator, fields: Fields, given: Given) -> Terms:
     """Return what is summed, or maximised, before the epilogue."""
-    raise AssertionError(op.kind)
+    raise Unknown(f"no meaning of {op} is known here")
 
 
 @_sums.register
-def _sums_of_gemm(op: records.GemmRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_gemm(op: Gemm, fields: Fields, given: Given) -> Terms:
     weight = given["weight"].moved(np.transpose)
     value = fields.matmul(given["data"].value, weight.value)
     return Terms(value, np.float64(0), np.float64(op.k * 2.0**14))
 
 
 @_sums.register
-def _sums_of_conv2d(op: records.Conv2dRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_conv2d(op: Conv2d, fields: Fields, given: Given) -> Terms:
     total = convolve(fields, given["data"], given["kernel"], op.window, op.groups)
     if op.wide:
         high = convolve(fields, given["data"], given["kernel_high"], op.window, op.groups)
@@ -162,7 +170,7 @@ def _sums_of_conv2d(op: records.Conv2dRecord, fields: Fields, given: Given) -> T
         reach = 128.0 * np.abs(numbers).sum()
         constant = Terms(value, np.float64(0), np.float64(reach))
         total = fields.sum(total, _by_channel(op, constant))
-    if op.residual and op.residual_digits:
+    if op.residual and op.has_factors:
         first, *others = (given[name] for name in op.residual_digits)
         for digit in others:
             first = fields.sum(fields.times(first, 256), digit)
@@ -172,14 +180,12 @@ def _sums_of_conv2d(op: records.Conv2dRecord, fields: Fields, given: Given) -> T
 
 
 @_sums.register
-def _sums_of_conv2d_transpose(
-    op: records.Conv2dTransposeRecord, fields: Fields, given: Given
-) -> Terms:
+def _sums_of_conv2d_transpose(op: Conv2dTranspose, fields: Fields, given: Given) -> Terms:
     return convolve_transposed(fields, given["data"], given["kernel"], op.window, op.out_size)
 
 
 @_sums.register
-def _sums_of_batch_matmul(op: records.BatchMatmulRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_batch_matmul(op: BatchMatmul, fields: Fields, given: Given) -> Terms:
     zeros = {"data": op.data_zero_point, "other": op.other_zero_point}
     left, right = (fields.sum(given[side], fields.numbers(-zero)) for side, zero in zeros.items())
     value = fields.matmul(left.value, right.value.swapaxes(-1, -2))
@@ -188,7 +194,7 @@ def _sums_of_batch_matmul(op: records.BatchMatmulRecord, fields: Fields, given: 
 
 
 @_sums.register
-def _sums_of_elementwise(op: records.ElementwiseRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_elementwise(op: Elementwise, fields: Fields, given: Given) -> Terms:
     x = fields.times(given["data"], op.scale)
     if op.function == "identity":
         return x
@@ -208,13 +214,28 @@ def _sums_of_elementwise(op: records.ElementwiseRecord, fields: Fields, given: G
 
 
 @_sums.register
-def _sums_of_max_pool2d(op: records.MaxPool2dRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_max_pool2d(op: MaxPool2d, fields: Fields, given: Given) -> Terms:
     return window_maxima(fields, given["data"], op.window)
 
 
 @_sums.register
-def _sums_of_avg_pool2d(op: records.AvgPool2dRecord, fields: Fields, given: Given) -> Terms:
+def _sums_of_avg_pool2d(op: AvgPool2d, fields: Fields, given: Given) -> Terms:
+    if op.divides:
+        raise Unknown("means of the real pixels alone are not defined here")
     total = window_sums(fields, given["data"], op.window)
     if op.multiplier:
         return total
-    return fields.sum(fields.times(total, op.factor[0]), fields.numbers(op.offset))
+    return fields.sum(fields.times(total, _division(op)[0]), fields.numbers(op.offset))
+
+
+def _division(op: AvgPool2d) -> tuple[int, int]:
+    """Return (multiplier, shift) of a mean: ``multiplier / 2**shift`` is closest to 1 / pixels."""
+    if op.division is not None:
+        return op.division
+    count = op.window.count
+    shift = (127 * count).bit_length() - 1
+    shift -= (1 << shift) * 2 > 255 * count
+    multiplier = ((1 << shift) * 2 + count) // (2 * count)
+    while multiplier % 2 == 0:
+        multiplier, shift = multiplier // 2, shift - 1
+    return multiplier, shift

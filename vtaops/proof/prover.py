@@ -24,7 +24,7 @@ from vtaops.proof.records import Unknown
 from vtaops.proof.tasks import CompiledNetwork, ProofTask, Values, launch_task, operator_task
 from vtaops.proof.terms import SMALL, Fields, Terms
 
-CHECKER = 3
+CHECKER = 4
 """Version of the checker, which certificates state."""
 FEW = 8.0
 """Pairs of leaves below a scalar whose definition has no nonlinear operations but those of an

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,13 +13,15 @@ import numpy as np
 from vtaops.base.errors import ProgramError
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node
-from vtaops.program import Buffer, Program
+from vtaops.ops import Operator
+from vtaops.ops.families import WindowOperator
+from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.program.region import Region, Stage
 from vtaops.proof.images import packed, to_device, unpacked
 from vtaops.proof.machine import Image
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import require_reasonable, result_of
-from vtaops.proof.records import Record, Unknown, WindowedRecord, record_of
+from vtaops.proof.records import Unknown, meaning_of, operator_of
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Values = Mapping[str, Terms]
@@ -98,17 +100,13 @@ class ProofTask:
 
 def operator_task(program: Program, against: Any) -> ProofTask:
     """Return the task of a program of one operator, from its record or a description."""
-    own, kind, parameters = program.arguments, "", {}
-    if against is not None:
-        if not is_dataclass(against) or isinstance(against, type):
-            raise ProgramError(f"against is {against!r}; it must be an operator")
-        kind = type(against).__name__
-        parameters = {f.name: getattr(against, f.name) for f in fields(against)}
-    elif program.operators:
-        kind, parameters = program.operators[0].kind, dict(program.operators[0].parameters)
+    if against is not None and not isinstance(against, Operator):
+        raise ProgramError(f"against is {against!r}; it must be an operator")
+    own, stated = program.arguments, (*program.operators, OperatorRecord())[0]
+    kind = type(against).__name__ if against else stated.kind
     try:
-        record = record_of(kind, parameters)
-        buffers, images = _arguments(program, record, against)
+        op = against or operator_of(kind, stated.parameters)
+        buffers, images = _arguments(program, op, named=against is None)
     except Unknown as reason:
         return _unknown(kind, program, str(reason))
     *arguments, result = buffers
@@ -116,8 +114,8 @@ def operator_task(program: Program, against: Any) -> ProofTask:
     return ProofTask(
         kind,
         program,
-        partial(_result, record, result),
-        (kind, sorted(vars(record).items())),
+        partial(_result, op, result),
+        (kind, sorted(meaning_of(op).items())),
         {b.name: b for b in arguments},
         [
             (buffer.name, b.name, partial(_packed, b), partial(read_as, buffer, b))
@@ -133,29 +131,30 @@ def _unknown(name: str, program: Program, reason: str) -> ProofTask:
     return ProofTask(name, program, lambda *_: {}, (), {}, (), {}, unknown=reason)
 
 
-def _arguments(program: Program, record: Record, against: Any) -> tuple[list[Buffer], list[str]]:
-    """Return the arguments that a record demands, as a run packs them; and which are images.
+def _arguments(program: Program, op: Operator, *, named: bool) -> tuple[list[Buffer], list[str]]:
+    """Return the arguments that an operator demands, as a run packs them; and which are images.
 
-    A program of one's own schedule may take arguments as they lie in DRAM: in the layouts of
-    `against`.
+    A program of one's own schedule, whose arguments are not `named` as those of the operator, may
+    take them as they lie in DRAM.
     """
     _require_one_result(program)
-    own = program.arguments
-    demanded = [*record.arguments(program.config.block_in)]
-    others = () if against is None else against.buffers(program.config)
-    layouts = {buffer.name: buffer for buffer in others}
+    own, kind = program.arguments, type(op).__name__
+    demanded = [b for b in op.buffers(program.config) if b.role is not Role.CONSTANT]
     if len(own) != len(demanded):
-        raise Unknown(f"its arguments are not those of {record.kind}")
+        raise Unknown(f"its arguments are not those of {kind}")
     buffers, images = [], []
-    for buffer, (name, shape, dtype) in zip(own, demanded, strict=True):
-        named, packed_buffer = layouts or buffer.name == name, layouts.get(name, buffer)
-        if named and (buffer.shape, buffer.dtype) == (shape, dtype):
+    for buffer, wanted in zip(own, demanded, strict=True):
+        is_named = not named or buffer.name == wanted.name
+        if is_named and (buffer.shape, buffer.dtype) == (wanted.shape, wanted.dtype):
             # A run packs arguments as the program specifies: a bias may include rounding.
-            buffers.append(replace(buffer, name=name))
+            buffers.append(replace(buffer, name=wanted.name))
             continue
-        _require_image(buffer, packed_buffer, f"{name} of {record.kind} is {dtype}{[*shape]}")
-        buffers.append(packed_buffer)
-        images.append(name)
+        same = (buffer.nbytes, buffer.dtype) == (wanted.nbytes, wanted.dtype)
+        if named or not same or not _in_order(buffer):
+            text = f"{wanted.name} of {kind} is {wanted.dtype}{[*wanted.shape]}"
+            raise Unknown(f"its argument {buffer.name} is {buffer.dtype}{[*buffer.shape]}; {text}")
+        buffers.append(wanted)
+        images.append(wanted.name)
     return buffers, images
 
 
@@ -168,14 +167,6 @@ def _require_one_result(program: Program) -> None:
         raise Unknown("its last argument is not its one output, as that of an operator is")
 
 
-def _require_image(buffer: Buffer, packed: Buffer, wanted: str) -> None:
-    """Reject a buffer that does not hold another one as it lies in DRAM."""
-    same = (buffer.nbytes, buffer.dtype) == (packed.nbytes, packed.dtype)
-    if buffer is packed or not same or not _in_order(buffer):
-        own = f"{buffer.dtype}{[*buffer.shape]}"
-        raise Unknown(f"its argument {buffer.name} is {own}; {wanted}")
-
-
 def _in_order(buffer: Buffer) -> bool:
     """Whether a buffer lies in DRAM in the order of its scalars."""
     order = np.arange(math.prod(buffer.shape))
@@ -184,10 +175,13 @@ def _in_order(buffer: Buffer) -> bool:
     )
 
 
-def _result(record: Record, result: Buffer, fields: Fields, values: Values) -> Values:
-    if isinstance(record, WindowedRecord):
-        require_reasonable(record, values["data"].shape, result.shape)
-    return {result.name: result_of(fields, record, values)}
+def _result(op: Operator, result: Buffer, fields: Fields, values: Values) -> Values:
+    if isinstance(op, WindowOperator):
+        require_reasonable(op, values["data"].shape, result.shape)
+    made = result_of(fields, op, values)
+    if made.shape != result.shape:
+        raise Unknown(f"its result has the shape {result.shape}; by definition {made.shape}")
+    return {result.name: made}
 
 
 def _packed(buffer: Buffer, fields: Fields, value: Floats) -> Terms:
