@@ -149,8 +149,7 @@ def _arguments(program: Program, op: Operator, *, named: bool) -> tuple[list[Buf
             # A run packs arguments as the program specifies: a bias may include rounding.
             buffers.append(replace(buffer, name=wanted.name))
             continue
-        same = (buffer.nbytes, buffer.dtype) == (wanted.nbytes, wanted.dtype)
-        if named or not same or not _in_order(buffer):
+        if named or not _lies_as(buffer, wanted):
             text = f"{wanted.name} of {kind} is {wanted.dtype}{[*wanted.shape]}"
             raise Unknown(f"its argument {buffer.name} is {buffer.dtype}{[*buffer.shape]}; {text}")
         buffers.append(wanted)
@@ -167,11 +166,13 @@ def _require_one_result(program: Program) -> None:
         raise Unknown("its last argument is not its one output, as that of an operator is")
 
 
-def _in_order(buffer: Buffer) -> bool:
-    """Whether a buffer lies in DRAM in the order of its scalars."""
+def _lies_as(buffer: Buffer, other: Buffer) -> bool:
+    """Whether a buffer lies in DRAM in the order of its scalars, as many as another one."""
     order = np.arange(math.prod(buffer.shape))
-    return buffer.nbytes == order.size * np.dtype(buffer.dtype).itemsize and np.array_equal(
-        unpacked(buffer, order).reshape(-1), order
+    return (
+        (buffer.nbytes, buffer.dtype) == (other.nbytes, other.dtype)
+        and buffer.nbytes == order.size * np.dtype(buffer.dtype).itemsize
+        and np.array_equal(unpacked(buffer, order).reshape(-1), order)
     )
 
 
