@@ -13,6 +13,7 @@ import vtaops
 from trials import random_cases
 from trials.mutations import mutate
 from trials.own_schedules import described_program
+from trials.plain_integers import Integers
 from trials.random_graphs import random_graph
 from vtaops import HardwareConfig, VTAError
 from vtaops.errors import NotEquivalent, ProgramError
@@ -24,7 +25,6 @@ from vtaops.ops.reference import evaluate as evaluate_operator
 from vtaops.ops.reference import random_arguments
 from vtaops.program import Role
 from vtaops.proof import certified, rechecked
-from vtaops.proof.integers import Integers
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import result_of
 from vtaops.proof.prover import FEW

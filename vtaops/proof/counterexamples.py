@@ -1,4 +1,4 @@
-"""Counterexamples: inputs on which fsim differs from the definition on integers."""
+"""Counterexamples: inputs on which fsim differs from the executor that defines the results."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import numpy.typing as npt
 from vtaops.base.shapes import Array
 from vtaops.machine.views import Plus
 from vtaops.program import Program
-from vtaops.proof.integers import Integers
 from vtaops.proof.tasks import ProofTask
-from vtaops.proof.terms import Terms
 from vtaops.runtime import ResidentPrograms, open_device
 
 TRIES = 40
@@ -32,7 +30,7 @@ class Difference(NamedTuple):
 
 
 class Examples:
-    """Inputs of a task with the results of its definition, each computed once.
+    """Inputs of a task with the results of its executor, each computed once.
 
     Parameters
     ----------
@@ -51,9 +49,7 @@ class Examples:
         if number not in self._known:
             random = np.random.default_rng([self._seed, number])
             drawn = {name: draw(b, number, random) for name, b in self._task.tensors.items()}
-            terms = {name: Terms(np.stack([a, a]).astype(float)) for name, a in drawn.items()}
-            wanted = self._task.define(Integers(self._seed), terms)
-            self._known[number] = drawn, {name: t.value[0] for name, t in wanted.items()}
+            self._known[number] = drawn, self._task.executed(drawn)
         return self._known[number]
 
     def difference(self, program: Program, numbers: Iterable[int]) -> Difference | None:

@@ -13,8 +13,10 @@ import numpy as np
 from vtaops.base.errors import ProgramError
 from vtaops.base.shapes import Array
 from vtaops.graph import Graph, Node
+from vtaops.graph.executor import evaluate_node
 from vtaops.ops import Operator
 from vtaops.ops.families import WindowOperator
+from vtaops.ops.reference import evaluate
 from vtaops.program import Buffer, OperatorRecord, Program, Role
 from vtaops.program.region import Region, Stage
 from vtaops.proof.images import packed, to_device, unpacked
@@ -59,6 +61,8 @@ class ProofTask:
         The program to prove.
     define : callable
         Function of fields and the terms of `tensors`; returns results by name.
+    executed : callable
+        Function of the arrays of `tensors`; returns results by name.
     identity : object
         Everything that the definition depends on, for the certificate.
     tensors : mapping of str to Buffer or Tensor
@@ -82,6 +86,7 @@ class ProofTask:
     name: str
     program: Program
     define: Callable[[Fields, Values], Values]
+    executed: Callable[[dict[str, Array]], dict[str, Array]]
     identity: Any
     tensors: Mapping[str, Any]
     inputs: Sequence[tuple[str, str, Callable[[Fields, Floats], Terms], Callable[[Array], Array]]]
@@ -115,6 +120,7 @@ def operator_task(program: Program, against: Any) -> ProofTask:
         kind,
         program,
         partial(_result, op, result),
+        lambda arrays: {result.name: evaluate(op, [arrays[b.name] for b in arguments])},
         (kind, sorted(meaning_of(op).items())),
         {b.name: b for b in arguments},
         [
@@ -128,7 +134,7 @@ def operator_task(program: Program, against: Any) -> ProofTask:
 
 
 def _unknown(name: str, program: Program, reason: str) -> ProofTask:
-    return ProofTask(name, program, lambda *_: {}, (), {}, (), {}, unknown=reason)
+    return ProofTask(name, program, lambda *_: {}, lambda _: {}, (), {}, (), {}, unknown=reason)
 
 
 def _arguments(program: Program, op: Operator, *, named: bool) -> tuple[list[Buffer], list[str]]:
@@ -213,10 +219,16 @@ def launch_task(graph: Graph, region: Region) -> ProofTask:
         array: Array = argument.from_device(unpacked(buffer, flat))
         return array
 
+    def executed(arrays: dict[str, Array]) -> dict[str, Array]:
+        for node in nodes:
+            arrays = arrays | evaluate_node(node, arrays)
+        return {argument.tensor: arrays[argument.tensor] for argument in region.outputs}
+
     return ProofTask(
         _title(region),
         program,
         partial(_by_nodes, nodes, [argument.tensor for argument in region.outputs]),
+        executed,
         tuple(
             (n.name, type(n.op).__name__, sorted(vars(n.op).items()), n.inputs, n.outputs)
             for n in nodes

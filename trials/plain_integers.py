@@ -1,4 +1,4 @@
-"""The same definitions on integers, as reference for counterexamples."""
+"""The definitions of a proof on integers: what they mean, to be held against the executors."""
 
 from __future__ import annotations
 
