@@ -279,18 +279,11 @@ class TermMachine:
         return self._elements(image.value, size, nbytes, scalar)
 
     def _elements(self, value: Floats, given: float, nbytes: int, scalar: float) -> Terms:
-        """Return elements of scalars that were given in another size: uninterpreted functions."""
-        fields, planes = self.fields, len(value)
-        if given != scalar and NIBBLE in (given, scalar):
-            raise Unknown("it loads bytes as weights of four bits, or these as bytes")
-        if given > scalar:
-            parts = [fields.of(("byte", k), Terms(value)) for k in range(4)]
-            value = np.stack(parts, axis=-1).reshape(planes, -1)
-        if given < scalar:
-            whole = value[:, : value.shape[1] // 4 * 4].reshape(planes, -1, 4)
-            value = fields.of(("word",), *(Terms(whole[..., k]) for k in range(4)))
+        """Return elements of scalars that were given in this size."""
+        if given != scalar:
+            raise Unknown(f"it loads scalars of {given} bytes as such of {scalar}")
         count = int(nbytes / scalar)
-        value = value[:, : value.shape[1] // count * count].reshape(planes, -1, count)
+        value = value[:, : value.shape[1] // count * count].reshape(len(value), -1, count)
         return Terms(value, *map(np.float64, WORD if scalar == 4 else BYTE))
 
     def _cast(self, tiles: Ints, part: int, nbytes: int, scalar: int) -> Terms:
@@ -387,16 +380,13 @@ class TermMachine:
 
     def _mapped(self, x: Terms, tables: Ints) -> Terms:
         value = np.empty(x.value.shape)
-        size = self.config.table.shape[-1]
         for name in np.unique(tables).tolist():
-            chosen, named = np.flatnonzero(tables == name), np.array([name])
-            numbers = self._numbers(named, (size,))
-            table = (
-                self._terms(named, (size,)).value[:, 0]
-                if numbers is None
-                else numbers[0].astype(np.int8)
-            )
-            value[:, chosen] = self.fields.mapped(Terms(x.value[:, chosen], *BYTE), table).value
+            chosen = np.flatnonzero(tables == name)
+            table = self._numbers(np.array([name]), self.config.table.shape[-1:])
+            if table is None:
+                raise Unknown("it computes a table")
+            part = Terms(x.value[:, chosen], *BYTE)
+            value[:, chosen] = self.fields.mapped(part, table[0].astype(np.int8)).value
         return Terms(value, *map(np.float64, BYTE))
 
     # --------------------------------------------------------------------- sums of products

@@ -535,13 +535,11 @@ class Fields:
         return Terms(value, middle, radius, np.where(nothing, 0, scale.shift), degree=x.degree)
 
     def mapped(self, x: Terms, table: npt.NDArray[Any]) -> Terms:
-        """Return entries ``x + 128`` of a table of 256 int8 numbers, or residues, for int8 `x`."""
+        """Return entries ``x + 128`` of a table of 256 int8 numbers, for int8 `x`."""
         x = self.forced(x)
-        value = self.of(("table", table.tobytes()), x)
         number = self.is_number(x.value)
-        if table.ndim == 1 and number.any():
-            entry = table[np.where(number, x.value[0] + 128, 0).astype(np.int64)]
-            value = np.where(number, entry, value)
+        entry = table[np.where(number, x.value[0] + 128, 0).astype(np.int64)]
+        value = np.where(number, entry, self.of(("table", table.tobytes()), x))
         return Terms(value, *map(np.float64, BYTE))
 
     # ------------------------------------------------------------------- maxima and minima
@@ -664,14 +662,5 @@ def hull(terms: list[Terms], sign: int) -> tuple[Any, Any, Any]:
 
 
 def is_prime(number: int) -> bool:
-    """Return whether an odd number below 3,215,031,751 is prime (Miller and Rabin)."""
-    odd, twos = number - 1, 0
-    while odd % 2 == 0:
-        odd, twos = odd // 2, twos + 1
-    for base in (2, 3, 5, 7):
-        power = pow(base, odd, number)
-        if power in (1, number - 1):
-            continue
-        if not any((power := power * power % number) == number - 1 for _ in range(twos - 1)):
-            return False
-    return True
+    """Return whether an odd number below 2**31 is prime."""
+    return bool((number % np.arange(3, math.isqrt(number) + 1, 2)).all())
