@@ -36,10 +36,6 @@ Proof sketch.
    the program is fixed, so a coefficient is a multiple of one only by chance, and all fields would
    have to agree: (d / 2**30) ** (2 * pairs). Two different leaves agree if the polynomials below
    them do, or if their hashes, of 62 bits per pair, collide.
-   The products of a row of scalars with a tile of numbers are not computed one by one: both sides
-   represent them by one element of a tensor product, from which they follow (`folds`, with proof).
-   It adds 3 to the degree. Where that hides a difference between terms that are equal, the proof is
-   repeated with all products, so nothing is refuted for it.
 5. *Error.* If output and definition differ in some scalar, acceptance requires that this pair of
    different terms agrees, or a pair of different leaves below it, or that a term was mistaken for
    one of the 2**26 numbers whose leaves are computed. For one operator that sums, there are few

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,6 @@ from vtaops.machine.config import WINDOW_TILES
 from vtaops.machine.isa import Post
 from vtaops.machine.layout import expanded
 from vtaops.program import Buffer
-from vtaops.proof.folds import DEGREE
 from vtaops.proof.names import MOST, NIBBLE, NameMachine, alike
 from vtaops.proof.records import Unknown
 from vtaops.proof.sums import LONGEST
@@ -80,8 +79,6 @@ class TermMachine:
         The fields.
     images : dict of str to ndarray or Terms
         Packed images that the host writes to the buffers.
-    held : ndarray of int64, optional
-        For each name, its number among the tiles of `fields.folds`, or -1; none without folds.
 
     Attributes
     ----------
@@ -96,10 +93,9 @@ class TermMachine:
         names: NameMachine,
         fields: Fields,
         images: Mapping[str, Image],
-        held: Ints | None = None,
     ) -> None:
         self.names, self.fields, self.config = names, fields, names.config
-        self._images, self._held = images, held
+        self._images = images
         self.overflow: int | None = None
         self.products = 0
         self._contents: list[Terms | Numbers | Extrema | None] = []
@@ -397,13 +393,13 @@ class TermMachine:
         self.products += len(products[0])
         used = distinct(products[1])
         self._place[used] = np.arange(len(used))
-        count, shape = int(self.names.steps.count[numbers].sum()), self.config.inp.shape
-        terms_read = self._terms(used, shape) if len(used) else Terms(np.zeros((1, 0, *shape)))
-        inputs = terms_read.value
-        terms, rest = self._folded(products, terms_read, used, count)
-        value, middle, radius = terms.value, terms.middle, terms.radius
-        others = [part[rest] for part in products]
-        for tiles, place, rows, columns in matrices(*others):
+        count, shape = int(self.names.steps.count[numbers].sum()), self.config.acc.shape
+        inputs = np.zeros((1, 0, *self.config.inp.shape))
+        if len(used):
+            inputs = self._terms(used, self.config.inp.shape).value
+        value = np.zeros((len(self.fields.primes), count, *shape))
+        middle, radius = np.zeros((2, count, *shape))
+        for tiles, place, rows, columns in matrices(*products):
             values = self._weights(columns)
             made = self._matrix(inputs.take(self._place[rows], axis=1), values)
             value[:, tiles] += self.fields.centred(made.take(place, axis=1))
@@ -411,38 +407,12 @@ class TermMachine:
                 (middle, radius), self._ranges(rows, values, place), strict=True
             ):
                 whole[tiles] += part
-        self.fields.centred(value)
+        terms = Terms(self.fields.centred(value), middle, radius, degree=2)
         (base,) = self.names.steps.operands_of(numbers)
         if base.any():
             terms = self.fields.sum(self._terms(base, self.config.acc.shape), terms)
         self._note_overflow(terms, numbers)
         return terms
-
-    def _folded(
-        self, products: list[Ints], inputs: Terms, used: Ints, count: int
-    ) -> tuple[Terms, npt.NDArray[np.bool_]]:
-        """Return the sums of folded products of so many inputs, and which products are not."""
-        shape, folds = (count, *self.config.acc.shape), self.fields.folds
-        if folds is None or self._held is None or not len(used):
-            value, (middle, radius) = (np.zeros((k, *shape)) for k in (len(self.fields.primes), 2))
-            return Terms(value, middle, radius, degree=2), np.ones(len(products[0]), np.bool_)
-        numbers = used[folds.are_numbers(inputs.value).all(axis=-1)]
-        places, self._place[numbers] = self._place[numbers], -1
-        value, total, reach, rest = folds.sums(products, self._place, self._tiles, inputs, count)
-        self._place[numbers] = places
-        middle, radius = (
-            (factor * part)[:, None].repeat(shape[1], axis=1)
-            for factor, part in ((BYTE[0], total), (BYTE[1], reach))
-        )
-        degree = 2 if rest.all() else inputs.degree + DEGREE
-        return Terms(value, middle, radius, degree=degree), rest
-
-    @cached_property
-    def _tiles(self) -> Ints:
-        """For each name, its number among the tiles, if that is folded; otherwise -1."""
-        assert self._held is not None
-        folded = np.append(self.fields.folds.are_folded(), False)  # the last: names of no tile
-        return np.where(folded[self._held], self._held, -1).astype(np.int32)
 
     def _weights(self, codes: Ints) -> Floats:
         """Return weights (columns, terms, lanes out, lanes in); terms follow the axis of planes."""
@@ -549,29 +519,6 @@ def _elements_of(buffer: Buffer, image: Any, nbytes: int, scalar: float) -> Numb
     if scalar == NIBBLE:
         return expanded(rows)
     return rows.view("<i4" if scalar == 4 else "i1")
-
-
-def held_tiles(
-    names: NameMachine, images: Mapping[str, npt.NDArray[Any]], variable: Collection[str]
-) -> tuple[Numbers, Ints]:
-    """Return the tiles of weights that a program reads from buffers of numbers, and their places.
-
-    `variable` are the buffers that are none; the places are a number for each name, or -1.
-    """
-    size, steps = names.config.wgt.element_bytes, names.steps
-    index = np.full(len(names.step_of), -1, np.int64)
-    tiles: list[Numbers] = [np.zeros((0, size), np.int8)]
-    for number in np.flatnonzero(steps.arity == 0):
-        what = steps.operations[steps.what[number]]
-        if what[0] != "given" or what[2:] not in ((size, 1), (size // 2, NIBBLE)):
-            continue
-        buffer = names.program.buffers[what[1]]
-        if buffer.name in variable:
-            continue
-        begin, first, count = sum(map(len, tiles)), steps.first[number], steps.count[number]
-        index[first : first + count] = np.arange(begin, begin + count)
-        tiles.append(_elements_of(buffer, images.get(buffer.name), *what[2:]))
-    return np.concatenate(tiles).reshape(-1, *names.config.wgt.shape), index
 
 
 def matrices(sums: Ints, sources: Ints, weights: Ints) -> Iterator[tuple[Any, ...]]:

@@ -95,10 +95,10 @@ def _meaning(op: GraphOperator, given: Inputs) -> Terms:
 
 @_meaning.register
 def _convolution(op: ops.Convolution, given: Inputs) -> Terms:
-    data, zero = given.real(0), given.tensors[0].zero_point
+    data, border = given.real(0), given.tensors[0].zero_point != 0
 
     def products(weight: npt.NDArray[Any]) -> Terms:
-        return convolve(given.fields, data, weight, op.window, op.groups, zero != 0, zero)
+        return convolve(given.fields, data, weight, op.window, op.groups, border)
 
     sums = _of_digits(given.fields, op.weight, products)
     if op.residual_factor is not None:
@@ -110,9 +110,8 @@ def _convolution(op: ops.Convolution, given: Inputs) -> Terms:
 @_meaning.register
 def _transposed_convolution(op: ops.TransposedConvolution, given: Inputs) -> Terms:
     *_, height, width = given.results[0].shape
-    data, zero = given.real(0), given.tensors[0].zero_point
-    size = height, width
-    sums = convolve_transposed(given.fields, data, op.weight, op.window, size, zero, op.groups)
+    data, size = given.real(0), (height, width)
+    sums = convolve_transposed(given.fields, data, op.weight, op.window, size, op.groups)
     return given.requantized(op.requantization, sums, bias=op.bias)
 
 
@@ -121,16 +120,9 @@ def _dense(op: ops.Dense, given: Inputs) -> Terms:
     data, (outputs, columns) = given.real(0), op.weight.shape
 
     def products(weight: npt.NDArray[Any]) -> Terms:
-        step = given.fields.folds.step(weight) if given.fields.folds else 1
-        shape = columns // step, step, 1  # of an image whose pixels are one window
-        image = data.value.reshape(len(data.value), -1, *shape)
-        return convolve(
-            given.fields,
-            replace(data, value=image),
-            weight.reshape(outputs, *shape),
-            Window.of(shape[1:], (1, 1), (0, 0, 0, 0)),
-            zero=given.tensors[0].zero_point,
-        )
+        image = replace(data, value=data.value.reshape(len(data.value), -1, columns, 1, 1))
+        one = Window.of((1, 1), (1, 1), (0, 0, 0, 0))
+        return convolve(given.fields, image, weight[:, :, None, None], one)
 
     sums = _of_digits(given.fields, op.weight, products)
     value = sums.value.reshape(len(sums.value), *data.shape[:-1], outputs)

@@ -17,8 +17,7 @@ from vtaops.machine.capabilities import Capabilities
 from vtaops.program import Program
 from vtaops.program.region import Region
 from vtaops.proof.counterexamples import TRIES, Examples
-from vtaops.proof.folds import Folds
-from vtaops.proof.machine import TermMachine, held_tiles
+from vtaops.proof.machine import TermMachine
 from vtaops.proof.names import NameMachine
 from vtaops.proof.records import Unknown
 from vtaops.proof.tasks import CompiledNetwork, ProofTask, Values, launch_task, operator_task
@@ -124,8 +123,6 @@ def proven(
     rounds: int | None,
     seed: int | None,
     spent: float = 0.0,
-    *,
-    folds: bool = True,
 ) -> Proof:
     """Return the proof of one program, which must verify.
 
@@ -134,7 +131,7 @@ def proven(
     begin = time.process_time()
     fields = Fields(seed, rounds or (1 if task.linear else 2))
     try:
-        machine, wanted = _executed(task, fields, folds and not task.linear)
+        machine, wanted = _executed(task, fields)
     except Unknown as reason:
         return Proof((), (f"{task.name}: {reason}",), seconds=time.process_time() - begin)
     error = min(1.0, spent + _error(task, fields))
@@ -144,8 +141,6 @@ def proven(
             break
     else:
         return _accepted(task, machine, ", ".join(wanted), error, begin)
-    if fields.folds is not None:  # they hide laws
-        return proven(task, rounds, seed, error, folds=False)
     if rounds is None and task.linear:  # two pairs of fields identify constants
         return proven(task, 2, seed, error)
     raise _refutation(task, result, differs, machine)
@@ -181,18 +176,14 @@ def _accepted(
     )
 
 
-def _executed(task: ProofTask, fields: Fields, folds: bool) -> tuple[TermMachine, Values]:
+def _executed(task: ProofTask, fields: Fields) -> tuple[TermMachine, Values]:
     """Return a machine that executed the program, and the results by definition."""
     if task.unknown:
         raise Unknown(task.unknown)
-    program, names, held = task.program, NameMachine(task.program), None
+    names = NameMachine(task.program)
     names.run()
-    if folds:
-        inputs = {buffer for buffer, *_ in task.inputs}
-        tiles, held = held_tiles(names, task.parameters, inputs)
-        fields.folds = Folds(fields, program.config.wgt.shape, tiles) if len(tiles) else None
     images, wanted = task.evaluated(fields)
-    machine = TermMachine(names, fields, images, held)
+    machine = TermMachine(names, fields, images)
     machine.run()
     return machine, wanted
 

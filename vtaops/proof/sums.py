@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from vtaops.base.exact import by_rows
 from vtaops.base.window import Size, Window
-from vtaops.proof.folds import DEGREE, folded_sums
 from vtaops.proof.terms import Fields, Floats, Terms
 
 Weights = npt.NDArray[Any] | Terms
@@ -30,18 +29,16 @@ def convolve(
     window: Window,
     groups: int = 1,
     border: bool = False,
-    zero: int = 0,
 ) -> Terms:
     """Return the sums of a convolution of (N, C, H, W) with (O, C / groups, KH, KW).
 
-    With `border`, pixels around the image count for the ranges of sums like those inside. The
-    program reads ``x + zero`` instead of `x`.
+    With `border`, pixels around the image count for the ranges of sums like those inside.
     """
     size = window.out_size(*x.shape[2:])
     image = np.pad(x.value, ((0, 0), *_sides(window))) if any(window.padding) else x.value
     inside = np.pad(np.ones(x.shape[2:]), _sides(window)[2:], constant_values=float(border))
     taps = [seen for *_, seen in window.taps(*size)]
-    return _products(fields, x, image, inside, weights, groups, taps, zero)
+    return _products(fields, x, image, inside, weights, groups, taps)
 
 
 def convolve_transposed(
@@ -50,7 +47,6 @@ def convolve_transposed(
     weights: Weights,
     window: Window,
     size: Size,
-    zero: int = 0,
     groups: int = 1,
 ) -> Terms:
     """Return the sums, of `size`, of a transposed convolution with (C, O / groups, KH, KW).
@@ -86,7 +82,7 @@ def convolve_transposed(
         return kernels.reshape(-1, *kernels.shape[2:])
 
     first = weights.moved(turned) if isinstance(weights, Terms) else turned(weights)
-    return _products(fields, x, image, inside, first, groups, taps, zero)
+    return _products(fields, x, image, inside, first, groups, taps)
 
 
 def _products(
@@ -97,28 +93,23 @@ def _products(
     weights: Weights,
     groups: int,
     taps: Sequence[Any],
-    zero: int,
 ) -> Terms:
     """Return the sums over taps of the pixels that they read, times (O, C / groups, KH, KW).
 
     `x` has the range of the image's values where `inside` is 1; elsewhere it is zero.
     """
     counted = np.array([inside[seen] for seen in taps])
+    numbers: Any = weights.value if isinstance(weights, Terms) else weights
     if isinstance(weights, Terms):
-        folded, value = None, _expanded(fields, image, weights.value, groups, taps)
-        used = weights.value.any(axis=0).sum(axis=1)
+        used = numbers.any(axis=0).sum(axis=1)
         total, reach, radius = 0.0 * used, 128.0 * used, x.reach
     else:
         total = weights.sum(axis=1, dtype=np.float64)
         reach = by_rows(lambda rows: np.abs(rows.astype(np.float64)).sum(axis=1), weights)
-        folded = fields.folds and folded_sums(
-            fields.folds, image, weights, groups, taps, zero, x.degree
-        )
-        value = _expanded(fields, image, weights, groups, taps) if folded is None else folded
         radius = x.radius
+    value = _expanded(fields, image, numbers, groups, taps)
     middle, spread = (_counted(part, counted) for part in (total, reach))
-    degree = 2 if folded is None else x.degree + DEGREE
-    return Terms(value, x.middle * middle, radius * spread, degree=degree)
+    return Terms(value, x.middle * middle, radius * spread, degree=2)
 
 
 def _counted(weights: Floats, counted: Floats) -> Floats:

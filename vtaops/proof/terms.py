@@ -199,8 +199,6 @@ class Fields:
         """Number of leaves created."""
         self.degree = 1
         """Maximum degree of a polynomial."""
-        self.folds: Any = None
-        """What is folded (`vtaops.proof.folds`), or None."""
 
     # ------------------------------------------------------------------------- making terms
 
