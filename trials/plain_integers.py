@@ -41,7 +41,7 @@ class Integers(Fields):
     def shifted(self, x: Terms, bits: int) -> Terms:
         return Terms(wrapped(np.floor(np.ldexp(wrapped(x.value), -bits))))
 
-    def shifted_by(self, x: Terms, y: Terms) -> Terms:
+    def opaque(self, name: str, x: Terms, y: Terms) -> Terms:
         first, second = np.broadcast_arrays(wrapped(x.value), _like(wrapped(y.value), x.value))
         return Terms(wrapped(np.floor(np.ldexp(first, -second.astype(np.int64)))))
 

@@ -1,7 +1,7 @@
 """The loops of the proof in C++ (`sim/proof`) with NumPy: the walk on names, arithmetic of terms.
 
-`PlainNames`, `PlainFields` and `PlainFolds` take the places of the classes that they extend; tests
-hold the two to equal names, residues and ranges.
+`PlainNames` and `PlainFields` take the places of the classes that they extend; tests hold both to
+equal names, residues and ranges.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from vtaops.machine.isa import (
     Store,
 )
 from vtaops.program import Role
-from vtaops.proof.folds import Folds, Tiles, _keys
 from vtaops.proof.names import MOST, NIBBLE, PLACES, NameMachine, Names
 from vtaops.proof.records import Unknown
 from vtaops.proof.terms import NOTHING, ZERO, Fields, Floats, Keys, Terms, _permuted, ends
@@ -111,19 +110,6 @@ def _sorted(members: Keys) -> Keys:
     """Return sets of keys sorted by their first words."""
     order = np.argsort(members[0], axis=0)
     return np.array([np.take_along_axis(word, order, axis=0) for word in members])
-
-
-class PlainFolds(Folds):
-    """Folds whose tiles NumPy sums."""
-
-    def tiles(self, numbers: npt.NDArray[np.integer[Any]]) -> Tiles:
-        flat = numbers.reshape(len(numbers), -1).astype(np.float64)
-        value = self._unsigned(self.fields.centred((flat @ self._tiles.T).T.copy()).T)
-        sums = (
-            part.sum(axis=2, dtype=np.int32) for part in (numbers, np.abs(numbers, dtype=np.int32))
-        )
-        ranges = np.concatenate([*sums], axis=1)
-        return Tiles(value, _keys(value), (numbers != 0).any(axis=1), ranges)
 
 
 # ------------------------------------------------------------------------------------- names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,15 @@ from trials.plain_integers import Integers
 from trials.random_graphs import random_graph
 from vtaops import HardwareConfig, VTAError
 from vtaops.errors import NotEquivalent, ProgramError
-from vtaops.graph import Add, Convolution, Graph, MaxPool, Requantization, evaluate
+from vtaops.graph import (
+    Add,
+    Convolution,
+    Graph,
+    MaxPool,
+    Requantization,
+    TransposedConvolution,
+    evaluate,
+)
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Alu, AluOp, Encoding, Gemm, Load, words_to_array
 from vtaops.model import Region
@@ -25,6 +34,7 @@ from vtaops.ops.reference import evaluate as evaluate_operator
 from vtaops.ops.reference import random_arguments
 from vtaops.program import Role
 from vtaops.proof import certified, rechecked
+from vtaops.proof.machine import TermMachine
 from vtaops.proof.networks import meaning
 from vtaops.proof.operators import result_of
 from vtaops.proof.prover import FEW
@@ -143,6 +153,57 @@ def test_constants_that_one_pair_of_fields_does_not_know_are_proven_in_two():
     other = changed(program, clips[0], imm=0)
     assert len(program.prove().primes) == 2
     assert len(other.prove().primes) == 4
+
+
+def drawn_weights(rng, *shape):
+    return rng.integers(-128, 128, shape).astype(np.int8)
+
+
+def layers(zero_point=3, batch=2):
+    """Layers with channels that fill no tile, groups, borders, strides and a transposed one."""
+    rng = np.random.default_rng(zero_point)
+    graph = Graph("layers")
+    x = graph.input("x", (batch, 24, 7, 6), zero_point=zero_point)
+    rounding = partial(Requantization, 1, 10)
+    own = partial(drawn_weights, rng)
+    x = graph.add(Convolution(own(40, 24, 3, 3), None, rounding(), padding=(1, 0, 1, 2)), x)
+    x = graph.add(Convolution(own(36, 20, 1, 1), None, rounding(-4), groups=2), x)
+    x = graph.add(Convolution(own(17, 36, 3, 2), None, rounding(), strides=(2, 1)), x)
+    x = graph.add(TransposedConvolution(own(17, 18, 2, 2), None, rounding(), strides=(2, 2)), x)
+    graph.output(x)
+    return graph
+
+
+@pytest.mark.parametrize("zero_point", [0, 3])
+@pytest.mark.parametrize("config", ["pynq", "pynq_ext", "tiny"])
+def test_layers_of_every_shape_are_proven(config, zero_point):
+    model = vtaops.compile_model(layers(zero_point), config)
+    assert model.prove().complete
+    for about in ({"against": object()}, {"capabilities": "fsim"}):
+        with pytest.raises(ProgramError, match="its own graph"):
+            vtaops.prove(model, **about)
+
+
+class Opaque(Fields):
+    """Prime fields in which only operations without laws can be used."""
+
+    sum = product_of = times = shifted = clamped = None
+
+
+def test_an_operation_of_the_alu_that_the_proof_does_not_know_is_opaque():
+    """It is a function of both operands, of which no law is known: no sum and no product."""
+    novel = int.__new__(AluOp, 7)
+    novel._name_, novel._value_ = "NOVEL", 7
+    fields = Fields(0, 2)
+    x, y = (fields.symbols((3, 1, 16)) for _ in range(2))
+    machine = TermMachine.__new__(TermMachine)
+    machine.fields = Opaque(0, 2)
+    one, other = (machine._alu(novel, None, *pair).value for pair in ((x, y), (y, x)))
+    assert (machine._alu(novel, None, x, y).value == one).all()
+    assert not (one == other).any()
+    assert not (machine._alu(novel, 3, x).value == machine._alu(novel, 4, x).value).any()
+    known = [fields.sum(x, y).value, fields.product_of(x, y).value, x.value, y.value]
+    assert not any((one == value).any() for value in known)
 
 
 def test_networks_have_a_small_probability_of_error(residual):

@@ -303,11 +303,7 @@ class TermMachine:
                 return fields.sum(x, other)
             case AluOp.SHR, True:
                 return fields.shifted(x, imm)
-            case AluOp.SHR, False:
-                return fields.shifted_by(x, other)
-            case AluOp.MUL, True:
-                return fields.times(fields.forced(x), imm)
-            case AluOp.MUL, False:
+            case AluOp.MUL, _:
                 return fields.product_of(x, other)
         return fields.opaque(op.name, x, other)
 
@@ -401,7 +397,9 @@ class TermMachine:
         middle, radius = np.zeros((2, count, *shape))
         for tiles, place, rows, columns in matrices(*products):
             values = self._weights(columns)
-            made = self._matrix(inputs.take(self._place[rows], axis=1), values)
+            long = values.ndim > 4 or rows.shape[1] * shape[1] > LONGEST
+            matmul = self.fields.matmul if long else np.matmul
+            made = self._matrix(inputs.take(self._place[rows], axis=1), values, matmul)
             value[:, tiles] += self.fields.centred(made.take(place, axis=1))
             for whole, part in zip(
                 (middle, radius), self._ranges(rows, values, place), strict=True
@@ -434,57 +432,39 @@ class TermMachine:
                 values[..., chosen, :, :] = dense
         return values
 
-    def _matrix(self, inputs: Floats, weights: Floats) -> Floats:
+    def _matrix(self, inputs: Floats, weights: Floats, matmul: Any = np.matmul) -> Floats:
         """Return sums of products, (planes, rows * columns, ...)."""
         batch, lanes = self.config.inp.shape
         *planes, columns, terms, outputs, _ = weights.shape
         matrix = np.moveaxis(weights, (-3, -1), (-4, -3))
         matrix = matrix.reshape(*planes, terms * lanes, columns * outputs)
-        x = inputs.swapaxes(2, 3).reshape(len(inputs), -1, terms * lanes)
-        whole = planes or terms * lanes > LONGEST
-        made = self.fields.matmul(x, matrix) if whole else x @ matrix
-        made = made.reshape(len(x), -1, batch, columns, outputs).swapaxes(2, 3)
-        return made.reshape(len(x), -1, batch, outputs)  # type: ignore[no-any-return]
+        made = matmul(inputs.swapaxes(2, 3).reshape(len(inputs), -1, terms * lanes), matrix)
+        made = made.reshape(len(made), -1, batch, columns, outputs).swapaxes(2, 3)
+        return made.reshape(len(made), -1, batch, outputs)  # type: ignore[no-any-return]
 
     def _ranges(self, sources: Ints, weights: Floats, place: Ints) -> tuple[Floats, Floats]:
-        """Return middles and radii of sums of int8 products.
-
-        Products of two numbers contribute no radius.
-        """
-        (batch, lanes), (columns, terms, outputs, _) = self.config.inp.shape, weights.shape[-4:]
-        if weights.ndim == 4:
-            total, reach = -0.5 * weights.sum(axis=-1), 127.5 * np.abs(weights).sum(axis=-1)
-            centres, widths = weights, np.zeros((1, 1, 1, 1))
-        else:
-            used = ((weights[0] != 0) | (weights[1] != 0)).astype(np.float64)
-            reach = 2.0**14 * used.sum(axis=-1)
-            total, centres, widths = np.zeros_like(reach), BYTE[0] * used, BYTE[1] * used
+        """Return middles and radii of sums of products: of int8 tiles, or of numbers."""
         known = np.full(sources.shape, -1)
         for group, content, chosen in self._groups(sources):
             if isinstance(content, np.ndarray):
                 known[chosen] = sources[chosen] if group else 0
-        patterns, which = unique_rows(known if (known >= 0).any() else known[:1])
-        free = (patterns < 0).astype(np.float64)
+        patterns, which = unique_rows(known)
+        free: Any = (patterns < 0)[..., None, None]
+        numbers: Any = self._numbers(np.maximum(patterns, 0), self.config.inp.shape)
         middle, radius = (
-            (free @ part.swapaxes(0, 1).reshape(terms, -1)).reshape(-1, 1, outputs)
-            for part in (total, reach)
+            np.where(free, part, other)[None]
+            for part, other in zip(BYTE, (numbers, 0 * numbers), strict=True)
         )
-        if (patterns > 0).any():
-            numbers = self._numbers(np.maximum(patterns, 0), (batch, lanes))
-            assert numbers is not None
-            flat = numbers.swapaxes(1, 2).reshape(-1, 1, batch, terms * lanes).astype(np.float64)
-
-            def summed(numbers: Floats, weights: Floats) -> Floats:
-                matrix = weights.transpose(0, 1, 3, 2).reshape(columns, terms * lanes, outputs)
-                made: Floats = (numbers @ matrix).reshape(-1, batch, outputs)
-                return made
-
-            middle = middle + summed(flat, centres)
-            if widths.any():
-                radius = radius + summed(np.abs(flat), widths)
-        row, column = divmod(place, columns)
-        place = which.take(row, mode="clip") * columns + column
-        return middle.take(place, axis=0), radius.take(place, axis=0)
+        centres: Any = weights
+        widths: Any = np.abs(weights)
+        if weights.ndim > 4:  # terms, of which some are 0
+            used = weights.any(axis=0)
+            centres, widths = BYTE[0] * used, 128.0 * used
+            radius += np.abs(middle) * (BYTE[1] / 128)
+        row, column = divmod(place, len(centres))
+        place = which.take(row, mode="clip") * len(centres) + column
+        made = self._matrix(middle, centres), self._matrix(radius, widths)
+        return made[0][0].take(place, axis=0), made[1][0].take(place, axis=0)
 
 
 def _merged(parts: list[Any], which: Ints, rows: Ints, shape: tuple[int, ...]) -> Any:

@@ -199,13 +199,11 @@ class _Arithmetic:
         return self._fields.sum(x, self._terms(y))
 
     def mul(self, x: Terms, y: Any) -> Terms:
-        if isinstance(y, int):
-            return self._fields.times(self._fields.forced(x), y)
         return self._fields.product_of(x, self._terms(y))
 
     def shr(self, x: Terms, y: Any) -> Terms:
         fields = self._fields
-        return fields.shifted_by(x, y) if isinstance(y, Terms) else fields.shifted(x, y)
+        return fields.opaque("SHR", x, y) if isinstance(y, Terms) else fields.shifted(x, y)
 
     def clip(self, x: Terms, low: float, high: float) -> Terms:
         return self._fields.clamped(x, low, high)

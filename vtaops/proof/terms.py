@@ -408,13 +408,9 @@ class Fields:
         x = self._held(self.forced(x, x.bounded | (x.shift + bits > LONGEST_SHIFT)))
         return replace(x, shift=x.shift + bits)
 
-    def shifted_by(self, x: Terms, y: Terms) -> Terms:
-        """Return terms shifted by other terms, an uninterpreted function."""
-        return self.opaque("shift by", x, y)
-
     def opaque(self, name: str, x: Terms, y: Terms) -> Terms:
         """Return an operation of int32 of which no law is known."""
-        value = self.of((name,), self.fitting(x), self.fitting(y))
+        value = self.of((name,), self.fitting(x), self.fitting(y).spread(x.shape))
         return Terms(value, *map(np.float64, WORD))
 
     def clamped(self, x: Terms, low: float, high: float) -> Terms:
