@@ -160,16 +160,13 @@ class Computation:
     def _positions_in(
         self, spans: tuple[range, ...], operand: TileOperand, values: Values
     ) -> Elements:
-        elements = self._scalars(spans, operand, values) // self._addresses.lanes(operand.buffer)
-        return self._addresses.place(operand.buffer.name, elements)
-
-    def _scalars(self, spans: tuple[range, ...], operand: TileOperand, values: Values) -> Elements:
-        """Return an operand's offsets over some iterations, evaluated once for all of them."""
+        """Return positions over some iterations; offsets are evaluated once for all of them."""
         every = IterationBox(tuple(range(loop.extent) for loop in self._leaf.loops))
         key = (operand.offset, self._point(values))
-        scalars = self._known.once(key, self._evaluate, operand.offset, every, values)
-        own = zip(spans, scalars.shape, strict=True)
-        return scalars[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
+        tiles = self._known.once(key, self._evaluate, operand.offset, every, values)
+        own = zip(spans, tiles.shape, strict=True)
+        part = tiles[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
+        return self._addresses.place(operand.buffer.name, part)
 
     def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
@@ -280,12 +277,6 @@ class Computation:
         """Return an operand's first position in its tile and its stride along each loop."""
         if operand is None:
             return 0, [0] * len(box.spans)
-        lanes = self._addresses.lanes(operand.buffer)
-        if (self._scalars(box.spans, operand, values) % lanes).any():
-            raise ScheduleError(
-                f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on whole "
-                f"tiles of {lanes} lanes"
-            )
         places = self._positions(operand, box, values)
         flat = places.ravel()
         base = flat.item(0)

@@ -27,15 +27,15 @@ class TileBuffer:
     scratchpad : str
         ``"inp"``, ``"wgt"``, ``"acc"``, ``"bias"`` and ``"scale"`` (the halves of the parameters of
         POST), or ``""`` for DRAM.
-    scalars : int
-        Size in scalars.
+    tiles : int
+        Its size.
     dtype : str
-        Dtype of the scalars.
+        Dtype of the scalars of a tile.
     """
 
     name: str
     scratchpad: str
-    scalars: int
+    tiles: int
     dtype: str
 
     @property
@@ -54,7 +54,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class TileOperand:
-    """An operand of an intrinsic: the tile that starts at scalar `offset` of `buffer`."""
+    """A tile of `buffer`: its number, of a copy or an intrinsic."""
 
     buffer: TileBuffer
     offset: Expression
@@ -82,7 +82,7 @@ class _Nest:
 
 @dataclass(frozen=True, eq=False)
 class CopyNest(_Nest):
-    """``dst = src if inside else padding``, one scalar per iteration.
+    """``dst = src if inside else padding``, one tile per iteration.
 
     Without a source it writes only padding: the tile lies entirely in the padding.
     """

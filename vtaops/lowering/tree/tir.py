@@ -7,17 +7,19 @@ become Python, whatever divisions and bounds TVM leaves in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from math import prod
 from string import ascii_uppercase
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.ir import Call
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.tree.expressions import Expression
+from vtaops.lowering.tree.expressions import Expression, open_grid
 from vtaops.lowering.tree.nodes import (
     CallNest,
     CopyNest,
@@ -127,11 +129,18 @@ class _Parser:
     ----------
     allocations : list of TileBuffer
         The buffers that statements allocate, in order.
+    config : HardwareConfig
+        The hardware.
+    parameters : set of str
+        The names of arguments.
+    extents : dict
+        Those of the loops so far, by name.
     """
 
     def __init__(self, config: HardwareConfig, parameters: set[str]) -> None:
         self.allocations: list[TileBuffer] = []
-        self._config, self._parameters = config, parameters
+        self.config, self.parameters = config, parameters
+        self.extents: dict[str, int] = {}
         self._thread = ""
         self._users: dict[str, tuple[str, str]] = {}
         """The thread and the block that first use each tile."""
@@ -142,7 +151,8 @@ class _Parser:
             for child in stmt.seq:
                 yield from self.statements(child)
         elif isinstance(stmt, tirx.AllocBuffer):
-            self.allocations.append(_tile_buffer(stmt.buffer))
+            lanes = getattr(self.config, _memory(stmt.buffer)).lanes
+            self.allocations.append(_tile_buffer(stmt.buffer, lanes))
         elif isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
             yield self._threads(stmt)
         elif (leaf := self._leaf(stmt)) is not None:
@@ -156,7 +166,7 @@ class _Parser:
         if isinstance(stmt, tirx.For):
             self._check_loop(stmt)
             _require(DMA_COPY not in stmt.annotations, _no_copy(stmt))
-            yield LoopNode(_loop(stmt), tuple(self.statements(stmt.body)))
+            yield LoopNode(self.loop(stmt), tuple(self.statements(stmt.body)))
         elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
             guards = tuple(conjuncts(stmt.condition))
             for node in self.statements(stmt.then_case):
@@ -180,9 +190,11 @@ class _Parser:
             f"the result: s.bind(s.fuse(a, b), vta.vthread)",
         )
         self._thread = name
+        loop = Loop(name_of(stmt.node.var), int(stmt.value))
+        self.extents[loop.name] = loop.extent
         body = tuple(self.statements(stmt.body))
         self._thread = ""
-        return LoopNode(Loop(name_of(stmt.node.var), int(stmt.value)), body, threads=True)
+        return LoopNode(loop, body, threads=True)
 
     def _check_thread(self, leaf: LeafNest, block: str) -> None:
         """Require that tiles, which belong to a virtual thread, are filled and read in its loop."""
@@ -208,6 +220,13 @@ class _Parser:
                     f"zeros (and with {LEAST} where only maxima read the result)",
                 )
 
+    def loop(self, stmt: Any) -> Loop:
+        """Return a loop."""
+        name = f"loop {stmt.loop_var.name}"
+        loop = Loop(name_of(stmt.loop_var), _extent(name, stmt.extent, stmt.extent))
+        self.extents[loop.name] = loop.extent
+        return loop
+
     def _check_loop(self, stmt: Any) -> None:
         _require(
             int(stmt.kind) not in _KINDS,
@@ -222,7 +241,7 @@ class _Parser:
         for loop in loops:
             self._check_loop(loop)
         marked = [place for place, loop in enumerate(loops) if DMA_COPY in loop.annotations]
-        nest = _Nest(_block_of(stmt), loops, guards, self._config, self._parameters)
+        nest = _Nest(_block_of(stmt), loops, guards, self)
         if isinstance(inner, tirx.BufferStore):
             copy = nest.copy(inner, marked)
             # One transfer per iteration of the loops outside the mark.
@@ -261,11 +280,6 @@ def _no_copy(loop: Any) -> str:
     )
 
 
-def _loop(stmt: Any) -> Loop:
-    name = f"loop {stmt.loop_var.name}"
-    return Loop(name_of(stmt.loop_var), _extent(name, stmt.extent, stmt.extent))
-
-
 def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
     if isinstance(node, LoopNode):
         return replace(node, body=tuple(_guarded(inner, guards) for inner in node.body))
@@ -279,45 +293,78 @@ class _Nest:
     """The loops and guards around one statement, of a block by name."""
 
     def __init__(
-        self,
-        block: str,
-        loops: list[Any],
-        guards: list[Expression],
-        config: HardwareConfig,
-        parameters: set[str],
+        self, block: str, loops: list[Any], guards: list[Expression], parser: _Parser
     ) -> None:
-        self._block, self._for, self._config = f"block {block!r}", loops, config
-        self._name, self._parameters = block, parameters
-        self._loops, self._guards = tuple(map(_loop, loops)), tuple(guards)
+        self._block, self._for, self._parser = f"block {block!r}", loops, parser
+        self._name = block
+        self._loops, self._guards = tuple(map(parser.loop, loops)), tuple(guards)
 
     def copy(self, stmt: Any, marked: list[int]) -> CopyNest:
         """Parse a copy, of which some loops are marked as one."""
         target, memory = stmt.buffer, _memory(stmt.buffer)
         self._check_target(target)
+        lanes = getattr(self._parser.config, memory or "acc").lanes
+        cut = self._outside_of(lanes)
+        over = self._loops[cut:]
+        within = {loop.name for loop in over}
         value, inside, padding = stmt.value, None, 0
         if isinstance(value, tirx.Cast):
             value = value.value
         if isinstance(value, Call) and len(value.args) == 3:  # if_then_else(inside, load, padding)
             condition, value, outside = value.args
             if isinstance(outside, tirx.IntImm):
-                inside, padding = expression(condition), int(outside.value)
+                inside = _without(expression(condition), within)
+                padding = int(outside.value)
             else:
                 value = stmt.value
         if isinstance(value, tirx.Cast):
             value = value.value
-        operands = [_operand(target, stmt.indices[0])]
+        operands = [self._operand(target, stmt.indices[0], lanes, over)]
         if isinstance(value, tirx.IntImm) and isinstance(stmt.value, Call):
             inside, padding = None, int(value.value)  # all of the tile is padding
         elif hasattr(value, "source"):
             self._check_source(value.source, target)
-            operands.append(_operand(value.source, value.indices[0]))
+            operands.append(self._operand(value.source, value.indices[0], lanes, over))
         else:
             text = f"`{_plain(target)}[...] = {_text(stmt.value)}`"
             raise ScheduleError(
                 f"{self._block} is not tensorized: {text}; {_advice(self._name, stmt.value)}"
             )
-        self._check_lanes(memory, marked)
-        return CopyNest(self._loops, self._guards, tuple(operands), inside, padding)
+        self._check_marks(memory, marked, cut)
+        guards = tuple(_without(guard, within) for guard in self._guards)
+        return CopyNest(self._loops[:cut], guards, tuple(operands), inside, padding)
+
+    def _outside_of(self, lanes: int) -> int:
+        """Return the number of loops outside of those over lanes."""
+        product, cut = 1, len(self._loops)
+        while product < lanes and cut:
+            cut -= 1
+            product *= self._loops[cut].extent
+        _require(
+            product == lanes,
+            f"{self._block} copies {product} scalars in its innermost loops; DMA moves whole tiles "
+            f"of {lanes}: do not cut or fuse the loops over lanes",
+        )
+        return cut
+
+    def _operand(
+        self, buffer: Any, index: Any, lanes: int, over: tuple[Loop, ...] = ()
+    ) -> TileOperand:
+        """Return an operand of whole tiles, over whose lanes some loops run."""
+        offset, within = expression(index), {loop.name for loop in over}
+        others = [*(offset.names - within)]
+        grid = open_grid([self._parser.extents[name] for name in others])
+        point = dict(zip(others, grid, strict=True))
+        first = offset(point | dict.fromkeys(within, 0))
+        last = offset(point | {loop.name: loop.extent - 1 for loop in over})
+        side_by_side = np.all(last - first == (lanes - 1 if over else 0))
+        _require(
+            side_by_side and not np.any(first % lanes),
+            f"{self._block} crosses lanes in {_plain(buffer)}: the {lanes} scalars of a tile lie "
+            f"side by side, in order, and VTA moves and computes whole tiles",
+        )
+        tile = Expression(f"({_without(offset, within).source}) // {lanes}", others, offset.affine)
+        return TileOperand(_tile_buffer(buffer, lanes), tile)
 
     def _check_target(self, target: Any) -> None:
         scope, memory = str(target.scope()), _memory(target)
@@ -328,7 +375,7 @@ class _Nest:
         )
         wanted = "acc_scope" if str(target.dtype) == "int32" else "inp_scope"
         _require(
-            memory or str(target.name) in self._parameters,
+            memory or str(target.name) in self._parser.parameters,
             f"{self._block} writes {_plain(target)} in DRAM, which is not an argument; keep it on "
             f"chip: s.set_scope(s.get_sblock({self._name!r}), 0, vta.{wanted})",
         )
@@ -362,22 +409,15 @@ class _Nest:
             f"{' or '.join(allowed)}",
         )
 
-    def _check_lanes(self, memory: str, marked: list[int]) -> None:
-        """Require whole tiles inside the loops, of which some are marked."""
-        lanes = getattr(self._config, memory or "acc").lanes
-        scalars = prod(loop.extent for loop in self._loops)
-        _require(
-            scalars >= lanes,
-            f"{self._block} copies {scalars} scalars at a time; DMA moves whole tiles of {lanes}: "
-            f"do not cut or fuse the loops over lanes",
-        )
+    def _check_marks(self, memory: str, marked: list[int], cut: int) -> None:
+        """Require that the loops that are marked, if any, are not those over lanes."""
         if not marked:
             return
         first, last = (str(self._for[place].loop_var.name) for place in (marked[0], marked[-1]))
         _require(
-            prod(loop.extent for loop in self._loops[marked[-1] :]) >= lanes,
-            f"{self._block} is marked as a copy at loop {last}, inside a tile of {lanes} lanes; "
-            f"mark a loop outside of the lanes",
+            marked[-1] <= cut,
+            f"{self._block} is marked as a copy at loop {last}, inside a tile; mark a loop outside "
+            f"of the lanes",
         )
         _require(
             not memory or prod(loop.extent for loop in self._loops[: marked[0]]) == 1,
@@ -415,24 +455,28 @@ class _Nest:
     def _pointed(self, pointer: Any) -> TileOperand:
         """Return the operand of tvm_access_ptr(type, buffer.data, offset, extent, mask)."""
         _, data, offset, extent, _ = pointer.args
-        found = _operand(data.args[0], offset)
-        memory = found.buffer.memory
-        lanes = getattr(self._config, memory).lanes if memory else 0
+        memory = _memory(data.args[0])
+        lanes = getattr(self._parser.config, memory).lanes if memory else 0
         _require(
             int(extent) == lanes,
             f"{self._block} was tensorized for tiles of {extent} scalars in {memory or 'DRAM'}; "
-            f"those of {self._config.name} have {lanes}: make the intrinsic for this configuration",
+            f"those of {self._parser.config.name} have {lanes}: make the intrinsic for this "
+            f"configuration",
         )
-        return found
+        return self._operand(data.args[0], offset, lanes)
 
 
-def _operand(buffer: Any, index: Any) -> TileOperand:
-    return TileOperand(_tile_buffer(buffer), expression(index))
+def _without(expression: Expression, names: Set[str]) -> Expression:
+    """Return an expression where some variables, over lanes, are 0."""
+    if not expression.names & names:
+        return expression
+    source = re.sub(r"\w+", lambda word: "0" if word[0] in names else word[0], expression.source)
+    return Expression(source, expression.names - names, expression.affine)
 
 
-def _tile_buffer(buffer: Any) -> TileBuffer:
+def _tile_buffer(buffer: Any, lanes: int) -> TileBuffer:
     scalars = prod(_extent(f"buffer {buffer.name}", buffer.shape, n) for n in buffer.shape)
-    return TileBuffer(buffer.name, _memory(buffer), scalars, str(buffer.dtype))
+    return TileBuffer(buffer.name, _memory(buffer), scalars // lanes, str(buffer.dtype))
 
 
 def _memory(buffer: Any) -> str:
