@@ -552,47 +552,41 @@ class _Pool(_Image):
         """Return the tree of maxima along the columns, then along the rows."""
         load, data = self.load_image(self.oc, *self._windows(), padding=LEAST)
         load_scale, scale = self.diagonal("data_scale")
+        nodes: list[Node] = [load, load_scale]
         rows = _Taps("above", self.y, maxima.rows, maxima.stride[0])
         columns = _Taps("beside", self.x, maxima.columns, maxima.stride[1])
-        found: dict[tuple[bool, bool], TileTensor] = {}
-        enter: dict[tuple[bool, bool], list[Node]] = {}
-        for sides in ((False, False), (False, True), (True, False), (True, True)):
-            if (sides[0] and not maxima.rows.other_taps) or (
-                sides[1] and not maxima.columns.other_taps
-            ):
-                enter[sides] = []
-                continue
+        oc = self.oc.inside
+
+        def entered(*sides: bool) -> TileTensor:
+            """Enter the results, or the pixels to the sides of rows and columns."""
             spans = self.oc, rows.span(sides[0]), columns.span(sides[1])
             result = self.accumulators(f"res_{sides}", spans)
-            pixel = data.at(self.oc.inside, rows.pixel(sides[0]), columns.pixel(sides[1]))
-            enter[sides], found[sides] = self.product(result, scale, pixel), result
+            pixel = data.at(oc, rows.pixel(sides[0]), columns.pixel(sides[1]))
+            nodes.extend(self.product(result, scale, pixel))
+            return result
 
-        def widened(above: bool) -> Computed:
-            """Return the maxima of rows along the columns."""
-            value, nodes = found[above, False], [*enter[above, False], *enter[above, True]]
-            for tap in maxima.columns.other_taps:
-                y, column = value.spans[1].inside, maxima.columns.side(tap, self.x.inside)
-                other = found[above, True].at(self.oc.inside, y, column)
-                nodes, value = self._maximum(nodes, value, other, f"x_{tap}")
-            return nodes, value
+        def larger(value: TileTensor, other: TileOperand) -> TileTensor:
+            """Compute the maximum of accumulators and others."""
+            result = self.accumulators(f"{value.name}_{len(nodes)}", value.spans)
+            nest = call(ALU_CALL, value.spans, result.here, value.here, other)
+            nodes.append(replace(nest, alu_op=int(AluOp.MAX)))
+            return result
 
-        nodes, value = widened(above=False)
-        if maxima.rows.other_taps:
-            more, sides_of_rows = widened(above=True)
-            nodes += more
-            for tap in maxima.rows.other_taps:
-                row = maxima.rows.side(tap, self.y.inside)
-                other = sides_of_rows.at(self.oc.inside, row, self.x.inside)
-                nodes, value = self._maximum(nodes, value, other, f"y_{tap}")
-        return self.finished([], [load, load_scale, *nodes, self.store(value)])
+        def widened(above: bool) -> TileTensor:
+            """Compute the maxima of rows along the columns."""
+            value, taps = entered(above, False), maxima.columns.other_taps
+            beside = entered(above, True) if taps else value
+            for tap in taps:
+                column = maxima.columns.side(tap, self.x.inside)
+                value = larger(value, beside.at(oc, value.spans[1].inside, column))
+            return value
 
-    def _maximum(
-        self, nodes: list[Node], value: TileTensor, other: TileOperand, name: str
-    ) -> Computed:
-        """Append the maximum of accumulators and others."""
-        result = self.accumulators(f"{value.name}_{name}", value.spans)
-        nest = call(ALU_CALL, value.spans, result.here, value.here, other)
-        return [*nodes, replace(nest, alu_op=int(AluOp.MAX))], result
+        value, taps = widened(above=False), maxima.rows.other_taps
+        sides_of_rows = widened(above=True) if taps else value
+        for tap in taps:
+            row = maxima.rows.side(tap, self.y.inside)
+            value = larger(value, sides_of_rows.at(oc, row, self.x.inside))
+        return self.finished([], [*nodes, self.store(value)])
 
 
 @dataclass(frozen=True)
