@@ -16,7 +16,6 @@ from vtaops.lowering.passes.overwrite import overwrite_instead_of_reset
 from vtaops.lowering.passes.pairs import merge_pairs
 from vtaops.lowering.passes.post import post_process_outputs
 from vtaops.lowering.tree.nodes import Tree
-from vtaops.lowering.tree.preserve import preserve_operands
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.program import Buffer, OperatorRecord
 
@@ -58,7 +57,6 @@ def emit(
     if unknown:
         raise ShapeError(f"strides for {unknown[0]!r}; the operator has {', '.join(names)}")
     outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
-    tree = preserve_operands(tree)
     operations = without_dead_loads(walk(tree, buffers, config, options))
     # Before `overwrite`: two products that pair are one instruction, of which one step overwrites.
     if config.has(Extension.PAIRS):

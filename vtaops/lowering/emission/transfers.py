@@ -82,8 +82,9 @@ class TileCopy:
         """Begin a loaded tile; return False if its content is still resident."""
         name = self._leaf.dst.buffer.name
         if copy.padding is not None:
-            padding = self._context.zeros if self._pads else self._context.skipped
-            padding.begin(name, thread, copy.padding)
+            self._context.padding.begin(name, thread, copy.padding)
+            if self._pads and copy.padding.size:
+                self._context.padding.zeros.add(name)
         # The operator's own stores may have changed DRAM since the last load, and accumulators
         # that the ALU modified in place no longer hold the loaded values.
         return self._addresses.fill(name, thread, None if self._changes else content)

@@ -112,13 +112,12 @@ class TreeBuilder:
         spans: Sequence[Span],
         place: Sequence[Index],
         *,
-        buffer: str = "",
         inside: Expression | None = None,
         padding: int = 0,
     ) -> tuple[CopyNest, TileTensor]:
         """Load a tile from `place` of an argument; where not `inside`, it is padding."""
         source = self.dram(name)
-        tile = TileTensor(f"{buffer or name}_buf", scratchpad, source.dtype, tuple(spans))
+        tile = TileTensor(f"{name}_buf", scratchpad, source.dtype, tuple(spans))
         operands = tile.here, source.at(*place)
         return CopyNest(loops_of(spans), guards_of(spans), operands, inside, padding), tile
 

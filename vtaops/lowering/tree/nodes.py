@@ -8,8 +8,8 @@ tree can be emitted more than once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 from vtaops.lowering.tree.expressions import Expression
@@ -140,7 +140,6 @@ class LoopNode:
 
 LeafNest = CopyNest | CallNest
 Node = LoopNode | LeafNest
-Rewrite = Callable[[tuple[Node, ...]], Iterable[Node]]
 
 
 @dataclass(frozen=True)
@@ -157,18 +156,6 @@ class Tree:
 
     body: tuple[Node, ...]
     allocations: tuple[TileBuffer, ...]
-
-    def rewritten(self, rewrite: Rewrite) -> Tree:
-        """Apply `rewrite` to each list of statements, innermost first; return the new function."""
-        return replace(self, body=_rewritten(self.body, rewrite))
-
-
-def _rewritten(nodes: tuple[Node, ...], rewrite: Rewrite) -> tuple[Node, ...]:
-    inner = (
-        replace(node, body=_rewritten(node.body, rewrite)) if isinstance(node, LoopNode) else node
-        for node in nodes
-    )
-    return tuple(rewrite(tuple(inner)))
 
 
 def placed_leaves(

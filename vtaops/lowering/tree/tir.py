@@ -33,6 +33,7 @@ from vtaops.lowering.tree.nodes import (
     Tree,
     leaves,
 )
+from vtaops.lowering.tree.preserve import preserve_operands
 from vtaops.machine.config import LEAST, HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout
@@ -76,7 +77,7 @@ def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
     parser = _Parser(config, {str(parameter.name) for parameter in function.params})
     tree = Tree(tuple(parser.statements(function.body)), tuple(parser.allocations))
     parser.check_padding(tree)
-    return tree
+    return preserve_operands(tree)
 
 
 def arguments(function: tirx.PrimFunc, written: set[str]) -> tuple[Buffer, ...]:
@@ -530,7 +531,7 @@ def expression(expr: Any) -> Expression:
     """Compile a TIR expression."""
     names: set[str] = set()
     source = _source(expr, names)
-    return Expression(source, names, _is_affine(expr))
+    return Expression(source, names, not re.search("//|[%<>=&,]", source))
 
 
 def name_of(variable: tirx.Var) -> str:
@@ -543,18 +544,6 @@ def conjuncts(condition: Any) -> list[Expression]:
     if isinstance(condition, tirx.And):
         return conjuncts(condition.a) + conjuncts(condition.b)
     return [expression(condition)]
-
-
-def _is_affine(expr: Any) -> bool:
-    if isinstance(expr, tirx.IntImm | tirx.Var):
-        return True
-    if isinstance(expr, tirx.Cast):
-        return _is_affine(expr.value)
-    if isinstance(expr, tirx.Mul):
-        return any(isinstance(factor, tirx.IntImm) for factor in (expr.a, expr.b)) and (
-            _is_affine(expr.a) and _is_affine(expr.b)
-        )
-    return isinstance(expr, tirx.Add | tirx.Sub) and _is_affine(expr.a) and _is_affine(expr.b)
 
 
 def _source(expr: Any, names: set[str]) -> str:
