@@ -9,7 +9,7 @@ its first operand; a chain of stages is one tile.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from itertools import takewhile
 
 import numpy as np
@@ -29,14 +29,6 @@ _Placed = tuple[tuple[nests.Loop, ...], nests.LeafNest]
 
 ROWS = {"bias": 0, "scale": POST_ROWS}
 """First tile of each half of the POST parameters."""
-
-
-def thread_count(nodes: Iterable[nests.Node]) -> int:
-    """Return the number of virtual threads."""
-    loops = [node for node in nodes if isinstance(node, nests.LoopNode)]
-    return max(
-        (max(thread_count(n.body), n.loop.extent if n.threads else 1) for n in loops), default=1
-    )
 
 
 class _Tile:
@@ -155,7 +147,6 @@ class Addresses:
     def __init__(self, tree: nests.Tree, config: HardwareConfig, capacity: Capacity) -> None:
         self._begun: dict[tuple[str, int], tuple[int, ...]] = {}
         self._memory = {buffer.name: buffer.scratchpad for buffer in tree.allocations}
-        threads = thread_count(tree.body)
         writers: dict[str, list[_Placed]] = {}
         for placed in nests.placed_leaves(tree.body):
             writers.setdefault(placed[1].dst.buffer.name, []).append(placed)
@@ -166,8 +157,8 @@ class Addresses:
         for buffer in tree.allocations:
             if self.root(buffer.name) == buffer.name:
                 _, first = writers[buffer.name][0]
-                places = _places(first, self.size(buffer.name), capacity, threads)
-                self._allocate(buffer, places, threads)
+                places = _places(first, self.size(buffer.name), capacity, tree.threads)
+                self._allocate(buffer, places, tree.threads)
         for name, elements in self.used.items():
             depth = POST_ROWS if name in ROWS else getattr(config, name).depth
             if elements > depth:

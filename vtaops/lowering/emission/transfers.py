@@ -12,7 +12,6 @@ from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
 from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.images import extents_of, placed
-from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.padding import Mask
 from vtaops.lowering.emission.scratchpads import ROWS
 from vtaops.lowering.operation import Operation
@@ -76,7 +75,7 @@ class TileCopy:
                     alike[access] = Operation(instruction, relocation=self._number)
                 yield alike[access].alike(instruction)
             elif self._memory != Memory.INP:  # some hardware has no LOAD without rows
-                yield from _resets(sram, access.x_size)
+                yield _reset(sram, access.x_size)
 
     def _begin_tile(self, copy: _Copy, content: Hashable, thread: int) -> bool:
         """Begin a loaded tile; return False if its content is still resident."""
@@ -254,9 +253,7 @@ def _writes_padding(leaf: CopyNest) -> bool:
     return leaf.padding == 0 and leaf.dst.buffer.scratchpad != "wgt"
 
 
-def _resets(first: int, count: int) -> Iterator[Operation]:
-    """Yield resets of consecutive accumulators."""
-    for begin in range(first, first + count, MAX_EXTENT):
-        size = min(MAX_EXTENT, first + count - begin)
-        loops = {"uop_end": 1, "iter_out": 1, "iter_in": size, "dst_factor_in": 1}
-        yield Operation(Gemm(reset=1, **loops), np.array([[begin, 0, 0]], np.int64))
+def _reset(first: int, count: int) -> Operation:
+    """Return the reset of consecutive accumulators."""
+    loops = {"uop_end": 1, "iter_out": 1, "iter_in": count, "dst_factor_in": 1}
+    return Operation(Gemm(reset=1, **loops), np.array([[first, 0, 0]], np.int64))

@@ -223,7 +223,8 @@ class TreeBuilder:
         written = dict.fromkeys(leaf.dst.buffer for leaf in leaves(nodes))
         last = {tensor.buffer: number for number, tensor in enumerate(late)}
         order = sorted(written, key=lambda buffer: last.get(buffer, -1))
-        return Tree(tuple(nodes), tuple(buffer for buffer in order if buffer.scratchpad))
+        allocations = tuple(buffer for buffer in order if buffer.scratchpad)
+        return Tree(tuple(nodes), allocations, self._threads.extent)
 
 
 def _summed_onto(value: TileTensor, addend: TileTensor, body: list[Node]) -> list[Node] | None:

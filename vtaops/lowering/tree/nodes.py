@@ -152,10 +152,13 @@ class Tree:
         Its statements.
     allocations : tuple of TileBuffer
         Its scratchpad buffers in order of allocation.
+    threads : int
+        The virtual threads.
     """
 
     body: tuple[Node, ...]
     allocations: tuple[TileBuffer, ...]
+    threads: int = 1
 
 
 def placed_leaves(

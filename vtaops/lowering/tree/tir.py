@@ -75,7 +75,8 @@ def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
         If VTA cannot execute it; the message names the block, its statement, and a remedy.
     """
     parser = _Parser(config, {str(parameter.name) for parameter in function.params})
-    tree = Tree(tuple(parser.statements(function.body)), tuple(parser.allocations))
+    body = tuple(parser.statements(function.body))
+    tree = Tree(body, tuple(parser.allocations), parser.threads)
     parser.check_padding(tree)
     return preserve_operands(tree)
 
@@ -131,10 +132,13 @@ class _Parser:
     ----------
     allocations : list of TileBuffer
         The buffers that statements allocate, in order.
+    threads : int
+        The virtual threads.
     """
 
     def __init__(self, config: HardwareConfig, parameters: set[str]) -> None:
         self.allocations: list[TileBuffer] = []
+        self.threads = 1
         self._config, self._parameters = config, parameters
         self._name = self._thread = ""
         self._loops: list[Loop] = []
@@ -234,7 +238,7 @@ class _Parser:
             f"the result: s.bind(s.fuse(a, b), vta.vthread)",
         )
         loop = Loop(name_of(stmt.node.var), int(stmt.value))
-        self._thread = loop.name
+        self._thread, self.threads = loop.name, max(self.threads, loop.extent)
         body = self._inside(loop, stmt.body)
         self._thread = ""
         return LoopNode(loop, body, threads=True)
