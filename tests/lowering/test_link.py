@@ -234,29 +234,7 @@ def test_a_slot_is_not_read_after_others_used_it():
         link(parts, (*buffers[:4], out, final)).verify()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda p: replace(p, places=(0, 1)), "part 1 .second. has 2 places for 3 buffers"),
-        (lambda p: replace(p, places=(2, 3, 9)), "'res' lies in buffer 9; the program has 5"),
-        (lambda p: replace(p, places=(2, 3, 1)), "'res' is stored, but 'kernel 1' is parameter"),
-        (lambda p: replace(p, places=(BufferSlice(2, 8), 3, 4)), "begins at byte 8 of 'between'"),
-        (lambda p: replace(p, places=(BufferSlice(2, 16), 3, 4)), "'data' ends at byte 2032"),
-        (lambda p: replace(p, places=(2, 3, 2)), "part 1 .second. stores to what it loads"),
-    ],
-)
-def test_bad_places_are_refused(change, message):
-    parts, buffers = chain()
-    with pytest.raises(ProgramError, match=message):
-        link((parts[0], change(parts[1])), buffers)
-
-
 def test_other_misuse_is_refused():
-    parts, buffers = chain()
-    with pytest.raises(ProgramError, match="no part is given"):
-        link((), buffers)
-    with pytest.raises(ProgramError, match="different configurations: pynq, tiny"):
-        link((parts[0], whole(emit_operator(FIRST, "tiny"))), buffers)
     strides = Strides(40, 20, 5)
     with pytest.raises(ShapeError, match="strides for 'image'; the operator has data, kernel"):
         emit_operator(FIRST, "pynq", strides={"image": strides})

@@ -130,22 +130,6 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class PassContext:
-    """What passes know beside the operations.
-
-    Attributes
-    ----------
-    config : HardwareConfig
-        The target hardware.
-    max_micro_ops : int
-        Micro-ops that fit the device's memory.
-    """
-
-    config: HardwareConfig
-    max_micro_ops: int
-
-
-@dataclass(frozen=True)
 class Fragment:
     """The operations of one operator.
 

@@ -6,8 +6,8 @@ next rows are loaded while these are computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -17,10 +17,12 @@ from vtaops.base.errors import ScheduleError
 from vtaops.base.row_norm import FURTHEST, MIDDLE, inverse_total, statistics
 from vtaops.base.shapes import ceil_div
 from vtaops.lowering.emission.images import extents_of, spanned
+from vtaops.lowering.emission.instructions import loop_fields
+from vtaops.lowering.emission.microcode import ONCE, AffineLoop, MicroKernel
 from vtaops.lowering.operation import Fragment, Operation
 from vtaops.lowering.options import LoweringOptions, Strides
 from vtaops.machine.config import HardwareConfig, Memory
-from vtaops.machine.isa import Alu, AluOp, Gemm, Load, Post, Store
+from vtaops.machine.isa import Alu, AluOp, Gemm, Load, LoopInstruction, Post, Store
 from vtaops.ops.rows import ColumnShares, NormalizeRows, RowOperator, RowsBelowMaximum
 from vtaops.program import OperatorRecord
 
@@ -107,6 +109,47 @@ def emit_rows(
     return Fragment(config, tuple(operations), outer, LoweringOptions(), record)
 
 
+@dataclass(frozen=True, eq=False)
+class RowValue:
+    """A number for each row: an operation on others and numbers, or what is summed of `x`."""
+
+    op: AluOp | None
+    x: Any
+    y: Any = 0
+
+
+class Trace:
+    """The arithmetic that records the operations of a definition; what is summed is a name."""
+
+    def __init__(self) -> None:
+        self.steps: list[RowValue] = []
+
+    def _step(self, op: AluOp | None, x: Any, y: Any = 0) -> RowValue:
+        self.steps.append(RowValue(op, x, y))
+        return self.steps[-1]
+
+    def add(self, x: Any, y: Any) -> RowValue:
+        """Record a sum."""
+        return self._step(AluOp.ADD, x, y)
+
+    def mul(self, x: Any, y: Any) -> RowValue | str:
+        """Record a product; rows are only multiplied by themselves."""
+        return "squares" if isinstance(x, str) else self._step(AluOp.MUL, x, y)
+
+    def shr(self, x: Any, y: Any) -> RowValue:
+        """Record a shift."""
+        return self._step(AluOp.SHR, x, y)
+
+    def clip(self, x: Any, low: float, high: float) -> RowValue:
+        """Record a minimum or a maximum."""
+        op, bound = (AluOp.MAX, low) if high == inf else (AluOp.MIN, high)
+        return self._step(op, x, int(bound))
+
+    def total(self, x: str) -> RowValue:
+        """Record the sums of rows, of their squares or digits, or what stands for them."""
+        return self._step(None, x)
+
+
 class _Rows:
     """The operations of a function of rows."""
 
@@ -114,76 +157,78 @@ class _Rows:
     """Numbers for each channel that stay in the accumulators."""
 
     def __init__(self, op: Any, config: HardwareConfig, strides: Mapping[str, Strides]) -> None:
-        self.op, self.config, self.strides = op, config, strides
+        self.op, self.strides = op, strides
         self.layout = RowLayout.of(op, config)
         self.block, self.channels = config.block_in, self.layout.channels
         self.columns, self.begin = ceil_div(self.channels, self.block), 0
         self.names = [buffer.name for buffer in op.buffers(config)]
         self.code: list[Operation] = []
-        self.trace = self._trace()
+        self.trace = Trace()
+        self.results = self._define(self.trace)
+        self.places: dict[Any, int] = {}
+        """The registers of what differs by row."""
         self.half = self.first = self.blocks = self.registers = self.values = self.weights = 0
         """The half and the blocks of the group; its first accumulators and its first weights.
 
         Of these, `channels` in so many `columns` are in the accumulators, those from `begin` on.
         """
 
-    def _trace(self) -> Trace:
-        """Return what is computed of each row first."""
-        return Trace(lambda a: ())
-
     def operations(self) -> list[Operation]:
         """Return the operations."""
         self._constants()
-        rows = ceil_div(self.op.rows, self.block)
-        for number, first in enumerate(range(0, rows, self.layout.blocks)):
-            self.blocks = min(self.layout.blocks, rows - first)
-            self.half, self.first = number % self.layout.halves, first
-            size = self.layout.blocks * (self.layout.channels + REGISTERS)
-            self.registers = self.layout.channels * self.vectors + self.half * size
-            self.values = self.registers + self.layout.blocks * REGISTERS
-            self.weights = self.half * self.layout.blocks * self.columns
-            self._group()
+        rows, layout = ceil_div(self.op.rows, self.block), self.layout
+        for number, first in enumerate(range(0, rows, layout.blocks)):
+            self.blocks = min(layout.blocks, rows - first)
+            self.half, self.first = number % layout.halves, first
+            size = layout.blocks * (layout.channels + REGISTERS)
+            self.registers = layout.channels * self.vectors + self.half * size
+            self.values = self.registers + layout.blocks * REGISTERS
+            self.weights = self.half * layout.blocks * self.columns
+            self._load_group()
+            self._statistics()
+            for _ in self._parts():
+                self._finish()
+                self._store()
         return self.code
 
-    def _constants(self) -> None:
-        """Load what all groups read: by default, one identity for inputs."""
-        self._load("constants", Memory.INP, 0, 0, (1, self.block), 0)
-
-    def _group(self) -> None:
-        """Compute consecutive blocks of rows, whose last results are post-processed, and store."""
+    def _define(self, a: Trace) -> Sequence[Any]:
+        """Return what differs by row."""
         raise NotImplementedError
 
-    def _load_rows(self, name: str, sram: int) -> None:
-        stride = self.strides[name]
-        place = stride.first + self.first * stride.block + self.begin // self.block * stride.row
-        size = self.columns, self.blocks
-        self._load(name, Memory.WGT, sram, place, size, stride.row)
+    def _constants(self) -> None:
+        """Load what all groups read."""
+        raise NotImplementedError
 
-    def _post(self, multiplier: int, shift: int, zero_point: int, clip: Pair = (-128, 127)) -> None:
-        scale = {"multiplier": multiplier, "shift": shift, "zero_point": zero_point}
-        post = Post(enable=1, round_half=1, low=clip[0], high=clip[1], **scale)
-        self.code.append(Operation(post))
+    def _load_group(self) -> None:
+        """Load consecutive blocks of rows, if they fit the accumulators as a whole."""
+        raise NotImplementedError
 
-    def _store(self) -> None:
-        self.code.append(Operation(Post()))
-        result = self.strides["res"]
-        for number in range(self.blocks):
-            store = Store(
-                memory=Memory.OUT,
-                sram_base=self.values + number * self.channels,
-                dram_base=result.first + (self.first + number) * result.block + self.begin,
-                y_size=1,
-                x_size=self.channels,
-                x_stride=self.channels,
-            )
-            self.code.append(Operation(store, relocation=self.names.index("res")))
+    def _total(self, register: int, source: str) -> None:
+        """Fill a register with what is summed up of rows."""
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """Compute the values of the results, the last of which are post-processed."""
+        raise NotImplementedError
+
+    def _parts(self) -> Iterator[None]:
+        """Load rows part by part, if they do not fit the accumulators as a whole."""
+        size, whole = self.layout.channels, self.op.channels
+        for self.begin in range(0, whole, size):
+            self.channels = min(size, whole - self.begin)
+            self.columns = ceil_div(self.channels, self.block)
+            if size < whole:
+                self._load_rows("data", self.weights)
+            yield
 
     # ------------------------------------------------------------------------- memories
 
     def _load(
-        self, name: str, memory: Memory, sram: int, dram: int, size: Pair, stride: int
+        self, name: str, memory: Memory, sram: int, dram: int, size: Pair, stride: int = 0
     ) -> None:
-        load = Load(
+        """Load rows of tiles, or store them."""
+        kind = Store if memory == Memory.OUT else Load
+        move = kind(
             memory=memory,
             sram_base=sram,
             dram_base=dram,
@@ -191,7 +236,20 @@ class _Rows:
             x_size=size[1],
             x_stride=stride or size[1],
         )
-        self.code.append(Operation(load, relocation=self.names.index(name)))
+        self.code.append(Operation(move, relocation=self.names.index(name)))
+
+    def _load_rows(self, name: str, sram: int) -> None:
+        stride = self.strides[name]
+        place = stride.first + self.first * stride.block + self.begin // self.block * stride.row
+        size = self.columns, self.blocks
+        self._load(name, Memory.WGT, sram, place, size, stride.row)
+
+    def _store(self) -> None:
+        self.code.append(Operation(Post()))
+        result, size = self.strides["res"], (1, self.channels)
+        for number in range(self.blocks):
+            place = result.first + (self.first + number) * result.block + self.begin
+            self._load("res", Memory.OUT, self.values + number * self.channels, place, size)
 
     # ------------------------------------------------------------------- values of a group
 
@@ -204,89 +262,101 @@ class _Rows:
 
         Blocks of rows, and of columns, are `spacing` tiles apart.
         """
-        uops = [
-            (self.values + number * self.channels, base, weights + number * spacing[0])
-            for number in range(self.blocks)
-        ]
         whole, rest = divmod(self.channels, self.block)
+        of_rows, of_columns = spacing
         for column, count, lanes in ((0, whole, self.block), (whole, 1, rest)):
             if count and lanes:
-                offset = np.array([column * self.block, 0, column * spacing[1]])
-                loops = {"iter_out": count, "iter_in": lanes, "dst_factor_out": self.block}
-                steps = {"dst_factor_in": 1, "src_factor_in": 1, "wgt_factor_out": spacing[1]}
-                self._gemm(np.array(uops) + offset, overwrite=overwrite, **loops, **steps)
+                first, weight = self.values + column * self.block, weights + column * of_columns
+                uops = [
+                    (first + number * self.channels, base, weight + number * of_rows)
+                    for number in range(self.blocks)
+                ]
+                outer = AffineLoop(count, (self.block, 0, of_columns))
+                self._gemm(uops, outer, AffineLoop(lanes, (1, 1, 0)), overwrite=overwrite)
 
-    def _gemm(self, uops: Any, **fields: int) -> None:
-        rows = np.asarray(uops, np.int64)
-        self.code.append(Operation(Gemm(uop_end=len(rows), **fields), rows))
+    def _post(self, multiplier: int, shift: int, zero_point: int, clip: Pair = (-128, 127)) -> None:
+        scale = {"multiplier": multiplier, "shift": shift, "zero_point": zero_point}
+        post = Post(enable=1, round_half=1, low=clip[0], high=clip[1], **scale)
+        self.code.append(Operation(post))
 
-    def _by_row(self, op: AluOp, register: int) -> None:
-        """Combine all values with the number of their row."""
-        self._alu(
-            op,
-            self.values,
-            (self.blocks, self.channels),
-            (self.channels, 1),
-            self._at(register),
-            (1, 0),
-        )
+    def _combine(self, op: AluOp, other: RowValue | int) -> None:
+        """Combine all values with a number, or with that of their row."""
+        self._on_values(op, self._source(other), (1, 0), self._immediate(other))
 
-    def _by_number(self, op: AluOp, number: int) -> None:
-        """Combine all values with a number."""
-        self._alu(op, self.values, (self.blocks, self.channels), (self.channels, 1), imm=number)
+    def _on_values(
+        self, op: AluOp, src: int, steps: Pair, imm: int | None = None, channels: int = 0
+    ) -> None:
+        """Combine values, of all channels by default, with accumulators or an immediate."""
+        of_rows, of_channels = (0, 0) if imm is not None else steps
+        outer = AffineLoop(self.blocks, (self.channels, of_rows, 0))
+        inner = AffineLoop(channels or self.channels, (1, of_channels, 0))
+        self._alu(op, (self.values, src), outer, inner, imm)
+
+    def _gemm(
+        self,
+        uops: list[tuple[int, int, int]],
+        outer: AffineLoop = ONCE,
+        inner: AffineLoop = ONCE,
+        **fields: int,
+    ) -> None:
+        kernel = MicroKernel(outer, inner, np.array(uops, np.int64))
+        self._run(Gemm(**loop_fields(kernel, 3), **fields), kernel)
 
     def _alu(
-        self,
-        op: AluOp,
-        dst: int,
-        counts: Pair,
-        steps: Pair,
-        src: int = 0,
-        src_steps: Pair = (0, 0),
-        imm: int | None = None,
+        self, op: AluOp, operands: Pair, outer: AffineLoop, inner: AffineLoop, imm: int | None
     ) -> None:
-        """Add an operation of the vector ALU, with an immediate or another accumulator."""
-        fields = {"use_imm": 1, "imm": imm} if imm is not None else {}
-        alu = Alu(
-            uop_end=1,
-            iter_out=counts[0],
-            iter_in=counts[1],
-            dst_factor_out=steps[0],
-            dst_factor_in=steps[1],
-            src_factor_out=src_steps[0],
-            src_factor_in=src_steps[1],
-            alu_op=op,
-            **fields,
-        )
-        self.code.append(Operation(alu, np.array([[dst, src, 0]], np.int64)))
+        kernel = MicroKernel(outer, inner, np.array([(*operands, 0)], np.int64))
+        fields = {} if imm is None else {"use_imm": 1, "imm": imm}
+        self._run(Alu(**loop_fields(kernel, 2), alu_op=op, **fields), kernel)
+
+    def _run(self, instruction: LoopInstruction, kernel: MicroKernel) -> None:
+        self.code.append(Operation(instruction, kernel.micro_ops))
 
     # -------------------------------------------------------------- what differs by row
 
     def _statistics(self) -> None:
-        """Compute what differs by row."""
-        for step in self.trace.placed:
+        """Compute what differs by row, in place of operands that nothing else reads any more."""
+        steps, places = self.trace.steps, self.places
+        last = {value: number for number, s in enumerate(steps) for value in (s.x, s.y)}
+        last |= dict.fromkeys(self.results, len(steps))
+        places.clear()
+        free = list(range(REGISTERS))
+        for number, step in enumerate(steps):
+            x, y = step.x, step.y
+            dying = {value for value in (x, y) if value in places and last[value] == number}
+            if y in dying and x not in dying and step.op in (AluOp.ADD, AluOp.MUL):
+                x, y = y, x
+            own = places[x] if x in dying else free.pop(0)
+            free += sorted({places[value] for value in dying} - {own})
             if step.op is None:
-                self._total(step)
-                continue
-            if step.result != step.x:
-                self._reset(step.result)
-                self._registers_alu(AluOp.ADD, step.result, step.x)
-            self._registers_alu(step.op, step.result, step.y, step.imm)
+                self._total(own, x)
+            else:
+                if x not in dying:
+                    self._reset(own)
+                    self._on_register(AluOp.ADD, own, self._source(x))
+                self._on_register(step.op, own, self._source(y), self._immediate(y))
+            places[step] = own
 
-    def _total(self, step: _Step) -> None:
-        """Fill a register with the sums of the rows, or of their squares."""
-        raise NotImplementedError
+    def _source(self, other: RowValue | int) -> int:
+        return 0 if isinstance(other, int) else self._at(self.places[other])
+
+    def _immediate(self, other: RowValue | int) -> int | None:
+        return other if isinstance(other, int) else None
 
     def _reset(self, register: int) -> None:
-        loops = {"iter_out": 1, "iter_in": self.blocks, "dst_factor_in": 1}
-        self._gemm([(self._at(register), 0, 0)], reset=1, **loops)
+        self._gemm([(self._at(register), 0, 0)], inner=self._each(0), reset=1)
 
     def _at(self, register: int) -> int:
         return self.registers + register * self.layout.blocks
 
-    def _registers_alu(self, op: AluOp, dst: int, src: int | None, imm: int | None = None) -> None:
-        place = 0 if src is None else self._at(src)
-        self._alu(op, self._at(dst), (1, self.blocks), (0, 1), place, (0, 1), imm)
+    def _each(self, src: int, wgt: int = 0) -> AffineLoop:
+        """Return the loop over a register of each block."""
+        return AffineLoop(self.blocks, (1, src, wgt))
+
+    def _on_register(
+        self, op: AluOp, register: int, src: int, imm: int | None = None, step: int = 1
+    ) -> None:
+        self._alu(op, (self._at(register), src), ONCE, self._each(step), imm)
 
     def _reduce(self, op: AluOp, register: int) -> None:
         """Combine the values of each row, by halves, and add the result to a register."""
@@ -294,35 +364,20 @@ class _Rows:
         while remaining > 1:
             half = remaining // 2
             behind = self.values + remaining - half
-            counts, steps = (self.blocks, half), (self.channels, 1)
-            self._alu(op, self.values, counts, steps, behind, steps)
+            self._on_values(op, behind, (self.channels, 1), channels=half)
             remaining -= half
-        self._alu(
-            AluOp.ADD, self._at(register), (1, self.blocks), (0, 1), self.values, (0, self.channels)
-        )
-
-
-_PLACES = AluOp.ADD, AluOp.MUL, AluOp.SHR
-"""How the statistics of rows make places of values."""
+        self._on_register(AluOp.ADD, register, self.values, step=self.channels)
 
 
 class _Norm(_Rows):
     """The operations of a norm."""
 
-    def _trace(self) -> Trace:
-        self.offset = 0
-        return Trace(self._define)
-
-    def _define(self, a: Trace) -> list[Recorded]:
+    def _define(self, a: Trace) -> Sequence[Any]:
         op = self.op
-        offset, *others = statistics(a, Trace.ROWS, op.channels, op.epsilon, op.center)
-        if op.center is None:
-            return [offset, *others]
-        self.offset = offset
-        return others
+        return statistics(a, "rows", op.channels, op.epsilon, op.center)
 
     def _constants(self) -> None:
-        self._load("constants", Memory.INP, 0, 0, (1, self.op.tiles(self.block)), 0)
+        self._load("constants", Memory.INP, 0, 0, (1, self.op.tiles(self.block)))
         if self.op.multiplier is not None:
             return
         self.vectors = 2 if self.layout.kept else 1
@@ -330,42 +385,27 @@ class _Norm(_Rows):
             for number, name in enumerate(("scale", "bias")):
                 self._load_vector(name, number * self.channels)
 
-    def _group(self) -> None:
+    def _load_group(self) -> None:
         if self.layout.channels == self.op.channels:
             self._load_rows("data", self.weights)
-        self._statistics()
+
+    def _total(self, register: int, source: str) -> None:
+        if source == "squares":
+            self._reset(register)
         for _ in self._parts():
-            self._normalize()
-            self._store()
+            add = self._squares if source == "squares" else self._sums
+            add(register)
 
-    def _parts(self) -> Iterator[None]:
-        """Load rows part by part, if they do not fit the accumulators as a whole."""
-        size, whole = self.layout.channels, self.op.channels
-        for self.begin in range(0, whole, size):
-            self.channels = min(size, whole - self.begin)
-            self.columns = ceil_div(self.channels, self.block)
-            if size < whole:
-                self._load_rows("data", self.weights)
-            yield
-
-    def _total(self, step: _Step) -> None:
-        if step.squares:
-            self._reset(step.result)
-        for _ in self._parts():
-            add = self._squares if step.squares else self._sums
-            add(step.result)
-
-    def _normalize(self) -> None:
-        """Make places of the values of a part, and results of these, post-processed at last."""
+    def _finish(self) -> None:
+        """Make places of the values of a part, and results of these."""
+        offset, root, shift = self.results
         self._enter(2 + self.block)
-        if self.offset:
-            self._by_number(AluOp.ADD, self.offset)
-        *before, last = self.trace.registers
-        for op, register in zip(_PLACES[-len(before) - 1 : -1], before, strict=True):
-            self._by_row(op, register)
+        if offset:
+            self._combine(AluOp.ADD, offset)
+        self._combine(AluOp.MUL, root)
         if self.op.multiplier is not None:
             self._post(self.op.multiplier, self.op.shift, self.op.zero_point)
-        self._by_row(_PLACES[-1], last)
+        self._combine(AluOp.SHR, shift)
         if self.op.multiplier is not None:
             return
         self._by_channel(AluOp.MUL, "scale", 0)
@@ -379,240 +419,128 @@ class _Norm(_Rows):
             ones = 1 if whole and column + 1 == self.columns else 0
             first = self.weights + column * self.blocks
             uops = [(self._at(register) + n, ones, first + n) for n in range(self.blocks)]
-            self._gemm(uops, iter_out=1, iter_in=1, overwrite=int(self.begin + column == 0))
+            self._gemm(uops, overwrite=int(self.begin + column == 0))
 
     def _squares(self, register: int) -> None:
         """Add the sums of squares; that of a single row is its product with itself."""
         op, first = self.op, self.op.tiles(self.block)
         if op.multiplier is None or op.rows > 1 or op.channels % self.block:
             self._enter(2)
-            all_values = (self.blocks, self.channels), (self.channels, 1)
-            self._alu(AluOp.MUL, self.values, *all_values, self.values, (self.channels, 1))
+            self._on_values(AluOp.MUL, self.values, (self.channels, 1))
             self._reduce(AluOp.ADD, register)
             return
         stride = self.strides["data"]
         spacing = stride.row * self.block
         place = stride.first * self.block + self.begin // self.block * spacing
         self._load("data", Memory.INP, first, place, (self.columns, 1), spacing)
-        steps = {"iter_in": self.columns, "src_factor_in": 1, "wgt_factor_in": 1}
-        self._gemm([(self._at(register), first, self.weights)], iter_out=1, **steps)
+        inner = AffineLoop(self.columns, (0, 1, 1))
+        self._gemm([(self._at(register), first, self.weights)], inner=inner)
 
     def _load_vector(self, name: str, place: int) -> None:
-        self._load(name, Memory.ACC, place, self.begin, (1, self.channels), 0)
+        self._load(name, Memory.ACC, place, self.begin, (1, self.channels))
 
     def _by_channel(self, op: AluOp, name: str, place: int) -> None:
         """Combine all values with the number of their channel."""
         if not self.layout.kept:
             place = 0
             self._load_vector(name, place)
-        self._alu(op, self.values, (self.blocks, self.channels), (self.channels, 1), place, (0, 1))
+        self._on_values(op, place, (0, 1))
 
 
 class _Below(_Rows):
     """The operations of rows below their maximum."""
 
-    def _constants(self) -> None:
-        self._load("constants", Memory.INP, 0, 0, (1, self.block << self.op.masked), 0)
+    def _define(self, a: Trace) -> Sequence[Any]:
+        """Return what is added to rows; the maximum of an empty one is below -128."""
+        below = a.mul(a.total("maxima"), -1)
+        if not self.op.given:
+            return (below,)
+        return below, a.mul(a.clip(a.add(below, -128), 0, inf), 2)
 
-    def _group(self) -> None:
+    def _constants(self) -> None:
+        self._load("constants", Memory.INP, 0, 0, (1, self.block << self.op.masked))
+
+    def _load_group(self) -> None:
         self._load_rows("data", self.weights)
-        self._load_mask()
+        if self.op.given:
+            self._load_rows("mask", self._mask)
+        elif self.op.masked:
+            size = 1, self.blocks * self.columns
+            self._load("mask", Memory.WGT, self._mask, self.first * self.columns, size)
+
+    def _total(self, register: int, source: str) -> None:
         self._enter(0)
         if self.op.masked:
             self._add_mask()
-        self._reset(0)
-        self._reduce(AluOp.MAX, 0)
-        self._registers_alu(AluOp.MUL, 0, None, -1)
+        self._reset(register)
+        self._reduce(AluOp.MAX, register)
+
+    def _finish(self) -> None:
+        below, *raised = self.results
         self._enter(0)
         if self.op.masked:
-            self._by_row(AluOp.ADD, 0)
-            self._by_number(AluOp.MAX, FURTHEST)
-        if self.op.given:
-            self._raise_empty_rows(1)
+            self._combine(AluOp.ADD, below)
+            self._combine(AluOp.MAX, FURTHEST)
+        for value in raised:
+            self._combine(AluOp.ADD, value)
         self._post(1, 0, 127)
         if self.op.masked:
             self._add_mask()
         else:
-            self._by_row(AluOp.ADD, 0)
-        self._store()
+            self._combine(AluOp.ADD, below)
 
     @property
     def _mask(self) -> int:
         """The tiles of the mask, behind those of the data."""
         return self.weights + self.layout.halves * self.layout.blocks * self.columns
 
-    def _load_mask(self) -> None:
-        if self.op.given:
-            self._load_rows("mask", self._mask)
-        elif self.op.masked:
-            size = 1, self.blocks * self.columns
-            self._load("mask", Memory.WGT, self._mask, self.first * self.columns, size, 0)
-
     def _add_mask(self) -> None:
         """Bring what does not count below all others, by 4 times the mask."""
         spacing = (1, self.blocks) if self.op.given else (self.columns, 1)
         self._transpose(self.block, self._mask, spacing, overwrite=0)
 
-    def _raise_empty_rows(self, register: int) -> None:
-        """Raise all values of a row of which nothing counts, whose maximum is below -128."""
-        self._reset(register)
-        self._registers_alu(AluOp.ADD, register, 0)
-        for op, number in ((AluOp.ADD, -128), (AluOp.MAX, 0), (AluOp.MUL, 2)):
-            self._registers_alu(op, register, None, number)
-        self._by_row(AluOp.ADD, register)
-
 
 class _Shares(_Rows):
     """The operations of shares in the sums of columns."""
 
-    def _trace(self) -> Trace:
-        return Trace(lambda a: inverse_total(a, Trace.ROWS, Trace.LOW, self.channels))
+    def _define(self, a: Trace) -> Sequence[Any]:
+        return inverse_total(a, "data", "low", self.op.channels)
 
     def _constants(self) -> None:
-        self._load("constants", Memory.WGT, 0, 0, (1, 1), 0)
+        self._load("constants", Memory.WGT, 0, 0, (1, 1))
 
-    def _group(self) -> None:
+    def _load_group(self) -> None:
         size = self.blocks, self.channels
         for name in ("data", "low"):
             stride = self.strides[name]
             place = stride.first + self.first * stride.block
             self._load(name, Memory.INP, self._inputs(name), place, size, stride.block)
-        self._statistics()
-        inverse, shift = self.trace.registers
-        self._copy("data", overwrite=1)
-        self._by_number(AluOp.SHR, -8)
-        self._copy("low")
-        self._by_number(AluOp.ADD, MIDDLE)
-        self._by_row(AluOp.MUL, inverse)
-        op = self.op
-        self._post(op.multiplier, op.shift, op.zero_point, (op.least, op.most))
-        self._by_row(AluOp.SHR, shift)
-        self._store()
 
-    def _total(self, step: _Step) -> None:
-        self._sums(step.result, low=step.low)
+    def _total(self, register: int, source: str) -> None:
+        at, first, inner = self._at(register), self._inputs(source), self._each(self.channels)
+        self._gemm([(at, first, 0)], inner=inner, overwrite=1)
+        if self.channels > 1:
+            self._gemm([(at, first + 1, 0)], AffineLoop(self.channels - 1, (0, 1, 0)), inner)
+
+    def _finish(self) -> None:
+        op = self.op
+        inverse, shift = self.results
+        self._copy("data", overwrite=1)
+        self._combine(AluOp.SHR, -8)
+        self._copy("low")
+        self._combine(AluOp.ADD, MIDDLE)
+        self._combine(AluOp.MUL, inverse)
+        self._post(op.multiplier, op.shift, op.zero_point, (op.least, op.most))
+        self._combine(AluOp.SHR, shift)
 
     def _copy(self, name: str, **fields: int) -> None:
         """Write a digit of all values to their accumulators, or add it."""
-        counts = {"iter_out": self.blocks, "iter_in": self.channels}
-        steps = {"dst_factor_out": self.channels, "src_factor_out": self.channels}
-        inner = {"dst_factor_in": 1, "src_factor_in": 1}
-        self._gemm([(self.values, self._inputs(name), 0)], **counts, **steps, **inner, **fields)
+        outer = AffineLoop(self.blocks, (self.channels, self.channels, 0))
+        inner = AffineLoop(self.channels, (1, 1, 0))
+        self._gemm([(self.values, self._inputs(name), 0)], outer, inner, **fields)
 
     def _inputs(self, name: str) -> int:
         """Return the first input of a digit."""
         number = 2 * self.half + (name == "low")
         first: int = number * self.layout.blocks * self.channels
         return first
-
-    def _sums(self, register: int, *, low: bool) -> None:
-        steps = {"iter_in": self.blocks, "dst_factor_in": 1, "src_factor_in": self.channels}
-        at, first = self._at(register), self._inputs("low" if low else "data")
-        self._gemm([(at, first, 0)], iter_out=1, overwrite=1, **steps)
-        if self.channels > 1:
-            more = self.channels - 1
-            self._gemm([(at, first + 1, 0)], iter_out=more, src_factor_out=1, **steps)
-
-
-@dataclass(frozen=True)
-class _Step:
-    """One operation of the definition, on values or registers by number.
-
-    Without `op` it is the sums of rows, of their `squares`, or of their `low` digits.
-    """
-
-    result: int
-    op: AluOp | None
-    x: int | None = None
-    y: int | None = None
-    imm: int | None = None
-    squares: bool = False
-    low: bool = False
-
-    @property
-    def reads(self) -> list[int]:
-        """The values or registers that it reads."""
-        return [number for number in (self.x, self.y) if number is not None]
-
-    @property
-    def commutes(self) -> bool:
-        return self.op in (AluOp.ADD, AluOp.MUL) and self.y is not None
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A number for each row, by its name."""
-
-    name: int
-
-
-class Trace:
-    """The arithmetic that records the operations of a definition.
-
-    Attributes
-    ----------
-    steps : list of _Step
-        The operations.
-    placed : list of _Step
-        The same on registers: in place where nothing else reads the first operand any more.
-    registers : list of int
-        Those of the results.
-    """
-
-    ROWS, SQUARES, LOW = Recorded(-1), Recorded(-2), Recorded(-3)
-
-    def __init__(self, define: Callable[[Trace], Sequence[Recorded]]) -> None:
-        self.steps: list[_Step] = []
-        results = [value.name for value in define(self)]
-        last = {name: n for n, step in enumerate(self.steps) for name in step.reads}
-        last |= dict.fromkeys(results, len(self.steps))
-        self._places: dict[int, int] = {}
-        self._free = list(range(REGISTERS))
-        self.placed = [
-            self._placed(step, {name for name in step.reads if last[name] == number})
-            for number, step in enumerate(self.steps)
-        ]
-        self.registers = [self._places[name] for name in results]
-
-    def _placed(self, step: _Step, dying: Set[int]) -> _Step:
-        """Return a step on registers, of which it is the last to read some values."""
-        x, y, places = step.x, step.y, self._places
-        if step.commutes and y in dying and x not in dying:
-            x, y = y, x
-        place = self._free.pop(0) if x is None or x not in dying else places[x]
-        self._free += sorted({places[name] for name in dying} - {place})
-        x, y = (None if name is None else places[name] for name in (x, y))
-        placed = replace(step, result=place, x=x, y=y)
-        places[step.result] = place
-        return placed
-
-    def _record(self, op: AluOp | None, x: int | None = None, **fields: Any) -> Recorded:
-        self.steps.append(_Step(len(self.steps), op, x, **fields))
-        return Recorded(len(self.steps) - 1)
-
-    def add(self, x: Recorded, y: Any) -> Recorded:
-        """Record a sum."""
-        return self._combined(AluOp.ADD, x, y)
-
-    def mul(self, x: Recorded, y: Any) -> Recorded:
-        """Record a product; that of the rows with themselves are their squares."""
-        if x is self.ROWS:
-            return self.SQUARES
-        return self._combined(AluOp.MUL, x, y)
-
-    def shr(self, x: Recorded, y: Any) -> Recorded:
-        """Record a shift."""
-        return self._combined(AluOp.SHR, x, y)
-
-    def clip(self, x: Recorded, low: float, high: float) -> Recorded:
-        """Record a minimum or a maximum."""
-        op, bound = (AluOp.MAX, low) if high == inf else (AluOp.MIN, high)
-        return self._combined(op, x, int(bound))
-
-    def _combined(self, op: AluOp, x: Recorded, y: Any) -> Recorded:
-        other = {"y": y.name} if isinstance(y, Recorded) else {"imm": int(y)}
-        return self._record(op, x.name, **other)
-
-    def total(self, x: Recorded) -> Recorded:
-        """Record the sums of rows, or of their squares."""
-        return self._record(None, squares=x is self.SQUARES, low=x is self.LOW)

@@ -50,105 +50,98 @@ class Computation:
         self._addresses = context.addresses
         self._micro_op_depth = context.options.depth(context.config)
         own = {loop.name for loop in leaf.loops}
-        self._partial_guards = [g for g in leaf.guards if len(g.names & own) > 1]
-        """Guards on several loops at once, which exclude parts of a box."""
-        self._guards = [
-            (g, "".join(g.names & own), picker([*g.names - own]))
-            for g in leaf.guards
-            if g not in self._partial_guards
-        ]
-        """Other guards, each with its loop in the nest, if any, and the values that it uses."""
+        self._every = IterationBox(tuple(range(loop.extent) for loop in leaf.loops))
         self._guard_point = picker(_outer_names(leaf.guards, own))
         offsets = (operand.offset for operand in leaf.operands)
         self._point = picker(_outer_names(offsets, own))
         """What of the outer loops the operands depend on."""
-        self._boxes, self._known = Memo(), Memo()
+        self._known = Memo()
 
     def emit(self, values: Values, thread: int) -> Iterable[Operation]:
         """Return the instructions for the current values of the outer loops."""
-        box = self._boxes.once(("box", self._guard_point(values)), self._guarded_box, values)
-        if box is None:
-            return ()
-        if self._leaf.call == RESET_CALL:
-            self._begin(box, values, thread)
+        parts = self._needed(values, thread)
+        if self._leaf.call == RESET_CALL and parts:
+            self._begin(parts, values, thread)
         base = self._addresses.base
         dst, src, wgt = [base(o.buffer.name, thread) if o else 0 for o in self._roles]
         at = (dst, src, wgt)
         point = self._point(values)
         operations: list[Operation] = []
-        for part in self._needed(box, values, thread):
+        for part in parts:
             operations += self._known.once((part, at, point), self._at, at, part, values)
         return operations
 
-    def _begin(self, box: IterationBox, values: Values, thread: int) -> None:
+    def _begin(self, parts: list[IterationBox], values: Values, thread: int) -> None:
         """Begin the tile that a reset fills, or one more piece of it."""
         filled = self._leaf.dst
         if self._addresses.continues(filled.buffer.name, thread, values):
-            positions = self._positions(filled, box, values)
-            self._context.skipped.refill(filled.buffer.name, thread, positions)
+            for part in parts:
+                positions = self._positions(filled, part, values)
+                self._context.padding.refill(filled.buffer.name, thread, positions)
         else:
             self._addresses.fill(filled.buffer.name, thread)
-            self._context.skipped.begin(filled.buffer.name, thread)
+            self._context.padding.begin(filled.buffer.name, thread)
 
     # --------------------------------------------------------------- needed iterations
 
-    def _needed(self, box: IterationBox, values: Values, thread: int) -> list[IterationBox]:
-        """Return the parts of a box that no guard excludes and that read no padding."""
-        # An axis of extent 1 stands for a loop that does not matter.
-        conditions = [self._evaluate(guard, box, values) for guard in self._partial_guards]
+    def _needed(self, values: Values, thread: int) -> list[IterationBox]:
+        """Return the iterations that no guard excludes and that read no padding, in boxes."""
+        held = self._known.once(("held", self._guard_point(values)), self._held, values)
+        needed = held
         for operand in self._leaf.operands[1:]:
-            unread = self._unread(operand, box, values, thread)
+            unread = self._unread(operand, held, values, thread)
             if unread is not None:
-                conditions.append(~unread)
-        if not conditions:
-            return [box]
-        needed = reduce(np.logical_and, conditions)
-        key = (box, needed.shape, needed.tobytes())
-        return self._known.once(key, list, self._parts(box, needed))
+                needed = needed & ~unread
+        key = needed.shape, needed.tobytes()
+        return self._known.once(key, list, self._parts(needed))
 
-    def _parts(self, box: IterationBox, needed: Mask) -> Iterator[IterationBox]:
+    def _held(self, values: Values) -> Mask:
+        """Return the iterations that no guard excludes.
+
+        An axis of extent 1 stands for a loop that does not matter.
+        """
+        conditions = (self._evaluate(guard, values) for guard in self._leaf.guards)
+        every = np.ones((1,) * len(self._leaf.loops), np.bool_)
+        return reduce(np.logical_and, conditions, every)
+
+    def _parts(self, needed: Mask) -> Iterator[IterationBox]:
         for part in boxes(needed):
-            spans = zip(box.spans, part, needed.shape, strict=True)
-            yield self._box(s if extent == 1 else s[p.start : p.stop] for s, p, extent in spans)
+            spans = zip(self._every.spans, part, needed.shape, strict=True)
+            yield self._box(s if extent == 1 else p for s, p, extent in spans)
 
-    def _unread(
-        self, operand: TileOperand, box: IterationBox, values: Values, thread: int
-    ) -> Mask | None:
+    def _unread(self, operand: TileOperand, held: Mask, values: Values, thread: int) -> Mask | None:
         """Return the iterations whose operand is skipped, or padding that adds nothing."""
         name = self._addresses.root(operand.buffer.name)  # in-place stages keep what is skipped
-        zero, skip = self._context.zeros.of(name, thread), self._context.skipped.of(name, thread)
-        padded = skip if zero is None else zero  # no tile has both
+        padded = self._context.padding.of(name, thread)
         if padded is None:
             return None
-        positions = self._positions(operand, box, values)
+        positions = self._positions(operand, self._every, values)
         # Iterations that a guard excludes may lie beyond the tile; their result is ignored.
         unread = padded.take(positions, mode="clip")
         if operand.buffer.scratchpad != "inp" or self._leaf.call not in PRODUCT_CALLS:
             return unread
         for tile in range(1, WINDOW_TILES if self._leaf.call == WINDOW_CALL else 1):
             unread = unread & padded.take(positions + tile, mode="clip")
-        if zero is None:
+        if name not in self._context.padding.zeros:
             dst = self._leaf.operands[0]
-            written, skipped = np.broadcast_arrays(self._positions(dst, box, values), unread)
+            positions = self._positions(dst, self._every, values)
+            written, skipped = np.broadcast_arrays(positions, unread & held)
             size = self._addresses.size(dst.buffer.name)
-            self._context.skipped.mark(dst.buffer.name, thread, written[skipped], size)
+            self._context.padding.mark(dst.buffer.name, thread, written[skipped], size)
         return unread
 
     # ---------------------------------------------------------------------- evaluation
 
-    def _evaluate(
-        self, expression: Expression, box: IterationBox, values: Values
-    ) -> npt.NDArray[Any]:
-        """Evaluate an expression over all iterations of a box.
+    def _evaluate(self, expression: Expression, values: Values) -> npt.NDArray[Any]:
+        """Evaluate an expression over all iterations.
 
         Axes of loops that it does not use have extent 1.
         """
         point: dict[str, Any] = {**values}
-        axes = len(box.spans)
-        for axis, loop, span in zip(range(axes), self._leaf.loops, box.spans, strict=True):
+        axes = len(self._leaf.loops)
+        for axis, loop in enumerate(self._leaf.loops):
             if loop.name in expression.names:  # an open grid; `numpy.ogrid` is slow
-                inner = [1] * (axes - axis - 1)
-                point[loop.name] = np.arange(span.start, span.stop).reshape(-1, *inner)
+                point[loop.name] = np.arange(loop.extent).reshape(-1, *[1] * (axes - axis - 1))
         values_at = np.asarray(expression(point))
         return values_at.reshape((1,) * (axes - values_at.ndim) + values_at.shape)
 
@@ -160,16 +153,12 @@ class Computation:
     def _positions_in(
         self, spans: tuple[range, ...], operand: TileOperand, values: Values
     ) -> Elements:
-        elements = self._scalars(spans, operand, values) // self._addresses.lanes(operand.buffer)
-        return self._addresses.place(operand.buffer.name, elements)
-
-    def _scalars(self, spans: tuple[range, ...], operand: TileOperand, values: Values) -> Elements:
-        """Return an operand's offsets over some iterations, evaluated once for all of them."""
-        every = IterationBox(tuple(range(loop.extent) for loop in self._leaf.loops))
+        """Return positions over some iterations; offsets are evaluated once for all of them."""
         key = (operand.offset, self._point(values))
-        scalars = self._known.once(key, self._evaluate, operand.offset, every, values)
-        own = zip(spans, scalars.shape, strict=True)
-        return scalars[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
+        tiles = self._known.once(key, self._evaluate, operand.offset, values)
+        own = zip(spans, tiles.shape, strict=True)
+        part = tiles[tuple(slice(s.start, s.stop) if n > 1 else slice(1) for s, n in own)]
+        return self._addresses.place(operand.buffer.name, part)
 
     def _at(self, tiles: Shift, box: IterationBox, values: Values) -> list[Operation]:
         """Return the operations of a box for tiles (dst, src, wgt) at these addresses."""
@@ -178,14 +167,7 @@ class Computation:
         for regular in cut:
             key = regular, self._point(values)
             for plain in self._known.once(key, self._emitted, regular, values):
-                operation = plain.moved(tiles)
-                rows = operation.micro_ops
-                assert rows is not None
-                if operation.post.use_bias and (rows[:, 1] != rows[:, 2]).any():
-                    raise ScheduleError(
-                        "a bias and its scale lie in different rows; load them in one loop"
-                    )
-                operations.append(operation)
+                operations.append(plain.moved(tiles))
         return operations
 
     def _emitted(self, box: IterationBox, values: Values) -> list[Operation]:
@@ -232,23 +214,9 @@ class Computation:
             for kernel in kernels((dst, src + first, wgt), others, self._micro_op_depth)
         ]
 
-    def _guarded_box(self, values: Values) -> IterationBox | None:
-        """Apply the guards on at most one loop; those on several split the box later."""
-        box = {loop.name: range(loop.extent) for loop in self._leaf.loops}
-        for guard, name, point in self._guards:
-            if not name:
-                if not guard(values):
-                    return None
-                continue
-            key = guard, box[name], point(values)
-            box[name] = self._boxes.once(key, _held, guard, values, name, box[name])
-            if not box[name]:
-                return None
-        return self._box(box.values())
-
     def _box(self, spans: Iterable[range]) -> IterationBox:
         own = (*spans,)
-        return self._boxes.once(own, IterationBox, own)
+        return self._known.once(own, IterationBox, own)
 
     def _cut(self, box: IterationBox, values: Values) -> Iterator[IterationBox]:
         """Split a box until every operand has constant strides along every loop.
@@ -280,12 +248,6 @@ class Computation:
         """Return an operand's first position in its tile and its stride along each loop."""
         if operand is None:
             return 0, [0] * len(box.spans)
-        lanes = self._addresses.lanes(operand.buffer)
-        if (self._scalars(box.spans, operand, values) % lanes).any():
-            raise ScheduleError(
-                f"the operand {operand.buffer.name} begins inside of a tile; VTA computes on whole "
-                f"tiles of {lanes} lanes"
-            )
         places = self._positions(operand, box, values)
         flat = places.ravel()
         base = flat.item(0)
@@ -299,18 +261,6 @@ class Computation:
                 f"VTA's loops add constants"
             )
         return base, strides
-
-
-def _held(guard: Expression, values: Values, name: str, span: range) -> range:
-    """Return the part of the range of a loop in which a guard holds."""
-    holds = span.start + np.flatnonzero(guard({**values, name: np.array(span)}))
-    if not holds.size:
-        return range(0)
-    if holds[-1] - holds[0] + 1 != holds.size:
-        raise ScheduleError(
-            f"a condition on {name} holds for scattered iterations; VTA's loops run over a range"
-        )
-    return range(int(holds[0]), int(holds[-1]) + 1)
 
 
 def _outer_names(expressions: Iterable[Expression], own: set[str]) -> list[str]:

@@ -55,9 +55,9 @@ class Context:
         Those that the operator both stores and loads.
     pass_after_reset : bool
         Whether the ALU adds 0 to every reset accumulator.
-    skipped, zeros : PaddingMasks
-        Padding of the current tiles that is unwritten, and that a LOAD wrote. Copies record it;
-        computation skips products with it.
+    padding : PaddingMasks
+        Padding of the current tiles that is unwritten, or zeros. Copies record it; computation
+        skips products with it.
     """
 
     config: HardwareConfig
@@ -66,5 +66,4 @@ class Context:
     buffers: tuple[Buffer, ...]
     changing: frozenset[str]
     pass_after_reset: bool
-    skipped: PaddingMasks = field(default_factory=PaddingMasks)
-    zeros: PaddingMasks = field(default_factory=PaddingMasks)
+    padding: PaddingMasks = field(default_factory=PaddingMasks)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from vtaops.base.errors import ShapeError
 from vtaops.lowering.emission.images import spanned
 from vtaops.lowering.emission.walk import walk
-from vtaops.lowering.operation import Fragment, PassContext
+from vtaops.lowering.operation import Fragment
 from vtaops.lowering.options import DEFAULT_OPTIONS, LoweringOptions
-from vtaops.lowering.passes.order import OPERATOR_PASSES, apply
+from vtaops.lowering.passes.dead_loads import without_dead_loads
+from vtaops.lowering.passes.overwrite import overwrite_instead_of_reset
+from vtaops.lowering.passes.pairs import merge_pairs
+from vtaops.lowering.passes.post import post_process_outputs
 from vtaops.lowering.tree.nodes import Tree
-from vtaops.lowering.tree.preserve import preserve_operands
-from vtaops.machine.config import HardwareConfig
+from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.program import Buffer, OperatorRecord
 
 UNDESCRIBED = OperatorRecord()
@@ -55,7 +57,12 @@ def emit(
     if unknown:
         raise ShapeError(f"strides for {unknown[0]!r}; the operator has {', '.join(names)}")
     outer = tuple(spanned(b, strides[b.name], config) if b.name in strides else b for b in buffers)
-    tree = preserve_operands(tree)
-    context = PassContext(config, options.depth(config))
-    operations = apply(OPERATOR_PASSES, walk(tree, buffers, config, options), context)
+    operations = without_dead_loads(walk(tree, buffers, config, options))
+    # Before `overwrite`: two products that pair are one instruction, of which one step overwrites.
+    if config.has(Extension.PAIRS):
+        operations = merge_pairs(operations, config, options.depth(config))
+    operations = overwrite_instead_of_reset(operations, config)
+    # Last: it post-processes the last writers of accumulators, which `overwrite` splits.
+    if config.has(Extension.POST):
+        operations = post_process_outputs(operations, config)
     return Fragment(config, tuple(operations), outer, options, record)

@@ -49,7 +49,7 @@ class MicroKernel:
     micro_ops: npt.NDArray[np.int64]
 
 
-_ONCE = AffineLoop(1, (0, 0, 0))
+ONCE = AffineLoop(1, (0, 0, 0))
 
 _MICRO_OPS_A_BEAT = 4
 """Micro-ops that a beat of 16 bytes loads: what one more costs, against a step."""
@@ -173,7 +173,7 @@ def _without_two_of(loop: AffineLoop, loops: list[AffineLoop]) -> list[AffineLoo
 
 
 def _nests(loops: list[AffineLoop], max_micro_ops: int) -> Iterator[list[AffineLoop]]:
-    padded = [*loops, _ONCE, _ONCE]
+    padded = [*loops, ONCE, ONCE]
     for outer, inner in permutations(range(len(padded)), 2):
         hardware = padded[outer], padded[inner]
         if any(loop.extent > MAX_EXTENT or min(loop.strides) < 0 for loop in hardware):

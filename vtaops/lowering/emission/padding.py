@@ -25,14 +25,13 @@ class PaddingMasks:
 
     def __init__(self) -> None:
         self._masks: dict[tuple[str, int], Mask] = {}
-        self.any = False
-        """Whether any tile had such an element."""
+        self.zeros: set[str] = set()
+        """The buffers of which a LOAD wrote such elements."""
 
     def begin(self, buffer: str, thread: int, mask: Mask | None = None) -> None:
         """Begin a tile whose elements in `mask` (positions within the tile) are skipped, if any."""
         if mask is not None and mask.size:
             self._masks[buffer, thread] = mask
-            self.any = True
         else:
             self._masks.pop((buffer, thread), None)
 

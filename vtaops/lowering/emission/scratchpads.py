@@ -9,8 +9,7 @@ its first operand; a chain of stages is one tile.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable
-from dataclasses import replace
+from collections.abc import Hashable
 from itertools import takewhile
 
 import numpy as np
@@ -32,14 +31,6 @@ ROWS = {"bias": 0, "scale": POST_ROWS}
 """First tile of each half of the POST parameters."""
 
 
-def thread_count(nodes: Iterable[nests.Node]) -> int:
-    """Return the number of virtual threads."""
-    loops = [node for node in nodes if isinstance(node, nests.LoopNode)]
-    return max(
-        (max(thread_count(n.body), n.loop.extent if n.threads else 1) for n in loops), default=1
-    )
-
-
 class _Tile:
     """A buffer's elements that are written, packed in their order, and when a new tile begins.
 
@@ -50,8 +41,6 @@ class _Tile:
     ----------
     writers : list of (tuple of Loop, LeafNest)
         The leaves that write it, each with the loops around it.
-    lanes : int
-        Scalars in an element.
 
     Attributes
     ----------
@@ -67,10 +56,10 @@ class _Tile:
         If it is loaded piece by piece.
     """
 
-    def __init__(self, writers: list[_Placed], lanes: int) -> None:
+    def __init__(self, writers: list[_Placed]) -> None:
         buffer = writers[0][1].dst.buffer
-        elements = distinct(np.concatenate([_written(*writer, lanes) for writer in writers]))
-        elements = elements[elements < buffer.scalars // lanes]  # others, guards exclude
+        elements = distinct(np.concatenate([_written(*writer) for writer in writers]))
+        elements = elements[elements < buffer.tiles]  # others, guards exclude
         self.size = len(elements)
         self._elements = elements
         self.is_whole = bool(elements[-1] + 1 == self.size)
@@ -99,38 +88,12 @@ def _around(writers: list[_Placed]) -> tuple[str, ...]:
     return tuple(takewhile(lambda name: name not in moving, (loops[0].name for loops in common)))
 
 
-def _written(outer: tuple[nests.Loop, ...], leaf: nests.LeafNest, lanes: int) -> Elements:
+def _written(outer: tuple[nests.Loop, ...], leaf: nests.LeafNest) -> Elements:
     """Return the elements of TVM's buffer that a leaf writes over all loops."""
-    own = leaf.loops
-    if isinstance(leaf, nests.CopyNest):
-        own, lane_loops = split_lanes(leaf.loops, lanes)
-        outer = (*outer, *(replace(loop, extent=1) for loop in lane_loops))
-    loops = [loop for loop in (*outer, *own) if loop.name in leaf.dst.offset.names]
+    loops = [loop for loop in (*outer, *leaf.loops) if loop.name in leaf.dst.offset.names]
     grid = open_grid([loop.extent for loop in loops])
     point = {loop.name: index for loop, index in zip(loops, grid, strict=True)}
-    return np.asarray(leaf.dst.offset(point)).ravel() // lanes
-
-
-def split_lanes(
-    loops: tuple[nests.Loop, ...], lanes: int
-) -> tuple[tuple[nests.Loop, ...], tuple[nests.Loop, ...]]:
-    """Split off the innermost loops, over the lanes of a tile.
-
-    Raises
-    ------
-    ScheduleError
-        If there are none.
-    """
-    product, cut = 1, len(loops)
-    while product < lanes and cut:
-        cut -= 1
-        product *= loops[cut].extent
-    if product != lanes:
-        raise ScheduleError(
-            f"a copy moves {product} scalars in its innermost loops; DMA moves whole tiles of "
-            f"{lanes}: do not cut the loops over lanes"
-        )
-    return loops[:cut], loops[cut:]
+    return np.asarray(leaf.dst.offset(point)).ravel()
 
 
 def _fills(leaf: nests.LeafNest) -> bool:
@@ -182,25 +145,20 @@ class Addresses:
     """
 
     def __init__(self, tree: nests.Tree, config: HardwareConfig, capacity: Capacity) -> None:
-        self._config = config
         self._begun: dict[tuple[str, int], tuple[int, ...]] = {}
         self._memory = {buffer.name: buffer.scratchpad for buffer in tree.allocations}
-        threads = thread_count(tree.body)
         writers: dict[str, list[_Placed]] = {}
         for placed in nests.placed_leaves(tree.body):
             writers.setdefault(placed[1].dst.buffer.name, []).append(placed)
-        self._tiles = {
-            buffer.name: _Tile(writers[buffer.name], self.lanes(buffer))
-            for buffer in tree.allocations
-        }
+        self._tiles = {b.name: _Tile(writers[b.name]) for b in tree.allocations}
         self.used = {"inp": 0, "wgt": 0, "acc": 0, **dict.fromkeys(ROWS, 0)}
         self._regions: dict[tuple[str, int], _Region] = {}
         self._aliases = _aliases(tree)
         for buffer in tree.allocations:
             if self.root(buffer.name) == buffer.name:
                 _, first = writers[buffer.name][0]
-                size, lanes = self.size(buffer.name), self.lanes(buffer)
-                self._allocate(buffer, _places(first, size, lanes, capacity, threads), threads)
+                places = _places(first, self.size(buffer.name), capacity, tree.threads)
+                self._allocate(buffer, places, tree.threads)
         for name, elements in self.used.items():
             depth = POST_ROWS if name in ROWS else getattr(config, name).depth
             if elements > depth:
@@ -257,11 +215,6 @@ class Addresses:
         """Whether an ALU stage overwrites the loaded contents of a buffer in place."""
         return buffer in self._aliases.values()
 
-    def lanes(self, buffer: nests.TileBuffer) -> int:
-        """Return the number of scalars in an on-chip element of a buffer."""
-        lanes: int = getattr(self._config, buffer.memory).lanes
-        return lanes
-
     def size(self, buffer: str) -> int:
         """Return the number of elements in a tile of a buffer."""
         return self._tiles[buffer].size
@@ -275,15 +228,13 @@ class Addresses:
         return self._tiles[buffer].place(element)
 
 
-def _places(
-    leaf: nests.LeafNest, elements: int, lanes: int, capacity: Capacity, threads: int
-) -> int:
+def _places(leaf: nests.LeafNest, elements: int, capacity: Capacity, threads: int) -> int:
     """Return the number of tiles that a thread holds of the buffer that a leaf fills."""
     buffer = leaf.dst.buffer
     if buffer.scratchpad in ROWS:  # all of them, or as many as fit
         assert isinstance(leaf, nests.CopyNest)
         assert leaf.dram is not None
-        tiles = ceil_div(leaf.dram.buffer.scalars, lanes * elements)
+        tiles = ceil_div(leaf.dram.buffer.tiles, elements)
         return max(1, min(tiles, capacity.rows // (threads * elements)))
     # A bias shares the accumulator memory; only accumulations alternate.
     loaded_acc = buffer.scratchpad == "acc" and isinstance(leaf, nests.CopyNest)

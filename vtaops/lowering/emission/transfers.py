@@ -12,9 +12,8 @@ from vtaops.base.errors import ScheduleError
 from vtaops.lowering.copies import SKIP, ZERO, BlockTransfer, Grid, cover
 from vtaops.lowering.emission.context import Context, Memo, picker
 from vtaops.lowering.emission.images import extents_of, placed
-from vtaops.lowering.emission.microcode import MAX_EXTENT
 from vtaops.lowering.emission.padding import Mask
-from vtaops.lowering.emission.scratchpads import ROWS, split_lanes
+from vtaops.lowering.emission.scratchpads import ROWS
 from vtaops.lowering.operation import Operation
 from vtaops.lowering.options import Extents, Strides
 from vtaops.lowering.tree.expressions import Expression, Values, open_grid
@@ -32,7 +31,6 @@ class TileCopy:
         self._context = context
         self._addresses = context.addresses
         self._memory = _memory(leaf)
-        self._lanes = context.addresses.lanes(leaf.on_chip.buffer)
         self._origin = dict.fromkeys((loop.name for loop in leaf.loops), 0)
         inside = () if leaf.inside is None else (leaf.inside,)
         self._deciding = [
@@ -77,14 +75,15 @@ class TileCopy:
                     alike[access] = Operation(instruction, relocation=self._number)
                 yield alike[access].alike(instruction)
             elif self._memory != Memory.INP:  # some hardware has no LOAD without rows
-                yield from _resets(sram, access.x_size)
+                yield _reset(sram, access.x_size)
 
     def _begin_tile(self, copy: _Copy, content: Hashable, thread: int) -> bool:
         """Begin a loaded tile; return False if its content is still resident."""
         name = self._leaf.dst.buffer.name
         if copy.padding is not None:
-            padding = self._context.zeros if self._pads else self._context.skipped
-            padding.begin(name, thread, copy.padding)
+            self._context.padding.begin(name, thread, copy.padding)
+            if self._pads and copy.padding.size:
+                self._context.padding.zeros.add(name)
         # The operator's own stores may have changed DRAM since the last load, and accumulators
         # that the ALU modified in place no longer hold the loaded values.
         return self._addresses.fill(name, thread, None if self._changes else content)
@@ -99,10 +98,10 @@ class TileCopy:
         if dram is None or not dram.offset.affine:
             copy = self._evaluated(values)
             return copy, copy.lowest or 0
-        first, rest = divmod(int(dram.offset({**values, **self._origin})), self._lanes)
+        first = int(dram.offset({**values, **self._origin}))
         period, step = _period(*self._part) if self._part else (1, 1)
         turn, phase = divmod(first, period)
-        key = (rest, phase, *self._decided(values))
+        key = (phase, *self._decided(values))
         copy, at = self._known.once(key, lambda: (self._evaluated(values), turn))
         return copy, 0 if copy.lowest is None else copy.lowest + (turn - at) * step
 
@@ -141,22 +140,20 @@ class TileCopy:
 
     def _grid(self, values: Values) -> tuple[Grid, int]:
         """Return the DRAM element of each element of a tile, and the first copied element."""
-        leaf, lanes = self._leaf, self._lanes
-        tiles, lane_loops = split_lanes(leaf.loops, lanes)
-        _check_lanes(leaf, values, lane_loops, lanes)
-        shape = tuple(loop.extent for loop in tiles)
-        point: dict[str, Any] = {**values, **{loop.name: 0 for loop in lane_loops}}
-        point.update(zip((loop.name for loop in tiles), open_grid(shape), strict=True))
+        leaf = self._leaf
+        shape = tuple(loop.extent for loop in leaf.loops)
+        point: dict[str, Any] = {**values}
+        point.update(zip((loop.name for loop in leaf.loops), open_grid(shape), strict=True))
 
         def evaluated(expression: Expression) -> Grid:
             return np.broadcast_to(np.asarray(expression(point)), shape)
 
-        elements = evaluated(leaf.on_chip.offset) // lanes
+        elements = evaluated(leaf.on_chip.offset)
         places = self._addresses.place(leaf.on_chip.buffer.name, elements).ravel()
         start = int(places.min())
         grid = np.full(shape, ZERO, np.int64)
         if leaf.dram is not None:
-            grid = evaluated(leaf.dram.offset) // lanes
+            grid = evaluated(leaf.dram.offset)
             if self._part:
                 grid = placed(grid, *self._part)
         if leaf.inside is not None:
@@ -256,21 +253,7 @@ def _writes_padding(leaf: CopyNest) -> bool:
     return leaf.padding == 0 and leaf.dst.buffer.scratchpad != "wgt"
 
 
-def _resets(first: int, count: int) -> Iterator[Operation]:
-    """Yield resets of consecutive accumulators."""
-    for begin in range(first, first + count, MAX_EXTENT):
-        size = min(MAX_EXTENT, first + count - begin)
-        loops = {"uop_end": 1, "iter_out": 1, "iter_in": size, "dst_factor_in": 1}
-        yield Operation(Gemm(reset=1, **loops), np.array([[begin, 0, 0]], np.int64))
-
-
-def _check_lanes(leaf: CopyNest, values: Values, lane_loops: tuple[Loop, ...], lanes: int) -> None:
-    """Check that the lanes of a tile are contiguous on both sides of the copy."""
-    first = {**values, **{loop.name: 0 for loop in leaf.loops}}
-    last = {**first, **{loop.name: loop.extent - 1 for loop in lane_loops}}
-    for side in leaf.operands:
-        if side.offset(last) - side.offset(first) != lanes - 1:
-            raise ScheduleError(
-                f"the copy into {leaf.dst.buffer.name} crosses lanes: the {lanes} scalars of a "
-                f"tile must lie side by side in DRAM, in order"
-            )
+def _reset(first: int, count: int) -> Operation:
+    """Return the reset of consecutive accumulators."""
+    loops = {"uop_end": 1, "iter_out": 1, "iter_in": count, "dst_factor_in": 1}
+    return Operation(Gemm(reset=1, **loops), np.array([[first, 0, 0]], np.int64))

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,11 +19,11 @@ import numpy.typing as npt
 import vtaops._uses as _uses
 from vtaops.base.errors import EncodingError, ProgramError
 from vtaops.lowering.linking import ordering
-from vtaops.lowering.operation import Elements, Fragment, Operation
-from vtaops.machine.accesses import DRAM, block
+from vtaops.lowering.operation import Fragment, Operation
+from vtaops.machine.accesses import DRAM
 from vtaops.machine.config import Extension, HardwareConfig, Memory
-from vtaops.machine.isa import Alu, Encoding, Gemm, Load, MemoryInstruction, Post, Store
-from vtaops.program import NO_BUFFER, Buffer, OperatorRecord, Program, Role
+from vtaops.machine.isa import Alu, Encoding, Gemm, Load, Post
+from vtaops.program import Buffer, OperatorRecord, Program, Role
 
 _WRITTEN = (Role.OUTPUT, Role.SCRATCH)
 
@@ -98,12 +97,12 @@ def link(
 
     Raises
     ------
-    ProgramError
-        If a fragment's buffer has no place, or an unsuitable one.
+    ProgramError, EncodingError
+        If a part begins inside of an element, or a field is too small for a number.
     """
-    config = _config_of(parts)
-    placed = [_placed(part, number, buffers) for number, part in enumerate(parts)]
-    once = [_placed(_only(o, parts[k]), k, buffers) for k, o in (pinned or {}).items()]
+    config = parts[0].fragment.config
+    placed = [_placed(part, number) for number, part in enumerate(parts)]
+    once = [_placed(_only(o, parts[k]), k) for k, o in (pinned or {}).items()]
     turns = [(span.start, span.stop, lag) for span, lag in (interleave or {}).items()]
     depth = min(part.fragment.options.depth(config) for part in parts)
     machine = _machine(config, depth, ordering.constants())
@@ -126,25 +125,15 @@ def link(
     )
 
 
-def _config_of(parts: Sequence[PlacedFragment]) -> HardwareConfig:
-    if not parts:
-        raise ProgramError("a program has at least one operator; no part is given")
-    names = {p.fragment.config.fingerprint: p.fragment.config.name for p in parts}
-    if len(names) > 1:
-        raise ProgramError(f"parts are for different configurations: {', '.join(names.values())}")
-    return parts[0].fragment.config
-
-
 def _only(operation: Operation, part: PlacedFragment) -> PlacedFragment:
     return replace(part, fragment=replace(part.fragment, operations=(operation,)))
 
 
-def _placed(part: PlacedFragment, number: int, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
+def _placed(part: PlacedFragment, number: int) -> tuple[Any, ...]:
     """Return a part for C++."""
-    places = _checked_places(part, number, buffers)
     fragment = part.fragment
     offsets = [fragment.offsets.get(memory, 0) for memory in Memory]
-    at = [(place.buffer, place.offset) for place in places]
+    at = [(p, 0) if isinstance(p, int) else (p.buffer, p.offset) for p in part.places]
     return fragment.packed, number, at, offsets, [*fragment.results]
 
 
@@ -189,74 +178,6 @@ def _records(
         replace(part.fragment.record, name=part.name, spans=tuple(its))
         for part, its in zip(parts, spans, strict=True)
     )
-
-
-# --------------------------------------------------------------------------------- places
-
-
-def _checked_places(
-    part: PlacedFragment, number: int, buffers: Sequence[Buffer]
-) -> list[BufferSlice]:
-    own = part.fragment.buffers
-    title = f"part {number}" + (f" ({part.name})" if part.name else "")
-    if len(part.places) != len(own):
-        names = ", ".join(buffer.name for buffer in own)
-        raise ProgramError(f"{title} has {len(part.places)} places for {len(own)} buffers: {names}")
-    places = [p if isinstance(p, BufferSlice) else BufferSlice(p) for p in part.places]
-    for buffer, place in zip(own, places, strict=True):
-        reason = _unsuitable(buffer, place, buffers)
-        if reason:
-            raise ProgramError(f"{title}: its {buffer.name!r} {reason}")
-    _check_not_in_place(part, title, places)
-    return places
-
-
-def _unsuitable(buffer: Buffer, place: BufferSlice, buffers: Sequence[Buffer]) -> str | None:
-    """Return why a place does not suit a buffer, or None."""
-    if not 0 <= place.buffer < len(buffers):
-        return f"lies in buffer {place.buffer}; the program has {len(buffers)}"
-    whole = buffers[place.buffer]
-    if buffer.dtype != whole.dtype:
-        return f"is {buffer.dtype}; {whole.name!r} is {whole.dtype}"
-    if buffer.role in _WRITTEN and whole.role not in _WRITTEN:
-        return f"is stored, but {whole.name!r} is {whole.role.value}"
-    if buffer.role is Role.CONSTANT and (whole.role, whole.value) != (buffer.role, buffer.value):
-        return f"is a constant; {whole.name!r} is not the same constant"
-    # The innermost axes of a layout are a tile.
-    tiles = prod(buffer.packed_shape[: len(buffer.packed_shape) - len(buffer.layout.blocks)])
-    tile = buffer.nbytes // max(1, tiles)
-    if place.offset < 0 or place.offset % tile:
-        return f"begins at byte {place.offset} of {whole.name!r}, which is not a tile of {tile}"
-    end = place.offset + buffer.nbytes
-    if end > whole.nbytes:
-        return f"ends at byte {end} of {whole.name!r}, which has {whole.nbytes}"
-    return None
-
-
-def _check_not_in_place(part: PlacedFragment, title: str, places: list[BufferSlice]) -> None:
-    """Reject a part that stores over its inputs: a tile may be loaded more than once."""
-    users: dict[bool, set[int]] = {True: set(), False: set()}
-    for buffer, place in zip(part.fragment.buffers, places, strict=True):
-        users[buffer.role in _WRITTEN].add(place.buffer)
-    config = part.fragment.config
-    for shared in users[True] & users[False]:
-        granules: dict[type, set[int]] = {Store: set(), Load: set()}
-        for operation in part.fragment.operations:
-            i, relocation = operation.instruction, operation.relocation
-            if relocation != NO_BUFFER and places[relocation].buffer == shared:
-                assert isinstance(i, MemoryInstruction)
-                offset = places[relocation].offset
-                granules[type(i)].update(_granules(i, offset, config).tolist())
-        if granules[Store] & granules[Load]:
-            raise ProgramError(f"{title} stores to what it loads, in buffer {shared}")
-
-
-def _granules(i: MemoryInstruction, offset: int, config: HardwareConfig) -> Elements:
-    """Return the granules that a LOAD or STORE accesses, `offset` bytes from its base."""
-    granule = _granule(config)
-    scale = config.dram_element_bytes(Memory(i.memory)) // granule
-    first, rows = i.dram_base * scale + offset // granule, (i.y_size, i.x_stride * scale)
-    return block(DRAM, first, rows, i.x_size * scale).elements
 
 
 def _granule(config: HardwareConfig) -> int:

@@ -5,13 +5,13 @@ If products with padding are skipped, all products of a weight or input tile may
 
 from __future__ import annotations
 
-from vtaops.lowering.operation import Operation, PassContext
+from vtaops.lowering.operation import Operation
 from vtaops.lowering.passes.uses import Followed, Uses
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
 
 
-def without_dead_loads(operations: list[Operation], _: PassContext) -> list[Operation]:
+def without_dead_loads(operations: list[Operation]) -> list[Operation]:
     """Drop the loads of inputs and weights that nothing reads."""
     followed = [Followed.IF_READ if _loads_operand(o) else Followed.ALWAYS for o in operations]
     read = Uses(operations).read_later(followed).tolist()

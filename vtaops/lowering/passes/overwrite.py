@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Elements, Operation, PassContext
+from vtaops.lowering.operation import Elements, Operation
 from vtaops.lowering.passes.uses import Uses, mask_of
 from vtaops.machine.accesses import distinct, in_runs, loop_steps
 from vtaops.machine.config import LEAST, Extension, HardwareConfig, Memory
@@ -35,12 +35,12 @@ Product = Gemm | Pool
 
 
 def overwrite_instead_of_reset(
-    operations: list[Operation], context: PassContext
+    operations: list[Operation], config: HardwareConfig
 ) -> list[Operation]:
     """Remove as many resets as possible; none without the extensions."""
-    if not any(map(context.config.has, (Extension.OVERWRITE, Extension.POOL))):
+    if not any(map(config.has, (Extension.OVERWRITE, Extension.POOL))):
         return operations
-    return _Resets(operations, context.config).removed()
+    return _Resets(operations, config).removed()
 
 
 class _Resets:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from vtaops.lowering.operation import Operation, PassContext
+from vtaops.lowering.operation import Operation
 from vtaops.machine.accesses import paired
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Gemm, Load
@@ -20,9 +20,10 @@ from vtaops.machine.isa import Gemm, Load
 Rows = npt.NDArray[np.int64]
 
 
-def merge_pairs(operations: list[Operation], context: PassContext) -> list[Operation]:
+def merge_pairs(
+    operations: list[Operation], config: HardwareConfig, max_micro_ops: int
+) -> list[Operation]:
     """Merge each product into its predecessor if that saves steps."""
-    config, max_micro_ops = context.config, context.max_micro_ops
     done: list[Operation] = []
     waiting: list[Operation] = []
     """A product that may be merged with the next one, and the loads behind it."""

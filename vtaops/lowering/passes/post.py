@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from vtaops.base.errors import ScheduleError
 from vtaops.base.fixed_point import MAX_SHIFT
-from vtaops.lowering.operation import Elements, Operation, PassContext
+from vtaops.lowering.operation import Elements, Operation
 from vtaops.lowering.passes.uses import Followed, Uses, mask_of
 from vtaops.machine.accesses import OFF
-from vtaops.machine.config import POST_ROWS, Memory
+from vtaops.machine.config import POST_ROWS, HardwareConfig, Memory
 from vtaops.machine.isa import Alu, AluOp, Load, LoopInstruction, Post, Store
 
 
@@ -42,10 +42,10 @@ class _Chain:
     bias: int | None = None
 
 
-def post_process_outputs(operations: list[Operation], context: PassContext) -> list[Operation]:
+def post_process_outputs(operations: list[Operation], config: HardwareConfig) -> list[Operation]:
     """Remove as many passes before the stores as possible."""
-    uses, depth = Uses(operations), context.config.acc.depth
-    biases = _biases(operations, uses, depth) if context.config.batch == 1 else {}
+    uses, depth = Uses(operations), config.acc.depth
+    biases = _biases(operations, uses, depth) if config.batch == 1 else {}
     result = _Fold(operations, uses, depth, biases).result() if biases else None
     return result or _Fold(operations, uses, depth, {}).result() or operations
 

@@ -48,14 +48,14 @@ def build_tree(op: Operator, config: HardwareConfig, tiling: Tiling) -> Tree:
 @build_tree.register
 def _tree_of_gemm(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Matrix(op, config, tiling, op.m, op.n)
-    sums = tiles.sums("data", "weight", op.k, weights="kernel")
+    sums = tiles.sums("weight", op.k)
     return tiles.tree(sums, {}, late=tiles.loaded)
 
 
 @build_tree.register
 def _tree_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig, tiling: Tiling) -> Tree:
     tiles = _Matrix(op, config, tiling, op.m, op.n, batch=op.batch)
-    sums = tiles.sums("data", "other", op.k, zeros=op.zero_terms)
+    sums = tiles.sums("other", op.k, op.zero_terms)
     return tiles.tree(sums, tiles.zero_terms, late=tiles.loaded)
 
 
@@ -76,20 +76,16 @@ class _Matrix(TreeBuilder):
         self.place = [*self._pair, self.m.position, self.n.position]
 
     def sums(
-        self,
-        data: str,
-        other: str,
-        depth: int,
-        *,
-        weights: str = "",
-        zeros: Mapping[str, int] = MappingProxyType({}),
+        self, other: str, depth: int, zeros: Mapping[str, int] = MappingProxyType({})
     ) -> Computed:
         """Return the products step by step; each step loads both operands.
 
         The same steps sum the terms of zero points, which become `zero_terms`.
         """
         k = self.cut_sum("k", ceil_div(depth, self.config.block_in))
-        left, right = self._loads(data, other, k, weights)
+        rows, columns = ([*self._pair, axis.position, k.position] for axis in (self.m, self.n))
+        left = self.load("data", "inp", [self.m, k], rows)
+        right = self.load(other, "wgt", [self.n, k], columns)
         self.loaded = [left[1], right[1]]
         result = self.accumulators("res_gem")
         gemm = call(GEMM_CALL, [self.m, k, self.n], result.here, left[1].here, right[1].here)
@@ -108,23 +104,6 @@ class _Matrix(TreeBuilder):
                 last.append(self.stage(AluStage(total.name, AluOp.SHR, -1), total, half))
             self.zero_terms[name] = [], total
         return [*first, *nested([k.tiles], step), *last], result
-
-    def _loads(
-        self, data: str, other: str, k: Span, weights: str = ""
-    ) -> list[tuple[CopyNest, TileTensor]]:
-        return [
-            self.load(
-                name,
-                scratchpad,
-                [axis, k],
-                [*self._pair, axis.position, k.position],
-                buffer=buffer,
-            )
-            for name, scratchpad, axis, buffer in (
-                (data, "inp", self.m, ""),
-                (other, "wgt", self.n, weights),
-            )
-        ]
 
 
 # ------------------------------------------------------------------------------- images
@@ -148,8 +127,15 @@ class _Image(TreeBuilder):
         self.x = TiledAxis.cut("x", width, tiling.w * phases[1])
         self.batch = Loop("image", ceil_div(op.batch, config.batch))
         self.pixels = [self.batch, self.y.tiles, self.x.tiles]
+        self.apart = tiling.taps != "all", tiling.taps == "one"
         self.spans = self.oc, self.y, self.x
         self.place = [Index.of(self.batch), self.oc.position, self.y.position, self.x.position]
+
+    def divided(self, taps: Sequence[Span]) -> tuple[list[Span], list[Loop]]:
+        """Return the taps of one step, and the loops over those that are in steps apart."""
+        each = [*zip(taps, self.apart, strict=True)]
+        inner = [tap for tap, apart in each if not apart]
+        return inner, [tap.loop for tap, apart in each if apart]
 
     def load_image(
         self, channels: Span, rows: _Pixels, columns: _Pixels, padding: int = 0
@@ -218,11 +204,13 @@ def _tree_of_conv2d(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> T
     tiles = _Convolution(op.unfolded, config, tiling)
     operands = tiles.sums(wide=op.wide)
     if op.bias_tiles:
-        operands["constant"] = tiles.constant()
-    if op.residual and op.has_factors:
-        operands |= tiles.scaled_residual(op.residual_digits)
-    elif op.residual:
-        operands["residual"] = tiles.residual()
+        operands |= tiles.scaled("constant", {"constant": "constant_scale"}, each=True)
+    if op.residual:
+        scales = {digit: digit for digit in op.residual_digits}
+        if not op.has_factors:
+            scales = {"residual": "residual_scale"}
+        place = tiles.spans, tiles.place
+        operands |= tiles.scaled("residual", scales, *place, each=op.has_factors)
     return tiles.tree(operands[op.digits[0][0]], operands, late=tiles.loaded)
 
 
@@ -235,11 +223,10 @@ class _Convolution(_Image):
         self._ic = self.cut_sum("ic", blocks.ic)
         kh, kw = op.window.kernel
         self._taps = Span("dy", kh), Span("dx", kw)
-        self._apart = tiling.taps != "all", tiling.taps == "one"
         self._rows, self._columns = (
             _sliding(op, number, axis, tap.loop, apart)
             for number, (axis, tap, apart) in enumerate(
-                zip((self.y, self.x), self._taps, self._apart, strict=True)
+                zip((self.y, self.x), self._taps, self.apart, strict=True)
             )
         )
         self._product = GEMM_CALL
@@ -268,8 +255,7 @@ class _Convolution(_Image):
         channels, read = self._channels()
         load_data, data = self.load_image(channels, self._rows, self._columns)
         dy, dx = self._taps
-        inner = [tap for tap, apart in zip((dy, dx), self._apart, strict=True) if not apart]
-        outside = [tap.loop for tap, apart in zip((dy, dx), self._apart, strict=True) if apart]
+        inner, outside = self.divided(self._taps)
         pixel = data.at(read, self._rows.read, self._columns.read)
         order = [self.oc, self.y, self._ic, *inner, self.x]
         self.loaded, found = [data], {}
@@ -288,33 +274,24 @@ class _Convolution(_Image):
             found[f"conv{digit}"] = [first, *steps], result
         return found
 
-    def constant(self) -> Computed:
-        """Return the constants of the channels."""
-        load_scale, scale = self.diagonal("constant_scale", each=True)
-        load, tile = self.load("constant", "inp", [], [])
-        result = self.accumulators("res_constant")
-        return [load_scale, load, *self.product(result, scale, tile)], result
-
-    def residual(self) -> Computed:
-        """Return the scaled residual."""
-        load_scale, scale = self.diagonal("residual_scale")
-        load, tile = self._load_residual()
-        result = self.accumulators("res_residual")
-        return [load_scale, load, *self.product(result, scale, tile)], result
-
-    def scaled_residual(self, digits: Sequence[str]) -> dict[str, Computed]:
-        """Return the products of the residual with each digit of its factors."""
-        load, tile = self._load_residual()
+    def scaled(
+        self,
+        tensor: str,
+        scales: Mapping[str, str],
+        spans: Sequence[Span] = (),
+        place: Sequence[Index] = (),
+        *,
+        each: bool,
+    ) -> dict[str, Computed]:
+        """Return the products of a tensor with diagonals, by the operands that they are."""
+        load, tile = self.load(tensor, "inp", spans, place)
         found: dict[str, Computed] = {}
-        for name in digits:
-            load_scale, scale = self.diagonal(name, each=True)
-            result = self.accumulators(f"res_{name}")
+        for operand, name in scales.items():
+            load_scale, scale = self.diagonal(name, each=each)
+            result = self.accumulators(f"res_{operand}")
             first = [] if found else [load]
-            found[name] = [*first, load_scale, *self.product(result, scale, tile)], result
+            found[operand] = [load_scale, *first, *self.product(result, scale, tile)], result
         return found
-
-    def _load_residual(self) -> tuple[CopyNest, TileTensor]:
-        return self.load("residual", "inp", self.spans, self.place)
 
 
 @build_tree.register
@@ -388,9 +365,8 @@ class _Transposed(_Image):
         super().__init__(op, config, tiling, next(blocks), counts)
         self._ic = self.cut_sum("ic", next(blocks))
         self._kernel = op.window.kernel
-        self._apart = tiling.taps != "all", tiling.taps == "one"
-        self._rows = _Phased("row", self.y, op.rows, counts[0], self._apart[0])
-        self._columns = _Phased("column", self.x, op.columns, counts[1], self._apart[1])
+        self._rows = _Phased("row", self.y, op.rows, counts[0], self.apart[0])
+        self._columns = _Phased("column", self.x, op.columns, counts[1], self.apart[1])
 
     def sums(self) -> Computed:
         """Return the convolution, step by step."""
@@ -406,9 +382,7 @@ class _Transposed(_Image):
         )
         self.loaded = [data, kernel]
         result = self.accumulators("res_conv")
-        taps = [rows.tap, columns.tap]
-        inner = [tap for tap, apart in zip(taps, self._apart, strict=True) if not apart]
-        outside = [tap.loop for tap, apart in zip(taps, self._apart, strict=True) if apart]
+        inner, outside = self.divided([rows.tap, columns.tap])
         order = [rows.phase, columns.phase, oc, ic, *inner, rows.step, columns.step]
         gemm = call(
             GEMM_CALL,
@@ -552,47 +526,41 @@ class _Pool(_Image):
         """Return the tree of maxima along the columns, then along the rows."""
         load, data = self.load_image(self.oc, *self._windows(), padding=LEAST)
         load_scale, scale = self.diagonal("data_scale")
+        nodes: list[Node] = [load, load_scale]
         rows = _Taps("above", self.y, maxima.rows, maxima.stride[0])
         columns = _Taps("beside", self.x, maxima.columns, maxima.stride[1])
-        found: dict[tuple[bool, bool], TileTensor] = {}
-        enter: dict[tuple[bool, bool], list[Node]] = {}
-        for sides in ((False, False), (False, True), (True, False), (True, True)):
-            if (sides[0] and not maxima.rows.other_taps) or (
-                sides[1] and not maxima.columns.other_taps
-            ):
-                enter[sides] = []
-                continue
+        oc = self.oc.inside
+
+        def entered(*sides: bool) -> TileTensor:
+            """Enter the results, or the pixels to the sides of rows and columns."""
             spans = self.oc, rows.span(sides[0]), columns.span(sides[1])
             result = self.accumulators(f"res_{sides}", spans)
-            pixel = data.at(self.oc.inside, rows.pixel(sides[0]), columns.pixel(sides[1]))
-            enter[sides], found[sides] = self.product(result, scale, pixel), result
+            pixel = data.at(oc, rows.pixel(sides[0]), columns.pixel(sides[1]))
+            nodes.extend(self.product(result, scale, pixel))
+            return result
 
-        def widened(above: bool) -> Computed:
-            """Return the maxima of rows along the columns."""
-            value, nodes = found[above, False], [*enter[above, False], *enter[above, True]]
-            for tap in maxima.columns.other_taps:
-                y, column = value.spans[1].inside, maxima.columns.side(tap, self.x.inside)
-                other = found[above, True].at(self.oc.inside, y, column)
-                nodes, value = self._maximum(nodes, value, other, f"x_{tap}")
-            return nodes, value
+        def larger(value: TileTensor, other: TileOperand) -> TileTensor:
+            """Compute the maximum of accumulators and others."""
+            result = self.accumulators(f"{value.name}_{len(nodes)}", value.spans)
+            nest = call(ALU_CALL, value.spans, result.here, value.here, other)
+            nodes.append(replace(nest, alu_op=int(AluOp.MAX)))
+            return result
 
-        nodes, value = widened(above=False)
-        if maxima.rows.other_taps:
-            more, sides_of_rows = widened(above=True)
-            nodes += more
-            for tap in maxima.rows.other_taps:
-                row = maxima.rows.side(tap, self.y.inside)
-                other = sides_of_rows.at(self.oc.inside, row, self.x.inside)
-                nodes, value = self._maximum(nodes, value, other, f"y_{tap}")
-        return self.finished([], [load, load_scale, *nodes, self.store(value)])
+        def widened(above: bool) -> TileTensor:
+            """Compute the maxima of rows along the columns."""
+            value, taps = entered(above, False), maxima.columns.other_taps
+            beside = entered(above, True) if taps else value
+            for tap in taps:
+                column = maxima.columns.side(tap, self.x.inside)
+                value = larger(value, beside.at(oc, value.spans[1].inside, column))
+            return value
 
-    def _maximum(
-        self, nodes: list[Node], value: TileTensor, other: TileOperand, name: str
-    ) -> Computed:
-        """Append the maximum of accumulators and others."""
-        result = self.accumulators(f"{value.name}_{name}", value.spans)
-        nest = call(ALU_CALL, value.spans, result.here, value.here, other)
-        return [*nodes, replace(nest, alu_op=int(AluOp.MAX))], result
+        value, taps = widened(above=False), maxima.rows.other_taps
+        sides_of_rows = widened(above=True) if taps else value
+        for tap in taps:
+            row = maxima.rows.side(tap, self.y.inside)
+            value = larger(value, sides_of_rows.at(oc, row, self.x.inside))
+        return self.finished([], [*nodes, self.store(value)])
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,12 @@ class TreeBuilder:
     def accumulators(self, name: str, spans: Sequence[Span] | None = None) -> TileTensor:
         """Return accumulators, by default one for each element of a tile of the result."""
         spans = self.spans if spans is None else (*spans,)
-        return TileTensor(name, "acc", "int32", spans, self.config.acc.lanes)
+        return TileTensor(name, "acc", "int32", spans)
 
     def dram(self, name: str) -> TileTensor:
         """Return a packed argument; its two innermost axes are lanes."""
-        *outer, rows, lanes = self._shapes[name]
-        spans = tuple(Span("", extent) for extent in outer)
-        return TileTensor(name, "", "int32" if name in VECTORS else "int8", spans, rows * lanes)
+        spans = tuple(Span("", extent) for extent in self._shapes[name][:-2])
+        return TileTensor(name, "", "int32" if name in VECTORS else "int8", spans)
 
     def load(
         self,
@@ -113,16 +112,14 @@ class TreeBuilder:
         spans: Sequence[Span],
         place: Sequence[Index],
         *,
-        buffer: str = "",
         inside: Expression | None = None,
         padding: int = 0,
     ) -> tuple[CopyNest, TileTensor]:
         """Load a tile from `place` of an argument; where not `inside`, it is padding."""
         source = self.dram(name)
-        tile = TileTensor(
-            f"{buffer or name}_buf", scratchpad, source.dtype, tuple(spans), source.lanes
-        )
-        return _copy(spans, tile, [s.inside for s in spans], source, place, inside, padding), tile
+        tile = TileTensor(f"{name}_buf", scratchpad, source.dtype, tuple(spans))
+        operands = tile.here, source.at(*place)
+        return CopyNest(loops_of(spans), guards_of(spans), operands, inside, padding), tile
 
     def diagonal(self, name: str, *, each: bool = False) -> tuple[CopyNest, TileTensor]:
         """Load the weight tile that scales all channels, or one for `each` block of them."""
@@ -133,8 +130,8 @@ class TreeBuilder:
 
     def store(self, value: TileTensor) -> CopyNest:
         """Store a tile of the result."""
-        here = [span.inside for span in self.spans]
-        return _copy(self.spans, self.dram("res"), self.place, value, here)
+        operands = self.dram("res").at(*self.place), value.at(*(s.inside for s in self.spans))
+        return CopyNest(loops_of(self.spans), guards_of(self.spans), operands)
 
     def product(
         self, result: TileTensor, scale: TileTensor, data: TileTensor | TileOperand
@@ -226,7 +223,8 @@ class TreeBuilder:
         written = dict.fromkeys(leaf.dst.buffer for leaf in leaves(nodes))
         last = {tensor.buffer: number for number, tensor in enumerate(late)}
         order = sorted(written, key=lambda buffer: last.get(buffer, -1))
-        return Tree(tuple(nodes), tuple(buffer for buffer in order if buffer.scratchpad))
+        allocations = tuple(buffer for buffer in order if buffer.scratchpad)
+        return Tree(tuple(nodes), allocations, self._threads.extent)
 
 
 def _summed_onto(value: TileTensor, addend: TileTensor, body: list[Node]) -> list[Node] | None:
@@ -265,19 +263,3 @@ def nested(loops: Sequence[Loop], body: list[Node]) -> list[Node]:
     for loop in reversed(loops):
         body = [LoopNode(loop, tuple(body))] if loop.extent > 1 else body
     return body
-
-
-def _copy(
-    spans: Sequence[Span],
-    dst: TileTensor,
-    to: Sequence[Index],
-    src: TileTensor,
-    of: Sequence[Index],
-    inside: Expression | None = None,
-    padding: int = 0,
-) -> CopyNest:
-    """Return the lane-by-lane copy of an element at `of` to one at `to`."""
-    lane = Loop("lane", dst.lanes)
-    operands = dst.at(*to, lane=Index.of(lane)), src.at(*of, lane=Index.of(lane))
-    loops = loops_of(spans) + ((lane,) if lane.extent > 1 else ())
-    return CopyNest(loops, guards_of(spans), operands, inside, padding)

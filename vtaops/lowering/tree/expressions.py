@@ -32,11 +32,11 @@ class Expression:
         Whether it is known to be affine in them.
     """
 
-    __slots__ = ("_code", "affine", "names")
+    __slots__ = ("_code", "affine", "names", "source")
 
     def __init__(self, source: str, names: Iterable[str], affine: bool) -> None:
         self._code = _compiled(source, "<index>", "eval")
-        self.names, self.affine = frozenset(names), affine
+        self.source, self.names, self.affine = source, frozenset(names), affine
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Evaluate with integers or broadcastable integer arrays for the loop variables."""

@@ -178,30 +178,27 @@ class TileTensor:
         As of a `TileBuffer`.
     spans : tuple of Span
         What a tile of it spans; in DRAM, all.
-    lanes : int
-        Scalars of an element, its innermost axis.
     """
 
     name: str
     scratchpad: str
     dtype: str
     spans: tuple[Span, ...]
-    lanes: int
 
     @property
     def buffer(self) -> TileBuffer:
         """The buffer of the tree."""
-        scalars = prod(span.extent for span in self.spans) * self.lanes
-        return TileBuffer(self.name, self.scratchpad, scalars, self.dtype)
+        tiles = prod(span.extent for span in self.spans)
+        return TileBuffer(self.name, self.scratchpad, tiles, self.dtype)
 
     @property
     def here(self) -> TileOperand:
         """The operand at the loops over its own spans."""
         return self.at(*(span.inside for span in self.spans))
 
-    def at(self, *positions: Index, lane: Index = ZERO) -> TileOperand:
+    def at(self, *positions: Index) -> TileOperand:
         """Return the operand at a position, row-major; omitted axes are at 0."""
-        place, step = lane, prod(span.extent for span in self.spans) * self.lanes
+        place, step = ZERO, prod(span.extent for span in self.spans)
         for position, span in zip(positions, self.spans, strict=False):
             step //= span.extent
             place = place + position * step

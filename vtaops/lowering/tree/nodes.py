@@ -8,8 +8,8 @@ tree can be emitted more than once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 
 from vtaops.lowering.tree.expressions import Expression
@@ -27,15 +27,15 @@ class TileBuffer:
     scratchpad : str
         ``"inp"``, ``"wgt"``, ``"acc"``, ``"bias"`` and ``"scale"`` (the halves of the parameters of
         POST), or ``""`` for DRAM.
-    scalars : int
-        Size in scalars.
+    tiles : int
+        Its size.
     dtype : str
-        Dtype of the scalars.
+        Dtype of the scalars of a tile.
     """
 
     name: str
     scratchpad: str
-    scalars: int
+    tiles: int
     dtype: str
 
     @property
@@ -54,7 +54,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class TileOperand:
-    """An operand of an intrinsic: the tile that starts at scalar `offset` of `buffer`."""
+    """A tile of `buffer`: its number, of a copy or an intrinsic."""
 
     buffer: TileBuffer
     offset: Expression
@@ -82,7 +82,7 @@ class _Nest:
 
 @dataclass(frozen=True, eq=False)
 class CopyNest(_Nest):
-    """``dst = src if inside else padding``, one scalar per iteration.
+    """``dst = src if inside else padding``, one tile per iteration.
 
     Without a source it writes only padding: the tile lies entirely in the padding.
     """
@@ -140,7 +140,6 @@ class LoopNode:
 
 LeafNest = CopyNest | CallNest
 Node = LoopNode | LeafNest
-Rewrite = Callable[[tuple[Node, ...]], Iterable[Node]]
 
 
 @dataclass(frozen=True)
@@ -153,22 +152,13 @@ class Tree:
         Its statements.
     allocations : tuple of TileBuffer
         Its scratchpad buffers in order of allocation.
+    threads : int
+        The virtual threads.
     """
 
     body: tuple[Node, ...]
     allocations: tuple[TileBuffer, ...]
-
-    def rewritten(self, rewrite: Rewrite) -> Tree:
-        """Apply `rewrite` to each list of statements, innermost first; return the new function."""
-        return replace(self, body=_rewritten(self.body, rewrite))
-
-
-def _rewritten(nodes: tuple[Node, ...], rewrite: Rewrite) -> tuple[Node, ...]:
-    inner = (
-        replace(node, body=_rewritten(node.body, rewrite)) if isinstance(node, LoopNode) else node
-        for node in nodes
-    )
-    return tuple(rewrite(tuple(inner)))
+    threads: int = 1
 
 
 def placed_leaves(

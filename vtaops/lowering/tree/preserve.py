@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from vtaops.lowering.tree.nodes import CallNest, LeafNest, Node, Tree, leaves
+from vtaops.lowering.tree.nodes import CallNest, LeafNest, LoopNode, Node, Tree, leaves
 from vtaops.machine.isa import AluOp
 from vtaops.schedule.calls import ALU_CALL, RESET_CALL
 
@@ -20,11 +20,13 @@ def preserve_operands(tree: Tree) -> Tree:
     """Copy the operands of ALU stages that are needed afterwards, or lie in other tiles."""
     readers = Counter(name for leaf in leaves(tree.body) for name in leaf.read)
 
-    def rewrite(nodes: tuple[Node, ...]) -> list[Node]:
+    def preserving(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         found: list[Node] = []
         filled: set[str] = set()
         for node in nodes:
-            if isinstance(node, CallNest) and _overwrites(node):
+            if isinstance(node, LoopNode):
+                found.append(replace(node, body=preserving(node.body)))
+            elif isinstance(node, CallNest) and _overwrites(node):
                 result, source = node.operands[:2]
                 used_up = readers[source.buffer.name] == 1 and source.buffer.name in filled
                 in_place = used_up and result.offset.names == source.offset.names
@@ -32,9 +34,9 @@ def preserve_operands(tree: Tree) -> Tree:
             else:
                 found.append(node)
             filled |= {leaf.dst.buffer.name for leaf in leaves([node])}
-        return found
+        return tuple(found)
 
-    return tree.rewritten(rewrite)
+    return replace(tree, body=preserving(tree.body))
 
 
 def _overwrites(leaf: CallNest) -> bool:

@@ -7,17 +7,20 @@ become Python, whatever divisions and bounds TVM leaves in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from math import prod
 from string import ascii_uppercase
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.ir import Call
 
 from vtaops.base.errors import ScheduleError
-from vtaops.lowering.tree.expressions import Expression
+from vtaops.lowering.tree.expressions import Expression, open_grid
 from vtaops.lowering.tree.nodes import (
     CallNest,
     CopyNest,
@@ -30,6 +33,7 @@ from vtaops.lowering.tree.nodes import (
     Tree,
     leaves,
 )
+from vtaops.lowering.tree.preserve import preserve_operands
 from vtaops.machine.config import LEAST, HardwareConfig
 from vtaops.machine.isa import AluOp
 from vtaops.machine.layout import Layout
@@ -71,9 +75,10 @@ def parse(function: tirx.PrimFunc, config: HardwareConfig) -> Tree:
         If VTA cannot execute it; the message names the block, its statement, and a remedy.
     """
     parser = _Parser(config, {str(parameter.name) for parameter in function.params})
-    tree = Tree(tuple(parser.statements(function.body)), tuple(parser.allocations))
+    body = tuple(parser.statements(function.body))
+    tree = Tree(body, tuple(parser.allocations), parser.threads)
     parser.check_padding(tree)
-    return tree
+    return preserve_operands(tree)
 
 
 def arguments(function: tirx.PrimFunc, written: set[str]) -> tuple[Buffer, ...]:
@@ -121,54 +126,107 @@ def _block_of(stmt: Any) -> str:
 
 
 class _Parser:
-    """A walk over statements, with the virtual thread around them.
+    """A walk over statements, with the block, the loops and the virtual thread around them.
 
     Attributes
     ----------
     allocations : list of TileBuffer
         The buffers that statements allocate, in order.
+    threads : int
+        The virtual threads.
     """
 
     def __init__(self, config: HardwareConfig, parameters: set[str]) -> None:
         self.allocations: list[TileBuffer] = []
+        self.threads = 1
         self._config, self._parameters = config, parameters
-        self._thread = ""
+        self._name = self._thread = ""
+        self._loops: list[Loop] = []
+        self._lanes: list[str] = []
+        """The loops over the lanes of the last copy."""
+        self._marked: set[Node] = set()
+        """The copies whose loops end at a mark: one transfer per iteration of those outside."""
         self._users: dict[str, tuple[str, str]] = {}
         """The thread and the block that first use each tile."""
 
-    def statements(self, stmt: Any) -> Iterator[Node]:
-        """Yield the nodes of a statement."""
-        if isinstance(stmt, tirx.SeqStmt):
-            for child in stmt.seq:
-                yield from self.statements(child)
-        elif isinstance(stmt, tirx.AllocBuffer):
-            self.allocations.append(_tile_buffer(stmt.buffer))
-        elif isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == "thread_extent":
-            yield self._threads(stmt)
-        elif (leaf := self._leaf(stmt)) is not None:
-            self._check_thread(leaf, _block_of(stmt))
-            yield leaf
-        else:
-            yield from self._several(stmt)
+    @property
+    def _block(self) -> str:
+        return f"block {self._name!r}"
 
-    def _several(self, stmt: Any) -> Iterator[Node]:
-        """Yield the nodes of a statement around several others."""
+    def statements(self, stmt: Any) -> list[Node]:
+        """Return the nodes of a statement."""
+        if isinstance(stmt, tirx.SeqStmt):
+            self._check_is_no_sum(stmt)
+            return [node for child in stmt.seq for node in self.statements(child)]
         if isinstance(stmt, tirx.For):
-            self._check_loop(stmt)
-            _require(DMA_COPY not in stmt.annotations, _no_copy(stmt))
-            yield LoopNode(_loop(stmt), tuple(self.statements(stmt.body)))
-        elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+            return [self._loop(stmt)]
+        if isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
             guards = tuple(conjuncts(stmt.condition))
-            for node in self.statements(stmt.then_case):
-                yield _guarded(node, guards)
-        elif isinstance(stmt, tirx.AttrStmt):
-            yield from self.statements(stmt.body)
+            return [_guarded(node, guards) for node in self.statements(stmt.then_case)]
+        if isinstance(stmt, tirx.AttrStmt):
+            return self._attribute(stmt)
+        if isinstance(stmt, tirx.BufferStore | tirx.Evaluate):
+            evaluates = isinstance(stmt, tirx.Evaluate)
+            leaf = self._call(stmt.value) if evaluates else self._copy(stmt)
+            self._check_thread(leaf)
+            return [leaf]
+        if isinstance(stmt, tirx.AllocBuffer):
+            self.allocations.append(_tile_buffer(stmt.buffer, self._lanes_in(stmt.buffer)))
         elif not isinstance(stmt, tirx.DeclBuffer):
             raise ScheduleError(f"VTA has no instruction for this {type(stmt).__name__}:\n{stmt}")
+        return []
+
+    def _attribute(self, stmt: Any) -> list[Node]:
+        """Parse what belongs to a block, or a loop that is bound to virtual threads."""
+        if stmt.attr_key == "thread_extent":
+            return [self._threads(stmt)]
+        if stmt.attr_key == BLOCK:
+            self._name = str(stmt.value.value)
+        return self.statements(stmt.body)
+
+    def _inside(self, loop: Loop, stmt: Any) -> tuple[Node, ...]:
+        """Return the nodes of a statement inside a loop."""
+        self._loops.append(loop)
+        nodes = tuple(self.statements(stmt))
+        self._loops.pop()
+        return nodes
+
+    def _loop(self, stmt: Any) -> Node:
+        """Parse a loop of the only leaf in it, or around several statements."""
+        name, block = f"loop {stmt.loop_var.name}", _block_of(stmt) or self._name
+        _require(
+            int(stmt.kind) not in _KINDS,
+            f"{name} of block {block!r} is {_KINDS.get(int(stmt.kind))}; VTA runs loops in order "
+            f"and lanes by intrinsics: leave it serial, or tensorize it",
+        )
+        loop = Loop(name_of(stmt.loop_var), _extent(name, stmt.extent, stmt.extent))
+        nodes, leaf = self._inside(loop, stmt.body), None
+        marks = DMA_COPY in stmt.annotations
+        if len(nodes) == 1 and isinstance(nodes[0], LeafNest) and nodes[0] not in self._marked:
+            leaf = nodes[0]
+        _require(
+            not marks or isinstance(leaf, CopyNest),
+            f"{name} is marked as a copy (vta.dma_copy) and holds block {block!r}, which is no "
+            f"copy; mark a loop that holds one copy and nothing else",
+        )
+        if leaf is None:
+            return LoopNode(loop, nodes)
+        _require(
+            not marks or loop.name not in self._lanes[1:],
+            f"block {block!r} is marked as a copy at {name}, inside a tile of lanes; mark a loop "
+            f"outside of the lanes",
+        )
+        if loop.name in self._lanes:
+            leaf = replace(leaf, guards=tuple(_without(g, {loop.name}) for g in leaf.guards))
+        else:
+            leaf = replace(leaf, loops=(loop, *leaf.loops))
+        if marks:
+            self._marked.add(leaf)
+        return leaf
 
     def _threads(self, stmt: Any) -> LoopNode:
         """Parse a loop that is bound to virtual threads."""
-        tag, name, block = str(stmt.node.thread_tag), str(stmt.node.var.name), _block_of(stmt)
+        tag, block = str(stmt.node.thread_tag), _block_of(stmt)
         _require(
             tag == VTHREAD,
             f"a loop around block {block!r} is bound to {tag!r}; VTA has virtual threads alone: "
@@ -179,16 +237,17 @@ class _Parser:
             f"loops around block {block!r} are both bound to virtual threads; fuse them and bind "
             f"the result: s.bind(s.fuse(a, b), vta.vthread)",
         )
-        self._thread = name
-        body = tuple(self.statements(stmt.body))
+        loop = Loop(name_of(stmt.node.var), int(stmt.value))
+        self._thread, self.threads = loop.name, max(self.threads, loop.extent)
+        body = self._inside(loop, stmt.body)
         self._thread = ""
-        return LoopNode(Loop(name_of(stmt.node.var), int(stmt.value)), body, threads=True)
+        return LoopNode(loop, body, threads=True)
 
-    def _check_thread(self, leaf: LeafNest, block: str) -> None:
+    def _check_thread(self, leaf: LeafNest) -> None:
         """Require that tiles, which belong to a virtual thread, are filled and read in its loop."""
         for buffer in (operand.buffer for operand in leaf.operands if operand.buffer.scratchpad):
-            thread, user = self._users.setdefault(buffer.name, (self._thread, block))
-            outside, inside = (block, user) if thread else (user, block)
+            thread, user = self._users.setdefault(buffer.name, (self._thread, self._name))
+            outside, inside = (self._name, user) if thread else (user, self._name)
             _require(
                 thread == self._thread,
                 f"block {outside!r} stands outside of the loop of virtual threads in which "
@@ -208,116 +267,79 @@ class _Parser:
                     f"zeros (and with {LEAST} where only maxima read the result)",
                 )
 
-    def _check_loop(self, stmt: Any) -> None:
-        _require(
-            int(stmt.kind) not in _KINDS,
-            f"loop {stmt.loop_var.name} of block {_block_of(stmt)!r} is "
-            f"{_KINDS.get(int(stmt.kind))}; VTA runs loops in order and lanes by intrinsics: leave "
-            f"it serial, or tensorize it",
-        )
+    # ------------------------------------------------------------------------- leaf nests
 
-    def _leaf(self, stmt: Any) -> LeafNest | None:
-        """Return a statement as a leaf nest, or None if it contains several."""
-        loops, guards, inner = _perfect(stmt)
-        for loop in loops:
-            self._check_loop(loop)
-        marked = [place for place, loop in enumerate(loops) if DMA_COPY in loop.annotations]
-        nest = _Nest(_block_of(stmt), loops, guards, self._config, self._parameters)
-        if isinstance(inner, tirx.BufferStore):
-            copy = nest.copy(inner, marked)
-            # One transfer per iteration of the loops outside the mark.
-            return None if any(marked) else copy
-        if isinstance(inner, tirx.Evaluate):
-            for place in marked:
-                raise ScheduleError(_no_copy(loops[place]))
-            return nest.call(inner.value)
-        if isinstance(inner, tirx.SeqStmt):
-            nest.check_is_no_sum(inner)
-        return None
-
-
-def _perfect(stmt: Any) -> tuple[list[Any], list[Expression], Any]:
-    """Return the loops and guards around the first statement that is neither, and that."""
-    loops: list[Any] = []
-    guards: list[Expression] = []
-    while isinstance(stmt, tirx.For | tirx.IfThenElse) or _names(stmt):
-        if isinstance(stmt, tirx.For):
-            loops.append(stmt)
-        elif isinstance(stmt, tirx.IfThenElse):
-            guards += conjuncts(stmt.condition)
-        stmt = getattr(stmt, "then_case", None) or stmt.body
-    return loops, guards, stmt
-
-
-def _names(stmt: Any) -> bool:
-    """Whether a statement names the block that it contains."""
-    return isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == BLOCK
-
-
-def _no_copy(loop: Any) -> str:
-    return (
-        f"loop {loop.loop_var.name} is marked as a copy (vta.dma_copy) and holds block "
-        f"{_block_of(loop)!r}, which is no copy; mark a loop that holds one copy and nothing else"
-    )
-
-
-def _loop(stmt: Any) -> Loop:
-    name = f"loop {stmt.loop_var.name}"
-    return Loop(name_of(stmt.loop_var), _extent(name, stmt.extent, stmt.extent))
-
-
-def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
-    if isinstance(node, LoopNode):
-        return replace(node, body=tuple(_guarded(inner, guards) for inner in node.body))
-    return replace(node, guards=guards + node.guards)
-
-
-# --------------------------------------------------------------------------- leaf nests
-
-
-class _Nest:
-    """The loops and guards around one statement, of a block by name."""
-
-    def __init__(
-        self,
-        block: str,
-        loops: list[Any],
-        guards: list[Expression],
-        config: HardwareConfig,
-        parameters: set[str],
-    ) -> None:
-        self._block, self._for, self._config = f"block {block!r}", loops, config
-        self._name, self._parameters = block, parameters
-        self._loops, self._guards = tuple(map(_loop, loops)), tuple(guards)
-
-    def copy(self, stmt: Any, marked: list[int]) -> CopyNest:
-        """Parse a copy, of which some loops are marked as one."""
-        target, memory = stmt.buffer, _memory(stmt.buffer)
+    def _copy(self, stmt: Any) -> CopyNest:
+        """Parse a copy, with the loops over the lanes of its tiles."""
+        target = stmt.buffer
         self._check_target(target)
-        value, inside, padding = stmt.value, None, 0
+        value, condition, padding = stmt.value, None, 0
         if isinstance(value, tirx.Cast):
             value = value.value
         if isinstance(value, Call) and len(value.args) == 3:  # if_then_else(inside, load, padding)
             condition, value, outside = value.args
             if isinstance(outside, tirx.IntImm):
-                inside, padding = expression(condition), int(outside.value)
+                padding = int(outside.value)
             else:
-                value = stmt.value
+                condition, value = None, stmt.value
         if isinstance(value, tirx.Cast):
             value = value.value
-        operands = [_operand(target, stmt.indices[0])]
+        sides = [(target, stmt.indices[0])]
         if isinstance(value, tirx.IntImm) and isinstance(stmt.value, Call):
-            inside, padding = None, int(value.value)  # all of the tile is padding
+            condition, padding = None, int(value.value)  # all of the tile is padding
         elif hasattr(value, "source"):
             self._check_source(value.source, target)
-            operands.append(_operand(value.source, value.indices[0]))
+            sides.append((value.source, value.indices[0]))
         else:
             text = f"`{_plain(target)}[...] = {_text(stmt.value)}`"
             raise ScheduleError(
                 f"{self._block} is not tensorized: {text}; {_advice(self._name, stmt.value)}"
             )
-        self._check_lanes(memory, marked)
-        return CopyNest(self._loops, self._guards, tuple(operands), inside, padding)
+        lanes = self._lanes_in(target)
+        over = self._over(lanes)
+        operands = tuple(self._operand(*side, lanes, over) for side in sides)
+        inside = None
+        if condition is not None:
+            inside = _without(expression(condition), over.keys())
+        return CopyNest((), (), operands, inside, padding)
+
+    def _lanes_in(self, buffer: Any) -> int:
+        """Return the scalars of a tile of a buffer; DRAM takes those of accumulators."""
+        lanes: int = getattr(self._config, _memory(buffer) or "acc").lanes
+        return lanes
+
+    def _over(self, lanes: int) -> dict[str, int]:
+        """Return the innermost loops, over the lanes of a tile, with their last iterations."""
+        scalars, cut = 1, len(self._loops)
+        while scalars < lanes and cut:
+            cut -= 1
+            scalars *= self._loops[cut].extent
+        _require(
+            scalars == lanes,
+            f"{self._block} copies {scalars} scalars in its innermost loops; {self._config.name} "
+            f"moves whole tiles of {lanes}: do not cut or fuse the loops over lanes, and declare "
+            f"tensors for this configuration",
+        )
+        self._lanes = [loop.name for loop in self._loops[cut:]]
+        return {loop.name: loop.extent - 1 for loop in self._loops[cut:]}
+
+    def _operand(
+        self, buffer: Any, index: Any, lanes: int, over: Mapping[str, int] = MappingProxyType({})
+    ) -> TileOperand:
+        """Return an operand of whole tiles, over whose lanes some loops run."""
+        offset = expression(index)
+        outer = [loop for loop in self._loops if loop.name in offset.names - over.keys()]
+        grid = open_grid([loop.extent for loop in outer])
+        point = {loop.name: places for loop, places in zip(outer, grid, strict=True)}
+        first, last = (offset({**point, **lane}) for lane in (dict.fromkeys(over, 0), over))
+        _require(
+            np.all(last - first == (lanes - 1 if over else 0)) and not np.any(first % lanes),
+            f"{self._block} crosses lanes in {_plain(buffer)}: the {lanes} scalars of a tile lie "
+            f"side by side, in order, and VTA moves and computes whole tiles",
+        )
+        source = f"({_without(offset, over.keys()).source}) // {lanes}"
+        tile = Expression(source, offset.names - over.keys(), offset.affine)
+        return TileOperand(_tile_buffer(buffer, lanes), tile)
 
     def _check_target(self, target: Any) -> None:
         scope, memory = str(target.scope()), _memory(target)
@@ -362,30 +384,7 @@ class _Nest:
             f"{' or '.join(allowed)}",
         )
 
-    def _check_lanes(self, memory: str, marked: list[int]) -> None:
-        """Require whole tiles inside the loops, of which some are marked."""
-        lanes = getattr(self._config, memory or "acc").lanes
-        scalars = prod(loop.extent for loop in self._loops)
-        _require(
-            scalars >= lanes,
-            f"{self._block} copies {scalars} scalars at a time; DMA moves whole tiles of {lanes}: "
-            f"do not cut or fuse the loops over lanes",
-        )
-        if not marked:
-            return
-        first, last = (str(self._for[place].loop_var.name) for place in (marked[0], marked[-1]))
-        _require(
-            prod(loop.extent for loop in self._loops[marked[-1] :]) >= lanes,
-            f"{self._block} is marked as a copy at loop {last}, inside a tile of {lanes} lanes; "
-            f"mark a loop outside of the lanes",
-        )
-        _require(
-            not memory or prod(loop.extent for loop in self._loops[: marked[0]]) == 1,
-            f"{self._block} is marked as a copy at loop {first}; one load fills the whole tile: "
-            f"mark its outermost loop {self._for[0].loop_var.name}",
-        )
-
-    def check_is_no_sum(self, stmt: Any) -> None:
+    def _check_is_no_sum(self, stmt: Any) -> None:
         """Refuse a sum that resets its accumulators in its first iteration."""
         first, last = stmt.seq[0], stmt.seq[-1]
         reset = getattr(first, "then_case", None)
@@ -396,7 +395,7 @@ class _Nest:
             f"of the sum, and tensorize both parts",
         )
 
-    def call(self, call: Any) -> CallNest:
+    def _call(self, call: Any) -> CallNest:
         """Parse the call of an intrinsic."""
         name, *arguments = call.args if isinstance(call, Call) and call.args else (call,)
         kind = str(getattr(name, "value", name))
@@ -410,29 +409,39 @@ class _Nest:
         if isinstance(arguments[-1], tirx.IntImm):
             imm = int(arguments.pop())
         operands = tuple(map(self._pointed, arguments))
-        return CallNest(self._loops, self._guards, operands, kind, alu_op, imm)
+        return CallNest((), (), operands, kind, alu_op, imm)
 
     def _pointed(self, pointer: Any) -> TileOperand:
         """Return the operand of tvm_access_ptr(type, buffer.data, offset, extent, mask)."""
         _, data, offset, extent, _ = pointer.args
-        found = _operand(data.args[0], offset)
-        memory = found.buffer.memory
+        memory = _memory(data.args[0])
         lanes = getattr(self._config, memory).lanes if memory else 0
         _require(
             int(extent) == lanes,
             f"{self._block} was tensorized for tiles of {extent} scalars in {memory or 'DRAM'}; "
-            f"those of {self._config.name} have {lanes}: make the intrinsic for this configuration",
+            f"those of {self._config.name} have {lanes}: make the intrinsic for this "
+            f"configuration",
         )
-        return found
+        return self._operand(data.args[0], offset, lanes)
 
 
-def _operand(buffer: Any, index: Any) -> TileOperand:
-    return TileOperand(_tile_buffer(buffer), expression(index))
+def _guarded(node: Node, guards: tuple[Expression, ...]) -> Node:
+    if isinstance(node, LoopNode):
+        return replace(node, body=tuple(_guarded(inner, guards) for inner in node.body))
+    return replace(node, guards=guards + node.guards)
 
 
-def _tile_buffer(buffer: Any) -> TileBuffer:
+def _without(expression: Expression, names: Set[str]) -> Expression:
+    """Return an expression where some variables, over lanes, are 0."""
+    if not expression.names & names:
+        return expression
+    source = re.sub(r"\w+", lambda word: "0" if word[0] in names else word[0], expression.source)
+    return Expression(source, expression.names - names, expression.affine)
+
+
+def _tile_buffer(buffer: Any, lanes: int) -> TileBuffer:
     scalars = prod(_extent(f"buffer {buffer.name}", buffer.shape, n) for n in buffer.shape)
-    return TileBuffer(buffer.name, _memory(buffer), scalars, str(buffer.dtype))
+    return TileBuffer(buffer.name, _memory(buffer), scalars // lanes, str(buffer.dtype))
 
 
 def _memory(buffer: Any) -> str:
@@ -526,7 +535,7 @@ def expression(expr: Any) -> Expression:
     """Compile a TIR expression."""
     names: set[str] = set()
     source = _source(expr, names)
-    return Expression(source, names, _is_affine(expr))
+    return Expression(source, names, not re.search("//|[%<>=&,]", source))
 
 
 def name_of(variable: tirx.Var) -> str:
@@ -539,18 +548,6 @@ def conjuncts(condition: Any) -> list[Expression]:
     if isinstance(condition, tirx.And):
         return conjuncts(condition.a) + conjuncts(condition.b)
     return [expression(condition)]
-
-
-def _is_affine(expr: Any) -> bool:
-    if isinstance(expr, tirx.IntImm | tirx.Var):
-        return True
-    if isinstance(expr, tirx.Cast):
-        return _is_affine(expr.value)
-    if isinstance(expr, tirx.Mul):
-        return any(isinstance(factor, tirx.IntImm) for factor in (expr.a, expr.b)) and (
-            _is_affine(expr.a) and _is_affine(expr.b)
-        )
-    return isinstance(expr, tirx.Add | tirx.Sub) and _is_affine(expr.a) and _is_affine(expr.b)
 
 
 def _source(expr: Any, names: set[str]) -> str:
