@@ -74,6 +74,7 @@ _DTYPES = frozenset(
     {"bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "float64"}
 )
 
+
 def save(model: Model, path: str | Path) -> None:
     """Write a model to a file atomically.
 
