@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 from collections.abc import Iterator
 from enum import IntEnum
@@ -11,13 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from vtaops import HardwareConfig
+from vtaops.base.cache import cache_directory, get_or_build
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.ulx3s import map_system, write_system
 from vtaops.board.virtual_ulx3s import VirtualUlx3s, board_sources
-from vtaops.hardware.build import build_driver
+from vtaops.hardware.build import find_tools
+from vtaops.hardware.tools import execute_tool
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ, Ulx3sDesign
 
 _PIN_CYCLES = 2000  # per call of `PinLine`: enough for a command that resets the board
+
+
+def build_driver(files: dict[str, bytes], driver: str, defines: tuple[str, ...] = ()) -> Path:
+    """Return the shared library of a C++ driver and its headers; built ones are kept."""
+    tools = find_tools()
+    options = ["-std=c++17", "-fPIC", "-O2", "-shared", *defines]
+    key = hashlib.sha256(repr((sorted(files.items()), options, tools.identity)).encode())
+
+    def make(folder: Path) -> Path:
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        library = folder / "driver.so"
+        execute_tool([tools.compiler, *options, folder / driver, "-o", library])
+        return library
+
+    return get_or_build(cache_directory("tsim") / f"driver-{key.hexdigest()[:24]}.so", make)
 
 
 class PinFault(IntEnum):
@@ -63,7 +82,7 @@ class PinBoard(VirtualUlx3s):
         if not self._mapped:
             return super()._system(design)
         cells = mapped_cells(design)
-        return build_driver(board_sources(), "board.cpp", ["-DMAPPED"]), cells
+        return build_driver(board_sources(), "board.cpp", ("-DMAPPED",)), cells
 
     @property
     def cycles(self) -> int:

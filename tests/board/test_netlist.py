@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trials.pins import as_text
+from trials.pins import as_text, build_driver
 from vtaops.base.data import data_directory
-from vtaops.hardware.build import build_driver
 from vtaops.hardware.synthesis import execute_yosys
 
 FOLDER = Path(__file__).parent / "netlist"

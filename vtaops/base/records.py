@@ -11,6 +11,18 @@ import numpy as np
 from vtaops.base.annotations import conforms
 from vtaops.base.errors import ProgramError
 
+MALFORMED = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+    MemoryError,
+)
+"""Exceptions raised by reading a malformed document."""
+
 
 def check_fields(kind: type, values: Mapping[str, Any], name: str = "") -> None:
     """Check the fields of a dataclass, given by name, against its annotations.
@@ -35,7 +47,9 @@ def check_fields(kind: type, values: Mapping[str, Any], name: str = "") -> None:
 
 def _is_plain(value: Any) -> bool:
     """Whether a value is a number, a text, an array, or such values: no record or function."""
-    if isinstance(value, tuple):
+    if isinstance(value, dict):
+        value = (*value, *value.values())
+    if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, int | float | str | np.ndarray)
 

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from pathlib import Path
 
 from vtaops.base.cache import cache_directory, get_or_build
@@ -235,42 +235,22 @@ def build_library(
 
     def make(folder: Path) -> Path:
         on_start()
-        with ThreadPoolExecutor(2) as pool:  # compile the runtime in parallel
-            runtime = pool.submit(_runtime_objects, tools, trace)
+
+        def compiled(unit: tuple[Path, str]) -> Path:
+            source, optimisation = unit
+            include = [f"-I{folder / 'verilated'}", f"-I{folder}"]
+            options = [*compiler_options, *defines, optimisation, *include]
+            return _compile(tools, options, source, source.with_suffix(".o"))
+
+        with ThreadPoolExecutor(2) as pool:
+            runtime = pool.map(lambda name: _runtime_object(tools, name), _RUNTIME[: 2 + trace])
             _verilate(tools, folder, top, files, verilator_options, trace)
-            units = _translation_units(folder, driver)
-            compile_unit = partial(_compile_unit, tools, [*compiler_options, *defines])
-            objects = [*pool.map(compile_unit, units), *runtime.result()]
+            objects = [*pool.map(compiled, _translation_units(folder, driver)), *runtime]
         output = folder / "model.so"
         _run_compiler(tools, ["-shared", *objects, "-lpthread"], output)
         return output
 
     return _cached(f"{top}-{key}.so", make)
-
-
-def build_driver(files: dict[str, bytes], driver: str, defines: Sequence[str] = ()) -> Path:
-    """Return the shared library of a C++ driver that does not need a Verilator model.
-
-    Parameters
-    ----------
-    files : dict
-        File name -> content of the driver and its headers.
-    driver : str
-        The C++ driver among the files.
-    defines : sequence of str
-        Additional options for the C++ compiler.
-    """
-    tools = find_tools()
-    options = [*_CXX_OPTIONS, "-O2", "-shared", *defines]
-    key = _digest(*tools.identity, *options, *(x for n in sorted(files) for x in (n, files[n])))
-
-    def make(folder: Path) -> Path:
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-        _run_compiler(tools, [*options, folder / driver], folder / "model.so")
-        return folder / "model.so"
-
-    return _cached(f"{Path(driver).stem}-{key}.so", make)
 
 
 def _verilate(
@@ -325,12 +305,6 @@ def _translation_units(folder: Path, driver: str) -> list[tuple[Path, str]]:
     return result
 
 
-def _compile_unit(tools: Tools, options: list[str], unit: tuple[Path, str]) -> Path:
-    source, optimisation = unit
-    include = [f"-I{source.parent / 'verilated'}", f"-I{source.parent}"]
-    return _compile(tools, [*options, optimisation, *include], source, source.with_suffix(".o"))
-
-
 def _compile(tools: Tools, options: list[str], source: Path, output: Path) -> Path:
     include = tools.verilator_root / "include"
     flags = [*options, f"-I{include}", f"-I{include / 'vltstd'}"]
@@ -344,24 +318,22 @@ def _run_compiler(tools: Tools, arguments: Sequence[str | Path], output: Path) -
     execute_tool(command, environment={"TMPDIR": str(output.parent)})
 
 
-def _runtime_objects(tools: Tools, trace: bool) -> list[Path]:
-    """Compile the Verilator runtime, which all models share.
+_RUNTIME = "verilated", "verilated_threads", "verilated_vcd_c"
+"""Files of the Verilator runtime; the last one writes traces."""
+
+
+def _runtime_object(tools: Tools, name: str) -> Path:
+    """Compile a file of the Verilator runtime, which all models share.
 
     Uses -O1, because little of it runs in every cycle and -O2 takes twice the time.
     """
     options = [*_CXX_OPTIONS, "-O1"]
-    names = ["verilated", "verilated_threads"] + ["verilated_vcd_c"] * trace
-
-    def compiled(name: str) -> Path:
-        source = tools.verilator_root / "include" / f"{name}.cpp"
-        key = _digest(*tools.identity, *options, source.read_bytes())
-
-        return _cached(
-            f"{name}-{key}.o",
-            lambda folder: _compile(tools, options, source, folder / f"{name}.o"),
-        )
-
-    return [compiled(name) for name in names]
+    source = tools.verilator_root / "include" / f"{name}.cpp"
+    key = _digest(*tools.identity, *options, source.read_bytes())
+    return _cached(
+        f"{name}-{key}.o",
+        lambda folder: _compile(tools, options, source, folder / f"{name}.o"),
+    )
 
 
 @cache

@@ -38,7 +38,7 @@ from vtaops.base.errors import ProgramError, VTAError, raising
 from vtaops.base.files import NETWORK
 from vtaops.base.names import checked_call
 from vtaops.base.quoting import check_texts
-from vtaops.base.records import check_fields
+from vtaops.base.records import MALFORMED, check_fields
 from vtaops.graph import (
     FineRequantization,
     Graph,
@@ -73,18 +73,6 @@ _ALIGNMENT = 64
 _DTYPES = frozenset(
     {"bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "float64"}
 )
-
-_MALFORMED = (
-    KeyError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    IndexError,
-    OverflowError,
-    RecursionError,
-    MemoryError,
-)
-"""Exceptions raised by reading a malformed document."""
 
 
 def save(model: Model, path: str | Path) -> None:
@@ -170,7 +158,7 @@ def loads(data: bytes) -> Model:
         rows = placements(graph, stages, header["reasons"])
     except VTAError as error:
         raise ProgramError(f"the model is inconsistent: {error}") from error
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise ProgramError(f"the model is inconsistent: {_short(error)}") from error
     model = Model(graph, config, capabilities, rows, stages, agreement)
     if text != _contents(model)[0]:
@@ -187,7 +175,7 @@ def _checked(data: bytes) -> tuple[bytes, dict[str, Any], memoryview, list[tuple
     """Return the header of a file as bytes and as a document, its blobs, and their table."""
     text, body = _FILE.open(data)
     inconsistent = "the header of the model is inconsistent"
-    with raising(ProgramError, inconsistent, *_MALFORMED, describe=_short):
+    with raising(ProgramError, inconsistent, *MALFORMED, describe=_short):
         header = json.loads(text)
         check_texts(header)
         table: list[tuple[int, int]] = [(int(o), int(n)) for o, n in header["blobs"]]

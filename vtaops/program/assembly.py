@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import json
 import re
-from ast import literal_eval
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NoReturn
 
 import numpy as np
 
 from vtaops.base.errors import ProgramError, VTAError
-from vtaops.machine import views
+from vtaops.base.records import MALFORMED
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Encoding, Instruction, Unit
-from vtaops.machine.layout import Layout
 from vtaops.machine.text import Parsed, Words, parse
-from vtaops.program.disassembly import COLUMNS
-from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, OperatorRecord, Program, Role
+from vtaops.program.disassembly import COLUMNS, quoted
+from vtaops.program.file_format import buffer_of
+from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, OperatorRecord, Program
 
 _HEADINGS = re.compile(r"(buffers|instructions|micro-ops)\b(?!\+)")
 _UNITS = "|".join(unit.name.lower() for unit in Unit)
@@ -68,12 +68,11 @@ def assemble(
     declared = tuple(_buffers(parts["buffers"])) if "buffers" in parts else None
     known = _agreed("buffers", declared, None if buffers is None else tuple(buffers))
     table, labels = _micro_ops(parts.get("micro-ops", []))
-    names = {buffer.name: number for number, buffer in enumerate(known)}
-    plain = {name: number for name, number in names.items() if not name.startswith('"')}
-    plain |= {"": NO_BUFFER, "micro-ops": MICRO_OPS}
+    places = {quoted(buffer.name): number for number, buffer in enumerate(known)}
+    places |= {"": NO_BUFFER, "micro-ops": MICRO_OPS}
     known_labels = tuple(labels.items())
-    instructions, relocations = [], []
-    encoding = Encoding.of(hardware)
+    instructions: dict[int, Instruction] = {}
+    relocations = []
     for number, line in parts.get("instructions", []):
         cut = _NUMBERED.match(line)
         begin = cut.end() if cut else 0
@@ -81,18 +80,17 @@ def assemble(
         if not text or text.startswith(";"):
             continue
         try:
-            instruction, buffer = _parsed(text, known_labels)
-        except ProgramError:
-            instruction, buffer = parse(Words(" " * begin + line[begin:], number, labels))
-        instructions.append(instruction)
-        relocation = plain.get(buffer)
-        if relocation is None:
+            instructions[number], buffer = _parsed(text, known_labels)
+            relocations.append(places[buffer])
+        except (ProgramError, KeyError):
             words = Words(" " * begin + line[begin:], number, labels)
-            relocation = _relocation(words, buffer, names)
-        relocations.append(relocation)
+            _, buffer = parse(words)  # says where
+            words.back_to(buffer)
+            words.fail(f"there is no buffer {buffer!r}; there are {', '.join(places)}")
+    encoding = Encoding.of(hardware)
     return Program(
         config=hardware,
-        instructions=_encoded(encoding, instructions, parts.get("instructions", [])),
+        instructions=_encoded(encoding, instructions),
         relocations=np.array(relocations, np.int32),
         micro_ops=encoding.encode_micro_ops(table),
         buffers=known,
@@ -131,27 +129,15 @@ def _agreed(what: str, own: Any, given: Any) -> Any:
     return given if own is None else own
 
 
-def _encoded(encoding: Encoding, instructions: list[Instruction], lines: Lines) -> Any:
-    """Encode instructions; if one does not fit, name its line."""
+def _encoded(encoding: Encoding, instructions: dict[int, Instruction]) -> Any:
+    """Encode instructions by line; if one does not fit, name its line."""
     try:
-        return encoding.encode_all(instructions)
+        return encoding.encode_all([*instructions.values()])
     except VTAError:
-        numbers = [number for number, line in lines if Words(line, number).rest]
-        for number, instruction in zip(numbers, instructions, strict=True):
-            try:
+        for number, instruction in instructions.items():
+            with _at(number):
                 encoding.encode(instruction)
-            except VTAError as error:
-                raise ProgramError(f"line {number}, column 1: {error}") from error
         raise
-
-
-def _relocation(words: Words, buffer: str, names: dict[str, int]) -> int:
-    """Return the buffer whose name stands in quotes; refuse one that is not there."""
-    name = _unquoted(buffer)
-    if name not in names:
-        words.back_to(buffer)
-        words.fail(f"there is no buffer {name!r}; there are {', '.join(names) or 'none'}")
-    return names[name]
 
 
 def _unquoted(text: str) -> str:
@@ -171,61 +157,39 @@ def _summary(lines: Lines) -> tuple[HardwareConfig | None, dict[str, Any]]:
     if head is None:
         _refuse(number, "this is neither a section nor 'program for BITSTREAM (CONFIGURATION)'")
     others = others[1:] if others and "instructions, " in others[0][1] else others
-    name, marker = head[1], "configuration "
-    if others and others[0][1].startswith(marker):
-        text = others.pop(0)[1].removeprefix(marker)
-        config = HardwareConfig.from_dict(_literal(number, text, json.loads), name=name)
-    elif name in HardwareConfig.names():
-        config = HardwareConfig.load(name)
-    else:
-        _refuse(number, f"{name!r} is not shipped; a line 'configuration {{...}}' must state it")
-    return config, _records(others)
-
-
-def _records(others: Lines) -> dict[str, Any]:
-    """Return metadata and operators, from the lines of a summary that state them."""
-    metadata, operators = {}, []
-    while others:
-        number, line = others.pop(0)
-        if [line.partition(":")[0] for _, line in others[:2]] == ["  parameters", "  tiling"]:
-            fields = [_literal(n, line.partition(": ")[2]) for n, line in others[:2]]
-            operators.append(_operator(number, line, *fields))
-            del others[:2]
+    name = head[1]
+    config = HardwareConfig.load(name) if name in HardwareConfig.names() else None
+    records: dict[str, Any] = {"metadata": {}, "operators": ()}
+    for number, line in others:
+        kind, _, text = line.partition(" ")
+        if "instructions, " in line:
+            continue
+        if kind == "configuration":
+            config = HardwareConfig.from_dict(_value(number, text), name=name)
+        elif kind == "operator":
+            with _at(number):
+                records["operators"] += (OperatorRecord.of(_value(number, text)),)
         else:
-            key, colon, value = line.partition(": ")
-            if not colon:
-                _refuse(number, f"{line!r} is not a line of a summary, such as 'key: value'")
-            metadata[key] = _literal(number, value, _value)
-    return {"metadata": metadata, "operators": tuple(operators)}
+            key, _, text = line.partition(": ")
+            records["metadata"][key] = _value(number, text)
+    if config is None:
+        _refuse(number, f"{name!r} is not shipped; a line 'configuration {{...}}' must state it")
+    return config, records
 
 
-def _operator(number: int, line: str, parameters: Any, tiling: Any) -> OperatorRecord:
-    match = re.fullmatch(r"(?:(.*): )?(\S*) in instructions (.*); (\d+) products", line)
-    if match is None:
-        _refuse(number, f"{line!r} is not the line of an operator")
-    spans = re.findall(r"(\d+)\.\.(-?\d+)", match[3])
-    return OperatorRecord(
-        name=match[1] or "",
-        kind=match[2],
-        parameters=parameters,
-        tiling=tiling,
-        macs=int(match[4]),
-        spans=tuple((int(first), int(last) + 1) for first, last in spans),
-    )
+def _value(number: int, text: str) -> Any:
+    """Return the value that a line holds as JSON."""
+    with _at(number):
+        return json.loads(text)
 
 
-def _value(text: str) -> Any:
+@contextmanager
+def _at(number: int) -> Iterator[None]:
+    """Refuse a line whose value is not what it must be."""
     try:
-        return literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def _literal(number: int, text: str, read: Any = literal_eval) -> Any:
-    try:
-        return read(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        _refuse(number, f"{text[:80]!r} is not a value")
+        yield
+    except (VTAError, *MALFORMED) as error:
+        _refuse(number, str(error))
 
 
 def _refuse(number: int, reason: str) -> NoReturn:
@@ -241,16 +205,12 @@ def _buffers(lines: Lines) -> Iterator[Buffer]:
         if not words.rest or words.rest == " ".join(COLUMNS).split():
             continue
         name, role, shape, dtype, layout = (words.take(what) for what in COLUMNS[:5])
-        more = re.search(r' (\{".*\})', line)
-        optional = _literal(number, more[1], json.loads) if more else {}
-        extents = () if shape == "scalar" else tuple(words.value(e) for e in shape.split("x"))
-        view = optional.pop("view", None)
-        laid = layout, optional.pop("logical", ""), views.from_dict(view) if view else None
-        try:
-            value, own = tuple(optional.pop("value", ())), Layout(*laid)
-            yield Buffer(_unquoted(name), Role(role), extents, dtype, own, value, **optional)
-        except (ValueError, TypeError) as error:
-            _refuse(number, str(error))
+        optional = re.search(r' (\{".*\})', line)
+        extents = [] if shape == "scalar" else [words.value(e) for e in shape.split("x")]
+        entry = {"name": _unquoted(name), "role": role, "dtype": dtype, "layout": layout}
+        with _at(number):
+            more = json.loads(optional[1]) if optional else {}
+            yield buffer_of({"logical": "", "shape": extents, **entry, **more})
 
 
 def _label(words: Words, known: Container[str]) -> str:
@@ -268,11 +228,6 @@ def _micro_ops(lines: Lines) -> tuple[list[tuple[int, ...]], dict[str, range]]:
     table: list[tuple[int, ...]] = []
     labels: dict[str, range] = {}
     for number, line in lines:
-        plain = _PLAIN_ROWS.fullmatch(line)
-        if plain and int(plain[1]) == len(table) < int(plain[2]) <= _MOST:
-            count = int(plain[2]) - len(table)
-            table += [*zip(*(_values(plain, column, count) for column in (3, 5, 7)), strict=True)]
-            continue
         words = Words(line, number)
         if not words.rest or words.rest == ["range", "dst", "src", "wgt"]:
             continue
@@ -288,14 +243,6 @@ def _micro_ops(lines: Lines) -> tuple[list[tuple[int, ...]], dict[str, range]]:
 
 _MOST = 1 << 20
 """Rows of a table."""
-_COLUMN = r"\s+([0-9]{1,9})(?:\s+([+-][0-9]{1,9}))?"
-_PLAIN_ROWS = re.compile(rf"\s*([0-9]{{1,9}})\.\.([0-9]{{1,9}}){3 * _COLUMN}\s*")
-"""A line of the table as it is printed; most lines of most texts are."""
-
-
-def _values(plain: re.Match[str], column: int, count: int) -> Sequence[int]:
-    first, step = int(plain[column]), int(plain[column + 1] or 0)
-    return range(first, first + count * step, step) if step else [first] * count
 
 
 def _rows(words: Words, begin: int) -> int:

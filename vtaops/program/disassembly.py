@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-from ast import literal_eval
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from vtaops.base.proof import CERTIFICATE
 from vtaops.base.shapes import Ints
 from vtaops.machine import isa, text
 from vtaops.machine.config import HardwareConfig
+from vtaops.program.file_format import entry_of
 from vtaops.program.program import MICRO_OPS, NO_BUFFER, Buffer, Program
 
 _TEXT_COLUMNS = 84
@@ -51,25 +51,16 @@ def _summary(program: Program) -> str:
         f"{program.dram_nbytes} bytes of DRAM",
     ]
     if config.name not in HardwareConfig.names() or HardwareConfig.load(config.name) != config:
-        lines.append(f"configuration {json.dumps(config.to_dict())}")
-    stated = sorted(program.metadata.items())
-    lines += [f"{key}: {_stated(value)}" for key, value in stated if key != CERTIFICATE]  # hashes
-    for operator in program.operators:
-        spans = ", ".join(f"{first}..{end - 1}" for first, end in operator.spans)
-        name = f"{operator.name}: " if operator.name else ""
-        lines.append(f"{name}{operator.kind} in instructions {spans}; {operator.macs} products")
-        lines += [f"  {key}: {dict(getattr(operator, key))}" for key in ("parameters", "tiling")]
+        lines.append(f"configuration {_json(config.to_dict())}")
+    for key, value in sorted(program.metadata.items()):
+        if key != CERTIFICATE:  # hashes
+            lines.append(f"{key}: {_json(value)}")
+    lines += [f"operator {_json(operator.as_dict())}" for operator in program.operators]
     return "\n".join(lines)
 
 
-def _stated(value: Any) -> str:
-    """Return a value of the metadata: text as it is, unless it reads like another value."""
-    if isinstance(value, str) and value.isprintable() and value == value.strip():
-        try:
-            literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            return value
-    return repr(value)
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 COLUMNS = "name", "role", "shape", "dtype", "layout", "shape in DRAM", "bytes"
@@ -82,24 +73,19 @@ def _buffers(program: Program) -> str:
 
 def _buffer_row(buffer: Buffer) -> tuple[str, ...]:
     """Return the row of a buffer in the table; what few buffers have is last, as a dictionary."""
-    shape, packed = ("x".join(map(str, e)) or "scalar" for e in (buffer.shape, buffer.packed_shape))
-    layout, view = buffer.layout, buffer.layout.view
-    optional = {
-        "logical": layout.logical or None,
-        "view": view.to_dict() if view else None,
-        "value": list(buffer.value) or None,
-        "offset": buffer.offset,
-        "fill": buffer.fill,
-    }
-    more = {key: value for key, value in optional.items() if value is not None}
-    row = quoted(buffer.name), buffer.role.value, shape, buffer.dtype, layout.text, packed
-    return (*row, str(buffer.nbytes), json.dumps(more) if more else "")
+    entry = entry_of(buffer)
+    _, role, dtype, layout = (entry.pop(key) for key in ("name", "role", "dtype", "layout"))
+    shapes = entry.pop("shape"), buffer.packed_shape
+    shape, packed = ("x".join(map(str, extents)) or "scalar" for extents in shapes)
+    more = {key: value for key, value in entry.items() if value != ""}
+    row = quoted(buffer.name), role, shape, dtype, layout, packed, str(buffer.nbytes)
+    return (*row, _json(more) if more else "")
 
 
 def quoted(name: str) -> str:
     """Return the name of a buffer, in quotes unless it is one plain word."""
     plain = re.fullmatch(r"[^\s+;\"'{\\]+", name) and name not in ("micro-ops", "name")
-    return name if plain else json.dumps(name, ensure_ascii=False)
+    return name if plain else _json(name)
 
 
 # ---------------------------------------------------------------------------- instructions

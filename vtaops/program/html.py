@@ -29,13 +29,15 @@ def program_html(program: Program) -> str:
         (b.name, b.role.value, "x".join(map(str, b.shape)), b.dtype, b.layout.text, f"{b.nbytes:,}")
         for b in program.buffers
     )
-    listing = ((str(n), *row) for n, row in enumerate(islice(instruction_rows(program), _SHOWN)))
+    listing = (
+        f"{number:>4}  {unit:<7}  {text}  {tokens}"
+        for number, (unit, text, tokens) in enumerate(islice(instruction_rows(program), _SHOWN))
+    )
     rest = len(program) - _SHOWN
     return (
         f"<p>{head}</p>"
         + html_table(("buffer", "role", "shape", "dtype", "layout", "bytes"), buffers)
-        + "<details><summary>instructions</summary>"
-        + html_table(("", "unit", "instruction", "tokens"), listing, monospace=True)
+        + f"<details><summary>instructions</summary><pre>{escape(chr(10).join(listing))}</pre>"
         + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
         + "</details>"
     )
@@ -44,28 +46,16 @@ def program_html(program: Program) -> str:
 def statistics_html(statistics: Statistics) -> str:
     """Return the counters as a table with their meaning."""
     rows = ((name, f"{value:,}", MEANING[name]) for name, value in statistics.as_dict().items())
-    return html_table(("statistic", "value", "meaning"), rows, right=1)
+    return html_table(("statistic", "value", "meaning"), rows)
 
 
-def html_table(
-    head: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    right: int = -1,
-    monospace: bool = False,
-) -> str:
-    """Return a table; the column `right` is right-aligned."""
-
-    def cell(tag: str, column: int, text: str) -> str:
-        align = "right" if column == right else "left"
-        return f'<{tag} style="text-align:{align}">{escape(text)}</{tag}>'
-
-    def row(tag: str, texts: Sequence[str]) -> str:
-        return "<tr>" + "".join(cell(tag, n, text) for n, text in enumerate(texts)) + "</tr>"
-
-    style = ' style="font-family:monospace"' if monospace else ""
-    body = "".join(row("td", texts) for texts in rows)
-    return f"<table{style}><thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    lines = (
+        "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
+        for tag, texts in (("th", head), *(("td", row) for row in rows))
+    )
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def page(template: Path, title: str, data: dict[str, Any]) -> str:

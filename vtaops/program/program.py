@@ -228,6 +228,11 @@ class OperatorRecord:
         """Return the record as plain data, ready for JSON."""
         return {**vars(self), "spans": [list(span) for span in self.spans]}
 
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> OperatorRecord:
+        """Return the record of the result of `as_dict`."""
+        return cls(**values | {"spans": tuple(map(tuple, values["spans"]))})
+
     def check(self, count: int) -> None:
         """Check the spans against a program of `count` instructions.
 

@@ -186,7 +186,7 @@ def test_verilator_of_a_distribution_is_found(monkeypatch, tmp_path):
 @needs_tools
 def test_errors_of_a_tool_are_shown(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(build, "_runtime_objects", lambda *_: [])
+    monkeypatch.setattr(build, "_RUNTIME", ())
     broken = {"broken.sv": b"module broken(input logic a); assign = a; endmodule"}
     with pytest.raises(DeviceError, match=r"(?s)verilator_bin failed with exit code.*syntax error"):
         build.build_library("broken", {**broken, "driver.cpp": b""}, "driver.cpp")

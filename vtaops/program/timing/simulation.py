@@ -9,7 +9,6 @@ All times are cycle numbers from the launch; intervals are half-open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import vtaops._timing as _timing
@@ -21,10 +20,8 @@ from vtaops.program.timing.parameters import Sdram, TimingParameters
 from vtaops.program.timing.pipeline import output_delay
 from vtaops.program.timing.work import InstructionCosts, work_of
 
-FETCH, LOAD, COMPUTE, STORE = range(4)
-"""Processes, and clients of the port, in order of priority at the port."""
-
 PROCESSES = ("fetch", "load", "compute", "store")
+"""Processes, and clients of the port, in order of priority at the port."""
 
 WEIGHTS = "weights"
 """What the load unit reads over a port of its own, as a client."""
@@ -36,38 +33,6 @@ _CHANNELS = (
     *(f"a place in the queue of the {unit.name.lower()} unit" for unit in Unit),
 )
 """The events that a process may wait for."""
-
-
-@dataclass(slots=True)
-class InstructionTrace:
-    """The history of one instruction.
-
-    Attributes
-    ----------
-    queue_stall : float
-        Cycles for which its unit's queue was full.
-    dispatched : float
-        Time of its dispatch by the fetch.
-    prev_token, next_token : float
-        Time at which the token from either neighbour was available; 0 if it takes none.
-    taken : float
-        Time at which it left its unit's queue, with its tokens.
-    end : float
-        End of its work.
-    completed : float
-        Time at which its tokens are available to the neighbours.
-    work : list of (float, float)
-        The intervals in which it worked.
-    """
-
-    queue_stall: float
-    dispatched: float
-    prev_token: float
-    next_token: float
-    taken: float
-    end: float
-    completed: float
-    work: list[tuple[float, float]] = field(default_factory=list, init=False)
 
 
 def traced(

@@ -7,6 +7,7 @@ cycles of the program.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,16 +21,7 @@ from vtaops.machine.config import INSTRUCTION_BYTES
 from vtaops.machine.isa import Unit
 from vtaops.program.program import Program
 from vtaops.program.timing.parameters import TimingParameters
-from vtaops.program.timing.simulation import (
-    COMPUTE,
-    FETCH,
-    LOAD,
-    PROCESSES,
-    STORE,
-    WEIGHTS,
-    InstructionTrace,
-    traced,
-)
+from vtaops.program.timing.simulation import PROCESSES, WEIGHTS, traced
 from vtaops.program.timing.work import CONTROL, KINDS
 
 FETCH_WORK = "fetch"
@@ -91,12 +83,18 @@ class Event:
         Index in the program.
     unit, kind : str
         The unit that executes it; the kind of its work (`KINDS`).
+    work : list of (int, int)
+        The intervals in which it works.
+    queue_stall : int
+        Cycles for which its unit's queue was full.
     dispatched : int
         When the fetch passes it to its unit's queue.
+    prev_token, next_token : int
+        When the token from either neighbour was available; 0 if it takes none.
     taken : int
         When it leaves that queue, with its tokens.
-    start, end : int
-        First and last cycle (exclusive) of its work.
+    end : int
+        End of its work.
     completed : int
         When its tokens are available to the neighbours.
     """
@@ -104,11 +102,19 @@ class Event:
     index: int
     unit: str
     kind: str
+    work: list[tuple[int, int]]
+    queue_stall: int
     dispatched: int
+    prev_token: int
+    next_token: int
     taken: int
-    start: int
     end: int
     completed: int
+
+    @property
+    def start(self) -> int:
+        """First cycle of its work."""
+        return self.work[0][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,35 +236,29 @@ class Timeline:
             {n: math.floor(c) for n, c in zip(PROCESSES, self._found["contention"], strict=True)},
         )
 
-    def _rows(self, name: str) -> list[list[float]]:
+    def _rows(self, name: str) -> list[list[int]]:
+        """Return rows of the simulation; boundaries are rounded down."""
         if len(self._found["lives"]) < len(self.program):
             raise ProgramError("the simulation kept no events; call simulate(..., events=True)")
-        rows: list[list[float]] = self._found[name].tolist()
-        return rows
-
-    @cached_property
-    def _lives(self) -> list[InstructionTrace]:
-        lives = [InstructionTrace(*times) for times in self._rows("lives")]
-        for index, start, end in self._rows("stretches"):
-            lives[int(index)].work.append((start, end))
-        return lives
+        rows = np.floor(self._found[name]).astype(np.int64)
+        if name == "lives":  # the stall ends with the dispatch, and begins at a whole cycle, too
+            stall, dispatched = self._found[name][:, :2].T
+            rows[:, 0] = rows[:, 1] - np.floor(dispatched - stall).astype(np.int64)
+        found: list[list[int]] = rows.tolist()
+        return found
 
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """The life of every instruction, in program order."""
-        work = self._work
+        stretches: list[list[tuple[int, int]]] = [[] for _ in range(len(self.program))]
+        for index, start, end in self._rows("stretches"):
+            stretches[index].append((start, end))
+        units = [Unit(unit).name.lower() for unit in self._work.unit.tolist()]
+        kinds = [KINDS[kind] for kind in self._work.kind.tolist()]
+        rows = zip(units, kinds, self._rows("lives"), stretches, strict=True)
         return tuple(
-            Event(
-                index=index,
-                unit=Unit(work.unit[index]).name.lower(),
-                kind=KINDS[work.kind[index]],
-                dispatched=math.floor(life.dispatched),
-                taken=math.floor(life.taken),
-                start=math.floor(life.work[0][0]),
-                end=math.floor(life.end),
-                completed=math.floor(life.completed),
-            )
-            for index, life in enumerate(self._lives)
+            Event(index, unit, kind, work, *life)
+            for index, (unit, kind, life, work) in enumerate(rows)
         )
 
     @cached_property
@@ -284,7 +284,7 @@ class Timeline:
     @cached_property
     def segments(self) -> dict[str, tuple[Segment, ...]]:
         """Unit -> its activity from cycle 0 to `cycles`, without gaps."""
-        return {name: tuple(self._partition(process)) for process, name in enumerate(PROCESSES)}
+        return {name: tuple(self._partition(name)) for name in PROCESSES}
 
     @cached_property
     def units(self) -> dict[str, UnitTime]:
@@ -300,8 +300,7 @@ class Timeline:
         units = (*PROCESSES, "load")
         kinds = ("read", "read", "read", "write", WEIGHTS)
         return tuple(
-            Segment(units[p], i, kinds[p], start, end)
-            for p, i, start, end in (map(math.floor, row) for row in self._rows("grants"))
+            Segment(units[p], i, kinds[p], start, end) for p, i, start, end in self._rows("grants")
         )
 
     @property
@@ -349,94 +348,71 @@ class Timeline:
 
     # --------------------------------------------------------------------- partitions
 
-    def _partition(self, process: int) -> Iterator[Segment]:
-        """Partition the time of one unit into segments; boundaries are rounded down."""
-        name = PROCESSES[process]
+    def _partition(self, unit: str) -> Iterator[Segment]:
+        """Partition the time of one unit into segments; overlaps belong to the first."""
         begin = clock = 0
         last = -1, IDLE
-        for index, kind, _, until in self._intervals(process):
-            end = min(math.floor(until), self.cycles)
+        activities = self._fetching() if unit == "fetch" else self._working(unit)
+        for index, kind, until in (*activities, (-1, IDLE, self.cycles)):
+            end = min(until, self.cycles)
             if end <= clock:
                 continue
             if (index, kind) != last:
                 if clock > begin:
-                    yield Segment(name, *last, begin, clock)
+                    yield Segment(unit, *last, begin, clock)
                 begin, last = clock, (index, kind)
             clock = end
         if clock > begin:
-            yield Segment(name, *last, begin, clock)
-        if clock < self.cycles:
-            yield Segment(name, -1, IDLE, clock, self.cycles)
+            yield Segment(unit, *last, begin, clock)
 
-    def _intervals(self, process: int) -> Iterator[tuple[int, str, float, float]]:
-        """Yield (instruction, kind, start, end) in order; overlaps belong to the first."""
-        if process == FETCH:
-            yield from self._fetch_intervals()
-            return
-        work, lives = self._work, self._lives
-        unit = {LOAD: Unit.LOAD, COMPUTE: Unit.COMPUTE, STORE: Unit.STORE}[process]
-        clock = 0.0
-        for index in np.flatnonzero(work.unit == unit).tolist():
-            kind, life = KINDS[work.kind[index]], lives[index]
-            for cause, until in self._causes(process, index, life):
-                if until > clock:
-                    yield index, cause, clock, until
-                    clock = until
-            for start, end in life.work:
-                if start > clock:
-                    yield index, "dram", clock, start
-                yield index, kind, max(clock, start), max(clock, end)
-                clock = max(clock, end)
-            if process == COMPUTE and kind.startswith("load") and life.end > clock:
+    def _working(self, unit: str) -> Iterator[tuple[int, str, int]]:
+        """Yield (instruction, kind, end) of what a unit does, in order."""
+        for e in self.events:
+            if e.unit != unit:
+                continue
+            for cause, until in self._causes(e):
+                yield e.index, cause, min(until, e.start)
+            for start, end in e.work:
+                yield e.index, "dram", start
+                yield e.index, e.kind, end
+            if unit == "compute" and e.kind.startswith("load"):
                 # The data are there; one step retires the load.
-                issued = life.end
-                yield index, "pipeline", clock, issued - 1
-                yield index, KINDS[CONTROL], max(clock, issued - 1), issued
-                clock = issued
-        depth = self.parameters.pipeline_depth(self.program.config)
-        yield -1, IDLE, max(clock, 0.0), self.cycles + depth
+                yield e.index, "pipeline", e.end - 1
+                yield e.index, KINDS[CONTROL], e.end
 
-    def _causes(self, process: int, index: int, life: InstructionTrace) -> list[tuple[str, float]]:
-        """Return the causes of an instruction's waits, in order, each with the end of the wait."""
-        p, start = self.parameters, life.work[0][0]
-        causes = [("instruction", life.dispatched + p.dispatch_latency)]
-        if process == LOAD:
-            causes += [("compute token", life.next_token)]
-        elif process == STORE:
-            causes += [("compute token", life.prev_token)]
-            causes += [("pipeline", life.taken + p.store_fill)]
+    def _causes(self, e: Event) -> Iterator[tuple[str, int]]:
+        """Yield the causes of an instruction's waits, in order, each with the end of the wait."""
+        yield "instruction", e.dispatched + self.parameters.dispatch_latency
+        if e.unit == "load":
+            yield "compute token", e.next_token
+        elif e.unit == "store":
+            yield "compute token", e.prev_token
+            yield "pipeline", e.taken + self.parameters.store_fill
         else:
-            causes += [("load token", life.prev_token), ("store token", life.next_token)]
-        moves = self._work.beats[index] > 0
-        last = "dram" if moves else "pipeline"
-        return [(cause, min(until, start)) for cause, until in causes] + [(last, start)]
+            yield "load token", e.prev_token
+            yield "store token", e.next_token
+        yield "dram" if self._work.beats[e.index] > 0 else "pipeline", e.start
 
-    def _fetch_intervals(self) -> Iterator[tuple[int, str, float, float]]:
+    def _fetching(self) -> Iterator[tuple[int, str, int]]:
+        """Yield (instruction, kind, end) of what the fetch does, in order."""
         interval = max(1, INSTRUCTION_BYTES // self.port.width)
-        clock = 0.0
-        for index, life in enumerate(self._lives):
-            time = life.dispatched
-            begin = max(clock, time + 1 - interval)
-            if begin > clock:
-                full = begin - life.queue_stall
-                if full > clock:
-                    yield index, "dram", clock, full
-                    clock = full
-                yield index, "queue full", clock, begin
-            yield index, FETCH_WORK, begin, time + 1
-            clock = time + 1
+        for e in self.events:
+            begin = e.dispatched + 1 - interval
+            yield e.index, "dram", begin - e.queue_stall
+            yield e.index, "queue full", begin
+            yield e.index, FETCH_WORK, e.dispatched + 1
 
 
 def _total(name: str, segments: tuple[Segment, ...]) -> UnitTime:
-    cycles: dict[str, int] = {}
+    cycles: Counter[str] = Counter()
     for segment in segments:
-        cycles[segment.kind] = cycles.get(segment.kind, 0) + segment.cycles
+        cycles[segment.kind] += segment.cycles
     order = (FETCH_WORK, *KINDS)
     return UnitTime(
         unit=name,
         busy={kind: cycles[kind] for kind in order if kind in cycles},
         waiting={cause: cycles[cause] for cause in WAITS if cause in cycles},
-        idle=cycles.get(IDLE, 0),
+        idle=cycles[IDLE],
     )
 
 

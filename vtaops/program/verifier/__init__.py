@@ -1,9 +1,8 @@
 """The verifier: a proof, for one program, that every correct device runs it to the same result.
 
 Owns the rules that make a program safe (`Rule`) and their proof. It works on the encoded words
-alone, through `vtaops.machine.isa`, and shares no code with the compiler that it checks. It
-handles instructions as columns, and decodes one only to say what is wrong with it. `format` has the
-rules of single instructions, `transfers` those of LOAD and STORE, `tokens` those of
+alone, through `vtaops.machine.isa`, and shares no code with the compiler that it checks. `format`
+has the rules of single instructions, `transfers` those of LOAD and STORE, `tokens` those of
 synchronisation, `machine` those of memories, with the elements that loops touch (`operands`) and
 who used them when: `history` on chip, `dram` for buffers.
 
@@ -68,7 +67,6 @@ from vtaops.program.verifier.format import check_capabilities, check_finish, che
 from vtaops.program.verifier.machine import Machine
 from vtaops.program.verifier.rules import TOKEN_CAPACITY, Rule
 from vtaops.program.verifier.tokens import check_completion, happens_before
-from vtaops.program.verifier.transfers import check_transfers
 
 __all__ = ["TOKEN_CAPACITY", "Rule", "verify"]
 
@@ -96,15 +94,15 @@ def verify(
     VerificationError
         Naming an instruction that breaks a rule, its disassembly, and the `Rule`.
     """
-    stream = decode(program)
-    check_format(stream)
+    steps = decode(program)
+    for step in steps:
+        check_format(step)
     check_capabilities(program, capabilities)
     check_finish(program)
     if token_capacity is None:
         token_capacity = capabilities.token_capacity or TOKEN_CAPACITY
-    clocks = happens_before(stream, token_capacity)
-    check_transfers(stream)
-    machine = Machine(stream)
-    machine.run(clocks)
+    happens_before(steps, token_capacity)
+    machine = Machine(program, steps)
+    machine.run()
     machine.check_outputs()
-    check_completion(stream, clocks)
+    check_completion(steps)

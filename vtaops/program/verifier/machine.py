@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vtaops.machine import isa
 from vtaops.machine.config import POST_ROWS, WINDOW_TILES, Memory
-from vtaops.machine.isa import Unit
+from vtaops.machine.isa import Load, Unit
+from vtaops.machine.text import TOKENS
 from vtaops.program.program import Program, Role
 from vtaops.program.verifier.dram import block, written_memory
-from vtaops.program.verifier.format import Stream
 from vtaops.program.verifier.history import History
 from vtaops.program.verifier.operands import (
     Column,
@@ -24,72 +25,29 @@ from vtaops.program.verifier.operands import (
     span,
     touched,
 )
-from vtaops.program.verifier.rules import CheckedInstruction, Clock, Rule, Table, refuse
-from vtaops.program.verifier.transfers import sizes_of
-
-
-class _Move(NamedTuple):
-    """The fields of a LOAD or STORE that moves data; then what else is known of it."""
-
-    memory: int
-    sram_base: int
-    dram_base: int
-    y_size: int
-    x_size: int
-    x_stride: int
-    forward: int
-    stores: int
-    size: int
-    relocation: int
-
-
-class _Loop(NamedTuple):
-    """The class of an instruction with loops, and its fields; those that it lacks are 0."""
-
-    cls: type[isa.Instruction]
-    uop_begin: int
-    uop_end: int
-    iter_out: int
-    iter_in: int
-    dst_factor_out: int
-    dst_factor_in: int
-    src_factor_out: int
-    src_factor_in: int
-    wgt_factor_out: int
-    wgt_factor_in: int
-    reset: int
-    overwrite: int
-    use_imm: int
-    tiles: int
-
-
-class _Post(NamedTuple):
-    """The fields of a POST that say what it reads."""
-
-    use_bias: int = 0
-    use_scale: int = 0
-    row: int = 0
-    row_factor_out: int = 0
-    row_factor_in: int = 0
-    use_table: int = 0
-    table_index: int = 0
-
+from vtaops.program.verifier.rules import CheckedInstruction, Rule, refuse
+from vtaops.program.verifier.transfers import Transfers
 
 Reads = list[tuple[History, int]]
 """What an instruction reads: memories and sets of elements."""
 
-_Job = tuple[Callable[..., None], NamedTuple]
-"""A method of `Machine`, and the fields of the instruction that it executes."""
+_UNTOUCHED = {*TOKENS, "uop_begin", "uop_end", "alu_op", "imm"}
+_FORMS = {
+    cls: attrgetter(*(f.name for f in fields(cls) if f.name not in _UNTOUCHED))
+    for cls in (isa.Gemm, isa.Depthwise, isa.Alu, isa.Pool)
+}
+"""What of an instruction with loops says which elements it touches."""
 
 
 class Machine:
     """The memories of a device, as far as the rules need them; executes abstractly."""
 
-    def __init__(self, stream: Stream) -> None:
-        self._stream = stream
-        self._program = stream.program
-        self._config = stream.program.config
-        forwards = stream.moves["forward"].any()
+    def __init__(self, program: Program, steps: Sequence[CheckedInstruction]) -> None:
+        self._steps = steps
+        self._program = program
+        self._config = program.config
+        self._transfers = Transfers(program)
+        forwards = any(isinstance(s.instruction, Load) and s.instruction.forward for s in steps)
         readers = (Unit.STORE, Unit.LOAD) if forwards else (Unit.STORE,)
         self._acc = History("ACC", Unit.COMPUTE, readers)
         self._current = 0  # accumulators that the output memory has
@@ -99,41 +57,24 @@ class Machine:
         self._pinned = dict.fromkeys(Memory, 0)
         self._micro_ops = _MicroOps(self._program)
         self._operands: dict[tuple[object, ...], list[_Operand]] = {}
-        self._post = _Post()
+        self._post = isa.Post()
         self._parameters: dict[tuple[object, ...], Reads] = {}
         element = [self._config.dram_element_bytes(memory) for memory in Memory]
         granule = min(element[m] for m in Memory if m != Memory.UOP)
         self._scales = [nbytes // granule for nbytes in element]
         self._dram = written_memory(self._program, granule)
 
-    def run(self, clocks: list[Clock]) -> None:
+    def run(self) -> None:
         """Check all accesses of all instructions, in program order."""
-        members = [*Unit]
-        units = [members[unit] for unit in self._stream.units.tolist()]
-        for index, (clock, job) in enumerate(zip(clocks, self._jobs(), strict=True)):
-            if job is not None:
-                step = CheckedInstruction(self._program, index, index + 1, units[index], clock)
-                job[0](step, job[1])
-
-    def _jobs(self) -> list[_Job | None]:
-        """Return what is to do for each instruction."""
-        jobs: list[_Job | None] = [None] * len(self._program)
-
-        def add(work: Callable[..., None], table: Table, rows: Iterable[NamedTuple]) -> None:
-            for place, row in zip(table.places.tolist(), rows, strict=True):
-                jobs[place] = work, row
-
-        moves = self._stream.moves.where(self._stream.moves["x_size"] > 0)
-        known = [moves[name].tolist() for name in _Move._fields[:-2]]
-        relocations = self._program.relocations[moves.places].tolist()
-        fields = zip(*known, sizes_of(moves).tolist(), relocations, strict=True)
-        add(self._move, moves, map(_Move._make, fields))
-        for cls, table in self._stream.loops.items():
-            columns = [table[name].tolist() for name in _Loop._fields[1:]]
-            add(self._loop, table, map(_Loop._make, zip(repeat(cls), *columns, strict=False)))
-        posts = self._stream.posts
-        add(self._set, posts, map(_Post, *(posts[name].tolist() for name in _Post._fields)))
-        return jobs
+        for step, relocation in zip(self._steps, self._program.relocations.tolist(), strict=True):
+            self._transfers.check(step, relocation)
+            i = step.instruction
+            if isinstance(i, isa.LoopInstruction):
+                self._loop(step, i)
+            elif isinstance(i, isa.Post):
+                self._post = i
+            elif isinstance(i, isa.MemoryInstruction) and i.x_size:
+                self._move(step, i, relocation)
 
     def check_outputs(self) -> None:
         """Check that every OUTPUT buffer is stored completely."""
@@ -148,26 +89,26 @@ class Machine:
 
     # ------------------------------------------------------------ LOAD and STORE
 
-    def _move(self, step: CheckedInstruction, i: _Move) -> None:
-        elements = span(i.sram_base, i.size)
-        if i.stores:
+    def _move(self, step: CheckedInstruction, i: isa.MemoryInstruction, relocation: int) -> None:
+        elements = span(i.sram_base, i.sram_size)
+        if isinstance(i, isa.Store):
             self._output(step, elements)
-            self._dram[i.relocation].write(step, self._granules(i))
+            self._dram[relocation].write(step, self._granules(i))
             return
         if self._program.pinned:
             self._keep(step, i.memory, elements)
         if i.forward:
             self._output(step, rows(i.dram_base, i.y_size, i.x_size, i.x_stride))
-        elif i.relocation in self._dram and i.y_size:
-            self._dram[i.relocation].read(step, self._granules(i))
+        elif relocation in self._dram and i.y_size:
+            self._dram[relocation].read(step, self._granules(i))
         if i.memory == Memory.UOP:
-            self._micro_ops.load(i.sram_base, i.dram_base, i.size)
+            self._micro_ops.load(i.sram_base, i.dram_base, i.x_size)
             return
         self._sram[i.memory].write(step, elements)
         if i.memory in (Memory.ACC, Memory.ACC_8BIT):
             self._current &= ~elements
 
-    def _granules(self, i: _Move) -> Any:
+    def _granules(self, i: isa.MemoryInstruction) -> Any:
         """Return the granules of DRAM that a LOAD or STORE touches."""
         scale = self._scales[i.memory]
         return block(i.dram_base * scale, i.y_size, i.x_size * scale, i.x_stride * scale)
@@ -194,12 +135,10 @@ class Machine:
 
     # -------------------------------------------------------------- GEMM and ALU
 
-    def _set(self, step: CheckedInstruction, post: _Post) -> None:
-        self._post = post
-
-    def _loop(self, step: CheckedInstruction, i: _Loop) -> None:
+    def _loop(self, step: CheckedInstruction, i: isa.LoopInstruction) -> None:
         first, steps = self._micro_ops.named(step, i.uop_begin, i.uop_end)
-        form = steps, i.cls, i[3:]  # equal loops with equal steps touch the same, further on
+        # Equal loops with equal steps touch the same, further on.
+        form = steps, type(i), _FORMS[type(i)](i)
         if form not in self._operands:
             self._operands[form] = [*self._operands_of(i, steps)]
         operands = self._operands[form]
@@ -216,36 +155,33 @@ class Machine:
             self._current |= written
         self._acc.write(step, written)
 
-    def _operands_of(self, i: _Loop, steps: bytes) -> Iterator[_Operand]:
+    def _operands_of(self, i: isa.LoopInstruction, steps: bytes) -> Iterator[_Operand]:
         """Yield what an instruction touches, counted from its first micro-op; last what it writes.
 
         Its micro-ops are given as their distances from the first one.
         """
         columns = np.frombuffer(steps, np.int64).reshape(-1, 3).T
-        factors = (
-            (i.dst_factor_out, i.dst_factor_in),
-            (i.src_factor_out, i.src_factor_in),
-            (i.wgt_factor_out, i.wgt_factor_in),
-        )
 
         def operand(memory: Memory, field: int, tiles: int = 1, *, reads: bool = True) -> _Operand:
-            outer, inner = factors[field]
+            factor = f"{('dst', 'src', 'wgt')[field]}_factor_"
+            outer, inner = getattr(i, f"{factor}out"), getattr(i, f"{factor}in")
             loops = (i.iter_out, outer), (i.iter_in, inner), (tiles, 1)
             depth = self._config.scratchpad(memory).depth
             reached = touched(column_of(columns[field]), loops, depth)
             return _Operand(self._sram[memory], depth, field, reached, reads)
 
-        if i.cls is isa.Alu:
+        if isinstance(i, isa.Alu):
             if not i.use_imm:
                 yield operand(Memory.ACC, 1)
+        elif isinstance(i, isa.Pool):
+            yield operand(Memory.INP, 1, i.tiles)
         elif not i.reset:
-            window = WINDOW_TILES if i.cls is isa.Depthwise else 1
-            yield operand(Memory.INP, 1, i.tiles or window)
-            if i.cls is not isa.Pool:
-                yield operand(Memory.WGT, 2)
-        yield operand(Memory.ACC, 0, reads=not (i.reset or i.overwrite))
+            yield operand(Memory.INP, 1, WINDOW_TILES if isinstance(i, isa.Depthwise) else 1)
+            yield operand(Memory.WGT, 2)
+        fresh = i.reset or (not isinstance(i, isa.Alu) and i.overwrite)
+        yield operand(Memory.ACC, 0, reads=not fresh)
 
-    def _posted(self, step: CheckedInstruction, i: _Loop) -> Reads:
+    def _posted(self, step: CheckedInstruction, i: isa.LoopInstruction) -> Reads:
         """Return the parameters that the post-processing of an instruction reads."""
         post = self._post
         key = post, i.iter_out, i.iter_in

@@ -1,17 +1,13 @@
-"""The rules that programs must obey, and instructions under proof: one, or columns of many."""
+"""The rules that programs must obey, and an instruction under proof."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NoReturn
 
-import numpy as np
-
 from vtaops.base.errors import VerificationError
-from vtaops.base.shapes import Array, Flags, Indices, Ints
-from vtaops.machine.isa import Encoding, Unit
+from vtaops.machine.isa import Encoding, Instruction, Unit
 from vtaops.machine.text import disassemble, tokens_text
 from vtaops.program.program import Program
 
@@ -74,42 +70,6 @@ class Rule(Enum):
     """FINISH happens after every other instruction."""
 
 
-class Table:
-    """Some instructions of a program: their places in it, and a column for each field.
-
-    What the configuration or the instruction lacks is 0.
-    """
-
-    def __init__(self, program: Program, places: Indices, columns: Mapping[str, Ints]) -> None:
-        self.program = program
-        self.places = places
-        self._columns = columns
-        self._zeros: Ints = np.zeros(len(places), np.int64)
-
-    def __getitem__(self, field: str) -> Ints:
-        return self._columns.get(field, self._zeros)
-
-    def where(self, chosen: Flags) -> Table:
-        """Return those of the instructions for which a flag is set."""
-        columns = {name: column[chosen] for name, column in self._columns.items()}
-        return Table(self.program, self.places[chosen], columns)
-
-    def having(self, **columns: Ints) -> Table:
-        """Return them with further columns."""
-        return Table(self.program, self.places, {**self._columns, **columns})
-
-    def refuse(self, bad: Flags, rule: Rule, reason: str, **more: Sequence[object] | Array) -> None:
-        """Reject the first instruction for which a flag is set.
-
-        `reason` can name fields, and `more` columns, in braces.
-        """
-        row = int(bad.argmax()) if bad.size else 0
-        if not bad.size or not bad[row]:
-            return
-        values = {name: column[row] for name, column in (*self._columns.items(), *more.items())}
-        reject(self.program, int(self.places[row]), rule, reason.format_map(values))
-
-
 @dataclass(slots=True, eq=False)
 class CheckedInstruction:
     """An instruction under proof, with its position in the program."""
@@ -118,12 +78,19 @@ class CheckedInstruction:
     index: int
     time: int
     """Its index counted from 1, so that 0 can mean "never"."""
+    instruction: Instruction
     unit: Unit
-    clock: Clock
+    clock: Clock = (0, 0, 0)
 
     def reject(self, rule: Rule, reason: str) -> NoReturn:
         """Raise the error that says why this instruction breaks `rule`."""
         reject(self.program, self.index, rule, reason)
+
+    def require(self, *rules: tuple[object, Rule, str]) -> None:
+        """Raise the error of the first rule that it breaks: of which a fault is true."""
+        for fault, rule, reason in rules:
+            if fault:
+                self.reject(rule, reason)
 
 
 def reject(program: Program, index: int, rule: Rule, reason: str) -> NoReturn:

@@ -2,125 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-import numpy as np
-
-from vtaops.base.shapes import Indices
 from vtaops.machine.isa import Unit
-from vtaops.program.program import Program
-from vtaops.program.verifier.format import Stream
-from vtaops.program.verifier.rules import Clock, Rule, reject
+from vtaops.program.verifier.rules import CheckedInstruction, Clock, Rule
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass
 class _TokenQueue:
     """The tokens from one unit to a neighbour: the instructions that send and take them."""
 
-    program: Program
     sender: Unit
     receiver: Unit
-    pushes: Indices
-    pops: Indices
+    pushes: list[CheckedInstruction] = field(default_factory=list)
+    pops: list[int] = field(default_factory=list)
+    """Times of these."""
 
     @property
     def name(self) -> str:
         return f"{self.sender.name.lower()} -> {self.receiver.name.lower()}"
 
-    def taken_too_early(self) -> Iterator[tuple[int, str]]:
-        """Yield the first instruction that takes a token which no earlier one sends, and why."""
-        sent = np.searchsorted(self.pushes, self.pops)
-        for place in np.flatnonzero(sent <= np.arange(len(sent)))[:1].tolist():
-            yield (
-                int(self.pops[place]),
-                f"it takes token {place + 1} of the queue {self.name}, "
-                f"but earlier instructions send {sent[place]}",
+    def pop(self, step: CheckedInstruction) -> CheckedInstruction:
+        """Return the instruction that sends the next token to one that takes it."""
+        taken, sent = len(self.pops), len(self.pushes)
+        if taken == sent:
+            step.reject(
+                Rule.TOKEN_ORDER,
+                f"it takes token {taken + 1} of the queue {self.name}, but earlier instructions "
+                f"send {sent}",
             )
+        self.pops.append(step.time)
+        return self.pushes[taken]
+
+    def check_capacity(self, capacity: int) -> None:
+        """Check that the queue can never hold more tokens."""
+        for sent, step in enumerate(self.pushes, 1):
+            tokens = sent - bisect_right(self.pops, step.clock[self.receiver])
+            if tokens > capacity:
+                step.reject(
+                    Rule.TOKEN_CAPACITY,
+                    f"the queue {self.name} can hold {tokens} tokens after it; its capacity is "
+                    f"{capacity}",
+                )
 
     def check_balance(self) -> None:
         """Check that each token that is sent is taken."""
         unpopped = self.pushes[len(self.pops) :]
-        if unpopped.size:
+        if unpopped:
             surplus = f"{len(unpopped)} tokens of the queue {self.name} are never taken"
-            reject(
-                self.program, int(unpopped[0]), Rule.TOKEN_BALANCE, f"{surplus}; this is the first"
-            )
-
-    def check_capacity(self, clocks: list[Clock], capacity: int) -> None:
-        """Check that the queue can never hold more tokens."""
-        known = [clocks[place][self.receiver] for place in self.pushes.tolist()]
-        popped = np.searchsorted(self.pops + 1, known, side="right")
-        outstanding = np.arange(1, len(known) + 1) - popped
-        for place in np.flatnonzero(outstanding > capacity)[:1].tolist():
-            reason = (
-                f"the queue {self.name} can hold {outstanding[place]} tokens after it; "
-                f"its capacity is {capacity}"
-            )
-            reject(self.program, int(self.pushes[place]), Rule.TOKEN_CAPACITY, reason)
+            unpopped[0].reject(Rule.TOKEN_BALANCE, f"{surplus}; this is the first")
 
 
-def _queues(stream: Stream) -> Iterator[_TokenQueue]:
-    tokens = stream.every
-    for sender, receiver in product(Unit, Unit):
-        if abs(sender - receiver) == 1:
-            push, pop = ("next", "prev") if receiver > sender else ("prev", "next")
-            pushes = (stream.units == sender) & (tokens[f"push_{push}"] > 0)
-            pops = (stream.units == receiver) & (tokens[f"pop_{pop}"] > 0)
-            both = np.flatnonzero(pushes), np.flatnonzero(pops)
-            yield _TokenQueue(stream.program, sender, receiver, *both)
-
-
-def happens_before(stream: Stream, capacity: int) -> list[Clock]:
-    """Return the clock of every instruction at its start, after checking the token rules."""
-    queues = [*_queues(stream)]
-    early = [fault for queue in queues for fault in queue.taken_too_early()]
-    if early:
-        index, reason = min(early)
-        reject(stream.program, index, Rule.TOKEN_ORDER, reason)
-    clocks = _clocks(stream.units.tolist(), queues)
-    for queue in queues:
-        queue.check_capacity(clocks, capacity)
-    for queue in queues:
-        queue.check_balance()
-    return clocks
-
-
-def _clocks(units: list[int], queues: list[_TokenQueue]) -> list[Clock]:
-    senders: dict[int, list[int]] = {}
-    for queue in queues:
-        for pop, push in zip(queue.pops.tolist(), queue.pushes.tolist(), strict=False):
-            senders.setdefault(pop, []).append(push)
-    clocks: list[Clock] = []
+def happens_before(steps: Sequence[CheckedInstruction], capacity: int) -> None:
+    """Set the clock of every instruction at its start, after checking the token rules."""
+    pairs = (Unit.LOAD, Unit.COMPUTE), (Unit.COMPUTE, Unit.STORE)
+    queues: dict[tuple[int, int], _TokenQueue] = {}
+    queues |= {(a, b): _TokenQueue(a, b) for pair in pairs for a, b in (pair, pair[::-1])}
     known: list[Clock] = [(0, 0, 0) for _ in Unit]  # what each knows of the others
-    for index, unit in enumerate(units):
-        for place in senders.get(index, ()):
-            known[unit] = _join(known[unit], clocks[place], units[place], place + 1)
-        clocks.append(known[unit])
-    return clocks
+    for step in steps:
+        i, unit = step.instruction, step.unit
+        for pops, neighbour in ((i.pop_prev, unit - 1), (i.pop_next, unit + 1)):
+            if pops:
+                known[unit] = _join(known[unit], queues[neighbour, unit].pop(step))
+        step.clock = known[unit]
+        for pushes, neighbour in ((i.push_prev, unit - 1), (i.push_next, unit + 1)):
+            if pushes:
+                queues[unit, neighbour].pushes.append(step)
+    for queue in queues.values():
+        queue.check_capacity(capacity)
+    for queue in queues.values():
+        queue.check_balance()
 
 
-def _join(clock: Clock, other: Clock, sender: int, time: int) -> Clock:
-    """Return `clock` with what the instruction of a sender knows when it has completed.
-
-    Its clock is `other`.
-    """
-    times = [*map(max, clock, other)]
-    times[sender] = max(times[sender], time)
+def _join(clock: Clock, sender: CheckedInstruction) -> Clock:
+    """Return `clock` with what the sender of a token knows when it has completed."""
+    times = [*map(max, clock, sender.clock)]
+    times[sender.unit] = max(times[sender.unit], sender.time)
     return (times[0], times[1], times[2])
 
 
-def check_completion(stream: Stream, clocks: list[Clock]) -> None:
+def check_completion(steps: Sequence[CheckedInstruction]) -> None:
     """Check that FINISH happens after every other instruction."""
-    clock, unfinished = clocks[-1], {}
-    for unit in (Unit.LOAD, Unit.STORE):
-        its = np.flatnonzero(stream.units == unit)
-        if its.size and its[-1] + 1 > clock[unit]:
-            unfinished[int(its[-1])] = unit
-    if unfinished:
-        index = max(unfinished)
-        reason = (
-            f"it does not wait for instruction {index} of the {unfinished[index].name.lower()} unit"
-        )
-        reject(stream.program, len(stream.program) - 1, Rule.COMPLETION, reason)
+    last = steps[-1]
+    for step in reversed(steps):
+        if step.unit != Unit.COMPUTE and step.time > last.clock[step.unit]:
+            unit = step.unit.name.lower()
+            reason = f"it does not wait for instruction {step.index} of the {unit} unit"
+            last.reject(Rule.COMPLETION, reason)
