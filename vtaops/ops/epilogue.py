@@ -83,6 +83,11 @@ class AluStage:
         """Whether it adds a tile that is computed: it takes no pass if that is products."""
         return self.op is AluOp.ADD and self.imm is None and self.operand not in VECTORS
 
+    @property
+    def spared(self) -> bool:
+        """Whether post-processing can replace it, if it is among the last."""
+        return self.imm is not None or self.operand == "bias"
+
     @staticmethod
     def adding(operand: str) -> AluStage:
         """Return the addition of a tile that is computed."""
@@ -116,6 +121,7 @@ class ScaleStage:
     clip: tuple[int, int]
     fine: int = 0
     sums = False
+    spared = True
 
 
 Stage = AluStage | ScaleStage
