@@ -76,7 +76,6 @@ OTHERS: dict[ModuleType, dict[str, tuple[Any, ...]]] = {
 def cycles() -> list[int]:
     """Return the cycles of each network."""
     grouping._choices.cache_clear()
-    candidates.tiling_of.cache_clear()
     candidates._default.cache_clear()
     found = []
     for make, config, bandwidth in NETWORKS.values():

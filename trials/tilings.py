@@ -16,6 +16,7 @@ from vtaops.machine.config import PORT_BYTES, TARGETS, Extension
 from vtaops.ops import Operator
 from vtaops.schedule import blocked_shape
 from vtaops.schedule.blocked import BlockedShape
+from vtaops.schedule.candidates import Candidates
 
 SMALL = 24
 """Tilings of an operator that are all tried by lowering them."""
@@ -86,7 +87,7 @@ def tilings(op: Operator, config: HardwareConfig) -> Iterator[Tiling]:
 def any_tiling_fits(op: Operator, config: HardwareConfig) -> bool:
     """Whether the arithmetic of scratchpads says that some tile fits: it grows with every size."""
     for shape in parts_of(op, config).values():
-        used = shape.elements(1, 1, 1, 1, 1, 1, 1)
+        used = shape.elements(Candidates(*[1] * 8))
         if all(used[memory] <= getattr(config, memory).depth for memory in used):
             return True
     return False

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+import numpy.typing as npt
 
 from vtaops.base.forks import ForkLock
-from vtaops.session import Session
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from vtaops.base.shapes import Int8Array
+from vtaops.machine.config import HardwareConfig
+from vtaops.ops import Operator
+from vtaops.schedule import Tiling
+from vtaops.session import OperatorMethods, Session
 
 _default: Session | None = None
 _default_lock = ForkLock()
@@ -26,33 +24,34 @@ def default_session() -> Session:
         return _default
 
 
-def _on_default_session(method: Callable[Concatenate[Session, P], R]) -> Callable[P, R]:
-    @wraps(method)
-    def function(*args: P.args, **parameters: P.kwargs) -> R:
-        return method(default_session(), *args, **parameters)
+class _OnDefaultSession(OperatorMethods):
+    """The operators on the default session, which the first call opens."""
 
-    own = inspect.signature(method)
-    _, *parameters = own.parameters.values()
-    function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return function
+    @property
+    def config(self) -> HardwareConfig:
+        return default_session().config
+
+    def run(self, op: Operator, *arrays: npt.ArrayLike, tiling: Tiling | None = None) -> Int8Array:
+        return default_session().run(op, *arrays, tiling=tiling)
 
 
-conv2d = _on_default_session(Session.conv2d)
-depthwise_conv2d = _on_default_session(Session.depthwise_conv2d)
-conv2d_transpose = _on_default_session(Session.conv2d_transpose)
-gemm = _on_default_session(Session.gemm)
-matmul = _on_default_session(Session.matmul)
-batch_matmul = _on_default_session(Session.batch_matmul)
-max_pool2d = _on_default_session(Session.max_pool2d)
-avg_pool2d = _on_default_session(Session.avg_pool2d)
-global_avg_pool2d = _on_default_session(Session.global_avg_pool2d)
-add = _on_default_session(Session.add)
-sub = _on_default_session(Session.sub)
-multiply = _on_default_session(Session.multiply)
-minimum = _on_default_session(Session.minimum)
-maximum = _on_default_session(Session.maximum)
-requantize = _on_default_session(Session.requantize)
-relu = _on_default_session(Session.relu)
-clip = _on_default_session(Session.clip)
-shift_right = _on_default_session(Session.shift_right)
-shift_left = _on_default_session(Session.shift_left)
+_operators = _OnDefaultSession()
+conv2d = _operators.conv2d
+depthwise_conv2d = _operators.depthwise_conv2d
+conv2d_transpose = _operators.conv2d_transpose
+gemm = _operators.gemm
+matmul = _operators.matmul
+batch_matmul = _operators.batch_matmul
+max_pool2d = _operators.max_pool2d
+avg_pool2d = _operators.avg_pool2d
+global_avg_pool2d = _operators.global_avg_pool2d
+add = _operators.add
+sub = _operators.sub
+multiply = _operators.multiply
+minimum = _operators.minimum
+maximum = _operators.maximum
+requantize = _operators.requantize
+relu = _operators.relu
+clip = _operators.clip
+shift_right = _operators.shift_right
+shift_left = _operators.shift_left

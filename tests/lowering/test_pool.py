@@ -60,7 +60,7 @@ def test_wide_windows_take_several_steps_a_row():
     shape = blocked_shape(
         MaxPool2d(channels=16, height=9, width=16, kernel=(2, 8), strides=(1, 8)), PYNQ
     )
-    assert shape.compute_cycles == 8 * 2 * 2 * 3
+    assert shape.gemm_cycles == 8 * 2 * 2 * 3
 
 
 def test_windows_of_padding_keep_the_least_value():

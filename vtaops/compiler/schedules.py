@@ -126,21 +126,15 @@ def _module(schedule: tvm.s_tir.Schedule | tvm.IRModule) -> tvm.IRModule:
 
 
 def _checked_buffers(given: tuple[Buffer, ...], declared: tuple[Buffer, ...]) -> tuple[Buffer, ...]:
-    if len(given) != len(declared):
-        names = ", ".join(buffer.name for buffer in declared)
-        raise ShapeError(f"{len(given)} buffers given; the function has {len(declared)}: {names}")
-    for own, wanted in zip(given, declared, strict=True):
-        shape, takes = own.packed_shape, wanted.packed_shape
-        if takes != shape or own.dtype != wanted.dtype:
-            raise ShapeError(
-                f"buffer {own.name} is {own.dtype}{list(shape)} when packed; the "
-                f"function takes {wanted.dtype}{list(takes)} for {wanted.name}"
-            )
-        if (own.role is Role.OUTPUT) != (wanted.role is Role.OUTPUT):
-            raise ShapeError(
-                f"buffer {own.name} is an {own.role.value}; the function uses {wanted.name} as "
-                f"{wanted.role.value}"
-            )
-    return tuple(
-        replace(own, name=wanted.name) for own, wanted in zip(given, declared, strict=True)
-    )
+    found, wanted = ([_described(buffer) for buffer in each] for each in (given, declared))
+    if found != wanted:
+        raise ShapeError(
+            f"buffers are {', '.join(found)} when packed; the function takes {', '.join(wanted)}: "
+            f"{', '.join(buffer.name for buffer in declared)}"
+        )
+    return tuple(replace(own, name=its.name) for own, its in zip(given, declared, strict=True))
+
+
+def _described(buffer: Buffer) -> str:
+    kind = "result" if buffer.role is Role.OUTPUT else "argument"
+    return f"{kind} {buffer.dtype}{[*buffer.packed_shape]}"

@@ -81,9 +81,7 @@ def filter_digits(kernel: npt.ArrayLike) -> Arguments:
     array = _array("kernel", kernel)
     if array.dtype != np.int16:
         return (int8_array("kernel", array, "OIHW"),)
-    if (largest := np.abs(array.astype(np.int64)).max(initial=0)) > TWO_DIGITS:
-        raise ShapeError(f"kernel is as large as {largest}; it must lie within {TWO_DIGITS}")
-    high, low = (digit.astype(np.int8) for digit in digits(array.astype(np.int64)))
+    high, low = _digits("kernel", array, 2)
     return int8_array("kernel", low, "OIHW"), high
 
 
@@ -95,18 +93,21 @@ def factor_digits(channels: int, factor: npt.ArrayLike | None, count: int = 2) -
     ShapeError
         If the factors are missing or exceed `count` digits.
     """
-    limit = TWO_DIGITS if count == 2 else THREE_DIGITS
-    array = np.asarray(0 if factor is None else factor)
+    array = np.asarray(factor)
     if array.shape not in ((), (channels,)) or array.dtype.kind not in "iu":
         raise ShapeError(
             f"residual_factor has dtype {array.dtype} and shape {array.shape}; it must be integers "
             f"of shape ({channels},)"
         )
-    if factor is None or np.abs(array.astype(np.int64)).max() > limit:
-        problem = "missing" if factor is None else f"as large as {np.abs(array).max()}"
-        raise ShapeError(f"residual_factor is {problem}; it must lie within {limit}")
-    factors = np.broadcast_to(array.astype(np.int64), (channels,)).reshape(-1, 1, 1, 1)
-    return tuple(digit.astype(np.int8) for digit in digits(factors, count))
+    factors = np.broadcast_to(array, (channels,)).reshape(-1, 1, 1, 1)
+    return _digits("residual_factor", factors, count)
+
+
+def _digits(name: str, array: Array, count: int) -> Arguments:
+    limit, numbers = {2: TWO_DIGITS, 3: THREE_DIGITS}[count], array.astype(np.int64)
+    if (largest := np.abs(numbers).max(initial=0)) > limit:
+        raise ShapeError(f"{name} is as large as {largest}; it must lie within {limit}")
+    return tuple(digit.astype(np.int8) for digit in digits(numbers, count))
 
 
 def _array(name: str, value: npt.ArrayLike) -> Array:

@@ -19,7 +19,6 @@ from vtaops.machine.alu import AluOp
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops.base import Operator
 from vtaops.ops.epilogue import VECTORS, AluStage, ScaleStage
-from vtaops.ops.groups import GroupBlocks
 
 Expr = Any
 """A TIR expression. TVM gives no useful static types."""
@@ -35,12 +34,7 @@ Shape = tuple[int, ...]
 
 def declare_copy(tensor: te.Tensor, name: str = "") -> te.Tensor:
     """Declare an on-chip copy of a tensor, by default named ``{name of the tensor}_buf``."""
-    return te.compute(tensor.shape, value_of(tensor), name=name or f"{tensor.op.name}_buf")
-
-
-def value_of(tensor: te.Tensor) -> Lane:
-    """Return a function from a lane's index to the tensor's value."""
-    return lambda *index: tensor(*index)
+    return te.compute(tensor.shape, lambda *i: tensor(*i), name=name or f"{tensor.op.name}_buf")
 
 
 def declare_sum(
@@ -72,39 +66,24 @@ def declare_sum(
 
 
 def declare_epilogue(op: Operator, sums: te.Tensor, given: Given) -> te.Tensor:
-    """Declare the epilogue of int32 sums and the cast to int8; return the result.
+    """Declare the ALU stages of int32 sums and the cast to int8; return the result.
 
-    Parameters
-    ----------
-    sums : te.Tensor
-        Packed as the result.
-    given : mapping of str to te.Tensor
-        The arguments of the operator, including per-channel vectors.
+    The second index of a result selects the block of a vector, the last two its lane.
     """
-    vectors = {name: _vector_lane(given[name]) for name in given if name in VECTORS}
-    value = sums
+    vectors = {name: declare_copy(given[name]) for name in VECTORS if name in given}
+
+    def passed(stage: AluStage, source: te.Tensor) -> Lane:
+        def lane(*index: Expr) -> Expr:
+            _, block, *_, row, channel = index
+            other = stage.imm if stage.imm is not None else vectors[stage.operand](block, row, channel)
+            return lane_meaning(stage.op, source(*index), other)
+
+        return lane
+
     for stage in op.stages:
         assert isinstance(stage, AluStage)
-        value = te.compute(sums.shape, _stage_body(stage, value, vectors), name=stage.name)
-    return te.compute(sums.shape, lambda *i: value(*i).astype("int8"), name="res")
-
-
-def _vector_lane(vector: te.Tensor) -> Lane:
-    """Return a per-channel vector as a value for each lane of a packed result.
-
-    The packed vector is (blocks, rows, block); the second index of a result selects the block. All
-    rows of a tile may share one row.
-    """
-    copy, rows = declare_copy(vector), int(vector.shape[1])
-    return lambda *index: copy(index[1], index[-2] if rows > 1 else 0, index[-1])
-
-
-def _stage_body(stage: AluStage, source: te.Tensor, vectors: Mapping[str, Lane]) -> Lane:
-    def body(*index: Any) -> Any:
-        other = stage.imm if stage.imm is not None else vectors[stage.operand](*index)
-        return lane_meaning(stage.op, source(*index), other)
-
-    return body
+        sums = te.compute(sums.shape, passed(stage, sums), name=stage.name)
+    return te.compute(sums.shape, lambda *index: sums(*index).astype("int8"), name="res")
 
 
 def scale_meaning(stage: ScaleStage, acc: Any, vectors: Sequence[Any]) -> Any:
@@ -136,19 +115,8 @@ def scale_meaning(stage: ScaleStage, acc: Any, vectors: Sequence[Any]) -> Any:
         shift = (scale >> MULTIPLIER_BITS).astype("int64")
     half = (tirx.const(1, "int64") << shift) >> tirx.const(1, "int64")
     value = ((total * multiplier + (half + rounding)) >> shift) + stage.zero_point
-    return _clipped(value, *stage.clip).astype("int32")
-
-
-def _clipped(value: Any, low: int, high: int) -> Any:
-    """Clip a value.
-
-    For a one-value clip, TVM's simplifier would turn min/max into a constant: a block that reads
-    nothing and matches no intrinsic. It does not simplify comparisons.
-    """
-    if low < high:
-        return tirx.min(tirx.max(value, low), high)
-    bound = tirx.const(low, "int64")
-    return tirx.Select(value < low, bound, tirx.Select(value > high, bound, value))
+    low, high = stage.clip
+    return tirx.min(tirx.max(value, low), high).astype("int32")
 
 
 def lane_meaning(op: AluOp, first: Any, second: Any) -> Any:
@@ -166,79 +134,66 @@ def declare(op: Operator, config: HardwareConfig) -> tvm.IRModule:
 
 def tensors(op: Operator, config: HardwareConfig) -> list[te.Tensor]:
     """Declare the computation on packed tensors in te; return arguments, then result."""
-    if not _is_plain(op, config):
+    if not _is_plain(op):
         raise ScheduleError(
-            f"{op.summary} has no te declaration, as only Gemm and Conv2d have, without residual, "
-            f"scales, wide weights and windows; vtaops.compile builds its loops directly"
+            f"{op.summary} has no te declaration, as only Gemm and Conv2d have, without groups, "
+            f"residual, scales, wide weights and skipped rows; vtaops.compile builds its loops "
+            f"directly"
         )
     op = op.unfolded if isinstance(op, ops.Conv2d) else op
     *arguments, result = op.buffers(config)
-    placeholders = {
+    given = {
         buffer.name: te.placeholder(
             op.declared_shape(buffer, config), buffer.dtype, name=buffer.name
         )
         for buffer in arguments
     }
-    shape = op.declared_shape(result, config)
-    if isinstance(op, ops.Gemm):
-        return [*placeholders.values(), _declared_gemm(op, placeholders, shape, config)]
-    return [*placeholders.values(), _declared_conv2d(op, placeholders, shape, config)]
+    declared_sums = _sums_of_conv2d if isinstance(op, ops.Conv2d) else _sums_of_gemm
+    sums = declared_sums(op, given, op.declared_shape(result, config))
+    return [*given.values(), declare_epilogue(op, sums, given)]
 
 
-def _is_plain(op: Operator, config: HardwareConfig) -> TypeGuard[ops.Gemm | ops.Conv2d]:
+def _is_plain(op: Operator) -> TypeGuard[ops.Gemm | ops.Conv2d]:
     """Whether an operator is one sum of products, followed by passes of the ALU."""
-    if isinstance(op, ops.Conv2d) and (op.wide or op.residual or op.bias_tiles):
-        return False
-    windows = isinstance(op, ops.Conv2d) and op.windows(config)
-    return isinstance(op, ops.Gemm | ops.Conv2d) and not (op.scales or windows)
+    if isinstance(op, ops.Conv2d):
+        special = op.wide or op.residual or op.bias_tiles or op.scales or op.gathers_rows
+        return op.groups == 1 and not special
+    return isinstance(op, ops.Gemm) and not op.scales
 
 
-def _declared_gemm(op: ops.Gemm, given: Given, shape: Shape, config: HardwareConfig) -> te.Tensor:
+def _sums_of_gemm(_: ops.Gemm, given: Given, shape: Shape) -> te.Tensor:
     data, kernel = declare_copy(given["data"]), declare_copy(given["weight"], "kernel_buf")
-    acc = declare_sum(
+    _, steps, _, lanes = data.shape
+    return declare_sum(
         "res_gem",
         shape,
-        {"ko": data.shape[1], "ki": config.block_in},
+        {"ko": steps, "ki": lanes},
         lambda mo, no, mi, ni, ko, ki: (data[mo, ko, mi, ki], kernel[no, ko, ni, ki]),
     )
-    return declare_epilogue(op, acc, given)
 
 
-def _declared_conv2d(
-    op: ops.Conv2d, given: Given, shape: Shape, config: HardwareConfig
-) -> te.Tensor:
-    blocks = op.blocks(config)
-    data, kernel = _declare_input(op, given["data"], blocks), declare_copy(given["kernel"])
+def _sums_of_conv2d(op: ops.Conv2d, given: Given, shape: Shape) -> te.Tensor:
+    data, kernel = _padded(op, given["data"]), declare_copy(given["kernel"])
     (kh, kw), (sh, sw), (dh, dw) = op.window.kernel, op.window.strides, op.window.dilation
-    row_step, row_tap = (kh, 1) if op.gathers_rows else (sh, dh)
 
     def factors(b, co, i, j, bi, ci, ic, dy, dx, lane):  # type: ignore[no-untyped-def]
-        group = co // blocks.oc * blocks.ic if blocks.count > 1 else 0
-        row, column = i * row_step + dy * row_tap, j * sw + dx * dw
-        return data[b, group + ic, row, column, bi, lane], kernel[co, ic, dy, dx, ci, lane]
+        pixel = data[b, ic, i * sh + dy * dh, j * sw + dx * dw, bi, lane]
+        return pixel, kernel[co, ic, dy, dx, ci, lane]
 
-    axes = {"ic": blocks.ic, "dy": kh, "dx": kw, "ic_tns": config.block_in}
-    return declare_epilogue(op, declare_sum("res_conv", shape, axes, factors), given)
+    blocks, lanes = data.shape[1], data.shape[-1]
+    axes = {"ic": blocks, "dy": kh, "dx": kw, "ic_tns": lanes}
+    return declare_sum("res_conv", shape, axes, factors)
 
 
-def _declare_input(op: ops.Conv2d, data: te.Tensor, groups: GroupBlocks) -> te.Tensor:
-    """Declare the padded input; if the stride skips rows, only the rows in use.
-
-    It has the channel blocks that the groups read; the last merged group can read past the end.
-    """
-    n, c, height, width, *tile = (int(extent) for extent in data.shape)
-    blocks, kh = groups.count * groups.ic, op.window.kernel[0]
+def _padded(op: ops.Conv2d, data: te.Tensor) -> te.Tensor:
+    """Declare the input with the zeros around it."""
+    n, blocks, height, width, *tile = data.shape
+    if not any(op.pads):
+        return declare_copy(data)
 
     def lane(b: Expr, ci: Expr, row: Expr, column: Expr, *lanes: Expr) -> Expr:
-        if op.gathers_rows:
-            row = row // kh * op.window.strides[0] + row % kh * op.window.dilation[0]
         y, x = row - op.pads[0], column - op.pads[1]
-        inside = [ci < c] if blocks > c else []
-        inside += [y >= 0, y < height, x >= 0, x < width] if any(op.pads) else []
-        pixel = data(b, ci, y, x, *lanes)
-        if not inside:
-            return pixel
-        return tirx.if_then_else(tirx.all(*inside), pixel, tirx.const(0, "int8"))
+        inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
+        return tirx.if_then_else(inside, data(b, ci, y, x, *lanes), tirx.const(0, "int8"))
 
-    rows = op.out_size[0] * kh if op.gathers_rows else op.padded_size[0]
-    return te.compute((n, blocks, rows, op.padded_size[1], *tile), lane, name="data_buf")
+    return te.compute((n, blocks, *op.padded_size, *tile), lane, name="data_buf")

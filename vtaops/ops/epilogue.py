@@ -83,6 +83,11 @@ class AluStage:
         """Whether it adds a tile that is computed: it takes no pass if that is products."""
         return self.op is AluOp.ADD and self.imm is None and self.operand not in VECTORS
 
+    @property
+    def spared(self) -> bool:
+        """Whether post-processing can replace it, if it is among the last."""
+        return self.imm is not None or self.operand == "bias"
+
     @staticmethod
     def adding(operand: str) -> AluStage:
         """Return the addition of a tile that is computed."""
@@ -116,23 +121,23 @@ class ScaleStage:
     clip: tuple[int, int]
     fine: int = 0
     sums = False
+    spared = True
 
 
 Stage = AluStage | ScaleStage
 """A step from sums to the result."""
 
 
-def check_shift(shift: int, lowest: int = 0) -> None:
-    """Reject shifts outside ``lowest..31``.
+def check_within(name: str, value: object, allowed: range) -> None:
+    """Reject a parameter outside its range.
 
     Raises
     ------
     ShapeError
         If so.
     """
-    if not isinstance(shift, int) or not lowest <= shift <= MAX_SHIFT:
-        hint = " (negative: to the left)" if lowest else ""
-        raise ShapeError(f"shift is {shift}; it must lie in {lowest}..{MAX_SHIFT}{hint}")
+    if value not in allowed:
+        raise ShapeError(f"{name} is {value}; it must lie in {allowed.start}..{allowed.stop - 1}")
 
 
 def check_clip(clip: tuple[int, int] | None) -> None:
@@ -235,7 +240,7 @@ class Residual:
     clip: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        check_shift(self.shift)
+        check_within("residual_shift", self.shift, range(MAX_SHIFT + 1))
         check_clip(self.clip)
         check_scale("residual_scale", self.scale)
 
@@ -295,8 +300,7 @@ class Epilogue:
             raise ShapeError(
                 f"rounding is {self.rounding!r}; it must be one of {get_args(Rounding)}"
             )
-        if not -128 <= self.zero_point <= 127:
-            raise ShapeError(f"zero_point is {self.zero_point}; it must lie in -128..127")
+        check_within("zero_point", self.zero_point, range(-128, 128))
         if self.scaled:
             self._check_scale()
         else:
@@ -304,10 +308,9 @@ class Epilogue:
 
     def _check_shift(self) -> None:
         """Check an epilogue without scales."""
-        check_shift(self.shift, self.lowest)
-        for name in ("fine", "nudge"):
-            if getattr(self, name):
-                raise ShapeError(f"{name} is {getattr(self, name)}; without scales it must be 0")
+        check_within("shift", self.shift, range(self.lowest, MAX_SHIFT + 1))
+        check_within("fine, without scales,", self.fine, range(1))
+        check_within("nudge, without scales,", self.nudge, range(1))
         rounds = self.shift and self.rounding == "half_up"
         if self.zero_point and not (rounds and "multiplier" in self.vectors):
             raise ShapeError(
@@ -322,35 +325,19 @@ class Epilogue:
         offset_stages("res", self.constant, self.shift, self.rounding)
 
     def _check_scale(self) -> None:
-        """Check an epilogue with scales."""
+        """Check an epilogue with scales; vectors of them have a shift each."""
         if "multiplier" in self.vectors:
             raise ShapeError("multiplier and scales exclude each other")
-        if self.fine not in range(len(BASES)):
-            raise ShapeError(f"fine is {self.fine}; it must lie in 0..{len(BASES) - 1}")
         if self.clip is None:
             raise ShapeError("clip is None; with scales it must be bounds (lo, hi)")
-        shifts = range(1)  # vectors have a shift each
+        check_within("fine", self.fine, range(len(BASES)))
+        shifts = FINE_SHIFTS if self.fine else range(MAX_SCALE_SHIFT + 1)
+        check_within("shift, with scales,", self.shift, shifts if self.multiplier else range(1))
         if self.multiplier:
-            self._check_multiplier()
-            shifts = FINE_SHIFTS if self.fine else range(MAX_SCALE_SHIFT + 1)
-        if not isinstance(self.shift, int) or self.shift not in shifts:
-            raise ShapeError(
-                f"shift is {self.shift}; with scales it must lie in {shifts.start}.."
-                f"{shifts.stop - 1}"
-            )
-
-    def _check_multiplier(self) -> None:
-        if self.fine and self.multiplier >> FINE_BITS - 1 != 1:
-            raise ShapeError(
-                f"multiplier is {self.multiplier}; that of a fine scale has {FINE_BITS} bits, of "
-                f"which the highest is 1"
-            )
-        if not self.fine and not 0 <= self.multiplier < 1 << MULTIPLIER_BITS:
-            raise ShapeError(f"multiplier is {self.multiplier}; it has {MULTIPLIER_BITS} bits")
-        if self.nudge not in (NUDGES if self.fine else range(1)):
-            raise ShapeError(
-                f"nudge is {self.nudge}; a fine scale has one of -8..7, another scale none (0)"
-            )
+            top = 1 << FINE_BITS - 1
+            multipliers = range(top, 2 * top) if self.fine else range(1, 1 << MULTIPLIER_BITS)
+            check_within("multiplier", self.multiplier, multipliers)
+            check_within("nudge", self.nudge, NUDGES if self.fine else range(1))
 
     @property
     def scaled(self) -> bool:

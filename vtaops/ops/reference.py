@@ -184,10 +184,8 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[Array]:
                 narrow = buffer.name in ("weight", "kernel") and getattr(op, "weight_bits", 8) == 4
                 limit = 8 if narrow else 128
                 values = rng.integers(-limit, limit, buffer.shape)
-            elif buffer.name == "scales" and op.epilogue and op.epilogue.fine:
-                values = _random_fine_scales(buffer.shape, rng)
-            elif buffer.name == "scales":
-                values = _random_scales(buffer.shape, rng)
+            elif buffer.name == "scales" and op.epilogue:
+                values = _random_scales(buffer.shape, op.epilogue.fine > 0, rng)
             else:
                 small = rng.integers(-(1 << 15), 1 << 15, buffer.shape)
                 large = rng.integers(-(1 << 31), (1 << 31) - (1 << 14), buffer.shape)
@@ -196,20 +194,13 @@ def random_arguments(op: Operator, rng: np.random.Generator) -> list[Array]:
     return arrays
 
 
-def _random_fine_scales(shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
-    near, any_shift = rng.integers(26, 42, shape), rng.integers(20, 52, shape)
-    shifts = np.where(rng.random(shape) < 0.7, near, any_shift)
-    multiplier = rng.integers(1 << 23, 1 << 24, shape)
-    words: Ints = fine_scale(multiplier, shifts, rng.integers(-8, 8, shape))
-    return words
-
-
-def _random_scales(shape: tuple[int, ...], rng: np.random.Generator) -> Ints:
-    multiplier = rng.integers(1 << 15, 1 << 16, shape)
-    shift = rng.integers(18, 34, shape)
-    anything = rng.integers(0, 1 << 16, shape), rng.integers(0, 48, shape)
-    limit = rng.choice([0, 1, 0xFFFF], shape), rng.choice([0, 1, 47], shape)
-    kind = rng.random(shape)
-    for (m, s), share in ((anything, 0.3), (limit, 0.1)):
-        multiplier, shift = np.where(kind < share, m, multiplier), np.where(kind < share, s, shift)
-    return multiplier | shift << 16
+def _random_scales(shape: tuple[int, ...], fine: bool, rng: np.random.Generator) -> Ints:
+    usual, every = (range(26, 42), range(20, 52)) if fine else (range(18, 34), range(48))
+    some = rng.random(shape) < 0.3
+    shift = np.where(some, rng.choice(every, shape), rng.choice(usual, shape))
+    if fine:
+        multiplier = rng.integers(1 << 23, 1 << 24, shape)
+        words: Ints = fine_scale(multiplier, shift, rng.integers(-8, 8, shape))
+        return words
+    limits = rng.choice([0, 1, 0x5555, 0xFFFF], shape)
+    return np.where(some, limits, rng.integers(1 << 15, 1 << 16, shape)) | shift << 16

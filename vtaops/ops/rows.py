@@ -23,23 +23,56 @@ FACTORS = (1, 64)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class NormalizeRows(Operator):
+class RowOperator(Operator):
+    """Base class of operators on the rows of a matrix, whose operations have no tiling.
+
+    Parameters
+    ----------
+    rows, channels : int
+        ``data`` is (1, rows, channels), the result (1, rows, channels, 1): rows are channels of it.
+    """
+
+    rows: int
+    channels: int
+    kind = "row_norm"
+
+    @property
+    def summary(self) -> str:
+        return f"{self.kind} {self.rows}x{self.channels}"
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return frozenset({Feature.MUL, Feature.TENSOR_SHIFT, Feature.LONG_SHIFT})
+
+    def _of_rows(self, name: str, role: Role, config: HardwareConfig) -> Buffer:
+        """Return a buffer like the data, whose rows are tiles of weights."""
+        weights = Layout(f"BOI{config.block_out}o{config.block_in}i")
+        return Buffer(name, role, (1, self.rows, self.channels), "int8", weights)
+
+    def _of_columns(self, name: str, role: Role, config: HardwareConfig) -> Buffer:
+        """Return a buffer like the result."""
+        return Buffer(name, role, (1, self.rows, self.channels, 1), "int8", data_layout(config))
+
+
+def _constants(tiles: int, config: HardwareConfig) -> Buffer:
+    shape = tiles, config.block_in
+    return Buffer("constants", Role.PARAMETER, shape, "int8", matrix_layout(config))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NormalizeRows(RowOperator):
     """``int8(clip(((rows of data, normalised) * scale + bias) >> shift) + zero_point)``.
 
     `vtaops.graph.normalization.normalized` defines it.
 
     Parameters
     ----------
-    rows, channels : int
-        ``data`` is (rows, channels), the result (1, rows, channels, 1): rows are channels of it.
     epsilon, shift, zero_point, center : int
         As of `vtaops.graph.RowNorm`.
     multiplier : int, optional
         The scale of all channels, which then have no bias, and no vectors are arguments.
     """
 
-    rows: int
-    channels: int
     epsilon: int
     shift: int
     zero_point: int = 0
@@ -50,30 +83,18 @@ class NormalizeRows(Operator):
         super().__post_init__()
         require_at_least(1, rows=self.rows, channels=self.channels, shift=self.shift)
 
-    @property
-    def summary(self) -> str:
-        return f"row_norm {self.rows}x{self.channels}"
-
-    @property
-    def features(self) -> frozenset[Feature]:
-        return frozenset({Feature.MUL, Feature.TENSOR_SHIFT, Feature.LONG_SHIFT})
-
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
         block, matrix = config.block_in, matrix_layout(config)
-        weights = Layout(f"BOI{config.block_out}o{block}i")
         vectors = [
             Buffer(name, Role.PARAMETER, (self.channels, block), "int32", matrix)
             for name in ("scale", "bias")
             if self.multiplier is None
         ]
-        size = self.tiles(block)
         return (
-            Buffer("data", Role.INPUT, (1, self.rows, self.channels), "int8", weights),
-            Buffer("constants", Role.PARAMETER, (size, block), "int8", matrix),
+            self._of_rows("data", Role.INPUT, config),
+            _constants(self.tiles(block), config),
             *vectors,
-            Buffer(
-                "res", Role.OUTPUT, (1, self.rows, self.channels, 1), "int8", data_layout(config)
-            ),
+            self._of_columns("res", Role.OUTPUT, config),
         )
 
     def tiles(self, block: int) -> int:
@@ -89,13 +110,11 @@ class NormalizeRows(Operator):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class RowsBelowMaximum(Operator):
+class RowsBelowMaximum(RowOperator):
     """``data - maximum of its row + 127``, transposed: what a table of exponentials maps.
 
     Parameters
     ----------
-    rows, channels : int
-        ``data`` is (rows, channels), the result (1, rows, channels, 1): rows are channels of it.
     masked : bool
         Whether 4 times a ``mask`` is added before the maximum is taken, and to the difference.
     given : bool
@@ -103,28 +122,25 @@ class RowsBelowMaximum(Operator):
         a row, whose values are then all 127.
     """
 
-    rows: int
-    channels: int
     masked: bool = False
     given: bool = False
+    kind = "rows_below_maximum"
 
     @property
     def summary(self) -> str:
-        mask = " given mask" if self.given else " masked" * self.masked
-        return f"rows_below_maximum {self.rows}x{self.channels}{mask}"
+        return super().summary + (" given mask" if self.given else " masked" * self.masked)
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        return frozenset()
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        block = config.block_in
-        weights = Layout(f"BOI{config.block_out}o{block}i")
-        rows, result = (1, self.rows, self.channels), (1, self.rows, self.channels, 1)
-        size, matrix = (block << self.masked, block), matrix_layout(config)
         role = Role.INPUT if self.given else Role.PARAMETER
-        mask = Buffer("mask", role, rows, "int8", weights)
         return (
-            Buffer("data", Role.INPUT, rows, "int8", weights),
-            Buffer("constants", Role.PARAMETER, size, "int8", matrix),
-            *[mask] * self.masked,
-            Buffer("res", Role.OUTPUT, result, "int8", data_layout(config)),
+            self._of_rows("data", Role.INPUT, config),
+            _constants(config.block_in << self.masked, config),
+            *[self._of_rows("mask", role, config)] * self.masked,
+            self._of_columns("res", Role.OUTPUT, config),
         )
 
     def constants(self, block: int) -> Array:
@@ -134,47 +150,32 @@ class RowsBelowMaximum(Operator):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ColumnShares(Operator):
+class ColumnShares(RowOperator):
     """Columns of exponentials of two digits as shares in the sums of the columns.
 
     Parameters
     ----------
     rows, channels : int
-        ``data``, the first digits, ``low``, the second ones, and the result are (1, rows, channels,
-        1).
+        ``data``, the first digits, and ``low``, the second ones, are laid out like the result.
     multiplier, shift, zero_point : int
         Of 2**22 times the shares.
     least, most : int
         Bounds of the result.
     """
 
-    rows: int
-    channels: int
     multiplier: int
     shift: int
     zero_point: int = 0
     least: int = -128
     most: int = 127
-
-    @property
-    def summary(self) -> str:
-        return f"column_shares {self.rows}x{self.channels}"
-
-    @property
-    def features(self) -> frozenset[Feature]:
-        return frozenset({Feature.MUL, Feature.TENSOR_SHIFT, Feature.LONG_SHIFT})
+    kind = "column_shares"
 
     def buffers(self, config: HardwareConfig) -> tuple[Buffer, ...]:
-        block, layout = config.block_in, data_layout(config)
-        shape = (1, self.rows, self.channels, 1)
+        block = config.block_in
         weights = Layout(f"BOI{config.block_out}o{block}i")
         return (
-            Buffer("data", Role.INPUT, shape, "int8", layout),
-            Buffer("low", Role.INPUT, shape, "int8", layout),
+            self._of_columns("data", Role.INPUT, config),
+            self._of_columns("low", Role.INPUT, config),
             Buffer("constants", Role.PARAMETER, (1, block, block), "int8", weights),
-            Buffer("res", Role.OUTPUT, shape, "int8", layout),
+            self._of_columns("res", Role.OUTPUT, config),
         )
-
-
-RowOperator = NormalizeRows | RowsBelowMaximum | ColumnShares
-"""Operators whose operations are written out, without a tiling."""

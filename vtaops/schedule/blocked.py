@@ -16,12 +16,10 @@ from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
 from vtaops.base.shapes import Ints, ceil_div
 from vtaops.machine.config import WINDOW_TILES, Extension, HardwareConfig
-from vtaops.machine.isa import AluOp
 from vtaops.ops.conv2d_transpose import Phases
-from vtaops.ops.epilogue import AluStage, ScaleStage, Stage
 from vtaops.ops.families import WindowOperator
 from vtaops.ops.maxima import SeparateMaxima
-from vtaops.ops.rows import ColumnShares, NormalizeRows, RowsBelowMaximum
+from vtaops.ops.rows import RowOperator
 from vtaops.schedule.tiling import Taps, Tiling
 
 Count = Any
@@ -111,8 +109,6 @@ class BlockedShape:
         Weight tiles per pair of channel blocks: kernel height times width, or windows of it.
     alu_passes : int
         Vector ALU passes over the accumulators.
-    resets : int
-        Passes that reset the accumulators: 1, or 0 if the first product overwrites them.
     bias : int
         Accumulators that each channel block needs for its bias and other per-channel vectors.
     groups : int
@@ -172,7 +168,6 @@ class BlockedShape:
     shared_weights: int = 0
     scaled: int = 0
     parts: int = 1
-    resets: int = 1
     maxima: int = 0
     nibbles: int = 0
     separate: SeparateMaxima | None = None
@@ -199,11 +194,10 @@ class BlockedShape:
             return self
         if self.by_rows:
             return self.by_rows.in_parts(taps)
-        if not self.cuts:
-            raise ScheduleError(f"tiling taps is {taps!r}; only kernels of convolutions can be cut")
         if taps not in self.cuts:
             raise ScheduleError(
-                "tiling taps is 'one'; windows of this kernel's rows are one step of the hardware"
+                f"tiling taps is {taps!r}; this operator takes {', '.join(('all', *self.cuts))}: only "
+                f"kernels of convolutions can be cut, and rows only between steps of the hardware"
             )
         columns = self.columns if taps == "row" else self.columns.by_taps
         parts = len(self.rows.taps) * (1 if taps == "row" else len(self.columns.taps))
@@ -232,44 +226,29 @@ class BlockedShape:
         return self.outputs * (self.products + others)
 
     @property
-    def compute_cycles(self) -> int:
-        """Cycles of the compute unit at one tile a cycle: products, resets and ALU passes."""
-        return self.gemm_cycles + self.outputs * (self.resets + self.alu_passes)
-
-    @property
     def weights(self) -> int:
         """Weight tiles of the operator."""
         return self.shared_weights or self.sweeps * self.oc * self.ic * self.taps * self.parts
 
-    def elements(
-        self,
-        oc: Count,
-        ic: Count,
-        h: Count,
-        w: Count,
-        inp_tiles: Count,
-        wgt_tiles: Count,
-        acc_tiles: Count,
-    ) -> dict[str, Count]:
+    def elements(self, c: Any) -> dict[str, Any]:
         """Return the elements of each scratchpad that one thread occupies.
 
-        Arguments are channel blocks, pixels, and tiles held at once: integers, or arrays of equal
-        shape with one element per tiling.
+        `c` has channel blocks, pixels, and tiles held at once, by the names of a `Tiling`:
+        integers, or arrays of equal shape with one element per tiling.
         """
-        window = self.rows.span(h) * self.columns.span(w)
-        blocks = self.input_blocks(oc, ic)
-        pixels = h * w * self.phases
-        weights = self.shared_weights or self.sweeps * oc * ic * self.taps
+        window = self.rows.span(c.h) * self.columns.span(c.w)
+        pixels = c.h * c.w * self.phases
+        weights = self.shared_weights or self.sweeps * c.oc * c.ic * self.taps
         accumulated = pixels * (1 + self.operands) + window * self.staged
         if self.separate:
-            accumulated = self.separate.tiles(h, w)
-        others = oc * self.addends
+            accumulated = self.separate.tiles(c.h, c.w)
+        inputs = self.input_blocks(c.oc, c.ic) * window + pixels * c.oc * self.addends
         tiles = self.constants + self.digits
         return {
-            "inp": inp_tiles * (blocks * window + pixels * others + self.constants),
-            "wgt": wgt_tiles * (weights + self.addends + oc * tiles),
-            "acc": oc * (acc_tiles * (accumulated + self.column_sums) + self.bias),
-            "post": 2 * oc * self.scaled,
+            "inp": c.inp_tiles * (inputs + self.constants),
+            "wgt": c.wgt_tiles * (weights + self.addends + c.oc * tiles),
+            "acc": c.oc * (c.acc_tiles * (accumulated + self.column_sums) + self.bias),
+            "post": 2 * c.oc * self.scaled,
         }
 
     def input_blocks(self, oc: Count, ic: Count) -> Count:
@@ -277,9 +256,7 @@ class BlockedShape:
 
         Of several groups, TVM allocates the bounding box: all blocks of all but the last group.
         """
-        whole = oc // (self.group_oc or self.oc)
-        groups = max(1, whole) if isinstance(whole, int) else np.maximum(1, whole)
-        return (groups - 1) * self.ic + ic
+        return (np.maximum(1, oc // (self.group_oc or self.oc)) - 1) * self.ic + ic
 
     def admits(self, oc: Count) -> Count:
         """Whether a tile of `oc` output blocks is part of one group, or whole groups."""
@@ -299,15 +276,8 @@ class BlockedShape:
 
     def footprint(self, tiling: Tiling, config: HardwareConfig) -> dict[str, int]:
         """Return the elements of each scratchpad that `tiling` occupies."""
-        used = self.in_parts(tiling.taps).elements(
-            tiling.oc // config.block_out,
-            tiling.ic // config.block_in,
-            tiling.h,
-            tiling.w,
-            tiling.inp_tiles,
-            tiling.wgt_tiles,
-            tiling.acc_tiles,
-        )
+        oc, ic = tiling.oc // config.block_out, tiling.ic // config.block_in
+        used = self.in_parts(tiling.taps).elements(replace(tiling, oc=oc, ic=ic))
         return {memory: int(tiling.threads * elements) for memory, elements in used.items()}
 
 
@@ -373,7 +343,6 @@ def _ended(op: ops.Operator, config: HardwareConfig) -> dict[str, Any]:
     assert end is not None
     return {
         "alu_passes": _passes(op, config),
-        "resets": int(not config.has(Extension.OVERWRITE)),
         "bias": 0 if end.scaled else len(end.vectors),
         "scaled": int(end.scaled),
         "nibbles": int(any(buffer.layout.nibbles for buffer in op.buffers(config))),
@@ -394,10 +363,8 @@ def _shape_of_batch_matmul(op: ops.BatchMatmul, config: HardwareConfig) -> Block
     )
 
 
-@_shape_of.register(NormalizeRows)
-@_shape_of.register(RowsBelowMaximum)
-@_shape_of.register(ColumnShares)
-def _shape_of_rows(op: ops.Operator, config: HardwareConfig) -> BlockedShape:
+@_shape_of.register
+def _shape_of_rows(op: RowOperator, config: HardwareConfig) -> BlockedShape:
     return BlockedShape(rows=_line(1), alu_passes=0)  # its operations have no tiling
 
 
@@ -449,7 +416,7 @@ def _shape_of_max_pool2d(op: ops.MaxPool2d, config: HardwareConfig) -> BlockedSh
     height, width = op.window.kernel
     shape = _pooled(op, config, alu_passes=0, staged=False)
     steps = height * ceil_div(width, WINDOW_TILES)
-    return replace(shape, taps=0, maxima=steps, resets=0, shared_weights=0)
+    return replace(shape, taps=0, maxima=steps, shared_weights=0)
 
 
 @_shape_of.register
@@ -488,20 +455,10 @@ def _passes(op: ops.Operator, config: HardwareConfig) -> int:
     An addition of products is not a pass (`vtaops.lowering.tree.builder`).
     """
     stages = [*op.stages]
-    if config.has(Extension.POST) and stages and _is_last(stages[-1]):
-        while stages and (isinstance(stages[-1], ScaleStage) or _is_spared(stages[-1])):
+    if config.has(Extension.POST) and op.epilogue and op.epilogue.clip:
+        while stages and stages[-1].spared:
             stages.pop()
     return sum(not stage.sums for stage in stages)
-
-
-def _is_last(stage: Stage) -> bool:
-    """Whether a stage yields int8 values: a clip, or a requantization."""
-    return isinstance(stage, ScaleStage) or stage.op is AluOp.MIN
-
-
-def _is_spared(stage: AluStage) -> bool:
-    """Whether post-processing can replace a final pass."""
-    return stage.imm is not None or stage.operand == "bias"
 
 
 def _line(extent: int) -> Axis:

@@ -153,14 +153,9 @@ def sizes_that_fit(shape: BlockedShape, depths: Depths, *, uneven: bool = False)
     return found.each(lambda column: column[rows])
 
 
-def occupied(shape: BlockedShape, c: Candidates) -> dict[str, Ints]:
-    """Return the elements of each scratchpad that each candidate occupies."""
-    return shape.elements(c.oc, c.ic, c.h, c.w, c.inp_tiles, c.wgt_tiles, c.acc_tiles)
-
-
 def fits(shape: BlockedShape, c: Candidates, depths: Depths) -> Any:
     """Return for each candidate whether it fits the scratchpads."""
-    return reduce(and_, [n <= depths[memory] for memory, n in occupied(shape, c).items()])
+    return reduce(and_, [n <= depths[memory] for memory, n in shape.elements(c).items()])
 
 
 def dram_traffic(
@@ -213,7 +208,6 @@ def cycle_bound(
     bus = machine.port_width(config)
     steps, oc_tiles, pixel_tiles = tile_counts(shape, c)
     outputs = oc_tiles * pixel_tiles
-    rows, columns = _spans(shape.rows, c.h), _spans(shape.columns, c.w)
 
     # A padded image takes one request per channel block: the hardware pads two dimensions.
     padded = not (all(shape.rows.real) and all(shape.columns.real))
@@ -237,7 +231,7 @@ def cycle_bound(
     else:
         compute = computed + _PER_COMPUTE_INSTRUCTION * instructions
 
-    first_inp = blocks * rows * columns * config.inp.element_bytes / bus
+    first_inp = blocks * shape.rows.span(c.h) * shape.columns.span(c.w) * config.inp.element_bytes / bus
     first_wgt = (
         (shape.shared_weights or c.oc * c.ic * shape.taps) * shape.weight_nbytes(config) / bus
     )
@@ -294,7 +288,7 @@ def computed_cycles(
     """
     known = bool(shape.rows.taps and shape.columns.taps)
     real = _real_share(shape, least)
-    resets = 0 if config.has(Extension.OVERWRITE) else shape.resets * shape.outputs
+    resets = 0 if config.has(Extension.OVERWRITE) or shape.maxima else shape.outputs
     passes = shape.outputs * shape.alu_passes
     if config.has(Extension.POST) and (least or not (shape.staged or shape.operands)):
         passes = 0
@@ -372,14 +366,11 @@ class TilingList:
         lean, found = lean[sizes], listed.found.each(lambda c: c[sizes] if len(c) > 1 else c)
         cycles = cycle_bound(listed.shape, config, found, timing)[lean]
         ahead = np.minimum(found.inp_tiles, _AHEAD) + np.minimum(found.wgt_tiles, _AHEAD)
-        places, ahead = np.nonzero(lean), at(ahead, lean, lean.shape)
         about = np.round(np.log(cycles) / np.log1p(_ALIKE))
-        best = about == about.min()  # the others are rarely asked for
-        for part in map(np.flatnonzero, (best, ~best)):
-            order = part[np.lexsort((cycles[part], -ahead[part], about[part]))]
-            chosen = found.at(tuple(axis[order] for axis in places), lean.shape)
-            for row, estimate in enumerate(cycles[order].tolist()):
-                yield chosen.tiling(row, config), int(estimate)
+        order = np.lexsort((cycles, -at(ahead, lean, lean.shape), about))
+        chosen = found.at(tuple(axis[order] for axis in np.nonzero(lean)), lean.shape)
+        for row, estimate in enumerate(cycles[order].tolist()):
+            yield chosen.tiling(row, config), int(estimate)
 
     def of_each_size(self, config: HardwareConfig, count: int) -> list[Tiling]:
         """Return the best tiling of each of the `count` best tile sizes.
@@ -413,7 +404,7 @@ class TilingList:
             fit = listed.fit & fits(shape, listed.found, depths)
             if fit.any():
                 return listed, fit
-        needs = listed.shape.elements(1, 1, 1, 1, 1, 1, 1)
+        needs = {name: int(n) for name, n in listed.shape.elements(Candidates(*[1] * 8)).items()}
         raise ScheduleError(
             f"no tile of {self._op} fits: one block and one pixel need {needs} elements, the "
             f"scratchpads have " + ", ".join(f"{name} {depth}" for name, depth in depths.items())
@@ -450,7 +441,7 @@ def default_tiling(op: Operator, config: HardwareConfig) -> Tiling:
     ScheduleError
         If even the smallest tile (one block, one pixel) does not fit.
     """
-    return tiling_of(op, config)
+    return _default(_Extents(blocked_shape(op, config), op), config)
 
 
 @checked_call
@@ -501,12 +492,6 @@ def check_tiling(op: Operator, config: HardwareConfig, tiling: Tiling) -> None:
             )
 
 
-@lru_cache(maxsize=1024)
-def tiling_of(op: Operator, config: HardwareConfig) -> Tiling:
-    """Return the default tiling, once for each operator and configuration."""
-    return _default(_Extents(blocked_shape(op, config), op), config)
-
-
 @dataclass(frozen=True)
 class _Extents:
     """Cache key: operators of equal extents share their tilings."""
@@ -534,10 +519,6 @@ def _micro_ops(shape: BlockedShape, c: Candidates) -> Ints:
     """Estimate the micro-ops of one tile: the product of all but the two longest loops."""
     loops = np.sort(np.stack([c.oc, c.ic, c.h, c.w]), axis=0)
     return np.asarray(loops[0] * loops[1] * shape.taps)
-
-
-def _spans(axis: Axis, tiles: Ints) -> Ints:
-    return np.asarray(axis.span(tiles))
 
 
 def _loaded(axis: Axis, tiles: Ints) -> Ints:

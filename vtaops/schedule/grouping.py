@@ -35,7 +35,6 @@ from vtaops.schedule.candidates import (
     depths_of,
     dram_traffic,
     loads_together,
-    occupied,
     sizes_that_fit,
     tile_counts,
 )
@@ -167,7 +166,7 @@ def _choices(shape: BlockedShape, config: HardwareConfig, order: Order) -> tuple
         acc_tiles=acc,
         keep_wgt=np.full_like(steps, order == "channels"),
     )
-    used = occupied(shape, found)
+    used = shape.elements(found)
     parts = reduce(np.maximum, [used[m] / getattr(config, m).depth for m in _MEMORIES])
     inp_bytes, wgt_bytes, out_bytes = dram_traffic(shape, config, found)
     fits = np.nonzero(parts <= _SHARES[-1])
@@ -299,7 +298,7 @@ def fused_tilings(
     candidates = _FusionCandidates.of(shapes)
     parts = candidates.parts(shapes, config)
     cycles = candidates.cycles(parts, config)
-    used = [occupied(part.shape, part.tilings) for part in parts]
+    used = [part.shape.elements(part.tilings) for part in parts]
     possible = reduce(and_, [part.possible for part in parts])
     places = np.nonzero(possible & (cycles < limit) & _hold(used, config))
     order = np.argsort(cycles[places], kind="stable")

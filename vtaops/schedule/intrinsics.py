@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -57,8 +57,9 @@ def gemm(config: HardwareConfig) -> str:
             T.buffer_store(acc, acc[dst] + product, list(dst))
 
     name = f"{GEMM_CALL}.{config.batch}x{config.block_in}x{config.block_out}"
-    acc, inp, wgt = _acc(config, "acc", "rw"), _inp(config), _Operand("wgt", config.wgt, WGT_SCOPE)
-    return _register(name, [acc, inp, wgt], meaning, lambda *tiles: (GEMM_CALL, *tiles))
+    acc, inp = _acc(config, "acc", "rw"), _Operand("inp", config.inp, INP_SCOPE)
+    operands = acc, inp, _Operand("wgt", config.wgt, WGT_SCOPE)
+    return _register(name, operands, meaning, GEMM_CALL, *operands)
 
 
 @checked_call
@@ -81,9 +82,8 @@ def reset(config: HardwareConfig, value: int = 0) -> str:
             T.buffer_store(acc, tirx.const(value, "int32"), lane)
 
     name = f"{RESET_CALL}.{value}.{config.batch}x{config.block_out}"
-    immediate = [value] if value else []
     acc = _acc(config, "acc", "w")
-    return _register(name, [acc], meaning, lambda tile: (RESET_CALL, tile, *immediate))
+    return _register(name, [acc], meaning, RESET_CALL, acc, *([value] if value else []))
 
 
 @checked_call
@@ -123,9 +123,7 @@ def alu(config: HardwareConfig, op: AluOp | str, imm: int | None = None) -> str:
     operands, immediate = [_acc(config, "dst", "w"), _acc(config, "src")], [imm]
     if imm is None:
         operands, immediate = [*operands, _acc(config, "operand")], []
-    return _register(
-        name, operands, meaning, lambda *tiles: (ALU_CALL, int(op), *tiles, *immediate)
-    )
+    return _register(name, operands, meaning, ALU_CALL, int(op), *operands, *immediate)
 
 
 @checked_call
@@ -156,11 +154,10 @@ def alu_reduction(config: HardwareConfig, op: AluOp | str) -> str:
         with _lanes(acc, "alu") as lane:
             T.buffer_store(acc, lane_meaning(op, acc[lane], operand[lane]), lane)
 
-    def call(acc: Any, operand: Any) -> tuple[Any, ...]:
-        return ALU_CALL, int(op), acc, replace(acc, access="r"), operand
-
     name = f"{ALU_CALL}.{op.name.lower()}.reduction.{config.batch}x{config.block_out}"
-    return _register(name, [_acc(config, "acc", "rw"), _acc(config, "operand")], meaning, call)
+    acc, operand = _acc(config, "acc", "rw"), _acc(config, "operand")
+    read = replace(acc, access="r")
+    return _register(name, [acc, operand], meaning, ALU_CALL, int(op), acc, read, operand)
 
 
 def lanes(intrinsic: str) -> list[int]:
@@ -213,10 +210,6 @@ def _acc(config: HardwareConfig, name: str, access: str = "r") -> _Operand:
     return _Operand(name, config.acc, ACC_SCOPE, access)
 
 
-def _inp(config: HardwareConfig) -> _Operand:
-    return _Operand("inp", config.inp, INP_SCOPE)
-
-
 def _extents(buffer: Any) -> list[int]:
     return [int(extent) for extent in buffer.shape]
 
@@ -231,19 +224,15 @@ def _lanes(tile: Any, name: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _register(
-    name: str,
-    operands: list[_Operand],
-    meaning: Callable[..., None],
-    call: Callable[..., tuple[Any, ...]],
+    name: str, operands: Sequence[_Operand], meaning: Callable[..., None], *call: Any
 ) -> str:
-    """Register an intrinsic; `call` returns its call's arguments, including operands."""
+    """Register an intrinsic; `call` are its call's arguments, including operands."""
     if TensorIntrin.get(name, allow_missing=True) is None:
 
         def called(*tiles: Any) -> None:
             buffers = {operand.name: tile for operand, tile in zip(operands, tiles, strict=True)}
             arguments = [
-                buffers[a.name].access_ptr(a.access) if isinstance(a, _Operand) else a
-                for a in call(*operands)
+                buffers[a.name].access_ptr(a.access) if isinstance(a, _Operand) else a for a in call
             ]
             T.evaluate(T.call_extern("int32", *arguments))
 
@@ -251,7 +240,7 @@ def _register(
     return name
 
 
-def _function(operands: list[_Operand], body: Callable[..., None]) -> Any:
+def _function(operands: Sequence[_Operand], body: Callable[..., None]) -> Any:
     """Build the PrimFunc of one side of an intrinsic: a root block over whole tiles."""
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name("intrinsic")

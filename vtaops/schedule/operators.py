@@ -7,15 +7,16 @@ What the tutorials show, and a second opinion: the trees that `vtaops.compile` b
 from __future__ import annotations
 
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import LoopRV
 
 from vtaops import ops
-from vtaops.base.errors import ScheduleError
 from vtaops.base.names import checked_call
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import steps
+from vtaops.schedule.calls import VTHREAD
 from vtaops.schedule.candidates import check_tiling, default_tiling
-from vtaops.schedule.tiling import Tiling
+from vtaops.schedule.tiling import CHOICES, Tiling
 
 
 @checked_call
@@ -25,47 +26,50 @@ def schedule(op: Operator, config: HardwareConfig, tiling: Tiling | None = None)
     Raises
     ------
     ScheduleError
-        If the tiling does not suit the operator or overflows a scratchpad, or the operator is
-        neither a `Gemm` nor a `Conv2d`.
+        If the tiling does not suit the operator or overflows a scratchpad, or the operator has no
+        declaration (`Operator.declare`).
     """
     if tiling is None:
         tiling = default_tiling(op, config)
     else:
         check_tiling(op, config, tiling)
-    if isinstance(op, ops.Gemm):
-        return _schedule_of_gemm(op, config, tiling)
-    if isinstance(op, ops.Conv2d):
-        return _schedule_of_conv2d(op, config, tiling)
-    raise ScheduleError(
-        f"there is no TVM schedule of {type(op).__name__}, only of Gemm and Conv2d; "
-        f"vtaops.compile builds its loops directly"
-    )
-
-
-def _schedule_of_gemm(op: ops.Gemm, config: HardwareConfig, tiling: Tiling) -> Schedule:
-    s = Schedule(op.declare(config))
-    loops = steps.block_matrix(s, config, tiling)
-    steps.attach_output_stages(s, "res_gem", op.stages, loops.tile, loops.channels)
-    *_, mo, no, mi, ni, ko, ki = s.get_loops(s.get_sblock("res_gem"))
-    step, k_i = s.split(ko, [None, tiling.ic // config.block_in])
-    s.reorder(step, mo, k_i, no, mi, ni, ki)
-    steps.attach_loads(s, step)
-    steps.tensorize(s, config, "res_gem", op.stages, step)
-    return s
-
-
-def _schedule_of_conv2d(op: ops.Conv2d, config: HardwareConfig, tiling: Tiling) -> Schedule:
-    """Schedule in the tutorial's order: block, bind threads, copy, tensorize."""
-    s, op = Schedule(op.declare(config)), op.unfolded
-    loops = steps.block_image(s, config, tiling)
-    steps.attach_output_stages(s, "res_conv", op.stages, loops.tile, loops.channels)
-
-    *_, b, co, i, j, bi, ci, ic, dy, dx, ic_tns = s.get_loops(s.get_sblock("res_conv"))
+    s, image = Schedule(op.declare(config)), isinstance(op, ops.Conv2d)
+    sums = "res_conv" if image else "res_gem"
+    channels, tile = _blocked(s, config, tiling, image)
+    steps.attach_output_stages(s, sums, op.stages, tile, channels)
+    loops = s.get_loops(s.get_sblock(sums))
+    if image:
+        *_, b, co, i, j, bi, ci, ic, dy, dx, lane = loops
+        apart = CHOICES["taps"].index(tiling.taps)  # how many taps are multiplied one by one
+        outside, before, inside = [dy, dx][:apart], [b, co, i], [*[dy, dx][apart:], j]
+    else:
+        *_, i, co, bi, ci, ic, lane = loops
+        outside, before, inside = [], [i], [co]
     step, ic_i = s.split(ic, [None, tiling.ic // config.block_in])
-    apart = {"all": 0, "row": 1, "one": 2}[tiling.taps]  # the taps that are multiplied one by one
-    outside, inside = [dy, dx][:apart], [dy, dx][apart:]
-    s.reorder(step, *outside, b, co, i, ic_i, *inside, j, bi, ci, ic_tns)
+    s.reorder(step, *outside, *before, ic_i, *inside, bi, ci, lane)
     steps.attach_loads(s, [step, *outside][-1])
-
-    steps.tensorize(s, config, "res_conv", op.stages, step)
+    steps.tensorize(s, config, sums, op.stages, step)
     return s
+
+
+def _blocked(
+    s: Schedule, config: HardwareConfig, tiling: Tiling, image: bool
+) -> tuple[LoopRV, LoopRV]:
+    """Block the result ``res``; virtual threads take neighbouring tiles.
+
+    Returns the loop over channel tiles, and the innermost one around a tile.
+    """
+    loops = s.get_loops(s.get_sblock("res"))
+    y, oc = (loops[2], loops[1]) if image else loops[:2]
+    oc_o, oc_t, oc_i = s.split(oc, [None, tiling.oc_threads, tiling.oc // config.block_out])
+    y_o, y_t, y_i = s.split(y, [None, tiling.h_threads, tiling.h])
+    pixels, tile = [y_o], [y_i, oc_i]
+    if image:
+        x_o, x_i = s.split(loops[3], [None, tiling.w])
+        pixels, tile = [loops[0], y_o, x_o], [oc_i, y_i, x_i]
+    sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
+    s.reorder(oc_t, y_t, *sweep, *tile, *loops[4 if image else 2 :])
+    thread = s.fuse(oc_t, y_t)
+    if int(s.get(thread).extent) > 1:  # now: later TVM could not prove that windows allow it
+        s.bind(thread, VTHREAD)
+    return oc_o, sweep[-1]

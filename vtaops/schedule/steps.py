@@ -1,9 +1,8 @@
-"""Steps common to VTA schedules: scratchpad scopes, virtual threads, tensorization."""
+"""Steps common to VTA schedules: scratchpad scopes, tensorization."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -18,40 +17,6 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.ops.epilogue import AluStage, Stage
 from vtaops.schedule import intrinsics
 from vtaops.schedule.calls import ACC_SCOPE, INP_SCOPE, WGT_SCOPE
-from vtaops.schedule.tiling import Tiling
-
-
-@dataclass(frozen=True)
-class TileLoops:
-    """The loops around an output tile: the one over channel tiles, and the innermost."""
-
-    channels: LoopRV
-    tile: LoopRV
-
-
-def block_image(s: Schedule, config: HardwareConfig, tiling: Tiling) -> TileLoops:
-    """Block the result ``res``, an image; virtual threads take neighbouring tiles."""
-    batch, oc, y, x, *lanes = s.get_loops(s.get_sblock("res"))
-    oc_o, oc_t, oc_i = s.split(oc, [None, tiling.oc_threads, tiling.oc // config.block_out])
-    y_o, y_t, y_i = s.split(y, [None, tiling.h_threads, tiling.h])
-    x_o, x_i = s.split(x, [None, tiling.w])
-    pixels = [batch, y_o, x_o]
-    sweep = [oc_o, *pixels] if tiling.keep == "wgt" else [*pixels, oc_o]
-    s.reorder(oc_t, y_t, *sweep, oc_i, y_i, x_i, *lanes)
-    # First: later TVM could not prove that overlapping windows allow it.
-    bind_threads(s, s.fuse(oc_t, y_t))
-    return TileLoops(oc_o, sweep[-1])
-
-
-def block_matrix(s: Schedule, config: HardwareConfig, tiling: Tiling) -> TileLoops:
-    """Block the result ``res``, a matrix; threads take neighbouring tiles."""
-    m, n, mi, ni = s.get_loops(s.get_sblock("res"))
-    n_o, n_t, n_i = s.split(n, [None, tiling.oc_threads, tiling.oc // config.block_out])
-    m_o, m_t, m_i = s.split(m, [None, tiling.h_threads, tiling.h])
-    sweep = [n_o, m_o] if tiling.keep == "wgt" else [m_o, n_o]
-    s.reorder(n_t, m_t, *sweep, m_i, n_i, mi, ni)
-    bind_threads(s, s.fuse(n_t, m_t))
-    return TileLoops(n_o, sweep[-1])
 
 
 def attach_output_stages(
@@ -79,12 +44,6 @@ def attach_loads(s: Schedule, step: LoopRV) -> None:
     """Load input and weights inside loop `step`, into their scratchpads."""
     place(s, "data_buf", step, INP_SCOPE)
     place(s, "kernel_buf", step, WGT_SCOPE)
-
-
-def bind_threads(s: Schedule, thread: LoopRV) -> None:
-    """Bind `thread` to the virtual-thread axis; must precede `decompose_reduction`."""
-    if int(s.get(thread).extent) > 1:
-        s.bind(thread, "cthread")
 
 
 def tensorize(
