@@ -62,11 +62,14 @@ def endless_program() -> Program:
 # ------------------------------------------------------------------------------ long runs
 
 
-SIMULATORS = ["fsim", pytest.param("tsim", marks=needs_tools)]
+BOARDS = [
+    (RegisterMap.HLS, "fsim"),
+    (RegisterMap.RTL, "fsim"),
+    pytest.param(RegisterMap.RTL, "tsim", marks=needs_tools),
+]
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-@pytest.mark.parametrize("design", list(RegisterMap))
+@pytest.mark.parametrize(("design", "simulator"), BOARDS)
 def test_a_run_ends_at_its_timeout_and_the_next_one_works(design, simulator):
     with (
         serving(design=design, simulator=simulator) as server,
@@ -81,10 +84,10 @@ def test_a_run_ends_at_its_timeout_and_the_next_one_works(design, simulator):
             assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-def test_memory_is_given_and_read_during_the_run_of_another(simulator):
+@pytest.mark.parametrize(("design", "simulator"), BOARDS)
+def test_memory_is_given_and_read_during_the_run_of_another(design, simulator):
     with (
-        serving(simulator=simulator) as server,
+        serving(design=design, simulator=simulator) as server,
         RemoteDevice(server.address) as busy,
         RemoteDevice(server.address, timeout=30) as other,
     ):
@@ -104,9 +107,9 @@ def test_memory_is_given_and_read_during_the_run_of_another(simulator):
                 run.result()
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-def test_a_run_does_not_keep_a_server_from_closing(simulator):
-    with serving(simulator=simulator) as server:
+@pytest.mark.parametrize(("design", "simulator"), BOARDS)
+def test_a_run_does_not_keep_a_server_from_closing(design, simulator):
+    with serving(design=design, simulator=simulator) as server:
         device = RemoteDevice(server.address)
         loaded = LoadedProgram(endless_program(), device)
         with ThreadPoolExecutor(1) as pool:

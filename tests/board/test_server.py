@@ -123,7 +123,7 @@ def test_cycles_of_our_rtl_reach_the_client(server):
     with (
         serving(design=RegisterMap.RTL, config=config, simulator="tsim") as counting,
         Session(counting.address, config) as session,
-        Session("tsim", config) as reference,
+        Session("tsim-axi", config) as reference,
     ):
         assert performance_of(session.device) is None  # nothing has run
         for _ in range(2):
@@ -190,7 +190,7 @@ def test_sessions_are_apart_and_their_memory_is_freed(server):
             first.launch(yours.address, 1, 1.0)
         assert first.info()["sessions"] == 2
     server.close()  # waits for the sessions
-    assert not server.board._blocks
+    assert not server.board.blocks
 
 
 # -------------------------------------------------------------------------------- faults

@@ -133,7 +133,7 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         help="clock of the logic (default: 100)",
     )
     virtual.set_defaults(attach=False, memory=None, clock_mhz=DEFAULT_CLOCK_MHZ)
-    virtual.add_argument("--simulator", choices=("fsim", "tsim", "tsim-axi"), default="fsim")
+    virtual.add_argument("--simulator", choices=("fsim", "tsim"), default="fsim")
     virtual.add_argument(
         "--programmed", action="store_true", help="start as if a bitstream were in the logic"
     )

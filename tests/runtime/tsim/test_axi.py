@@ -217,7 +217,7 @@ def test_registers_over_axi_lite_are_those_of_the_bare_port():
 @pytest.fixture
 def board(tmp_path):
     """A virtual board whose registers are those of the RTL, and its driver."""
-    board = VirtualBoard(CONFIGS["pynq"], RegisterMap.RTL, simulator="tsim-axi")
+    board = VirtualBoard(CONFIGS["pynq"], RegisterMap.RTL, simulator="tsim")
     accelerator = Accelerator(CONFIGS["pynq"], RegisterMap.RTL, board)
     path = tmp_path / "vta.bit"
     path.write_bytes(bit_file().to_bytes())
@@ -276,7 +276,7 @@ def test_a_timeout_stops_the_logic_before_it_is_programmed_again(board, monkeypa
 
 def test_upstreams_cores_are_not_in_the_rtl():
     with pytest.raises(ConfigError, match="use register map 'rtl'"):
-        VirtualBoard(CONFIGS["pynq"], RegisterMap.HLS, simulator="tsim-axi")
+        VirtualBoard(CONFIGS["pynq"], RegisterMap.HLS, simulator="tsim")
 
 
 # -------------------------------------------------------------------------------- building

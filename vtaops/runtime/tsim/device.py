@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from pathlib import Path
 
@@ -33,7 +32,6 @@ for programmable logic at 100 MHz (assumed, not measured)."""
 INTERFACES = ("port", "axi")
 
 _CHUNK_CYCLES = 100_000  # between two checks of the clock
-_PAUSE_SECONDS = 1e-4  # between two chunks, to let waiting threads run
 _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit", "reading side")
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 
@@ -114,9 +112,7 @@ class Tsim(RelaunchingDevice):
         self._trace = Path(trace) if trace is not None else None
         self._trace_window = trace_window
         library = _build(self._config, self._parameters, self._trace, interface == "axi")
-        self._turn = ForkLock("the tsim device")  # guards launches and logic; taken before _lock
-        self._lock = ForkLock("the tsim device")  # guards the model and its DRAM
-        self._interrupted = threading.Event()
+        self._lock = ForkLock("the tsim device")
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = PageAllocator(DRAM_BYTES, "the DRAM of tsim")
         self._performance = TsimPerformance()
@@ -181,44 +177,32 @@ class Tsim(RelaunchingDevice):
                 f"the instruction address is {address:#x}; it must be a multiple of "
                 f"{INSTRUCTION_BYTES}"
             )
-        with self._turn:
-            self._interrupted.clear()
+        with self._lock:
             if since == self._launches:
                 address += pinned * INSTRUCTION_BYTES
                 count -= pinned
             self._launches += 1
-            with self._lock:
-                model = self._open()
-                model.reset()
-                self._start_trace(model)
-                model.write_register(RtlRegisters.COUNT, count)
-                model.write_register(RtlRegisters.ADDRESS, address)
-                model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
+            model = self._open()
+            model.reset()
+            self._start_trace(model)
+            model.write_register(RtlRegisters.COUNT, count)
+            model.write_register(RtlRegisters.ADDRESS, address)
+            model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
             deadline = time.monotonic() + timeout
             result, simulated = Result.RUNNING, 0
             while result is Result.RUNNING and time.monotonic() < deadline:
-                with self._lock:
-                    result = model.run(_CHUNK_CYCLES)
+                result = model.run(_CHUNK_CYCLES)
                 simulated += _CHUNK_CYCLES
                 report_progress("simulate cycle", simulated)
-                if self._interrupted.is_set():
-                    raise errors.DeviceError("the launch was interrupted")
-                if result is Result.RUNNING:
-                    time.sleep(_PAUSE_SECONDS)  # let a waiting thread take the lock
-            with self._lock:
-                if self._parameters.performance_counters:
-                    self._performance += RtlRegisters.read_performance(model.read_register)
-                if result is Result.RUNNING:
-                    raise errors.DeviceTimeout(
-                        f"FINISH was not reached within {timeout} s of real time, in which "
-                        f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
-                    )
-                _raise_failure(model, result)
+            if self._parameters.performance_counters:
+                self._performance += RtlRegisters.read_performance(model.read_register)
+            if result is Result.RUNNING:
+                raise errors.DeviceTimeout(
+                    f"FINISH was not reached within {timeout} s of real time, in which "
+                    f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
+                )
+            _raise_failure(model, result)
             return self._launches
-
-    def interrupt(self) -> None:
-        """Stop a launch in another thread, which then raises a `DeviceError`."""
-        self._interrupted.set()
 
     def stats(self) -> Statistics:
         """Return upstream's counters as counted by the hardware since the last `reset_stats`.
@@ -240,13 +224,13 @@ class Tsim(RelaunchingDevice):
         )
 
     def reset_stats(self) -> None:
-        with self._turn, self._lock:
+        with self._lock:
             self._open()
             self._performance = TsimPerformance()
 
     def close(self) -> None:
         """Free the device; any later call but `close` is an error."""
-        with self._turn, self._lock:
+        with self._lock:
             if self._model is not None:
                 self._model.close()
                 self._model = None
@@ -261,7 +245,7 @@ class Tsim(RelaunchingDevice):
         UnsupportedError
             If the RTL was built without counters.
         """
-        with self._turn, self._lock:
+        with self._lock:
             self._open()
             if not self._parameters.performance_counters:
                 raise errors.UnsupportedError(
@@ -272,17 +256,17 @@ class Tsim(RelaunchingDevice):
 
     def reset_logic(self) -> None:
         """Reset the RTL except scratchpads and DRAM; for drivers and experiments."""
-        with self._turn, self._lock:
+        with self._lock:
             self._open().reset()
 
     def write_register(self, offset: int, value: int) -> None:
         """Write a control register (`RtlRegisters`), which takes some cycles."""
-        with self._turn, self._lock:
+        with self._lock:
             self._open().write_register(offset, value)
 
     def read_register(self, offset: int) -> int:
         """Read a control register (`RtlRegisters`); with interface "axi" this takes some cycles."""
-        with self._turn, self._lock:
+        with self._lock:
             return self._open().read_register(offset)
 
     def advance(self, cycles: int) -> None:
@@ -293,7 +277,7 @@ class Tsim(RelaunchingDevice):
         DeviceError
             If the RTL violates the AXI protocol.
         """
-        with self._turn, self._lock:
+        with self._lock:
             model = self._open()
             model.run(cycles)
             _raise_violation(model)
