@@ -26,7 +26,7 @@ from trials.hostile_clients import JSON, SECRET, fuzz_requests, message, raw
 from vtaops import Session, VTAError
 from vtaops.base.errors import ConfigError
 from vtaops.board.log import LINE_BYTES, DroppingHandler
-from vtaops.board.server import Limits, _network
+from vtaops.board.server import Limits
 from vtaops.errors import DeviceError, DeviceTimeout
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.capabilities import Capabilities
@@ -180,41 +180,19 @@ def test_dropped_lines_are_counted_and_lines_are_short():
     assert log.handlers[0].dropped == 2
 
 
-def test_wrong_secrets_take_turns_and_are_logged(caplog):
-    """Many connections at once, which do not wait for the answer, guess no faster."""
+def test_wrong_secrets_are_slow_logged_and_delay_nobody_else(caplog):
     caplog.set_level(logging.INFO, "vtaops.board")
-    limits = Limits(failure_seconds=0.2, login_seconds=1.0)
+    limits = Limits(failure_seconds=0.3)
     with serving(secret=SECRET, limits=limits) as server, ThreadPoolExecutor(20) as pool:
         start = time.monotonic()
-        list(pool.map(lambda _: raw(server, SECRET[1:]).close(), range(20)))
-        took = time.monotonic() - start
+        wrong = [pool.submit(raw, server, SECRET[1:]) for _ in range(20)]
         RemoteDevice(server.address, secret=SECRET).close()
+        for each in wrong:
+            each.result().close()
+        assert time.monotonic() - start >= 0.3
     said = [record.getMessage() for record in caplog.records]
-    wrong = [line for line in said if line.endswith("refused: the shared secret is wrong")]
-    late = [line for line in said if "too many logins with a wrong secret" in line]
+    assert sum(line.endswith("ended: the shared secret is wrong") for line in said) == 20
     assert all(line.startswith("127.0.0.1:") for line in said)
-    assert 1 < len(wrong) <= 1 + took / 0.2
-    assert len(wrong) + len(late) == 20
-
-
-def test_wrong_secrets_delay_nobody_else():
-    with serving(secret=SECRET, limits=Limits(failure_seconds=60.0)) as server:
-        raw(server, SECRET[1:]).close()
-        raw(server, source="127.0.0.2").close()
-        assert server.sessions <= 1
-
-
-@pytest.mark.parametrize(
-    ("host", "network"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("2001:db8::1:2", "2001:db8::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-    ],
-)
-def test_a_client_is_known_by_what_it_owns(host, network):
-    assert _network(host) == network
 
 
 # ------------------------------------------------------------------------------- messages
@@ -223,9 +201,6 @@ def test_a_client_is_known_by_what_it_owns(host, network):
 @pytest.mark.parametrize(
     "text",
     [
-        b'{"op":"info","id":NaN}',
-        b'{"op":"info","id":Infinity}',
-        b'{"op":"info","id":-1e999}',
         b'{"op":"\\ud800","id":1}',
         b'{"op":"info","id":1,"\\udfff":0}',
         b'{"op":"info","id":' + b"[" * 30000 + b"]" * 30000 + b"}",
@@ -239,7 +214,7 @@ def test_what_is_no_json_is_answered(text):
         assert "does not hold JSON" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("number", ["null", "true", "1.5", '"1"', "[1]", "{}"])
+@pytest.mark.parametrize("number", ["null", "true", "1.5", '"1"', "[1]", "NaN", "1e999"])
 def test_an_id_is_an_integer(number):
     with serving(secret=SECRET) as server, raw(server) as stream:
         connection = Connection(stream)

@@ -115,7 +115,7 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
             "--idle-seconds",
             type=float,
             default=Limits.idle_seconds,
-            help="seconds after which an idle client gives way to another (default: 600)",
+            help="seconds without a request after which a session ends (default: 3600)",
         )
     serve.add_argument(
         "--attach", action="store_true", help="the bitstream was programmed by other means"
