@@ -139,7 +139,7 @@ class RemoteDevice(RelaunchingDevice):
             address = self._own(buffer, image.size, first)
             for start, chunk in _chunks("write", image.size):
                 part = image[chunk].tobytes()
-                place = {"buffer": address, "offset": first + start}
+                place: dict[str, Any] = {"buffer": address, "offset": first + start}
                 if keep:
                     digest = hashlib.sha256(part).hexdigest()
                     answer, _ = self._request("fill", sha256=digest, **place)
