@@ -483,10 +483,10 @@ def test_our_register_map_is_that_of_the_rtl():
             assert (base, length) == (TARGETS["pynq"].register_base, 0x1000)
 
         def read(self, offset):
-            return device._model.read_register(offset)
+            return device._model.csr_read(offset)
 
         def write(self, offset, data):
-            device._model.write_register(offset, data)
+            device._model.csr_write(offset, data)
 
     registers = RtlRegisters(Page, TARGETS["pynq"].register_base)
     with LoadedProgram(program, device) as loaded:

@@ -52,7 +52,7 @@ def test_of_an_sdram_only_the_latency_is_fitted(programs):
 def test_a_board_whose_dram_is_unknown():
     """The virtual board counts cycles; nobody tells the command of its DRAM."""
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
-        server.board.dram = Tsim(CONFIG, latency=91, bandwidth=3.7)
+        server.board.dram = Tsim(CONFIG, latency=91, bandwidth=3.7, interface="axi")
         command = ("board", "calibrate", server.address, "--json")
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output

@@ -257,7 +257,8 @@ class _Writer:
 
     def _drawn_block(self, load: Load, context: int, source: range) -> Load:
         """Draw the sizes and places of a LOAD from a source to the window of a context."""
-        window, memory = self.windows[load.memory][context], load.memory
+        memory = Memory(load.memory)
+        window = self.windows[memory][context]
         if memory == Memory.POST and self._chance(0.5):
             window = range(window.start + POST_ROWS, window.stop + POST_ROWS)
         lacks = {
@@ -320,8 +321,8 @@ class _Writer:
         elif self.config.has(Extension.POOL) and draw < 0.4:
             tiles = self._integer(1, WINDOW_TILES)
             reach = range(inp.start, inp.stop - tiles + 1)
-            fields = {"tiles": tiles, "overwrite": self._integer(0, 1)}
-            self._compute(Pool, dst | {"src": reach}, **fields)
+            overwrite = self._integer(0, 1)
+            self._compute(Pool, dst | {"src": reach}, tiles=tiles, overwrite=overwrite)
         elif draw < 0.65:
             self._random_gemm(context)
         else:

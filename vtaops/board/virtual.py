@@ -33,7 +33,6 @@ from vtaops.runtime.device import DeviceBuffer
 
 if TYPE_CHECKING:
     from vtaops.runtime.fsim import Fsim
-    from vtaops.runtime.tsim import Tsim
 
 RUN_SECONDS = 60.0
 """Maximum simulation time of one run."""
@@ -82,18 +81,18 @@ class VirtualBoard:
         self.faults = faults if faults is not None else Faults()
         self.Clocks = SimpleNamespace(fclk0_mhz=0.0)
         hls = register_map is RegisterMap.HLS
-        self.dram: Fsim | Tsim
+        self.dram: Any  # an Fsim, or a Tsim
         self._logic: _Logic
         if simulator == "fsim":
             self.dram = _fsim(config, hls)
-            self._logic = (_HlsLogic if hls else _RtlLogic)(self, self.dram)
+            self._logic = (_HlsLogic if hls else _RtlLogic)(self)
         elif hls:
             raise ConfigError("simulator 'tsim' is our RTL; use register map 'rtl'")
         else:
             from vtaops.runtime.tsim import Tsim
 
             self.dram = Tsim(config, interface="axi")
-            self._logic = _SimulatedLogic(self.dram)
+            self._logic = _SimulatedLogic(self)
         self.programmed: BitFile | None = None
         self.blocks: dict[int, DeviceBuffer] = {}
 
@@ -219,19 +218,19 @@ class _Logic:
 class _SimulatedLogic(_Logic):
     """The registers of the simulated RTL itself, over AXI4-Lite."""
 
-    def __init__(self, device: Tsim) -> None:
-        self._device = device
+    def __init__(self, board: VirtualBoard) -> None:
+        self._board = board
 
     def reset(self) -> None:
-        self._device.reset_logic()
+        self._board.dram.reset_logic()
 
     def read(self, offset: int) -> int:
         if offset == RtlRegisters.CONTROL:
-            self._device.advance(POLL_CYCLES)
-        return self._device.read_register(offset)
+            self._board.dram.advance(POLL_CYCLES)
+        return int(self._board.dram.read_register(offset))
 
     def write(self, offset: int, data: int) -> None:
-        self._device.write_register(offset, data)
+        self._board.dram.write_register(offset, data)
 
 
 class _Run(threading.Thread):
@@ -240,9 +239,9 @@ class _Run(threading.Thread):
     finished = False
     error: DeviceError | None = None
 
-    def __init__(self, board: VirtualBoard, device: Fsim, address: int, count: int) -> None:
+    def __init__(self, board: VirtualBoard, address: int, count: int) -> None:
         super().__init__(daemon=True)
-        self._board, self._device, self._task = board, device, (address, count)
+        self._board, self._task = board, (address, count)
         atexit.register(self.end)  # native code must end before the interpreter
         self.start()
         self.join(SHORT_RUN_SECONDS)
@@ -252,7 +251,7 @@ class _Run(threading.Thread):
             if self._board.faults.take(Fault.HANG):
                 raise DeviceTimeout("a hang was injected")
             if self._has_finish(*self._task):
-                self._device.launch(*self._task, RUN_SECONDS)
+                self._board.dram.launch(*self._task, RUN_SECONDS)
                 self.finished = True
         except DeviceError as error:
             self.error = error
@@ -264,14 +263,16 @@ class _Run(threading.Thread):
         last = address + (count - 1) * INSTRUCTION_BYTES
         for start, block in [*self._board.blocks.items()]:
             if start <= last <= start + block.nbytes - INSTRUCTION_BYTES:
-                word = self._device.read(block, block.nbytes)[last - start :][:INSTRUCTION_BYTES]
+                word = self._board.dram.read(block, block.nbytes)[last - start :][
+                    :INSTRUCTION_BYTES
+                ]
                 return bool(rows_of(word.view(np.uint64).reshape(1, 2), Finish).size)
         raise DeviceError(f"no memory holds the instruction at {last:#x}")
 
     def end(self) -> None:
         """Stop it."""
         while self.is_alive():
-            self._device.interrupt()
+            self._board.dram.interrupt()
             self.join(0.01)
 
 
@@ -281,8 +282,8 @@ class _ModelledLogic(_Logic):
     _run: _Run | None
     _late: int
 
-    def __init__(self, board: VirtualBoard, device: Fsim) -> None:
-        self._board, self._device = board, device
+    def __init__(self, board: VirtualBoard) -> None:
+        self._board = board
         self._values: dict[int, int] = {}
         self._run, self._late = None, 0
 
@@ -311,7 +312,7 @@ class _ModelledLogic(_Logic):
 
     def _launch(self, address: int, count: int) -> None:
         self._late = LATE_POLLS * self._board.faults.take(Fault.LATE_DONE)
-        self._run = _Run(self._board, self._device, self._values[address], self._values[count])
+        self._run = _Run(self._board, self._values[address], self._values[count])
 
     def _is_late(self) -> bool:
         """Whether a poll sees nothing of the run yet."""
@@ -324,8 +325,8 @@ class _HlsLogic(_ModelledLogic):
 
     length = 4 * REGISTER_PAGE
 
-    def __init__(self, board: VirtualBoard, device: Fsim) -> None:
-        super().__init__(board, device)
+    def __init__(self, board: VirtualBoard) -> None:
+        super().__init__(board)
         self._before = False  # whether the previous run had finished
 
     def read(self, offset: int) -> int:

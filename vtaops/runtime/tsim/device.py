@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from pathlib import Path
 
@@ -136,27 +137,27 @@ class Tsim(RelaunchingDevice):
         with self._lock:
             model = self._open()
             buffer = self._dram.alloc(arguments.as_nbytes(nbytes))
-            model.set_pages(buffer.address, whole_pages(buffer.nbytes), True)
+            model.pages(buffer.address, whole_pages(buffer.nbytes), True)
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
             model = self._open()
             self._dram.free(buffer)
-            model.set_pages(buffer.address, whole_pages(buffer.nbytes), False)
+            model.pages(buffer.address, whole_pages(buffer.nbytes), False)
 
     def write(self, buffer: DeviceBuffer, data: Array) -> None:
         image = arguments.as_bytes(data)
         with self._lock:
             model = self._open()
             self._dram.own(buffer, image.size)
-            model.dram[buffer.address : buffer.address + image.size] = image
+            model.image[buffer.address : buffer.address + image.size] = image
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._lock:
             model = self._open()
             self._dram.own(buffer, nbytes)
-            return np.array(model.dram[buffer.address : buffer.address + nbytes])
+            return np.array(model.image[buffer.address : buffer.address + nbytes])
 
     def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
         """Run a program; see `vtaops.runtime.Device.launch`.
@@ -185,18 +186,18 @@ class Tsim(RelaunchingDevice):
             model = self._open()
             model.reset()
             self._start_trace(model)
-            model.write_register(RtlRegisters.COUNT, count)
-            model.write_register(RtlRegisters.ADDRESS, address)
-            model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
+            model.csr_write(RtlRegisters.COUNT, count)
+            model.csr_write(RtlRegisters.ADDRESS, address)
+            model.csr_write(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
             deadline = time.monotonic() + timeout
             result, simulated = Result.RUNNING, 0
-            while result is Result.RUNNING and time.monotonic() < deadline:
+            while result == Result.RUNNING and time.monotonic() < deadline:
                 result = model.run(_CHUNK_CYCLES)
                 simulated += _CHUNK_CYCLES
                 report_progress("simulate cycle", simulated)
             if self._parameters.performance_counters:
-                self._performance += RtlRegisters.read_performance(model.read_register)
-            if result is Result.RUNNING:
+                self._performance += RtlRegisters.read_performance(model.csr_read)
+            if result == Result.RUNNING:
                 raise errors.DeviceTimeout(
                     f"FINISH was not reached within {timeout} s of real time, in which "
                     f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
@@ -262,12 +263,12 @@ class Tsim(RelaunchingDevice):
     def write_register(self, offset: int, value: int) -> None:
         """Write a control register (`RtlRegisters`), which takes some cycles."""
         with self._lock:
-            self._open().write_register(offset, value)
+            self._open().csr_write(offset, value)
 
     def read_register(self, offset: int) -> int:
         """Read a control register (`RtlRegisters`); with interface "axi" this takes some cycles."""
         with self._lock:
-            return self._open().read_register(offset)
+            return int(self._open().csr_read(offset))
 
     def advance(self, cycles: int) -> None:
         """Simulate cycles; stop early if the hardware reports a fault or no unit can continue.
@@ -295,7 +296,7 @@ class Tsim(RelaunchingDevice):
 
     def _start_trace(self, model: RtlModel) -> None:
         if self._trace is not None:
-            model.trace(self._trace, *(self._trace_window or (0, NO_LIMIT)))
+            model.trace(os.fsencode(self._trace), *(self._trace_window or (0, NO_LIMIT)))
             self._trace = None
 
 
@@ -352,26 +353,26 @@ def _build(
 
 
 def _raise_violation(model: RtlModel) -> None:
-    if model.violation:
-        raise errors.DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
+    if violation := model.violation():
+        raise errors.DeviceError(f"the RTL violated the AXI protocol: {violation.decode()}")
 
 
-def _raise_failure(model: RtlModel, result: Result) -> None:
+def _raise_failure(model: RtlModel, result: int) -> None:
     _raise_violation(model)
-    if result is Result.FAULT:
-        causes = names_of(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
+    if result == Result.FAULT:
+        causes = names_of(model.csr_read(RtlRegisters.FAULTS), FAULTS.values())
         raise errors.DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
-    if result is Result.BAD_ACCESS:
-        address, client = model.bad_access
+    if result == Result.BAD_ACCESS:
         raise errors.DeviceError(
-            f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
+            f"the {_CLIENTS[model.bad_client()]} accessed DRAM at {model.bad_address():#x}, which "
+            "is not allocated"
         )
-    tokens = model.read_register(RtlRegisters.TOKENS)
+    tokens = model.csr_read(RtlRegisters.TOKENS)
     waits = names_of(tokens, RtlRegisters.WAITS)
     queues = names_of(tokens >> len(RtlRegisters.WAITS), _QUEUES)
     if waits:
         raise errors.DeadlockError(f"no unit can continue: {'; '.join(waits)}")
-    if result is Result.STANDSTILL:
+    if result == Result.STANDSTILL:
         raise errors.DeviceError("the program ended without FINISH")
     if queues:
         raise errors.DeviceError(f"tokens remain at the end: {', '.join(queues)}")
