@@ -31,7 +31,7 @@ def measured(latency: int, bandwidth: float | None) -> dict[str, Any]:
     """Return what a calibration finds of a DRAM, and the errors before and after."""
     programs = [compile_program(find(name).op, CONFIG) for name in OTHERS]
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
-        server.board.dram = Tsim(CONFIG, latency=latency, bandwidth=bandwidth)
+        server.board.dram = Tsim(CONFIG, latency=latency, bandwidth=bandwidth, interface="axi")
         with RemoteDevice(server.address, CONFIG) as device:
             found = calibrate(device)
             cycles = []

@@ -87,18 +87,18 @@ class PinBoard(VirtualUlx3s):
     @property
     def cycles(self) -> int:
         """Cycles since power-on."""
-        return int(self._native.board_cycles(self._board))
+        return int(self._board.cycles())
 
     @property
     def sdram_commands(self) -> dict[str, int]:
         """Number of reads, writes, activates and refreshes that the SDRAM executed."""
         counts = (ctypes.c_long * 4)()
-        self._native.board_counts(self._board, counts)
+        self._board.counts(counts)
         return dict(zip(("reads", "writes", "activates", "refreshes"), counts, strict=True))
 
     def disturb(self, fault: PinFault, after: int = 0, cycles: int = 1) -> None:
         """Disturb a pin for `cycles` cycles, starting `after` cycles from now."""
-        self._native.board_disturb(self._board, fault, after, cycles)
+        self._board.disturb(fault, after, cycles)
 
 
 class PinLine:

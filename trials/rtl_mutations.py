@@ -19,6 +19,7 @@ run that is cut short are a fair sample. ``--only compute.sv`` takes those of on
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
@@ -57,7 +58,6 @@ from vtaops.hardware import build, rtl
 from vtaops.machine.config import Extension, HardwareConfig
 from vtaops.runtime.tsim import RtlParameters
 from vtaops.runtime.tsim import device as device_module
-from vtaops.runtime.tsim.model import _library
 
 WIDE = replace(EXTENDED, extensions=tuple({*Extension} - {Extension.NIBBLES}))
 """Its weight tiles are one word of a port of 64 bytes, which weights of four bits must not be."""
@@ -200,7 +200,7 @@ def first_difference(
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # of a model that stops
             os.dup2(2, 1)
             resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, resource.RLIM_INFINITY))
-            _library(library).choose_mutant(number)
+            ctypes.CDLL(str(library)).choose_mutant(number)
             found = (SURVIVES, "")
             with opening(model, library) as opened:
                 for name, run in trials_of(model).items():

@@ -878,7 +878,7 @@ def stops(opened: Opened, config: HardwareConfig) -> list[Any]:
                 device.advance(cycles)
                 control.stop()
                 found.append(
-                    [device._model.outstanding]
+                    [device._model.outstanding()]
                     + [device.read_register(4 * i) for i in (0, 1, 10, 11)]
                 )
             found.append([area.nbytes, digest(result), bool(np.array_equal(
@@ -960,7 +960,7 @@ def error_responses(opened: Opened, config: HardwareConfig) -> list[Any]:
                 found.append(outcome(device, lambda i=insn, d=device: launch(d, [i, Finish()])))
                 for _ in range(400):
                     device.advance(1)
-                found.append([device._model.outstanding, *(
+                found.append([device._model.outstanding(), *(
                     device.read_register(4 * i) for i in (0, 10, 11))])  # fmt: skip
                 launch(device, [Finish()])
                 found.append(seen(device))

@@ -26,7 +26,7 @@ from trials.hostile_clients import JSON, SECRET, fuzz_requests, message, raw
 from vtaops import Session, VTAError
 from vtaops.base.errors import ConfigError
 from vtaops.board.log import LINE_BYTES, DroppingHandler
-from vtaops.board.server import Limits, _network
+from vtaops.board.server import Limits
 from vtaops.errors import DeviceError, DeviceTimeout
 from vtaops.hardware.registers import RegisterMap
 from vtaops.machine.capabilities import Capabilities
@@ -62,11 +62,14 @@ def endless_program() -> Program:
 # ------------------------------------------------------------------------------ long runs
 
 
-SIMULATORS = ["fsim", pytest.param("tsim", marks=needs_tools)]
+BOARDS = [
+    (RegisterMap.HLS, "fsim"),
+    (RegisterMap.RTL, "fsim"),
+    pytest.param(RegisterMap.RTL, "tsim", marks=needs_tools),
+]
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-@pytest.mark.parametrize("design", list(RegisterMap))
+@pytest.mark.parametrize(("design", "simulator"), BOARDS)
 def test_a_run_ends_at_its_timeout_and_the_next_one_works(design, simulator):
     with (
         serving(design=design, simulator=simulator) as server,
@@ -81,10 +84,10 @@ def test_a_run_ends_at_its_timeout_and_the_next_one_works(design, simulator):
             assert np.array_equal(session.run(OP, *ARRAYS), EXPECTED)
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-def test_memory_is_given_and_read_during_the_run_of_another(simulator):
+@pytest.mark.parametrize(("design", "simulator"), BOARDS)
+def test_memory_is_given_and_read_during_the_run_of_another(design, simulator):
     with (
-        serving(simulator=simulator) as server,
+        serving(design=design, simulator=simulator) as server,
         RemoteDevice(server.address) as busy,
         RemoteDevice(server.address, timeout=30) as other,
     ):
@@ -104,9 +107,9 @@ def test_memory_is_given_and_read_during_the_run_of_another(simulator):
                 run.result()
 
 
-@pytest.mark.parametrize("simulator", SIMULATORS)
-def test_a_run_does_not_keep_a_server_from_closing(simulator):
-    with serving(simulator=simulator) as server:
+@pytest.mark.parametrize(("design", "simulator"), BOARDS)
+def test_a_run_does_not_keep_a_server_from_closing(design, simulator):
+    with serving(design=design, simulator=simulator) as server:
         device = RemoteDevice(server.address)
         loaded = LoadedProgram(endless_program(), device)
         with ThreadPoolExecutor(1) as pool:
@@ -177,41 +180,19 @@ def test_dropped_lines_are_counted_and_lines_are_short():
     assert log.handlers[0].dropped == 2
 
 
-def test_wrong_secrets_take_turns_and_are_logged(caplog):
-    """Many connections at once, which do not wait for the answer, guess no faster."""
+def test_wrong_secrets_are_slow_logged_and_delay_nobody_else(caplog):
     caplog.set_level(logging.INFO, "vtaops.board")
-    limits = Limits(failure_seconds=0.2, login_seconds=1.0)
+    limits = Limits(failure_seconds=0.3)
     with serving(secret=SECRET, limits=limits) as server, ThreadPoolExecutor(20) as pool:
         start = time.monotonic()
-        list(pool.map(lambda _: raw(server, SECRET[1:]).close(), range(20)))
-        took = time.monotonic() - start
+        wrong = [pool.submit(raw, server, SECRET[1:]) for _ in range(20)]
         RemoteDevice(server.address, secret=SECRET).close()
+        for each in wrong:
+            each.result().close()
+        assert time.monotonic() - start >= 0.3
     said = [record.getMessage() for record in caplog.records]
-    wrong = [line for line in said if line.endswith("refused: the shared secret is wrong")]
-    late = [line for line in said if "too many logins with a wrong secret" in line]
+    assert sum(line.endswith("ended: the shared secret is wrong") for line in said) == 20
     assert all(line.startswith("127.0.0.1:") for line in said)
-    assert 1 < len(wrong) <= 1 + took / 0.2
-    assert len(wrong) + len(late) == 20
-
-
-def test_wrong_secrets_delay_nobody_else():
-    with serving(secret=SECRET, limits=Limits(failure_seconds=60.0)) as server:
-        raw(server, SECRET[1:]).close()
-        raw(server, source="127.0.0.2").close()
-        assert server.sessions <= 1
-
-
-@pytest.mark.parametrize(
-    ("host", "network"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("2001:db8::1:2", "2001:db8::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-    ],
-)
-def test_a_client_is_known_by_what_it_owns(host, network):
-    assert _network(host) == network
 
 
 # ------------------------------------------------------------------------------- messages
@@ -220,9 +201,6 @@ def test_a_client_is_known_by_what_it_owns(host, network):
 @pytest.mark.parametrize(
     "text",
     [
-        b'{"op":"info","id":NaN}',
-        b'{"op":"info","id":Infinity}',
-        b'{"op":"info","id":-1e999}',
         b'{"op":"\\ud800","id":1}',
         b'{"op":"info","id":1,"\\udfff":0}',
         b'{"op":"info","id":' + b"[" * 30000 + b"]" * 30000 + b"}",
@@ -236,7 +214,7 @@ def test_what_is_no_json_is_answered(text):
         assert "does not hold JSON" in answer["error"]["message"]
 
 
-@pytest.mark.parametrize("number", ["null", "true", "1.5", '"1"', "[1]", "{}"])
+@pytest.mark.parametrize("number", ["null", "true", "1.5", '"1"', "[1]", "NaN", "1e999"])
 def test_an_id_is_an_integer(number):
     with serving(secret=SECRET) as server, raw(server) as stream:
         connection = Connection(stream)

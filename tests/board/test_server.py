@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 import zlib
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -35,9 +34,8 @@ from vtaops.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.graph import Convolution, Graph, Pad, Requantization
 from vtaops.hardware.registers import RegisterMap
 from vtaops.ops.reference import random_arguments
-from vtaops.runtime import LoadedProgram
 from vtaops.runtime.device import performance_of
-from vtaops.runtime.remote import RemoteBuffer, RemoteDevice
+from vtaops.runtime.remote import RemoteDevice
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     MAX_HEADER_BYTES,
@@ -123,7 +121,7 @@ def test_cycles_of_our_rtl_reach_the_client(server):
     with (
         serving(design=RegisterMap.RTL, config=config, simulator="tsim") as counting,
         Session(counting.address, config) as session,
-        Session("tsim", config) as reference,
+        Session("tsim-axi", config) as reference,
     ):
         assert performance_of(session.device) is None  # nothing has run
         for _ in range(2):
@@ -184,13 +182,13 @@ def test_sessions_are_apart_and_their_memory_is_freed(server):
         first.write(mine, np.full(4096, 1, np.uint8))
         second.write(yours, np.full(4096, 2, np.uint8))
         assert set(first.read(mine, 4096)) == {1}
-        with pytest.raises(BufferLost):
-            second.read(RemoteBuffer(mine.address, 4096, handle=99, connection=5), 1)
+        with pytest.raises(DeviceError, match="not allocated on this device"):
+            second.read(mine, 1)
         with pytest.raises(DeviceError, match="one buffer of this device"):
             first.launch(yours.address, 1, 1.0)
         assert first.info()["sessions"] == 2
     server.close()  # waits for the sessions
-    assert not server.board._blocks
+    assert not server.board.blocks
 
 
 # -------------------------------------------------------------------------------- faults
@@ -291,7 +289,7 @@ class forwarding:
 def test_a_board_that_never_answers_is_a_timeout():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         start = time.monotonic()
-        with pytest.raises(DeviceTimeout, match="did not answer in"):
+        with pytest.raises(DeviceTimeout, match="login: no answer in time"):
             RemoteDevice(f"127.0.0.1:{listener.getsockname()[1]}", timeout=SOON)
         assert time.monotonic() - start >= SOON
 
@@ -304,7 +302,7 @@ def test_a_client_that_disappears_mid_message_leaves_the_server_serving(server):
         buffer = device.alloc(100)
         device._connection._stream.sendall(encode({"op": "write"}, bytes(1000))[:100])
         device._drop()
-        with pytest.raises(BufferLost, match="lost with its connection"):
+        with pytest.raises(BufferLost, match="lost this buffer"):
             device.read(buffer, 1)
         assert device.alloc(100).nbytes == 100
 
@@ -410,7 +408,7 @@ def test_a_fingerprint_that_this_vtaops_does_not_compute_is_refused(server):
         (bit_file("zu3eg-sbva484").to_bytes(), "hls", DeviceError, "for part zu3eg"),
         (bit_file().to_bytes()[:-4], "hls", DeviceError, "truncated or corrupted"),
         (b"not a bitstream", "hls", DeviceError, "not a .bit file"),
-        (bit_file().to_bytes(), "rtl", ConfigError, "started for hls"),
+        (bit_file().to_bytes(), "rtl", ConfigError, "started for .* and hls"),
     ],
 )
 def test_wrong_bitstreams_are_refused_before_anything_is_touched(
@@ -429,35 +427,37 @@ def test_a_corrupted_upload_is_refused(server):
     with RemoteDevice(server.address) as device:
         content = bit_file().to_bytes()
         digest = hashlib.sha256(content).hexdigest()
-        device._request("upload", content[:-1] + b"?", offset=0, total=len(content))
+        device._request("upload", content[:-1] + b"?")
         fields = {"fingerprint": CONFIG.fingerprint, "register_map": "hls"}
         with pytest.raises(DeviceError, match="another hash"):
             device._request("program", sha256=digest, **fields)
-        device._request("upload", content, offset=0, total=len(content))
+        device._request("upload", content)
         with pytest.raises(ConfigError, match="has configuration"):
             device._request("program", sha256=digest, fingerprint="f" * 16, register_map="hls")
 
+
+MINE = "the buffer of this session"
 
 BAD_REQUESTS = [
     ({"op": "nonsense"}, b"", "unknown operation"),
     ({"op": ["alloc"]}, b"", "unknown operation"),
     ({"op": "alloc"}, b"", "takes the fields"),
     ({"op": "alloc", "nbytes": 1, "path": "/etc/passwd"}, b"", "takes the fields"),
-    ({"op": "alloc", "nbytes": "1"}, b"", "must be int"),
-    ({"op": "alloc", "nbytes": True}, b"", "must be int"),
-    ({"op": "alloc", "nbytes": 1.0}, b"", "must be int"),
+    ({"op": "alloc", "nbytes": "1"}, b"", "nbytes: int"),
+    ({"op": "alloc", "nbytes": True}, b"", "nbytes: int"),
+    ({"op": "alloc", "nbytes": 1.0}, b"", "nbytes: int"),
     ({"op": "alloc", "nbytes": 0}, b"", "cannot allocate"),
     ({"op": "alloc", "nbytes": 1 << 40}, b"", "cannot allocate"),
     ({"op": "alloc", "nbytes": -(10**4000)}, b"", "cannot allocate"),
     ({"op": "free", "buffer": 99}, b"", "no buffer"),
-    ({"op": "read", "buffer": 1, "offset": 0, "nbytes": CHUNK_BYTES + 1}, b"", "at most"),
-    ({"op": "read", "buffer": 1, "offset": 90, "nbytes": 11}, b"", "exceed"),
-    ({"op": "read", "buffer": 1, "offset": -1, "nbytes": 1}, b"", "an integer in 0"),
-    ({"op": "write", "buffer": 1, "offset": 90}, bytes(11), "exceed"),
+    ({"op": "read", "buffer": MINE, "offset": 0, "nbytes": CHUNK_BYTES + 1}, b"", "at most"),
+    ({"op": "read", "buffer": MINE, "offset": 90, "nbytes": 11}, b"", "exceed"),
+    ({"op": "read", "buffer": MINE, "offset": -1, "nbytes": 1}, b"", "an integer in 0"),
+    ({"op": "write", "buffer": MINE, "offset": 90, "keep": True}, bytes(11), "exceed"),
+    ({"op": "write", "buffer": 1, "offset": 0, "keep": True}, b"", "no buffer"),
     ({"op": "stats"}, b"x", "takes no payload"),
-    ({"op": "fill", "buffer": 1, "sha256": "../../x", "nbytes": 1}, b"", None),
-    ({"op": "fill", "buffer": 1, "sha256": "0" * 64, "nbytes": 4}, b"", None),
-    ({"op": "write", "buffer": 1, "offset": 0}, bytes(4), "another hash"),
+    ({"op": "fill", "buffer": MINE, "offset": 0, "sha256": "../../x"}, b"", None),
+    ({"op": "fill", "buffer": MINE, "offset": 0, "sha256": "0" * 64}, b"", None),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1.0, **AGAIN}, b"", "one buffer"),
     ({"op": "launch", "address": 0, "count": 1, "timeout": 1e9, **AGAIN}, b"", "at most"),
     (
@@ -470,22 +470,24 @@ BAD_REQUESTS = [
         b"",
         "an integer in 0",
     ),
-    ({"op": "upload", "offset": 5, "total": 10}, b"x", "do not follow"),
-    ({"op": "upload", "offset": 0, "total": 1 << 40}, b"x", "do not follow"),
 ]
 
 
 def test_malformed_requests_are_refused_and_the_session_goes_on(server):
     with RemoteDevice(server.address) as device:
-        device.alloc(100)
+        mine = device.alloc(100).address
         for header, payload, message in BAD_REQUESTS:
-            fields = {name: value for name, value in header.items() if name != "op"}
+            fields = {
+                name: mine if value is MINE else value
+                for name, value in header.items()
+                if name != "op"
+            }
             if message is None:
                 assert device._request(header["op"], payload, **fields)[0]["found"] is False
                 continue
             with pytest.raises(DeviceError, match=message):
                 device._request(header["op"], payload, **fields)
-        assert device.alloc(1).handle == 2  # nothing was allocated meanwhile
+        device.alloc(1)
 
 
 def preamble(header, payload, magic=b"VTB1", body=b"", check=None):
@@ -556,61 +558,28 @@ def test_an_oversized_login_is_refused(server):
     RemoteDevice(server.address).close()
 
 
-def test_the_sender_of_an_oversized_message_reads_why_it_is_refused(server):
-    with RemoteDevice(server.address) as device:
-        device._request("info")
-        with pytest.raises(DeviceError, match=r"a message of .* exceeds the limit"):
-            device._request("info", bytes(CHUNK_BYTES + 1))
-        assert device.info()["programmed"] is True
-
-
 def test_limits_of_a_session():
-    limits = Limits(sessions=1, session_bytes=10_000, buffers=2)
+    limits = Limits(sessions=1, session_bytes=10_000)
     with serving(limits=limits) as server, RemoteDevice(server.address) as device:
         first = device.alloc(9_000)
         with pytest.raises(DeviceError, match="uses 9000 of 10000"):
             device.alloc(1_001)
         device.free(first)
-        device.alloc(1)
-        device.alloc(1)
-        with pytest.raises(DeviceError, match="that is the limit"):
-            device.alloc(1)
+        device.alloc(10_000)
         with pytest.raises(DeviceError, match="all 1 sessions are in use"):
             RemoteDevice(server.address)
 
 
-def test_a_client_that_asks_for_nothing_gives_way_to_another():
+def test_a_client_that_asks_for_nothing_must_log_in_again():
     """Before, clients that said nothing could hold all sessions for ever."""
-    limits = Limits(sessions=2, idle_seconds=0)
-    with serving(limits=limits) as server, ExitStack() as stack:
-        idle, active, third = (
-            stack.enter_context(RemoteDevice(server.address)) for _ in range(3)
-        )  # the first leaves for the third, which cannot be made before
-        active.alloc(1)
-        third.alloc(1)
-        assert server.sessions == 2
-        with pytest.raises(DeviceError, match="ended this session, because it was idle for 0 s"):
-            idle.alloc(1)
-        idle.alloc(1)  # it logs in again
-
-
-def test_a_client_that_waits_for_its_result_is_not_idle():
-    limits = Limits(sessions=1, idle_seconds=0)
-    program = vtaops.compile(vtaops.Gemm(m=1, n=8, k=8), CONFIG)
+    limits = Limits(sessions=1, idle_seconds=0.2)
     with serving(limits=limits) as server, RemoteDevice(server.address) as device:
-        server.board.faults.inject(Fault.HANG)
-        with LoadedProgram(program, device) as loaded:
-            thread = threading.Thread(target=lambda: run_until_timeout(loaded))
-            thread.start()
-            until(lambda: all(map(math.isinf, list(server._open.values()))))  # it has asked
-            with pytest.raises(DeviceError, match="all 1 sessions are in use"):
-                RemoteDevice(server.address)
-            thread.join()
-
-
-def run_until_timeout(loaded):
-    with pytest.raises(DeviceTimeout):
-        loaded.launch(timeout=3)
+        buffer = device.alloc(1)
+        until(lambda: server.sessions == 0)
+        with pytest.raises(BufferLost, match=r"ended this session, because no request came in"):
+            device.read(buffer, 1)
+        with pytest.raises(BufferLost):
+            device.read(buffer, 1)
 
 
 def test_a_login_that_does_not_come_ends_in_time():
@@ -631,7 +600,6 @@ def test_a_cache_keeps_what_was_used_last():
     assert (cache.get("b"), cache.get("a"), cache.get("c")) == (None, b"12345", b"1")
     cache.put("d", b"x" * 11)
     assert cache.get("d") is None
-    assert cache.used == 6
 
 
 def test_deadlines_are_for_whole_messages():

@@ -52,17 +52,17 @@ def test_of_an_sdram_only_the_latency_is_fitted(programs):
 def test_a_board_whose_dram_is_unknown():
     """The virtual board counts cycles; nobody tells the command of its DRAM."""
     with serving(design=RegisterMap.RTL, simulator="tsim") as server:
-        server.board.dram = Tsim(CONFIG, latency=91, bandwidth=3.7)
+        server.board.dram = Tsim(CONFIG, latency=91, bandwidth=3.7, interface="axi")
         command = ("board", "calibrate", server.address, "--json")
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert found["parameters"]["dram_latency"] == pytest.approx(91, abs=1)
+    assert found["parameters"]["dram_latency"] == pytest.approx(93, abs=2)  # the shell adds two
     assert found["parameters"]["bandwidth"] == pytest.approx(3.7, rel=0.01)
     assert found["overhead_cycles"] == 0
     assert len(found["probes"]) == len(PROBES) == 12
     assert found["error"]["before"][0] > 0.2
-    assert max(found["error"]["after"]) < 0.01
+    assert max(found["error"]["after"]) < 0.02
 
 
 def test_a_device_that_computes_wrongly_is_refused():
@@ -72,6 +72,6 @@ def test_a_device_that_computes_wrongly_is_refused():
 
     with (
         Wrong(CONFIG) as device,
-        pytest.raises(vtaops.errors.DeviceError, match="is not what NumPy"),
+        pytest.raises(vtaops.errors.DeviceError, match="differ from the simulator's"),
     ):
         calibrate(device)

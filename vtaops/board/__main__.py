@@ -115,7 +115,7 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
             "--idle-seconds",
             type=float,
             default=Limits.idle_seconds,
-            help="seconds after which an idle client gives way to another (default: 600)",
+            help="seconds without a request after which a session ends (default: 3600)",
         )
     serve.add_argument(
         "--attach", action="store_true", help="the bitstream was programmed by other means"
@@ -133,7 +133,7 @@ def _parser(programs: Mapping[str, str]) -> argparse.ArgumentParser:
         help="clock of the logic (default: 100)",
     )
     virtual.set_defaults(attach=False, memory=None, clock_mhz=DEFAULT_CLOCK_MHZ)
-    virtual.add_argument("--simulator", choices=("fsim", "tsim", "tsim-axi"), default="fsim")
+    virtual.add_argument("--simulator", choices=("fsim", "tsim"), default="fsim")
     virtual.add_argument(
         "--programmed", action="store_true", help="start as if a bitstream were in the logic"
     )

@@ -9,16 +9,14 @@ from statistics import fmean
 
 import numpy as np
 
-from vtaops.base.errors import DeviceError
 from vtaops.base.progress import tracked
+from vtaops.board.measure import measure
 from vtaops.compiler.driver import compile
-from vtaops.hardware.performance import launch_seconds
 from vtaops.ops import Conv2d, Elementwise, Gemm, MaxPool2d, Operator
-from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program
 from vtaops.program.timing import TimingParameters
-from vtaops.runtime import Device, LoadedProgram
-from vtaops.runtime.device import capabilities_of, performance_of
+from vtaops.runtime import Device
+from vtaops.runtime.device import capabilities_of
 
 PROBES: tuple[Operator, ...] = (
     Gemm(m=1, n=16, k=16),
@@ -35,11 +33,6 @@ PROBES: tuple[Operator, ...] = (
     MaxPool2d(channels=32, height=28, width=28, kernel=2),
 )
 """Launches bound by latency, by bandwidth, and by neither."""
-
-_LATENCIES = range(1, 11)
-"""Powers of two."""
-
-_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True)
@@ -112,33 +105,23 @@ def calibrate(
     Raises
     ------
     DeviceError
-        If a launch fails, or its result is not NumPy's.
+        If a launch fails, or its result is not the simulator's.
     """
-    launches = {}
+    measured = {}
     for op in tracked("probes", PROBES, lambda op: op.summary):
         program = compile(op, device.config, capabilities=capabilities_of(device))
-        launches[op.summary] = program, _measured(device, op, program, repeats, timeout)
-    counted = all(cycles for _, (cycles, _) in launches.values())
+        measured[op.summary] = program, measure(program, device, repeats=repeats, timeout=timeout)
+    counted = all(found.performance for _, found in measured.values())
     samples = {
-        name: (program, cycles if counted else 1e6 * clock_mhz * seconds)
-        for name, (program, (cycles, seconds)) in launches.items()
+        name: (
+            program,
+            found.performance.cycles
+            if counted and found.performance
+            else 1e6 * clock_mhz * found.seconds,
+        )
+        for name, (program, found) in measured.items()
     }
     return fit(samples, start or TimingParameters(), has_overhead=not counted)
-
-
-def _measured(
-    device: Device, op: Operator, program: Program, repeats: int, timeout: float
-) -> tuple[float, float]:
-    """Return the cycles of a launch (0 if not counted) and its seconds on the host."""
-    arrays = random_arguments(op, np.random.default_rng(0))
-    with LoadedProgram(program, device) as loaded:
-        device.reset_stats()
-        if not np.array_equal(loaded.run(*arrays, timeout=timeout), evaluate(op, arrays)):
-            raise DeviceError(f"{op.summary} is not what NumPy computes; run vtaops board test")
-        counted = performance_of(device)
-        if counted:
-            return counted.cycles, 0.0
-        return 0.0, launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
 
 
 def fit(
@@ -181,14 +164,13 @@ def fit(
         """Return the best bandwidth beside a latency; without a limit if that is as good."""
         if start.sdram:
             return 0.0
-        best = _lowest(lambda at: forecast(point(latency, at))[0], 0.0, 7.0, 14)
+        best = _lowest(lambda at: forecast(point(latency, at))[0], 0.0, 7.0, 10)
         return min(0.0, best, key=lambda at: forecast(point(latency, at))[0])
 
     def cost(latency: float) -> float:
         return forecast(point(latency, halvings(latency)))[0]
 
-    near = min(_LATENCIES, key=cost)
-    latency = _lowest(cost, near - 1.0, near + 1.0, 12)
+    latency = _lowest(cost, 1.0, 10.0, 12)
     parameters = point(latency, halvings(latency))
     before, (_, after, overhead) = forecast(start)[1], forecast(parameters)
     rows = zip(launches, cycles, before, after, strict=True)
@@ -202,16 +184,10 @@ def _overhead(model: np.ndarray, wanted: np.ndarray) -> float:
 
 
 def _lowest(cost: Callable[[float], float], low: float, high: float, steps: int) -> float:
-    """Return the minimum of a unimodal function by golden section; of equal points the higher."""
-    left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-    at_left, at_right = cost(left), cost(right)
+    """Return the minimum of a unimodal function; each step halves the interval."""
+    known = cache(cost)
     for _ in range(steps):
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - _GOLDEN * (high - low)
-            at_left = cost(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + _GOLDEN * (high - low)
-            at_right = cost(right)
-    return left if at_left < at_right else right
+        points = np.linspace(high, low, 5).tolist()  # of equal points the higher
+        place = points.index(min(points, key=known))
+        high, low = points[max(place - 1, 0)], points[min(place + 1, 4)]
+    return min(points, key=known)

@@ -33,40 +33,30 @@ class Fault(str, Enum):
 
 
 class Faults:
-    """Pending faults; thread-safe."""
+    """Pending faults, at most one of a kind; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._armed: dict[Fault, list[int]] = {fault: [] for fault in Fault}
+        self._waiting: dict[Fault, int] = {}
 
     def inject(self, fault: Fault, after: int = 0) -> None:
-        """Inject `fault` once more, after skipping `after` occasions for it."""
-        with self._lock:
-            self._armed[fault].append(after)
+        """Inject `fault` after skipping `after` occasions for it."""
+        self._waiting[fault] = after
 
     def take(self, fault: Fault) -> bool:
         """Return whether `fault` occurs on this occasion."""
         with self._lock:
-            waiting = self._armed[fault]
-            if not waiting:
-                return False
-            happens = waiting[0] == 0
-            if happens:
-                waiting.pop(0)
-            else:
-                waiting[0] -= 1
-            return happens
+            if fault in self._waiting:
+                self._waiting[fault] -= 1
+            return self._waiting.get(fault) == -1 and self._waiting.pop(fault) == -1
 
     def clear(self) -> None:
         """Discard all pending faults."""
-        with self._lock:
-            for waiting in self._armed.values():
-                waiting.clear()
+        self._waiting.clear()
 
     def pending(self) -> list[Fault]:
         """Return the kinds of pending faults."""
-        with self._lock:
-            return [fault for fault, waiting in self._armed.items() if waiting]
+        return [*self._waiting]
 
 
 class FaultyConnection(Connection):
@@ -100,7 +90,7 @@ class FaultyConnection(Connection):
 
     def _receive_exactly(self, count: int, deadline: float) -> bytearray:
         data = super()._receive_exactly(count, deadline)
-        if count == 1 and self._faults.take(Fault.DROP_REQUEST):
+        if count == PREAMBLE_BYTES and self._faults.take(Fault.DROP_REQUEST):
             self.shutdown()
             raise ConnectionLost("a drop was injected")
         if count > PREAMBLE_BYTES and self._faults.take(Fault.CORRUPT_REQUEST):

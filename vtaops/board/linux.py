@@ -73,15 +73,14 @@ class LinuxBoard:
             self._bytes = np.frombuffer(_mapped(self._dev / path, offset, size), np.uint8)
         self._pages, self._lock = PageAllocator(size, memory), threading.Lock()
 
-    def allocate(self, shape: Any, dtype: Any, *, cacheable: int = 0) -> LinuxBuffer:
+    def allocate(self, shape: Any, dtype: Any, *, cacheable: int = 0) -> BoardMemory:
         """Return an array in this memory; it is never cached."""
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         with self._lock:
             block = self._pages.alloc(nbytes)
         image = self._bytes[block.address : block.address + nbytes]
-        array: LinuxBuffer = image.view(dtype).reshape(shape).view(LinuxBuffer)
-        array.physical_address = self._address + block.address
-        array.board, array.block = self, block
+        array: BoardMemory = image.view(dtype).reshape(shape).view(BoardMemory)
+        array.attach(self, block, self._address + block.address)
         return array
 
     def release(self, block: Block) -> None:
@@ -116,12 +115,16 @@ class LinuxRegisters:
         self._words[offset // 4] = data
 
 
-class LinuxBuffer(_Array):
-    """An array in contiguous memory without a cache."""
+class BoardMemory(_Array):
+    """An array in a board's contiguous memory, here without a cache."""
 
     physical_address = 0
-    board: LinuxBoard | None = None
-    block: Block | None = None
+    board: Any = None
+    block: Any = None
+
+    def attach(self, board: Any, block: Any, address: int) -> None:
+        """Make this a view of a block that a board gave at a physical address."""
+        self.board, self.block, self.physical_address = board, block, address
 
     def flush(self) -> None:
         """Do nothing: writes reach the memory."""
@@ -131,7 +134,7 @@ class LinuxBuffer(_Array):
 
     def freebuffer(self) -> None:
         """Free it."""
-        if self.board is not None and self.block is not None:
+        if self.block is not None:
             self.board.release(self.block)
             self.block = None
 

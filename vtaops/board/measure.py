@@ -37,6 +37,8 @@ def measure(
 ) -> Measurement:
     """Measure a program on random inputs; timed launches transfer no arrays.
 
+    Where the logic counts cycles, one launch is timed, else `repeats`.
+
     Raises
     ------
     DeviceError
@@ -54,5 +56,6 @@ def measure(
                 raise DeviceError(
                     f"{wrong} of {right.size} values of {buffer.name} differ from the simulator's"
                 )
+        repeats = 1 if performance else repeats
         seconds = launch_seconds(lambda: loaded.launch(timeout=timeout), repeats)
     return Measurement(seconds, performance)

@@ -405,8 +405,8 @@ class PynqDevice(RelaunchingDevice, BoardDevice):
             self._accelerator.recover()
             array = self._accelerator.allocate(whole_pages(nbytes))
             array[:] = 0
-            address, generation = int(array.physical_address), self._accelerator.generation
-            return self._blocks.add(Block(address, nbytes, array, generation))
+            self._blocks.generation = self._accelerator.generation
+            return self._blocks.add(Block(int(array.physical_address), nbytes, array))
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
@@ -505,9 +505,8 @@ class PynqDevice(RelaunchingDevice, BoardDevice):
 
     def _instructions(self, address: int, count: int) -> Words:
         """Return the instruction words at `address`, which must be in one buffer of this device."""
+        self._blocks.generation = self._accelerator.generation
         block, place = self._blocks.holding(address, count)
-        if block.generation != self._accelerator.generation:
-            raise BufferLost("the board was programmed since the program was loaded; load it again")
         _refresh(block)
         return np.array(block.image[place], dtype=np.uint8).view(np.uint64).reshape(-1, 2)
 

@@ -17,8 +17,8 @@ import numpy as np
 from vtaops.base.cache import cache_directory, make_private
 from vtaops.base.errors import ProgramError, UnsupportedError, VTAError
 from vtaops.base.shapes import Array
+from vtaops.board.measure import measure
 from vtaops.board.random_programs import random_inputs, random_program
-from vtaops.hardware.performance import launch_seconds
 from vtaops.hardware.registers import DESIGNS, RegisterMap
 from vtaops.machine.capabilities import Capabilities
 from vtaops.machine.config import HardwareConfig, Memory
@@ -28,7 +28,7 @@ from vtaops.ops.reference import evaluate, random_arguments
 from vtaops.program import Program, ProgramBuilder, Role
 from vtaops.program.interpreter import interpret
 from vtaops.runtime import Device, LoadedProgram
-from vtaops.runtime.device import capabilities_of, performance_of
+from vtaops.runtime.device import capabilities_of
 from vtaops.runtime.remote import RemoteDevice
 from vtaops.schedule.workloads import WORKLOADS, find
 from vtaops.session import Session
@@ -171,27 +171,20 @@ def make(planned: PlannedCheck) -> Check:
     return Check(name, not problem, problem)
 
 
-def measure(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Throughput]:
+def measure_layers(device: Device, *, repeats: int = 5, seed: int = 0) -> Iterator[Throughput]:
     """Run the layers of ResNet-18 that VTA runs; yield each layer's figures.
 
     A launch is timed from the host, so a remote device includes the network.
     """
-    rng = np.random.default_rng(seed)
     session = Session(device)
     for name in PUBLISHED_MS:
         op = find(name).op
-        program = session.program(op)
-        with LoadedProgram(program, device) as loaded:
-            loaded.run(*random_arguments(op, rng))
-            device.reset_stats()
-            loaded.launch()
-            counted = performance_of(device)
-            seconds = launch_seconds(loaded.launch, repeats)
-        operations = 2 * op.macs
+        found = measure(session.program(op), device, repeats=repeats, seed=seed)
+        counted, operations = found.performance, 2 * op.macs
         yield Throughput(
             name,
-            1e3 * seconds,
-            operations / seconds / 1e9,
+            1e3 * found.seconds,
+            operations / found.seconds / 1e9,
             PUBLISHED_MS[name],
             operations / PUBLISHED_MS[name] / 1e6,
             counted.cycles if counted else None,

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import logging
-import math
 import platform
 import secrets
 import socket
@@ -20,17 +19,23 @@ import socketserver
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, get_type_hints
 
 import numpy as np
 
-from vtaops.base.errors import ConfigError, DeviceError, NoRoom, VTAError
+from vtaops.base.errors import (
+    BufferLost,
+    ConfigError,
+    DeviceError,
+    DeviceTimeout,
+    NoRoom,
+    VTAError,
+)
 from vtaops.base.temporary import TemporaryFolder
-from vtaops.board.bitfile import MAX_BYTES, BitFile, check_part, parse_bit_file
+from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
 from vtaops.board.faults import Fault, Faults, FaultyConnection
 from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.runtime.device import Closing, DeviceBuffer
@@ -40,7 +45,6 @@ from vtaops.runtime.wire import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
     Connection,
-    ConnectionLost,
     package_version,
     proof,
     proves,
@@ -49,7 +53,6 @@ from vtaops.runtime.wire import (
 _log = logging.getLogger("vtaops.board")
 
 _LOGIN_HEADER_BYTES = 1024
-_DRAIN_SECONDS = 1.0  # lets the sender of a malformed message read the reason
 
 
 @dataclass(frozen=True)
@@ -62,31 +65,29 @@ class Limits:
         Maximum number of clients that are logged in.
     logins : int
         Maximum number of connections that are not logged in; one more ends the oldest.
-    session_bytes, buffers : int
-        Maximum memory and number of buffers of a session.
+    session_bytes : int
+        Maximum memory of a session.
     cache_bytes : int
         Memory for programs and parameters that clients may reuse.
     launch_seconds : float
         Maximum duration of a run.
-    login_seconds, message_seconds : float
-        Maximum duration of a login, and of the rest of a message once it has begun.
+    login_seconds, answer_seconds : float
+        Maximum duration of a login, and of sending an answer.
     failure_seconds : float
-        Time after a login with a wrong secret in which no other one from its address is judged.
+        Time after which a login with a wrong secret is answered.
     idle_seconds : float
-        Idle time after which a client must leave if all sessions are in use and another client
-        connects.
+        Time without a request after which a session ends.
     """
 
     sessions: int = 8
     logins: int = 64
     session_bytes: int = 256 << 20
-    buffers: int = 4096
     cache_bytes: int = 64 << 20
     launch_seconds: float = 600.0
     login_seconds: float = 5.0
-    message_seconds: float = 30.0
+    answer_seconds: float = 30.0
     failure_seconds: float = 1.0
-    idle_seconds: float = 600.0
+    idle_seconds: float = 3600.0
 
 
 class BlobCache:
@@ -121,11 +122,6 @@ class BlobCache:
             self._used += len(blob)
             while self._used > self._capacity:
                 self._used -= len(self._blobs.popitem(last=False)[1])
-
-    @property
-    def used(self) -> int:
-        """Number of cached bytes."""
-        return self._used
 
 
 class BoardServer(Closing):
@@ -176,11 +172,8 @@ class BoardServer(Closing):
         self._secret = secret
         self._folder = TemporaryFolder()
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)  # logins, or whose turn it is
         self._logins: dict[Connection, None] = {}  # in the order in which they began
-        self._turns: dict[str, float] = {}  # when the next login of an address is judged
-        # Start of its idle time; infinity if it is not idle.
-        self._open: dict[Connection, float] = {}
+        self._open: set[Connection] = set()
         self._thread: threading.Thread | None = None
         try:
             self._listener = _Listener(self, host, port)
@@ -199,10 +192,6 @@ class BoardServer(Closing):
         """Number of clients that are logged in."""
         return len(self._open)
 
-    def serve_forever(self) -> None:
-        """Serve until `close` is called from another thread, or the process is interrupted."""
-        self._listener.serve_forever(poll_interval=0.05)
-
     def close(self) -> None:
         """End all sessions and stop; calling it again does nothing."""
         if self._thread is not None:
@@ -210,16 +199,16 @@ class BoardServer(Closing):
             self._thread.join()
             self._thread = None
         self.accelerator.close()
-        with self._changed:
+        with self._lock:
             for connection in (*self._open, *self._logins):
                 connection.shutdown()
-            self._logins.clear()
-            self._changed.notify_all()
         self._listener.server_close()  # waits for the session threads
         self._folder.close()
 
     def __enter__(self) -> BoardServer:
-        self._thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self._thread = threading.Thread(
+            target=self._listener.serve_forever, args=(0.05,), daemon=True
+        )
         self._thread.start()
         return self
 
@@ -244,90 +233,48 @@ class BoardServer(Closing):
                 oldest = next(iter(self._logins))
                 del self._logins[oldest]
                 oldest.shutdown()
-                self._changed.notify_all()
         try:
-            if reason := self._login(connection, _network(host)):
-                _log.warning("%s:%d refused: %s", host, port, reason)
-            else:
-                _log.info("%s:%d logged in", host, port)
-                with PynqDevice(self.accelerator) as device:
-                    ClientHandler(self, connection, device).serve()
+            self._login(connection)
+            _log.info("%s:%d logged in", host, port)
+            with PynqDevice(self.accelerator) as device:
+                _Session(self, connection, device)._serve()
         except DeviceError as error:
             _log.info("%s:%d ended: %s", host, port, error)
-        except Exception:
+            reason = error
+        except Exception as error:
             _log.exception("%s:%d failed", host, port)
-        finally:
-            with self._lock:
-                self._logins.pop(connection, None)
-                self._open.pop(connection, None)
-            connection.close()
+            reason = DeviceError(f"the server failed: {type(error).__name__}: {error}")
+        with self._lock:
+            self._logins.pop(connection, None)
+            self._open.discard(connection)
+        with suppress(DeviceError):  # that is why it ended
+            connection.send({"id": 0, "error": _error(reason)}, deadline=time.monotonic() + 1)
+        connection.close()
 
-    def _admit(self, connection: Connection) -> bool:
-        """Admit a logged-in client if a session is free or an idle client can be dismissed."""
-        idlest = None
+    def _admit(self, connection: Connection) -> None:
+        """Give a client that knows the secret a session."""
         with self._lock:
             self._logins.pop(connection, None)
             if len(self._open) >= self.limits.sessions:
-                idlest = min(self._open, key=lambda open: self._open[open])
-                if self._open[idlest] > time.monotonic() - self.limits.idle_seconds:
-                    return False
-                del self._open[idlest]
-            self._open[connection] = time.monotonic()
-        if idlest is not None:
-            self._dismiss(idlest)
-        return True
+                raise DeviceError(f"all {self.limits.sessions} sessions are in use")
+            self._open.add(connection)
 
-    def _dismiss(self, connection: Connection) -> None:
-        """End the session of an idle client."""
-        error = DeviceError(
-            f"the board ended this session, because it was idle for {self.limits.idle_seconds:g} s "
-            "and another client needed its place"
-        )
-        with suppress(DeviceError):
-            connection.send({"id": 0, "error": _error(error)}, deadline=time.monotonic() + 1)
-        connection.shutdown()
-
-    @contextmanager
-    def idle(self, connection: Connection) -> Iterator[None]:
-        """Track a client's idle time."""
-        self._set_idle_since(connection, time.monotonic())
-        yield
-        self._set_idle_since(connection, math.inf)
-
-    def _set_idle_since(self, connection: Connection, moment: float) -> None:
-        with self._lock:
-            if connection in self._open:
-                self._open[connection] = moment
-
-    def _login(self, connection: Connection, network: str) -> str:
-        """Log a client in; return why it was refused, if it was."""
+    def _login(self, connection: Connection) -> None:
+        """Log a client in, or raise the reason against it."""
         deadline = time.monotonic() + self.limits.login_seconds
         nonce = secrets.token_hex(NONCE_BYTES)
         hello = {"protocol": PROTOCOL_VERSION, "vtaops": package_version(), "nonce": nonce}
         connection.send({**hello, "secret": bool(self._secret)}, deadline=deadline)
-        try:
-            login, _ = connection.receive(
-                deadline=deadline, max_payload=0, max_header=_LOGIN_HEADER_BYTES
-            )
-        except ConnectionLost as error:
-            self._refuse(connection, str(error))
-            connection.drain(_DRAIN_SECONDS)
-            raise
+        login, _ = connection.receive(
+            deadline=deadline, max_payload=0, max_header=_LOGIN_HEADER_BYTES
+        )
         nonces = nonce, str(login.get("nonce"))
-        reason = ""
         if login.get("op") != "login" or login.get("protocol") != PROTOCOL_VERSION:
-            reason = f"this board speaks protocol {PROTOCOL_VERSION}"
-        elif not self._take_turn(connection, network, deadline):
-            reason = "too many logins with a wrong secret came from this address: try again later"
-        elif not proves(login.get("proof"), self._secret, "client", *nonces):
-            reason = "the shared secret is wrong"
-        else:
-            self._end_turn(network)
-            if not self._admit(connection):
-                reason = f"all {self.limits.sessions} sessions are in use"
-        if reason:
-            self._refuse(connection, reason)
-            return reason
+            raise DeviceError(f"this board speaks protocol {PROTOCOL_VERSION}")
+        if not proves(login.get("proof"), self._secret, "client", *nonces):
+            time.sleep(self.limits.failure_seconds)
+            raise DeviceError("the shared secret is wrong")
+        self._admit(connection)
         config = self.accelerator.config
         answer = {
             "id": 0,
@@ -338,36 +285,6 @@ class BoardServer(Closing):
             "capabilities": asdict(self.accelerator.capabilities),
         }
         connection.send(answer, deadline=deadline)
-        return ""
-
-    def _take_turn(self, connection: Connection, network: str, deadline: float) -> bool:
-        """Wait until a login of a network may be judged; return whether that is in time.
-
-        The turn ends by `_end_turn`, or after `failure_seconds`. So a secret cannot be guessed
-        faster by many connections, or by leaving before the answer; and who knows the secret
-        waits for nobody at another address.
-        """
-        with self._changed:
-            while connection in self._logins:
-                now = time.monotonic()
-                wait = self._turns.get(network, now) - now
-                if wait <= 0:
-                    waiting = {key: end for key, end in self._turns.items() if end > now}
-                    self._turns = {**waiting, network: now + self.limits.failure_seconds}
-                    return True
-                if now >= deadline:
-                    return False
-                self._changed.wait(min(wait, deadline - now))
-        return False
-
-    def _end_turn(self, network: str) -> None:
-        with self._changed:
-            self._turns.pop(network, None)
-            self._changed.notify_all()
-
-    def _refuse(self, connection: Connection, reason: str) -> None:
-        deadline = time.monotonic() + self.limits.login_seconds
-        connection.send({"id": 0, "error": _error(DeviceError(reason))}, deadline=deadline)
 
     def program(self, content: bytes) -> None:
         """Program the logic with the bytes of a ``.bit`` file after checking them.
@@ -377,7 +294,7 @@ class BoardServer(Closing):
         DeviceError
             If they are not a bitstream for this board, or the board refuses them.
         """
-        bit_file: BitFile = parse_bit_file(content)
+        bit_file = parse_bit_file(content)
         check_part(bit_file, self.accelerator.config.board.device)
         digest = hashlib.sha256(content).hexdigest()
         path = self._folder.path / f"{digest}.bit"  # the name does not come from the client
@@ -406,15 +323,6 @@ class _Listener(socketserver.ThreadingTCPServer):
         _log.exception("%s:%d failed", *client_address[:2])
 
 
-def _network(host: str) -> str:
-    """Return what one client surely owns: an address of IPv4, or 2^64 addresses of IPv6."""
-    address = ipaddress.ip_address(host.partition("%")[0])
-    if address.version == 4:
-        return host
-    mapped = address.ipv4_mapped
-    return str(mapped or ipaddress.IPv6Network((address, 64), strict=False))
-
-
 def is_loopback(host: str) -> bool:
     """Return whether only this machine can connect to an address."""
     try:
@@ -426,70 +334,50 @@ def is_loopback(host: str) -> bool:
 # -------------------------------------------------------------------------------- session
 
 _Answer = dict[str, Any] | bytes | None  # fields, or a payload
-_NOTHING = 0, "", 0  # the buffer, hash and size of what the next writes bring
 
 
-class ClientHandler:
-    """Handle the messages of one client.
+class _Session:
+    """Answer the requests of one client, which is logged in.
 
-    Parameters
-    ----------
-    server : BoardServer
-        Server that owns this session.
-    connection : Connection
-        Connection to the client, which is logged in.
-    device : PynqDevice
-        The client's view of the accelerator.
+    Each public method is an operation; its parameters are the fields of the request, and `payload`
+    takes the bytes after them. It returns fields, bytes or nothing.
     """
 
     def __init__(self, server: BoardServer, connection: Connection, device: PynqDevice) -> None:
-        self._server = server
-        self._connection = connection
-        self._operations = Operations(server, device)
+        self._server, self._connection, self._device = server, connection, device
+        self._buffers: dict[int, DeviceBuffer] = {}
+        self._uploaded = bytearray()
 
-    def serve(self) -> None:
-        """Answer requests until the client disconnects.
-
-        Raises
-        ------
-        DeviceError
-            If the connection ends in another way.
-        """
+    def _serve(self) -> None:
+        """Answer requests until the connection ends, which is a `DeviceError`."""
+        limits = self._server.limits
         while True:
             try:
-                with self._server.idle(self._connection):
-                    header, payload = self._connection.receive(
-                        deadline=math.inf, rest_within=self._server.limits.message_seconds
-                    )
-            except ConnectionLost as error:
-                self._answer({"id": 0, "error": _error(error), "last": True})
-                self._connection.drain(_DRAIN_SECONDS)
-                raise
-            self._serve_one(header, payload)
-
-    def _serve_one(self, header: dict[str, Any], payload: bytes) -> None:
-        number = header.get("id")
-        if type(number) is not int:
-            error = DeviceError(f"the id of a request is {_short(number)}; it must be an integer")
-            self._answer({"id": 0, "error": _error(error)})
-            return
-        try:
-            answer, data = self._execute(header, payload)
-        except VTAError as error:
-            self._answer({"id": number, "error": _error(error)})
-        except Exception as error:
-            failure = DeviceError(f"the server failed: {type(error).__name__}: {error}")
-            self._answer({"id": number, "error": _error(failure), "last": True})
-            raise
-        else:
-            self._answer({"id": number, **answer}, data)
+                header, payload = self._connection.receive(
+                    deadline=time.monotonic() + limits.idle_seconds
+                )
+            except DeviceTimeout:
+                raise BufferLost(
+                    f"the board ended this session, because no request came in "
+                    f"{limits.idle_seconds:g} s"
+                ) from None
+            number = header.get("id")
+            try:
+                if type(number) is not int:
+                    number = 0
+                    raise DeviceError("the id of a request must be an integer")
+                answer, data = self._execute(header, payload)
+            except VTAError as error:
+                answer, data = {"error": _error(error)}, b""
+            deadline = time.monotonic() + limits.answer_seconds
+            self._connection.send({"id": number, **answer}, data, deadline=deadline)
 
     def _execute(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
         faults = self._server.faults
         if faults is not None and faults.take(Fault.CRASH):
             raise RuntimeError("a crash was injected")
         operation = str(header.get("op"))
-        types = _field_types().get(operation)
+        types = _operations().get(operation)
         if types is None:
             raise DeviceError(f"unknown operation {_short(operation)}")
         fields = {name: value for name, value in header.items() if name not in ("op", "id")}
@@ -497,88 +385,49 @@ class ClientHandler:
             fields = {"payload": payload, **fields}  # a field of that name has the wrong type
         elif payload:
             raise DeviceError(f"{operation} takes no payload; it got {len(payload)} bytes")
-        _check_fields(operation, fields, types)
-        answer: _Answer = getattr(self._operations, operation)(**fields)
+        if {name: type(value) for name, value in fields.items()} != types:
+            wanted = ", ".join(f"{name}: {kind.__name__}" for name, kind in types.items())
+            raise DeviceError(f"{operation} takes the fields {wanted}; see {_short(fields)}")
+        answer: _Answer = getattr(self, operation)(**fields)
         return ({}, answer) if isinstance(answer, bytes) else (answer or {}, b"")
 
-    def _answer(self, header: dict[str, Any], payload: bytes = b"") -> None:
-        deadline = time.monotonic() + self._server.limits.message_seconds
-        self._connection.send(header, payload, deadline=deadline)
-
-
-class Operations:
-    """Operations of one client: each public method is an operation, its parameters are the fields.
-
-    The parameter ``payload`` takes the bytes after the fields; operations without it accept none.
-    An operation returns fields, bytes or nothing.
-
-    Parameters
-    ----------
-    server : BoardServer
-        Server that owns this session.
-    device : PynqDevice
-        The client's own view of the accelerator.
-    """
-
-    def __init__(self, server: BoardServer, device: PynqDevice) -> None:
-        self._server = server
-        self._device = device
-        self._buffers: dict[int, DeviceBuffer] = {}
-        self._next_handle = 1
-        self._used = 0
-        self._uploaded = bytearray()
-        self._awaited = _NOTHING
-
     def alloc(self, nbytes: int) -> _Answer:
-        limits = self._server.limits
-        if not 0 < nbytes <= limits.session_bytes - self._used:
+        used = sum(buffer.nbytes for buffer in self._buffers.values())
+        most = self._server.limits.session_bytes
+        if not 0 < nbytes <= most - used:
             raise NoRoom(
-                f"cannot allocate {_short(nbytes)} bytes: the session uses {self._used} of "
-                f"{limits.session_bytes}"
+                f"cannot allocate {_short(nbytes)} bytes: the session uses {used} of {most}"
             )
-        if len(self._buffers) >= limits.buffers:
-            raise NoRoom(f"the session has {limits.buffers} buffers; that is the limit")
         buffer = self._device.alloc(nbytes)
-        handle, self._next_handle = self._next_handle, self._next_handle + 1
-        self._buffers[handle] = buffer
-        self._used += nbytes
-        return {"buffer": handle, "address": buffer.address}
+        self._buffers[buffer.address] = buffer
+        return {"buffer": buffer.address}
 
     def free(self, buffer: int) -> None:
-        block = self._buffer(buffer)
+        self._device.free(self._buffer(buffer))
         del self._buffers[buffer]
-        self._used -= block.nbytes
-        self._device.free(block)
 
-    def write(self, payload: bytes, buffer: int, offset: int) -> None:
-        block = self._buffer(buffer)
-        self._device.write_at(block, offset, np.frombuffer(payload, np.uint8))
-        handle, sha256, nbytes = self._awaited
-        if (buffer, offset + len(payload)) == (handle, nbytes):
-            self._awaited = _NOTHING
-            blob = self._device.read(block, nbytes).tobytes()
-            _check_hash(blob, sha256)
-            self._server.cache.put(sha256, blob)
+    def write(self, payload: bytes, buffer: int, offset: int, keep: bool) -> None:
+        """Write bytes, and keep them for `fill` if they are likely to be written again."""
+        self._device.write_at(self._buffer(buffer), offset, np.frombuffer(payload, np.uint8))
+        if keep:
+            self._server.cache.put(hashlib.sha256(payload).hexdigest(), payload)
+
+    def fill(self, buffer: int, offset: int, sha256: str) -> _Answer:
+        """Write the kept bytes with a hash; tell whether there are any."""
+        blob = self._server.cache.get(sha256)
+        if blob is not None:
+            self.write(blob, buffer, offset, keep=False)
+        return {"found": blob is not None}
 
     def read(self, buffer: int, offset: int, nbytes: int) -> _Answer:
         if not 0 <= nbytes <= CHUNK_BYTES:
             raise DeviceError(f"cannot send {_short(nbytes)} bytes; at most {CHUNK_BYTES} at once")
         return self._device.read_at(self._buffer(buffer), offset, nbytes).tobytes()
 
-    def fill(self, buffer: int, sha256: str, nbytes: int) -> _Answer:
-        """Write the bytes with a hash; if they are unknown, the next writes bring them."""
-        block = self._buffer(buffer)
-        blob = self._server.cache.get(sha256)
-        if blob is None or len(blob) != nbytes:
-            self._awaited = buffer, sha256, nbytes
-            return {"found": False}
-        self._device.write(block, np.frombuffer(blob, np.uint8))
-        return {"found": True}
-
     def launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> _Answer:
         limit = self._server.limits.launch_seconds
-        if not 0 < timeout <= limit:
-            raise DeviceError(f"timeout is {timeout} s; it must be positive and at most {limit}")
+        if timeout > limit:
+            raise DeviceError(f"timeout is {timeout} s; it must be at most {limit}")
         number = self._device.relaunch(address, count, timeout, pinned=pinned, since=since)
         return {"number": number}
 
@@ -598,17 +447,13 @@ class Operations:
         return {
             "target": accelerator.config.target,
             "part": accelerator.config.board.device,
-            "config": accelerator.config.to_dict(),
+            "config": accelerator.config.bitstream_id,
             "fingerprint": accelerator.config.fingerprint,
             "register_map": accelerator.register_map.value,
-            "capabilities": asdict(accelerator.capabilities),
             "programmed": accelerator.programmed,
             "bitstream": server.bitstream,
             "registers": accelerator.registers(),
             "sessions": server.sessions,
-            "session_bytes": self._used,
-            "cache_bytes": server.cache.used,
-            "limits": asdict(server.limits),
             "interface": f"{name} {getattr(package, '__version__', '')}".strip(),
             "vtaops": package_version(),
             "python": platform.python_version(),
@@ -616,64 +461,43 @@ class Operations:
             "machine": platform.machine(),
         }
 
-    def upload(self, payload: bytes, offset: int, total: int) -> None:
-        if offset == 0:
-            self._uploaded = bytearray()
-        if offset != len(self._uploaded) or not offset + len(payload) <= total <= MAX_BYTES:
-            raise DeviceError(
-                f"{len(payload)} bytes at {_short(offset)} of {_short(total)} do not follow the "
-                f"{len(self._uploaded)} received so far, or exceed {MAX_BYTES}"
-            )
+    def upload(self, payload: bytes) -> None:
+        """Take the next bytes of a bitstream, up to the next `program`."""
+        if len(self._uploaded) + len(payload) > MAX_BYTES:
+            raise DeviceError(f"the bitstream has more than {MAX_BYTES} bytes")
         self._uploaded += payload
 
     def program(self, sha256: str, fingerprint: str, register_map: str) -> None:
         content, self._uploaded = bytes(self._uploaded), bytearray()
-        _check_hash(content, sha256)
         accelerator = self._server.accelerator
-        if fingerprint != accelerator.config.fingerprint:
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise DeviceError("the bitstream has another hash: the transfer was corrupted")
+        served = accelerator.config.fingerprint, accelerator.register_map.value
+        if (fingerprint, register_map) != served:
             raise ConfigError(
-                f"the bitstream has configuration {_short(fingerprint)}; this server was started "
-                f"for {accelerator.config.bitstream_id} ({accelerator.config.fingerprint})"
-            )
-        if register_map != accelerator.register_map.value:
-            raise ConfigError(
-                f"the bitstream has registers {_short(register_map)}; this server was started for "
-                f"{accelerator.register_map.value}"
+                f"the bitstream has configuration {_short(fingerprint)} and registers "
+                f"{_short(register_map)}; this server was started for {served[0]} "
+                f"({accelerator.config.bitstream_id}) and {served[1]}"
             )
         self._server.program(content)
 
-    def _buffer(self, handle: int) -> DeviceBuffer:
-        if handle not in self._buffers:
-            raise DeviceError(f"this session has no buffer {_short(handle)}")
-        return self._buffers[handle]
+    def _buffer(self, address: int) -> DeviceBuffer:
+        if address not in self._buffers:
+            raise DeviceError(f"this session has no buffer {_short(address)}")
+        return self._buffers[address]
 
 
 @cache
-def _field_types() -> dict[str, dict[str, type]]:
+def _operations() -> dict[str, dict[str, type]]:
     """Return the types of the fields of each operation."""
-    types_of = {
+    found = {
         name: get_type_hints(method)
-        for name, method in vars(Operations).items()
+        for name, method in vars(_Session).items()
         if not name.startswith("_")
     }
-    for types in types_of.values():
+    for types in found.values():
         del types["return"]
-    return types_of
-
-
-def _check_fields(operation: str, fields: dict[str, Any], types: dict[str, type]) -> None:
-    if fields.keys() != types.keys():
-        raise DeviceError(f"{operation} takes the fields {sorted(types)}; see {_short(fields)}")
-    for name, kind in types.items():
-        if type(fields[name]) is not kind:
-            raise DeviceError(
-                f"{name} of {operation} is {_short(fields[name])}; it must be {kind.__name__}"
-            )
-
-
-def _check_hash(content: bytes, sha256: str) -> None:
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise DeviceError("the received data have another hash: the transfer was corrupted")
+    return found
 
 
 def _error(error: VTAError) -> dict[str, str]:

@@ -31,8 +31,22 @@ from vtaops.hardware.flows import ULX3S
 from vtaops.hardware.tools import execute_tool
 from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.device import Closing
+from vtaops.runtime.tsim.model import NativeObject, Signatures
 
 _DRIVER = "board.cpp"
+
+_INT, _LONG, _BYTES, _PLACE = ctypes.c_int, ctypes.c_long, ctypes.c_char_p, ctypes.c_void_p
+_SIGNATURES: Signatures = {
+    "new": (ctypes.c_void_p, ctypes.c_double, _INT, _INT, _BYTES, _BYTES, _INT),
+    "free": (None,),
+    "run": (_INT, _BYTES, _INT, _PLACE, _INT, _LONG),
+    "waiting": (_INT,),
+    "violation": (_BYTES,),
+    "cycles": (_LONG,),
+    "disturb": (None, _INT, _LONG, _LONG),
+    "counts": (None, _PLACE),
+}
+
 _CYCLES = 20_000  # between two polls of the host
 _MOST_BYTES = 4096
 _ROOM = 1 << 16
@@ -81,11 +95,10 @@ class VirtualUlx3s(Closing):
     def __init__(self, config: HardwareConfig, clock_mhz: float = ulx3s.DEFAULT_CLOCK_MHZ) -> None:
         design = ulx3s.Ulx3sDesign(config, clock_mhz, simulated=True)
         library, cells = self._system(design)
-        self._native = _functions(library)
         refusal = ctypes.create_string_buffer(_MOST_BYTES)
-        self._board = self._native.board_new(
-            *(1000 / design.clock_mhz, design.cas_latency, ulx3s.SIMULATED_BIT_CYCLES),
-            *(cells, refusal, len(refusal)),
+        clock = 1000 / design.clock_mhz, design.cas_latency, ulx3s.SIMULATED_BIT_CYCLES
+        self._board = NativeObject(
+            library, "board_", _SIGNATURES, *clock, cells, refusal, len(refusal)
         )
         if not self._board:
             raise DeviceError(f"no model of the system: {refusal.value.decode()}")
@@ -105,8 +118,8 @@ class VirtualUlx3s(Closing):
         DeviceError
             If an SDRAM rule was violated; the board then stops.
         """
-        count = self._native.board_run(self._board, data, len(data), self._out, _ROOM, cycles)
-        violation = self._native.board_violation(self._board)
+        count = self._board.run(data, len(data), self._out, _ROOM, cycles)
+        violation = self._board.violation()
         if violation:
             raise DeviceError(f"the virtual board stopped: {violation.decode()}")
         self.idle = count < 0
@@ -115,12 +128,10 @@ class VirtualUlx3s(Closing):
     @property
     def waiting(self) -> int:
         """Number of bytes from the host that have not been sent yet."""
-        return int(self._native.board_waiting(self._board))
+        return int(self._board.waiting())
 
     def close(self) -> None:
-        if self._board:
-            self._native.board_delete(self._board)
-            self._board = None
+        self._board.close()
 
     def serve(
         self, listener: socket.socket | int, done: Callable[[], bool] = lambda: False
@@ -181,27 +192,6 @@ def open_terminal() -> tuple[int, str]:
     master, terminal = os.openpty()
     tty.setraw(terminal)
     return master, os.ttyname(terminal)
-
-
-def _functions(library: Path) -> ctypes.CDLL:
-    native = ctypes.CDLL(str(library))
-    board = ctypes.c_void_p
-    native.board_new.argtypes = [
-        *(ctypes.c_double, ctypes.c_int, ctypes.c_int),
-        *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int),
-    ]
-    native.board_new.restype = board
-    native.board_delete.argtypes = [board]
-    native.board_run.argtypes = [
-        *(board, ctypes.c_char_p, ctypes.c_int),
-        *(ctypes.c_void_p, ctypes.c_int, ctypes.c_long),
-    ]
-    native.board_waiting.argtypes = native.board_violation.argtypes = [board]
-    native.board_violation.restype = ctypes.c_char_p
-    native.board_cycles.argtypes, native.board_cycles.restype = [board], ctypes.c_long
-    native.board_disturb.argtypes = [board, ctypes.c_int, ctypes.c_long, ctypes.c_long]
-    native.board_counts.argtypes = [board, ctypes.c_void_p]
-    return native
 
 
 _LOADER_LIBRARIES = "libftdi1-2 libhidapi-hidraw0 libusb-1.0-0"

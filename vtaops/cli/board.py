@@ -349,11 +349,13 @@ def board_calibrate(
 
 def _measure(device: RemoteDevice | Ulx3s, board: str) -> tuple[dict[str, Any], Table]:
     """Return the speed of the layers on a board, or on a virtual one, as data and as a table."""
-    from vtaops.board.selftest import PUBLISHED_MS, measure
+    from vtaops.board.selftest import PUBLISHED_MS, measure_layers
 
     virtual = "Virtual" in str(device.info()["interface"])
     with progress_bar() as progress:
-        tracked = progress.track(measure(device), total=len(PUBLISHED_MS), description="layers")
+        tracked = progress.track(
+            measure_layers(device), total=len(PUBLISHED_MS), description="layers"
+        )
         layers = list(tracked)
     columns = {
         "layer": "",

@@ -107,11 +107,6 @@ def as_extent(buffer: DeviceBuffer, nbytes: object, offset: object = 0) -> tuple
     return size, start
 
 
-def foreign_buffer(buffer: object) -> DeviceError:
-    """Return the error for a buffer that is not allocated on a device."""
-    return DeviceError(f"{buffer!r} is not allocated on this device; use one that alloc returned")
-
-
 def as_bytes(data: Array) -> Bytes:
     """Return the bytes of an array, in C order.
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import DeviceError, NoRoom
+from vtaops.base.errors import BufferLost, DeviceError, NoRoom
 from vtaops.base.shapes import ceil_div
 from vtaops.machine.config import INSTRUCTION_BYTES, PAGE_BYTES
-from vtaops.runtime.arguments import as_extent, foreign_buffer
+from vtaops.runtime.arguments import as_extent
 from vtaops.runtime.device import DeviceBuffer
 
 
@@ -26,7 +26,7 @@ class Block:
     image : ndarray of uint8
         Its bytes from the first on: those that the host wrote, or mapped memory.
     generation : int
-        How often the board had been programmed or reset before, which loses older blocks.
+        That of `Blocks` when it was allocated.
     """
 
     address: int
@@ -41,27 +41,38 @@ class Blocks:
     """The blocks of one device, by address."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, Block] = {}  # by identity: a lost block may share its address
+        self.generation = 0
+        """How often the device lost its memory; blocks of older generations are lost."""
 
     def __iter__(self) -> Iterator[Block]:
         return iter([*self._blocks.values()])
 
     def add(self, block: Block) -> Block:
         """Enter a block that was allocated."""
-        self._blocks[block.address] = block
+        block.generation = self.generation
+        self._blocks[id(block)] = block
         return block
 
     def own(self, buffer: DeviceBuffer, nbytes: object = 0, offset: object = 0) -> Block:
-        """Return a buffer as a block; reject foreign ones and accesses past the end."""
-        block = self._blocks.get(getattr(buffer, "address", -1))
-        if block is None or block is not buffer:
-            raise foreign_buffer(buffer)
+        """Return a buffer as a block; reject foreign and lost ones, and accesses past the end."""
+        block = self._known(buffer)
+        if block.generation != self.generation:
+            raise BufferLost("the board lost this buffer; load the program again")
         as_extent(block, nbytes, offset)
         return block
 
     def remove(self, buffer: DeviceBuffer) -> Block:
         """Forget a block, and return it."""
-        return self._blocks.pop(self.own(buffer).address)
+        return self._blocks.pop(id(self._known(buffer)))
+
+    def _known(self, buffer: DeviceBuffer) -> Block:
+        block = self._blocks.get(id(buffer))
+        if block is None:
+            raise DeviceError(
+                f"{buffer!r} is not allocated on this device; use one that alloc returned"
+            )
+        return block
 
     def holding(self, address: int, count: int) -> tuple[Block, slice]:
         """Return the block that holds an instruction stream, and the stream's bytes in it.
@@ -75,7 +86,7 @@ class Blocks:
         for block in self:
             offset, known = address - block.address, min(block.nbytes, block.image.size)
             if 0 <= offset <= known - nbytes and count > 0 and offset % INSTRUCTION_BYTES == 0:
-                return block, slice(offset, offset + nbytes)
+                return self.own(block), slice(offset, offset + nbytes)
         raise DeviceError(
             f"cannot launch {count} instructions from address {address:#x}: they must have been "
             f"written to one buffer of this device, at a multiple of {INSTRUCTION_BYTES}"

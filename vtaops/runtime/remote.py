@@ -10,13 +10,14 @@ import hashlib
 import secrets
 import socket
 import time
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from vtaops.base.errors import BufferLost, ConfigError, DeviceError, DeviceTimeout
+from vtaops.base.errors import ConfigError, DeviceError, DeviceTimeout
 from vtaops.base.forks import ForkLock
 from vtaops.base.progress import report_progress
 from vtaops.base.shapes import Array, Bytes
@@ -27,6 +28,7 @@ from vtaops.program.statistics import Statistics
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer, check_config
 from vtaops.runtime.launches import RelaunchingDevice
+from vtaops.runtime.pages import Block, Blocks
 from vtaops.runtime.wire import (
     CHUNK_BYTES,
     NONCE_BYTES,
@@ -47,26 +49,6 @@ DEFAULT_TIMEOUT = 10.0
 _Counters = TypeVar("_Counters", Statistics, TsimPerformance)
 
 _MIN_CACHED_BYTES = 4096  # smaller data are sent at once, because asking takes as long
-
-
-@dataclass(frozen=True, eq=False)
-class RemoteBuffer:
-    """A block of the board's DRAM.
-
-    Attributes
-    ----------
-    address, nbytes : int
-        Physical byte address on the board, and size.
-    handle : int
-        Its number within the session.
-    connection : int
-        The connection that owns the buffer; the buffer is lost when it closes.
-    """
-
-    address: int
-    nbytes: int
-    handle: int
-    connection: int
 
 
 class RemoteDevice(RelaunchingDevice):
@@ -110,9 +92,9 @@ class RemoteDevice(RelaunchingDevice):
         self._timeout = timeout
         self._lock = ForkLock("the connection to the board")
         self._connection: Connection | None = None
-        self._connections = 0
         self._requests = 0
         self._closed = False
+        self._blocks = Blocks()
         self.sent_bytes = 0
         """Bytes of data, without message overhead, sent to the board."""
         self.received_bytes = 0
@@ -128,63 +110,67 @@ class RemoteDevice(RelaunchingDevice):
 
     def alloc(self, nbytes: int) -> DeviceBuffer:
         nbytes = arguments.as_nbytes(nbytes)
-        answer, _ = self._request("alloc", nbytes=nbytes)
-        address, handle = _integers(answer, "address", "buffer")
-        if not 0 <= address <= DRAM_BYTES - nbytes:
-            raise DeviceError(f"the board sent address {address}; addresses have 32 bits")
-        return RemoteBuffer(address, nbytes, handle, self._connections)
+        with self._lock:
+            (address,) = self._numbers("alloc", "buffer", nbytes=nbytes)
+            if not 0 <= address <= DRAM_BYTES - nbytes:
+                raise DeviceError(f"the board sent address {address}; addresses have 32 bits")
+            return self._blocks.add(Block(address, nbytes))
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
-            if not isinstance(buffer, RemoteBuffer):
-                raise arguments.foreign_buffer(buffer)
-            if buffer.connection == self._connections and self._connection is not None:
-                self._request("free", buffer=buffer.handle)
+            block = self._blocks.remove(buffer)
+            if block.generation == self._blocks.generation and self._connection is not None:
+                self._request("free", buffer=block.address)
 
     def write(self, buffer: DeviceBuffer, data: Array) -> None:
         self.write_at(buffer, 0, data)
 
     def write_at(self, buffer: DeviceBuffer, offset: int, data: Array) -> None:
         """Copy the bytes of an array to a byte offset of a buffer."""
-        image = _image(data)
-        with self._lock:
-            self._send("write", image, offset, buffer=self._handle(buffer, len(image), offset))
+        self._write(buffer, offset, data, keep=False)
 
     def write_cached(self, buffer: DeviceBuffer, data: Array) -> None:
-        """Write data, without sending them if the board still holds them.
+        """Write data, without sending what the board has kept of earlier writes."""
+        self._write(buffer, 0, data, keep=data.nbytes >= _MIN_CACHED_BYTES)
 
-        The board verifies the hash of its copy.
-        """
-        image = _image(data)
-        if len(image) < _MIN_CACHED_BYTES:
-            self.write(buffer, data)
-            return
-        digest = hashlib.sha256(image).hexdigest()
+    def _write(self, buffer: DeviceBuffer, first: int, data: Array, *, keep: bool) -> None:
+        image = arguments.as_bytes(data)
         with self._lock:
-            handle = self._handle(buffer, len(image))
-            answer, _ = self._request("fill", buffer=handle, sha256=digest, nbytes=len(image))
-            if answer.get("found") is not True:
-                self.write(buffer, data)
+            address = self._own(buffer, image.size, first)
+            for start, chunk in _chunks("write", image.size):
+                part = image[chunk].tobytes()
+                place: dict[str, Any] = {"buffer": address, "offset": first + start}
+                if keep:
+                    digest = hashlib.sha256(part).hexdigest()
+                    answer, _ = self._request("fill", sha256=digest, **place)
+                if not keep or answer.get("found") is not True:
+                    self._request("write", part, keep=keep, **place)
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._lock:
-            handle = self._handle(buffer, nbytes)
+            address = self._own(buffer, nbytes)
             image = np.empty(nbytes, np.uint8)
-            for start in range(0, nbytes, CHUNK_BYTES):
-                size = min(CHUNK_BYTES, nbytes - start)
-                _, chunk = self._request("read", buffer=handle, offset=start, nbytes=size)
-                if len(chunk) != size:
+            for start, chunk in _chunks("read", nbytes):
+                size = image[chunk].size
+                _, part = self._request("read", buffer=address, offset=start, nbytes=size)
+                if len(part) != size:
                     self._drop()
-                    raise DeviceError(f"the board sent {len(chunk)} bytes; {size} were asked for")
-                image[start : start + size] = np.frombuffer(chunk, np.uint8)
-                report_progress("read", start + size, nbytes)
+                    raise DeviceError(f"the board sent {len(part)} bytes; {size} were asked for")
+                image[chunk] = np.frombuffer(part, np.uint8)
             return image
+
+    def _own(self, buffer: DeviceBuffer, nbytes: int, offset: int = 0) -> int:
+        """Return the address of a buffer; a lost connection has lost it."""
+        if self._connection is None and not self._closed:
+            self._reconnect()
+        return self._blocks.own(buffer, nbytes, offset).address
 
     # -------------------------------------------------------------------------- runs
 
     def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
-        answer, _ = self._request(
+        (number,) = self._numbers(
             "launch",
+            "number",
             seconds=timeout + self._timeout,
             address=address,
             count=count,
@@ -192,7 +178,6 @@ class RemoteDevice(RelaunchingDevice):
             pinned=pinned,
             since=since,
         )
-        (number,) = _integers(answer, "number")
         return number
 
     def stats(self) -> Statistics:
@@ -209,9 +194,8 @@ class RemoteDevice(RelaunchingDevice):
         return self._counted(TsimPerformance, "performance")
 
     def _counted(self, kind: type[_Counters], operation: str) -> _Counters:
-        answer, _ = self._request(operation)
         names = [field.name for field in fields(kind)]
-        return kind(**dict(zip(names, _integers(answer, *names), strict=True)))
+        return kind(**dict(zip(names, self._numbers(operation, *names), strict=True)))
 
     def reset_stats(self) -> None:
         self._request("reset_stats")
@@ -243,7 +227,8 @@ class RemoteDevice(RelaunchingDevice):
             If the board serves another configuration or register map.
         """
         with self._lock:
-            self._send("upload", memoryview(bitstream), total=len(bitstream))
+            for _, chunk in _chunks("upload", len(bitstream)):
+                self._request("upload", bitstream[chunk])
             self._request(
                 "program",
                 seconds=timeout,
@@ -273,16 +258,13 @@ class RemoteDevice(RelaunchingDevice):
                 f"'python3 -m vtaops.board serve' running there?"
             ) from error
         self._connection = Connection(stream)
-        self._connections += 1
+        self._blocks.generation += 1
         try:
             return self._login(self._connection, deadline)
         except BaseException as error:
             self._drop()
-            if isinstance(error, DeviceTimeout):
-                text = f"{self.address} did not answer in {self._timeout} s"
-                raise DeviceTimeout(text) from error
-            if isinstance(error, ConnectionLost):
-                raise ConnectionLost(f"{self.address}, login: {error}") from error
+            if isinstance(error, DeviceTimeout | ConnectionLost):
+                raise type(error)(f"{self.address}, login: {error}") from error
             raise
 
     def _login(self, connection: Connection, deadline: float) -> HardwareConfig:
@@ -326,21 +308,24 @@ class RemoteDevice(RelaunchingDevice):
         check_config(config, self._wanted, "program")
         return config
 
+    def _reconnect(self) -> Connection:
+        if self._closed:
+            raise DeviceError("this device is closed; open a new one")
+        if self._connection is None:
+            self._config = self._connect()
+        assert self._connection is not None
+        return self._connection
+
     def _request(
         self,
         operation: str,
-        payload: bytes | memoryview = b"",
+        payload: bytes = b"",
         *,
         seconds: float | None = None,
         **fields: Any,
     ) -> tuple[dict[str, Any], bytes]:
         with self._lock:
-            if self._closed:
-                raise DeviceError("this device is closed; open a new one")
-            if self._connection is None:
-                self._config = self._connect()
-            connection = self._connection
-            assert connection is not None
+            connection = self._reconnect()
             self._requests += 1
             header = {"op": operation, "id": self._requests, **fields}
             deadline = time.monotonic() + (self._timeout if seconds is None else seconds)
@@ -348,64 +333,42 @@ class RemoteDevice(RelaunchingDevice):
                 connection.send(header, payload, deadline=deadline)
                 answer, data = connection.receive(deadline=deadline)
             except (DeviceTimeout, ConnectionLost) as error:
-                reason = self._last_words(connection, error)
                 self._drop()
-                raise type(error)(f"{self.address}, {operation}: {reason}") from error
+                raise type(error)(f"{self.address}, {operation}: {error}") from error
             except BaseException:
                 self._drop()  # a message may be incomplete
                 raise
-            if answer.get("id") != self._requests:
+            if answer.get("id") != self._requests:  # the board's last words
                 self._drop()
                 _raise_error(answer, self.address)
                 raise ConnectionLost(f"{self.address} answered another request")
-            if answer.get("last") is True:
-                self._drop()
             _raise_error(answer, self.address)
             self.sent_bytes += len(payload)
             self.received_bytes += len(data)
             return answer, data
 
-    def _send(self, operation: str, image: memoryview, first: int = 0, **fields: Any) -> None:
-        """Send an image to the offset `first` in chunks, one per request."""
-        for start in range(0, len(image), CHUNK_BYTES):
-            chunk = image[start : start + CHUNK_BYTES]
-            self._request(operation, chunk, offset=first + start, **fields)
-            report_progress(operation, start + len(chunk), len(image))
-
-    def _last_words(self, connection: Connection, error: DeviceError) -> str:
-        """Return the board's last error before it closed the connection, or `error`'s text."""
-        if isinstance(error, ConnectionLost):
-            try:
-                answer, _ = connection.receive(deadline=time.monotonic() + 0.1, max_payload=0)
-                return str(answer["error"]["message"])
-            except (DeviceError, KeyError, TypeError):
-                pass
-        return str(error)
+    def _numbers(self, operation: str, *names: str, **fields: Any) -> tuple[int, ...]:
+        """Return the integers that answer a request."""
+        answer, _ = self._request(operation, **fields)
+        values = tuple(answer.get(name) for name in names)
+        if not all(type(value) is int for value in values):
+            raise DeviceError(
+                f"the board sent {values} for {', '.join(names)}; integers were expected"
+            )
+        return values  # type: ignore[return-value]
 
     def _drop(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _handle(self, buffer: DeviceBuffer, nbytes: int, offset: int = 0) -> int:
-        if not isinstance(buffer, RemoteBuffer):
-            raise arguments.foreign_buffer(buffer)
-        if buffer.connection != self._connections or self._connection is None:
-            raise BufferLost("the buffer was lost with its connection; load the program again")
-        arguments.as_extent(buffer, nbytes, offset)
-        return buffer.handle
 
-
-def _image(data: Array) -> memoryview:
-    flat = arguments.as_bytes(data)
-    return memoryview(flat)  # type: ignore[arg-type]  # NumPy declares no buffer protocol
-
-
-def _integers(answer: dict[str, Any], *names: str) -> tuple[int, ...]:
-    values = tuple(answer.get(name) for name in names)
-    if not all(type(value) is int for value in values):
-        raise DeviceError(f"the board sent {values} for {', '.join(names)}; integers were expected")
-    return values  # type: ignore[return-value]
+def _chunks(work: str, nbytes: int) -> Iterator[tuple[int, slice]]:
+    """Yield the start and the place of each part of a transfer, and report its progress."""
+    for start in range(0, nbytes, CHUNK_BYTES):
+        end = min(start + CHUNK_BYTES, nbytes)
+        yield start, slice(start, end)
+        report_progress(work, end, nbytes)
 
 
 def _raise_error(answer: dict[str, Any], address: str) -> None:

@@ -26,7 +26,7 @@ from vtaops.machine.config import HardwareConfig
 from vtaops.runtime.arguments import as_bytes, as_launch, as_nbytes, as_seconds
 from vtaops.runtime.device import DeviceBuffer, check_config
 from vtaops.runtime.instruction_check import BoardDevice
-from vtaops.runtime.pages import Block, PageAllocator, whole_pages
+from vtaops.runtime.pages import PageAllocator, whole_pages
 from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBone
 
 DEFAULT_TIMEOUT = 10.0
@@ -111,7 +111,6 @@ class Ulx3s(BoardDevice):
         patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
         self._connect = connect or partial(Line, address, BAUD, patience)
         self._line: AnyLine | None = None
-        self._generation = 0
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
         self._lost = False
         try:
@@ -139,7 +138,6 @@ class Ulx3s(BoardDevice):
             except BaseException:
                 self._pages.free(buffer)
                 raise
-            buffer.generation = self._generation
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
@@ -149,7 +147,7 @@ class Ulx3s(BoardDevice):
     def write(self, buffer: DeviceBuffer, data: Array) -> None:
         image = as_bytes(data)
         with self._turn():
-            own = self._own(buffer, image.size)
+            own = self._pages.own(buffer, image.size)
             lanes = _used_lanes(image, self.design.config.block_in)
             if image.size - lanes.size > _LEAST_SAVING:
                 self._fill(buffer.address, image.size, lanes)
@@ -164,7 +162,7 @@ class Ulx3s(BoardDevice):
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._turn():
-            self._own(buffer, nbytes)
+            self._pages.own(buffer, nbytes)
             words = ceil_div(nbytes, WORD_BYTES)
             content = self._bone.read(ADDRESSES["memory"] + buffer.address, words)
             return np.array(content.view(np.uint8)[:nbytes])
@@ -234,7 +232,7 @@ class Ulx3s(BoardDevice):
     def _reset(self) -> Ulx3sDesign:
         """Reset the board, zero its memory and return its design."""
         self._lost = True
-        self._generation += 1
+        self._pages.generation += 1
         self._disconnect()
         self._line = self._connect()
         self._bone = UartBone(self._line, ADDRESSES["link_crc"], ADDRESSES["identity_word0"])
@@ -266,16 +264,10 @@ class Ulx3s(BoardDevice):
                 raise LinkError(f"the board did not fill {nbytes} bytes in {_FILL_SECONDS} s")
         self._set("fill_enable", 0)
 
-    def _own(self, buffer: DeviceBuffer, nbytes: int = 0) -> Block:
-        own = self._pages.own(buffer, nbytes)
-        if own.generation != self._generation:
-            raise BufferLost("the board was reset since the program was loaded; load it again")
-        return own
-
     def _instructions(self, address: int, count: int) -> Words:
         """Return the instruction words that the host wrote at `address`."""
         block, place = self._pages.holding(address, count)
-        words: Words = self._own(block).image[place].view(np.uint64)
+        words: Words = block.image[place].view(np.uint64)
         return words.reshape(-1, 2)
 
     def _wait(self, timeout: float) -> DeviceError | None:

@@ -29,7 +29,6 @@ import hashlib
 import hmac
 import importlib.metadata
 import json
-import math
 import os
 import socket
 import struct
@@ -39,12 +38,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from vtaops.base import errors
 from vtaops.base.errors import DeviceError, DeviceTimeout, VTAError, raising
 from vtaops.base.files import read_file
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 DEFAULT_PORT = 9191
 CHUNK_BYTES = 1 << 20
 """Maximum payload; larger transfers are split into messages of this size."""
@@ -123,7 +123,6 @@ class Connection:
         deadline: float,
         max_payload: int = CHUNK_BYTES,
         max_header: int = MAX_HEADER_BYTES,
-        rest_within: float | None = None,
     ) -> tuple[dict[str, Any], bytes]:
         """Receive one message: its object and its payload.
 
@@ -133,8 +132,6 @@ class Connection:
             Time by which the message must be complete.
         max_payload, max_header : int
             Maximum accepted lengths in bytes.
-        rest_within : float, optional
-            Seconds allowed for the rest of a message once it has begun, regardless of the deadline.
 
         Raises
         ------
@@ -143,10 +140,7 @@ class Connection:
         ConnectionLost
             If the peer closed the connection or sent an invalid message.
         """
-        first = self._receive_exactly(1, deadline)
-        if rest_within is not None:
-            deadline = time.monotonic() + rest_within
-        preamble = first + self._receive_exactly(PREAMBLE_BYTES - 1, deadline)
+        preamble = self._receive_exactly(PREAMBLE_BYTES, deadline)
         magic, header_length, payload_length, check = _PREAMBLE.unpack_from(preamble)
         (preamble_check,) = _CHECK.unpack_from(preamble, _PREAMBLE.size)
         if magic != _MAGIC:
@@ -169,25 +163,8 @@ class Connection:
 
     def shutdown(self) -> None:
         """Shut the connection down; a `receive` blocked in another thread then raises an error."""
-        try:
+        with suppress(OSError):  # the peer was faster
             self._stream.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return  # the peer was faster
-
-    def drain(self, seconds: float, nbytes: int = 2 * CHUNK_BYTES) -> None:
-        """Stop sending and discard incoming data for up to `seconds`.
-
-        Closing a connection with unread data would discard the last bytes sent.
-        """
-        deadline = time.monotonic() + seconds
-        try:
-            self._stream.shutdown(socket.SHUT_WR)
-            while nbytes > 0:
-                self._wait_until(deadline)
-                received = len(self._stream.recv(min(nbytes, CHUNK_BYTES)))
-                nbytes = nbytes - received if received else 0
-        except OSError:
-            return  # the peer is gone or too slow
 
     def _receive_exactly(self, count: int, deadline: float) -> bytearray:
         data = bytearray(count)
@@ -206,9 +183,6 @@ class Connection:
         return data
 
     def _wait_until(self, deadline: float) -> None:
-        if deadline == float("inf"):
-            self._stream.settimeout(None)
-            return
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             raise TimeoutError
@@ -234,23 +208,11 @@ def encode(header: Mapping[str, Any], payload: bytes | memoryview = b"") -> byte
 
 def _decode_header(text: bytes | bytearray) -> dict[str, Any]:
     with raising(ConnectionLost, "a message does not hold JSON", ValueError, RecursionError):
-        header = json.loads(text.decode(), parse_constant=_no_number, parse_float=_finite)
-        if b"\\u" in text:
-            json.dumps(header, ensure_ascii=False).encode()  # fails on half a surrogate pair
+        header = json.loads(text.decode())
+        json.dumps(header, ensure_ascii=False).encode()  # fails on half a surrogate pair
     if not isinstance(header, dict):
         raise ConnectionLost("a message does not hold a JSON object")
     return header
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} exceeds the range of numbers")
-    return number
 
 
 # ---------------------------------------------------------------------------------- secret
@@ -292,9 +254,7 @@ def proof(secret: bytes, side: str, server_nonce: str, client_nonce: str) -> str
 def proves(given: Any, secret: bytes, side: str, server_nonce: str, client_nonce: str) -> bool:
     """Return whether `given` equals the `proof`, compared in constant time."""
     expected = proof(secret, side, server_nonce, client_nonce)
-    if not isinstance(given, str) or not given.isascii():
-        return False
-    return hmac.compare_digest(given, expected)
+    return hmac.compare_digest(ascii(given), ascii(expected))
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -305,13 +265,10 @@ def parse_address(address: str) -> tuple[str, int]:
     DeviceError
         If the address is invalid.
     """
-    text = address.removeprefix("pynq://").rstrip("/")
-    host, colon, port = text.rpartition(":")
-    if not colon or host.endswith(":") or (port.endswith("]")):
-        host, port = text, str(DEFAULT_PORT)
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise DeviceError(
-            f"{address!r} is not the address of a board; write pynq://HOST or pynq://HOST:PORT"
-        )
-    return host, int(port)
+    text = f"'{address}' is not the address of a board; write pynq://HOST or pynq://HOST:PORT"
+    with raising(DeviceError, text, ValueError):
+        parts = urlsplit(address if "://" in address else f"pynq://{address}")
+        port = DEFAULT_PORT if parts.port is None else parts.port
+    if parts.scheme != "pynq" or not parts.hostname or not port:
+        raise DeviceError(text)
+    return parts.hostname, port

@@ -125,7 +125,7 @@ Board *board_new(double period_ns, int cas_latency, int cycles_per_bit, const ch
     }
 }
 
-void board_delete(Board *board) { delete board; }
+void board_free(Board *board) { delete board; }
 
 // Sends the host's bytes and runs at most `cycles` cycles. Returns the number of bytes from the board
 // in `out`; negative if there is nothing left to do and no byte.

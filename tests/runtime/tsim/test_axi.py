@@ -155,7 +155,7 @@ def test_an_error_response_is_a_fault_and_no_burst_begins_after_it(
         with pytest.raises(DeviceError, match=f"{client} accessed DRAM at .* not allocated"):
             device.launch(buffer.address, 2, 10.0)
         advance_singly(device, 2000)  # a burst that begins would be a violation
-        assert device._model.outstanding == 0
+        assert device._model.outstanding() == 0
         assert device.read_register(RtlRegisters.FAULTS) == MEMORY_ERROR
         assert "answered an access with an error" in registers(device).failure()
         device.launch(buffer.address + 2 * INSTRUCTION_BYTES, 1, 10.0)
@@ -179,9 +179,9 @@ def test_stop_ends_what_is_under_way_and_the_next_run_is_right(jitter_seed):
         for cycles in range(40, 640, 25):
             control.start(loaded._instructions.address, len(program))
             device.advance(cycles)
-            seen.add(device._model.outstanding > 0)
+            seen.add(device._model.outstanding() > 0)
             control.stop()
-            assert device._model.outstanding == 0
+            assert device._model.outstanding() == 0
             assert device.read_register(RtlRegisters.CONTROL) == RtlRegisters.QUIET
             assert device.read_register(RtlRegisters.CYCLES_LOW) == 0
         assert True in seen
@@ -217,7 +217,7 @@ def test_registers_over_axi_lite_are_those_of_the_bare_port():
 @pytest.fixture
 def board(tmp_path):
     """A virtual board whose registers are those of the RTL, and its driver."""
-    board = VirtualBoard(CONFIGS["pynq"], RegisterMap.RTL, simulator="tsim-axi")
+    board = VirtualBoard(CONFIGS["pynq"], RegisterMap.RTL, simulator="tsim")
     accelerator = Accelerator(CONFIGS["pynq"], RegisterMap.RTL, board)
     path = tmp_path / "vta.bit"
     path.write_bytes(bit_file().to_bytes())
@@ -276,7 +276,7 @@ def test_a_timeout_stops_the_logic_before_it_is_programmed_again(board, monkeypa
 
 def test_upstreams_cores_are_not_in_the_rtl():
     with pytest.raises(ConfigError, match="use register map 'rtl'"):
-        VirtualBoard(CONFIGS["pynq"], RegisterMap.HLS, simulator="tsim-axi")
+        VirtualBoard(CONFIGS["pynq"], RegisterMap.HLS, simulator="tsim")
 
 
 # -------------------------------------------------------------------------------- building

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import threading
+import os
 import time
 from pathlib import Path
 
@@ -33,7 +33,6 @@ for programmable logic at 100 MHz (assumed, not measured)."""
 INTERFACES = ("port", "axi")
 
 _CHUNK_CYCLES = 100_000  # between two checks of the clock
-_PAUSE_SECONDS = 1e-4  # between two chunks, to let waiting threads run
 _CLIENTS = ("instruction fetch", "load unit", "compute unit", "store unit", "reading side")
 _QUEUES = ("load to compute", "compute to load", "compute to store", "store to compute")
 
@@ -114,9 +113,7 @@ class Tsim(RelaunchingDevice):
         self._trace = Path(trace) if trace is not None else None
         self._trace_window = trace_window
         library = _build(self._config, self._parameters, self._trace, interface == "axi")
-        self._turn = ForkLock("the tsim device")  # guards launches and logic; taken before _lock
-        self._lock = ForkLock("the tsim device")  # guards the model and its DRAM
-        self._interrupted = threading.Event()
+        self._lock = ForkLock("the tsim device")
         self._model: RtlModel | None = RtlModel(library, latency, bandwidth or 0.0, jitter_seed)
         self._dram = PageAllocator(DRAM_BYTES, "the DRAM of tsim")
         self._performance = TsimPerformance()
@@ -140,27 +137,27 @@ class Tsim(RelaunchingDevice):
         with self._lock:
             model = self._open()
             buffer = self._dram.alloc(arguments.as_nbytes(nbytes))
-            model.set_pages(buffer.address, whole_pages(buffer.nbytes), True)
+            model.pages(buffer.address, whole_pages(buffer.nbytes), True)
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
             model = self._open()
             self._dram.free(buffer)
-            model.set_pages(buffer.address, whole_pages(buffer.nbytes), False)
+            model.pages(buffer.address, whole_pages(buffer.nbytes), False)
 
     def write(self, buffer: DeviceBuffer, data: Array) -> None:
         image = arguments.as_bytes(data)
         with self._lock:
             model = self._open()
             self._dram.own(buffer, image.size)
-            model.dram[buffer.address : buffer.address + image.size] = image
+            model.image[buffer.address : buffer.address + image.size] = image
 
     def read(self, buffer: DeviceBuffer, nbytes: int) -> Bytes:
         with self._lock:
             model = self._open()
             self._dram.own(buffer, nbytes)
-            return np.array(model.dram[buffer.address : buffer.address + nbytes])
+            return np.array(model.image[buffer.address : buffer.address + nbytes])
 
     def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
         """Run a program; see `vtaops.runtime.Device.launch`.
@@ -181,44 +178,32 @@ class Tsim(RelaunchingDevice):
                 f"the instruction address is {address:#x}; it must be a multiple of "
                 f"{INSTRUCTION_BYTES}"
             )
-        with self._turn:
-            self._interrupted.clear()
+        with self._lock:
             if since == self._launches:
                 address += pinned * INSTRUCTION_BYTES
                 count -= pinned
             self._launches += 1
-            with self._lock:
-                model = self._open()
-                model.reset()
-                self._start_trace(model)
-                model.write_register(RtlRegisters.COUNT, count)
-                model.write_register(RtlRegisters.ADDRESS, address)
-                model.write_register(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
+            model = self._open()
+            model.reset()
+            self._start_trace(model)
+            model.csr_write(RtlRegisters.COUNT, count)
+            model.csr_write(RtlRegisters.ADDRESS, address)
+            model.csr_write(RtlRegisters.CONTROL, RtlRegisters.LAUNCH)
             deadline = time.monotonic() + timeout
             result, simulated = Result.RUNNING, 0
-            while result is Result.RUNNING and time.monotonic() < deadline:
-                with self._lock:
-                    result = model.run(_CHUNK_CYCLES)
+            while result == Result.RUNNING and time.monotonic() < deadline:
+                result = model.run(_CHUNK_CYCLES)
                 simulated += _CHUNK_CYCLES
                 report_progress("simulate cycle", simulated)
-                if self._interrupted.is_set():
-                    raise errors.DeviceError("the launch was interrupted")
-                if result is Result.RUNNING:
-                    time.sleep(_PAUSE_SECONDS)  # let a waiting thread take the lock
-            with self._lock:
-                if self._parameters.performance_counters:
-                    self._performance += RtlRegisters.read_performance(model.read_register)
-                if result is Result.RUNNING:
-                    raise errors.DeviceTimeout(
-                        f"FINISH was not reached within {timeout} s of real time, in which "
-                        f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
-                    )
-                _raise_failure(model, result)
+            if self._parameters.performance_counters:
+                self._performance += RtlRegisters.read_performance(model.csr_read)
+            if result == Result.RUNNING:
+                raise errors.DeviceTimeout(
+                    f"FINISH was not reached within {timeout} s of real time, in which "
+                    f"{simulated:,} cycles were simulated; a larger timeout= simulates more"
+                )
+            _raise_failure(model, result)
             return self._launches
-
-    def interrupt(self) -> None:
-        """Stop a launch in another thread, which then raises a `DeviceError`."""
-        self._interrupted.set()
 
     def stats(self) -> Statistics:
         """Return upstream's counters as counted by the hardware since the last `reset_stats`.
@@ -240,13 +225,13 @@ class Tsim(RelaunchingDevice):
         )
 
     def reset_stats(self) -> None:
-        with self._turn, self._lock:
+        with self._lock:
             self._open()
             self._performance = TsimPerformance()
 
     def close(self) -> None:
         """Free the device; any later call but `close` is an error."""
-        with self._turn, self._lock:
+        with self._lock:
             if self._model is not None:
                 self._model.close()
                 self._model = None
@@ -261,7 +246,7 @@ class Tsim(RelaunchingDevice):
         UnsupportedError
             If the RTL was built without counters.
         """
-        with self._turn, self._lock:
+        with self._lock:
             self._open()
             if not self._parameters.performance_counters:
                 raise errors.UnsupportedError(
@@ -272,18 +257,18 @@ class Tsim(RelaunchingDevice):
 
     def reset_logic(self) -> None:
         """Reset the RTL except scratchpads and DRAM; for drivers and experiments."""
-        with self._turn, self._lock:
+        with self._lock:
             self._open().reset()
 
     def write_register(self, offset: int, value: int) -> None:
         """Write a control register (`RtlRegisters`), which takes some cycles."""
-        with self._turn, self._lock:
-            self._open().write_register(offset, value)
+        with self._lock:
+            self._open().csr_write(offset, value)
 
     def read_register(self, offset: int) -> int:
         """Read a control register (`RtlRegisters`); with interface "axi" this takes some cycles."""
-        with self._turn, self._lock:
-            return self._open().read_register(offset)
+        with self._lock:
+            return int(self._open().csr_read(offset))
 
     def advance(self, cycles: int) -> None:
         """Simulate cycles; stop early if the hardware reports a fault or no unit can continue.
@@ -293,7 +278,7 @@ class Tsim(RelaunchingDevice):
         DeviceError
             If the RTL violates the AXI protocol.
         """
-        with self._turn, self._lock:
+        with self._lock:
             model = self._open()
             model.run(cycles)
             _raise_violation(model)
@@ -311,7 +296,7 @@ class Tsim(RelaunchingDevice):
 
     def _start_trace(self, model: RtlModel) -> None:
         if self._trace is not None:
-            model.trace(self._trace, *(self._trace_window or (0, NO_LIMIT)))
+            model.trace(os.fsencode(self._trace), *(self._trace_window or (0, NO_LIMIT)))
             self._trace = None
 
 
@@ -368,26 +353,26 @@ def _build(
 
 
 def _raise_violation(model: RtlModel) -> None:
-    if model.violation:
-        raise errors.DeviceError(f"the RTL violated the AXI protocol: {model.violation}")
+    if violation := model.violation():
+        raise errors.DeviceError(f"the RTL violated the AXI protocol: {violation.decode()}")
 
 
-def _raise_failure(model: RtlModel, result: Result) -> None:
+def _raise_failure(model: RtlModel, result: int) -> None:
     _raise_violation(model)
-    if result is Result.FAULT:
-        causes = names_of(model.read_register(RtlRegisters.FAULTS), FAULTS.values())
+    if result == Result.FAULT:
+        causes = names_of(model.csr_read(RtlRegisters.FAULTS), FAULTS.values())
         raise errors.DeviceError(f"the hardware reports a fault: {'; '.join(causes)}")
-    if result is Result.BAD_ACCESS:
-        address, client = model.bad_access
+    if result == Result.BAD_ACCESS:
         raise errors.DeviceError(
-            f"the {_CLIENTS[client]} accessed DRAM at {address:#x}, which is not allocated"
+            f"the {_CLIENTS[model.bad_client()]} accessed DRAM at {model.bad_address():#x}, which "
+            "is not allocated"
         )
-    tokens = model.read_register(RtlRegisters.TOKENS)
+    tokens = model.csr_read(RtlRegisters.TOKENS)
     waits = names_of(tokens, RtlRegisters.WAITS)
     queues = names_of(tokens >> len(RtlRegisters.WAITS), _QUEUES)
     if waits:
         raise errors.DeadlockError(f"no unit can continue: {'; '.join(waits)}")
-    if result is Result.STANDSTILL:
+    if result == Result.STANDSTILL:
         raise errors.DeviceError("the program ended without FINISH")
     if queues:
         raise errors.DeviceError(f"tokens remain at the end: {', '.join(queues)}")
