@@ -280,25 +280,8 @@ def lower_extremum(op: ops.Extremum, node: Node, region: LoweredRegion) -> None:
     region.step_alike(node, extremum, data, other=region.second(node, region.lanes(data)))
 
 
-def lower_leaky_relu(op: ops.LeakyRelu, node: Node, region: LoweredRegion) -> None:
-    """Lower to the greater one of two products."""
-    if np.ndim(op.negative):
-        text = "it has a factor for each channel; VTA scales all its channels alike"
-        raise NotOnVta("channels", text)
-    if op.negative > op.positive or op.negative == 0:
-        text = f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
-        raise NotOnVta("scale", text)
-    zero_points = {node.inputs[0].zero_point}
-    if not region.target.scales:  # fixed-point scaling adds the zero point of the result
-        zero_points |= {op.requantization.zero_point}
-    if zero_points != {0}:
-        text = f"its zero points are {sorted(zero_points)}; on VTA it needs 0"
-        raise NotOnVta("zero_point", text)
-    _elementwise(op, node, region, "maximum", op.positive, op.negative)
-
-
 def _elementwise(
-    op: ops.Add | ops.Multiply | ops.LeakyRelu,
+    op: ops.Add | ops.Multiply,
     node: Node,
     region: LoweredRegion,
     function: Function,
@@ -307,7 +290,7 @@ def _elementwise(
     constant: int = 0,
     **offsets: Any,
 ) -> None:
-    """Add a function of two tensors, or of one tensor and itself."""
+    """Add a function of two tensors."""
     scaling = op.requantization
     if region.target.scales:
         fields = uniform(scaling)
@@ -315,7 +298,7 @@ def _elementwise(
     else:
         fields = {"shift": right_shift(scaling), "rounding": "half_up"}
     data = region.same_lanes(node)
-    other = region.second(node, region.lanes(data)) if len(node.inputs) > 1 else data
+    other = region.second(node, region.lanes(data))
     combined = Elementwise(
         function=function,
         shape=region.shape(data),
@@ -513,7 +496,6 @@ _LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], N
     ops.Dense: lower_dense,
     ops.Expand: lower_expand,
     ops.Extremum: lower_extremum,
-    ops.LeakyRelu: lower_leaky_relu,
     ops.LookupTable: lower_lookup_table,
     ops.Matmul: lower_product,
     ops.MaxPool: lower_max_pool,
