@@ -17,6 +17,7 @@ from vtaops.graph import (
     AveragePool,
     Convolution,
     Graph,
+    Multiply,
     Quotient,
     Requantization,
     TfliteRequantization,

@@ -39,12 +39,7 @@ PIXELWISE = (
     | ops.ChannelShuffle
 )
 POINTWISE = (
-    ops.Requantize
-    | ops.LookupTable
-    | ops.Add
-    | ops.RescaledAdd
-    | ops.Multiply
-    | ops.Extremum
+    ops.Requantize | ops.LookupTable | ops.Add | ops.RescaledAdd | ops.Multiply | ops.Extremum
 )
 
 
