@@ -193,26 +193,12 @@ def _check_storage(node: Node, graph: Graph) -> None:
 
 def _misfit(node: Node, given: Sequence[Storage]) -> str:
     """Return why an operator cannot read its inputs as they are stored."""
-    data = node.inputs[0]
-    before, after = data.shape, node.outputs[0].shape
-    if isinstance(node.op, ops.Expand):
-        return (
-            f"it repeats {before} to {after}; VTA repeats channels and pixels of images that it "
-            "made"
-        )
-    if isinstance(node.op, ops.Reshape | ops.Transpose):
-        return (
-            f"it moves data: {before} to {after}; on VTA, a view keeps the pixels of images apart "
-            f"from their channels"
-        )
-    if isinstance(node.op, ops.Concat | ops.Slice):
-        does = "concatenation" if isinstance(node.op, ops.Concat) else "slice"
-        return (
-            f"{does} on axis {node.op.axis} of {before}; only channels and adjacent pixels are "
-            "supported"
-        )
+    before, after = node.inputs[0].shape, node.outputs[0].shape
     stored = " and ".join(map(str, given))
-    return f"{data.name} is stored as {stored} for its other readers, with other channels"
+    return (
+        f"it makes {after} of {before}, stored as {stored}; VTA keeps the pixels of images apart "
+        "from their channels"
+    )
 
 
 # --------------------------------------------------------------------------------- elementwise
@@ -356,7 +342,7 @@ def _join_pixels(node: Node, region: LoweredRegion, axis: int, start: int = 0) -
             )
         ]
         start += extent
-        region.copy_part(node, *uses)
+        region.copy(node.name, *uses)
 
 
 def _moves_columns(node: Node, region: LoweredRegion, axis: int) -> bool:
@@ -448,7 +434,7 @@ def lower_pad(op: ops.Pad, node: Node, region: LoweredRegion) -> None:
     place = region.result(node, region.lanes(data))
     place.memory.filled = op.mode == "constant"
     top, left, bottom, right = op.padding
-    region.copy(node.name, data, place, (-top, -left, -bottom, -right))
+    region.copy(node.name, Use(data), Use(place, (-top, -left, -bottom, -right)))
     if op.mode != "constant":
         _repeat_border(op, node, region, place)
 
@@ -465,7 +451,7 @@ def _repeat_border(op: ops.Pad, node: Node, region: LoweredRegion, place: Tensor
                 Use(place, all_but(axis, (at, beyond - at), across[axis]))
                 for at in (first + source, to)
             )
-            region.copy_part(node, data, res)
+            region.copy(node.name, data, res)
 
 
 def lower_upsample(op: ops.Upsample, node: Node, region: LoweredRegion) -> None:
