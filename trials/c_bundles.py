@@ -43,7 +43,6 @@ from vtaops.graph import (
     FromUint8,
     Graph,
     LayerNorm,
-    LeakyRelu,
     LookupTable,
     Matmul,
     MaxPool,
@@ -547,7 +546,6 @@ def every_operator() -> Graph:
     y = graph.add(Requantize(free(16)), y)
     threshold = graph.add(Requantize(Requantization(1, 1, -7)), whole)
     y = graph.add(Extremum("minimum"), graph.add(Extremum(), y, threshold), y)
-    y = graph.add(LeakyRelu(9, -2, Requantization(1, 3, 4)), y)
     y = graph.add(LookupTable(weights(16, 256)), y)
     y = graph.add(ChannelShuffle(4), graph.add(LookupTable(weights(256)), y))
     y = graph.add(Slice(3, 1, 8, 3), graph.add(Pad((1, 0, 2, 3)), y))

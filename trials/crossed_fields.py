@@ -189,7 +189,6 @@ NODES: dict[str, tuple[dict[str, Any], tuple[tuple[int, ...], ...]]] = {
     "Multiply": ({}, (_IMAGES, _IMAGES)),
     "Extremum": ({}, (_IMAGES, _IMAGES)),
     "Requantize": ({}, (_IMAGES,)),
-    "LeakyRelu": ({"positive": 8}, (_IMAGES,)),
     "LookupTable": ({"table": _arrays((256,), np.int8)}, (_IMAGES,)),
     "Concat": ({}, (_IMAGES, _IMAGES)),
     "Upsample": ({}, (_IMAGES,)),

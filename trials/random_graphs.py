@@ -29,7 +29,6 @@ from vtaops.graph import (
     Expand,
     Extremum,
     Graph,
-    LeakyRelu,
     LookupTable,
     Matmul,
     MaxPool,
@@ -280,7 +279,7 @@ class RandomGraph:
         x = self.pick()
         kind = self.rng.randint(0, 4)
         if kind == 0:
-            return self.graph.add(LeakyRelu(8, 1, Requantization(1, 3)), x)
+            return self.sloped(x, 8, 1, Requantization(1, 3))
         if kind == 1:
             other = self.pick(lambda t: t.shape == x.shape)
             return self.graph.add(Multiply(self.scaling(6)), x, other)
@@ -294,8 +293,13 @@ class RandomGraph:
     def prelu(self):
         x = self.pick()
         factors = self.np.integers(-60, 65, self.rng.choice([(), (x.shape[1],)]))
-        negative = factors if factors.ndim else int(factors)
-        return self.graph.add(LeakyRelu(64, negative, self.scaling(6)), x)
+        return self.sloped(x, 64, factors, self.scaling(6))
+
+    def sloped(self, x, positive, negative, scaling):
+        """Add a leaky ReLU, as the table that importers make of it."""
+        steps = np.arange(-128, 128) - x.zero_point
+        products = steps * np.where(steps >= 0, positive, np.asarray(negative)[..., None])
+        return self.graph.add(LookupTable(scaling.apply(products), scaling.zero_point), x)
 
     def gate(self):
         x = self.pick()

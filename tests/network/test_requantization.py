@@ -15,7 +15,6 @@ from vtaops.graph import (
     Convolution,
     Dense,
     Graph,
-    LeakyRelu,
     Matmul,
     Multiply,
     Quotient,
@@ -108,7 +107,6 @@ OPERATORS = {
     ),
     "multiply": st.builds(Multiply, ONE_SCALE),
     "requantize": st.builds(Requantize, SCALES),
-    "leaky": st.builds(LeakyRelu, st.sampled_from([1, 127]), st.sampled_from([1, 8]), ONE_SCALE),
 }
 SHAPES = {"dense": [(3, CHANNELS)], "matmul": [(1, 2, 3, 5), (1, 2, 5, 4)]}
 TWO = {"residual", "add", "multiply"}

@@ -14,7 +14,7 @@ from vtaops.graph import (
     AveragePool,
     Convolution,
     Graph,
-    LeakyRelu,
+    Multiply,
     Quotient,
     Requantization,
     TfliteRequantization,
@@ -157,7 +157,7 @@ def test_a_quotient_has_as_many_pixels_as_a_scale_divides_by():
             1,
             "excludes its padding",
         ),
-        (LeakyRelu(requantization=Requantization([1, 2])), 1, "has one scale for all"),
+        (Multiply(requantization=Requantization([1, 2])), 2, "has one scale for all"),
     ],
 )
 def test_what_no_device_rounds_is_refused_when_it_is_made(op, shapes, message):

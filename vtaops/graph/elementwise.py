@@ -30,7 +30,6 @@ from vtaops.graph.requantization import (
     Requantization,
     TfliteRequantization,
     along,
-    integers,
     quantized_multiplier,
 )
 from vtaops.graph.tensor import Tensor
@@ -230,43 +229,6 @@ class Requantize(Requantized):
 
     def sums(self, *real: Integers) -> Integers:
         return real[0]
-
-
-@graph_operator
-class LeakyRelu(Requantized):
-    """``y = requantize(v * (positive if v >= 0 else negative))`` with ``v = x - x.zero_point``.
-
-    Parameters
-    ----------
-    positive : int
-        Factor, 1..127.
-    negative : int or ndarray of int, shape (C,)
-        Factor, or one for each channel (axis 1): -127..127.
-    requantization : Requantization
-        One for all channels.
-    """
-
-    positive: int = 1
-    negative: Any = 1
-    requantization: Requantization = field(default_factory=Requantization)
-    channels_axis = None
-
-    def __post_init__(self) -> None:
-        integers("positive", self.positive, 1, 127)
-        negative = integers("negative", self.negative, -127, 127)
-        if negative.ndim > 1:
-            raise ShapeError(f"negative has shape {negative.shape}; give one number, or (C,)")
-        object.__setattr__(self, "negative", negative if negative.ndim else int(negative))
-
-    def infer(self, data: Tensor) -> Tensor:
-        shape, factors = data.shape, np.shape(self.negative)
-        if factors and (len(shape) < 2 or factors != shape[1:2]):
-            raise ShapeError(f"{factors[0]} factors for a tensor of shape {shape}")
-        return self.result(shape)
-
-    def sums(self, *real: Integers) -> Integers:
-        negative = along(1, real[0].ndim, np.asarray(self.negative))
-        return real[0] * np.where(real[0] >= 0, self.positive, negative)
 
 
 @graph_operator

@@ -11,7 +11,6 @@ from vtaops.graph.boundary import Dequantize, FromUint8, Host, Quantize, ToUint8
 from vtaops.graph.elementwise import (
     Add,
     Extremum,
-    LeakyRelu,
     LookupTable,
     Multiply,
     Requantize,
@@ -65,7 +64,6 @@ __all__ = [
     "GraphOperator",
     "Host",
     "LayerNorm",
-    "LeakyRelu",
     "LookupTable",
     "Matmul",
     "MaxPool",

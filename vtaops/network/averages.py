@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, product
 
 from vtaops.base.shapes import Sides
 from vtaops.base.window import Window
@@ -28,18 +28,14 @@ class Band:
 
     Attributes
     ----------
-    first, stop : int
-        Range within the result.
-    begin, end : int
-        Pixels of the image that they read.
+    results, pixels : range
+        Which they are, and which of the image they read.
     taps, count : int
         Number of pixels of each window along the axis, and how many it counts.
     """
 
-    first: int
-    stop: int
-    begin: int
-    end: int
+    results: range
+    pixels: range
     taps: int
     count: int
 
@@ -60,7 +56,8 @@ def bands(window: Window, axis: int, size: int, counts: Sequence[int]) -> list[B
             result * window.strides[axis] - window.padding[axis] + tap
             for result, tap in ((results[0], taps.start), (results[-1], taps.stop))
         )
-        found.append(Band(results[0], results[-1] + 1, begin, end, len(taps), count))
+        written = range(results[0], results[-1] + 1)
+        found.append(Band(written, range(begin, end), len(taps), count))
     return found
 
 
@@ -86,33 +83,37 @@ def parts(op: AveragePool, data: Tensor, result: Tensor, scales: bool) -> Iterat
     NotOnVta
         If a part has no pixels, or needs a scale that the hardware lacks.
     """
-    window, image, outputs = op.window(data), data.shape, result.shape
+    window, (batch, _, *image) = op.window(data), data.shape
     if op.dilation != (1, 1):
         raise NotOnVta("window", f"its windows have the dilation {op.dilation}")
-    along = [
-        bands(window, axis, image[2 + axis], counts.tolist())
+    along = (
+        bands(window, axis, image[axis], counts.tolist())
         for axis, counts in enumerate(op.counts(data))
-    ]
-    for rows in along[0]:
-        for columns in along[1]:
-            if not rows.taps * columns.taps:
-                raise NotOnVta("window", "some windows lie entirely in the padding")
-            factor, scaling = op.of_count(rows.count * columns.count, window.count)
-            pool = AvgPool2d(
-                batch=image[0],
-                channels=1,
-                height=rows.end - rows.begin,
-                width=columns.end - columns.begin,
-                kernel=(rows.taps, columns.taps),
-                strides=op.strides,
-                rounding="half_up",
-                clip=scaling.clip,
-            )
-            yield (
-                scaled(pool, scaling, factor, data.zero_point, scales),
-                (-rows.begin, -columns.begin, rows.end - image[2], columns.end - image[3]),
-                (-rows.first, -columns.first, rows.stop - outputs[2], columns.stop - outputs[3]),
-            )
+    )
+    for rows, columns in product(*along):
+        if not rows.taps * columns.taps:
+            raise NotOnVta("window", "some windows lie entirely in the padding")
+        factor, scaling = op.of_count(rows.count * columns.count, window.count)
+        pool = AvgPool2d(
+            batch=batch,
+            channels=1,
+            height=len(rows.pixels),
+            width=len(columns.pixels),
+            kernel=(rows.taps, columns.taps),
+            strides=op.strides,
+            rounding="half_up",
+            clip=scaling.clip,
+        )
+        yield (
+            scaled(pool, scaling, factor, data.zero_point, scales),
+            _beyond(rows.pixels, columns.pixels, image),
+            _beyond(rows.results, columns.results, result.shape[2:]),
+        )
+
+
+def _beyond(rows: range, columns: range, size: Sequence[int]) -> Sides:
+    """Return the sides of all but a part of an image, as negative numbers."""
+    return -rows.start, -columns.start, rows.stop - size[0], columns.stop - size[1]
 
 
 def scaled(

@@ -1,8 +1,8 @@
 """Replace operators that VTA lacks by others that it has, with the same integer results.
 
-A leaky ReLU whose tensor has a zero point, or whose factors differ by channel, is a sum of the
-tensor and its negative part: ``p * v + (n - p) * min(v, 0)``. The negative part is a clip at the
-zero point, and the sum is a depthwise convolution with a residual.
+Without tables, a leaky ReLU is a sum of the tensor and its negative part: ``p * v + (n - p) *
+min(v, 0)``. The negative part is a clip at the zero point. If factors differ by channel, the sum is
+a depthwise convolution with a residual.
 
 A transposed convolution with groups or a dilation is one with zeros between its weights. One of a
 tensor with a zero point uses other taps, and hence another constant,
@@ -75,33 +75,25 @@ def _reads_channels(node: Node, graph: Graph, target: Target) -> bool:
 
 def _lookup_table(node: Node, graph: Graph, target: Target) -> Decomposition | None:
     """Return a leaky ReLU that comes within a step of a table of two slopes."""
-    assert isinstance(node.op, ops.LookupTable)
-    found = nearest_factors(node.op, node.inputs[0].zero_point, shifts_only=not target.scales)
+    op, data = node.op, node.inputs[0]
+    assert isinstance(op, ops.LookupTable)
+    found = nearest_factors(op, data.zero_point, shifts_only=not target.scales)
     if found is None:
         return None
-    made = replace(node, op=found[0])
-    steps: Steps | None = ((made.op, (0,)),)
-    if reason_for_host(made, graph, target):
-        steps = _leaky_relu(made, graph, target)
-    note = f"a step off for {found[1]} of {node.op.table.size} values"
-    return None if steps is None else Decomposition(steps, note)
-
-
-def _leaky_relu(node: Node, graph: Graph, target: Target) -> Steps | None:
-    op, data = node.op, node.inputs[0]
-    assert isinstance(op, ops.LeakyRelu)
-    if len(data.shape) != 4:
+    (positive, *negative), scaling, off = found
+    rest, zero = np.array(negative) - positive, data.zero_point
+    total: GraphOperator
+    if len(rest) == 1 and rest.any():
+        total = ops.Add((int(rest[0]), int(positive)), scaling)
+    elif len(data.shape) == 4:
+        channels = data.shape[1]
+        weight = np.broadcast_to(rest, (channels,)).astype(np.int8).reshape(-1, 1, 1, 1)
+        total = ops.Convolution(weight, None, scaling, groups=channels, residual_factor=positive)
+    else:
         return None
-    channels, zero = data.shape[1], data.zero_point
-    rest = np.broadcast_to(np.asarray(op.negative) - op.positive, (channels,))
-    if rest.min() < -128 or rest.max() > 127:
-        return None
-    negative = ops.Requantize(Requantization(1, 0, zero, (-128, zero)))
-    weight = rest.astype(np.int8).reshape(-1, 1, 1, 1)
-    total = ops.Convolution(
-        weight, None, op.requantization, groups=channels, residual_factor=op.positive
-    )
-    return (negative, (0,)), (total, (-1, 0))
+    below = ops.Requantize(Requantization(1, 0, zero, (-128, zero)))
+    note = f"a step off for {off} of {op.table.size} values"
+    return Decomposition(((below, (0,)), (total, (-1, 0))), note)
 
 
 def _transposed(node: Node, graph: Graph, target: Target) -> Steps | None:
@@ -248,7 +240,6 @@ _DECOMPOSITIONS: dict[
     ops.Add: _added,
     ops.Convolution: _convolution,
     ops.Expand: _expanded,
-    ops.LeakyRelu: _leaky_relu,
     ops.LookupTable: _lookup_table,
     ops.Matmul: _multiplied,
     ops.RescaledAdd: _added,

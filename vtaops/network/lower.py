@@ -193,26 +193,12 @@ def _check_storage(node: Node, graph: Graph) -> None:
 
 def _misfit(node: Node, given: Sequence[Storage]) -> str:
     """Return why an operator cannot read its inputs as they are stored."""
-    data = node.inputs[0]
-    before, after = data.shape, node.outputs[0].shape
-    if isinstance(node.op, ops.Expand):
-        return (
-            f"it repeats {before} to {after}; VTA repeats channels and pixels of images that it "
-            "made"
-        )
-    if isinstance(node.op, ops.Reshape | ops.Transpose):
-        return (
-            f"it moves data: {before} to {after}; on VTA, a view keeps the pixels of images apart "
-            f"from their channels"
-        )
-    if isinstance(node.op, ops.Concat | ops.Slice):
-        does = "concatenation" if isinstance(node.op, ops.Concat) else "slice"
-        return (
-            f"{does} on axis {node.op.axis} of {before}; only channels and adjacent pixels are "
-            "supported"
-        )
+    before, after = node.inputs[0].shape, node.outputs[0].shape
     stored = " and ".join(map(str, given))
-    return f"{data.name} is stored as {stored} for its other readers, with other channels"
+    return (
+        f"it makes {after} of {before}, stored as {stored}; VTA keeps the pixels of images apart "
+        "from their channels"
+    )
 
 
 # --------------------------------------------------------------------------------- elementwise
@@ -280,25 +266,8 @@ def lower_extremum(op: ops.Extremum, node: Node, region: LoweredRegion) -> None:
     region.step_alike(node, extremum, data, other=region.second(node, region.lanes(data)))
 
 
-def lower_leaky_relu(op: ops.LeakyRelu, node: Node, region: LoweredRegion) -> None:
-    """Lower to the greater one of two products."""
-    if np.ndim(op.negative):
-        text = "it has a factor for each channel; VTA scales all its channels alike"
-        raise NotOnVta("channels", text)
-    if op.negative > op.positive or op.negative == 0:
-        text = f"its factors are {op.positive} and {op.negative}; VTA takes the greater product"
-        raise NotOnVta("scale", text)
-    zero_points = {node.inputs[0].zero_point}
-    if not region.target.scales:  # fixed-point scaling adds the zero point of the result
-        zero_points |= {op.requantization.zero_point}
-    if zero_points != {0}:
-        text = f"its zero points are {sorted(zero_points)}; on VTA it needs 0"
-        raise NotOnVta("zero_point", text)
-    _elementwise(op, node, region, "maximum", op.positive, op.negative)
-
-
 def _elementwise(
-    op: ops.Add | ops.Multiply | ops.LeakyRelu,
+    op: ops.Add | ops.Multiply,
     node: Node,
     region: LoweredRegion,
     function: Function,
@@ -307,7 +276,7 @@ def _elementwise(
     constant: int = 0,
     **offsets: Any,
 ) -> None:
-    """Add a function of two tensors, or of one tensor and itself."""
+    """Add a function of two tensors."""
     scaling = op.requantization
     if region.target.scales:
         fields = uniform(scaling)
@@ -315,7 +284,7 @@ def _elementwise(
     else:
         fields = {"shift": right_shift(scaling), "rounding": "half_up"}
     data = region.same_lanes(node)
-    other = region.second(node, region.lanes(data)) if len(node.inputs) > 1 else data
+    other = region.second(node, region.lanes(data))
     combined = Elementwise(
         function=function,
         shape=region.shape(data),
@@ -373,7 +342,7 @@ def _join_pixels(node: Node, region: LoweredRegion, axis: int, start: int = 0) -
             )
         ]
         start += extent
-        region.copy_part(node, *uses)
+        region.copy(node.name, *uses)
 
 
 def _moves_columns(node: Node, region: LoweredRegion, axis: int) -> bool:
@@ -465,7 +434,7 @@ def lower_pad(op: ops.Pad, node: Node, region: LoweredRegion) -> None:
     place = region.result(node, region.lanes(data))
     place.memory.filled = op.mode == "constant"
     top, left, bottom, right = op.padding
-    region.copy(node.name, data, place, (-top, -left, -bottom, -right))
+    region.copy(node.name, Use(data), Use(place, (-top, -left, -bottom, -right)))
     if op.mode != "constant":
         _repeat_border(op, node, region, place)
 
@@ -482,7 +451,7 @@ def _repeat_border(op: ops.Pad, node: Node, region: LoweredRegion, place: Tensor
                 Use(place, all_but(axis, (at, beyond - at), across[axis]))
                 for at in (first + source, to)
             )
-            region.copy_part(node, data, res)
+            region.copy(node.name, data, res)
 
 
 def lower_upsample(op: ops.Upsample, node: Node, region: LoweredRegion) -> None:
@@ -513,7 +482,6 @@ _LOWERINGS: dict[type[ops.GraphOperator], Callable[[Any, Node, LoweredRegion], N
     ops.Dense: lower_dense,
     ops.Expand: lower_expand,
     ops.Extremum: lower_extremum,
-    ops.LeakyRelu: lower_leaky_relu,
     ops.LookupTable: lower_lookup_table,
     ops.Matmul: lower_product,
     ops.MaxPool: lower_max_pool,

@@ -230,8 +230,8 @@ def _aligned(
         return place
     n, _, h, w = place.image
     name = f"{node.name}:aligned:{tensor.name}"
-    copy = region.own(name, (n, wanted[-1] + 1, h, w), wanted, tensor)
-    region.copy(node.name, place, copy, zeros=True)
+    copy = region.own(name, (n, h, w), wanted, tensor)
+    region.copy(node.name, Use(place), Use(copy), zeros=True)
     copy.memory.zeros = True
     return copy
 
@@ -263,7 +263,7 @@ def _transposed(
     groups = 1 if images > 1 else count
     lanes = _group_lanes(pixels * groups, groups, block)
     name = f"{node.name}:transposed:{tensor.name}"
-    turned = region.own(name, (images, lanes[-1] + 1, channels, 1), lanes, tensor)
+    turned = region.own(name, (images, channels, 1), lanes, tensor)
     turned.memory.zeros = tensor.zero_point == 0 or pixels % block == 0
     _read_as_weights(turned.memory, block)
     for number in range(count):
@@ -310,7 +310,8 @@ def flattened(node: Node, region: LoweredRegion) -> TensorPlace:
     if as_rows:
         lane = np.arange(each * pixels).reshape(-1, pixels, block).swapaxes(1, 2)
         source = region.seen_as(node, region.packed(node, tensor), (1, channels, pixels, 1))
-        target = region.own(result.name, rows, tuple(lane.ravel().tolist()), result)
+        size = rows[0], *rows[2:]
+        target = region.own(result.name, size, tuple(lane.ravel().tolist()), result)
     else:
         source, target = region.first(node), replace(region.result(node), size=(pixels, 1))
     target.memory.fix()
@@ -487,7 +488,7 @@ def _columns(
     tensor, lanes = node.inputs[0], _group_lanes(op.rows, 1, region.block)
     storage = region.storages[tensor.name]
     n = storage.image[0] * storage.row_groups(tensor.shape)
-    place = region.own(f"{node.name}:{name}", (n, op.rows, op.channels, 1), lanes, like)
+    place = region.own(f"{node.name}:{name}", (n, op.channels, 1), lanes, like)
     _read_as_weights(place.memory, region.block)
     return place
 
@@ -499,7 +500,7 @@ def _of_rows(node: Node, op: RowOperator, region: LoweredRegion) -> TensorPlace:
     lanes = _group_lanes(channels, channels // op.channels, region.block)
     if _is_permuted(given := region.places[node.inputs[0].name], op):
         lanes = given.lanes
-    place = region.own(result.name, (n, lanes[-1] + 1, height, width), lanes, result)
+    place = region.own(result.name, (n, height, width), lanes, result)
     place.memory.fix()
     return place
 
@@ -530,7 +531,7 @@ def _result(node: Node, count: int, region: LoweredRegion) -> Matrices:
     n, channels, h, w = region.image_of(tensor)
     below = held is Held.STACKED
     lanes = _group_lanes(channels, 1 if n > 1 or below else count, region.block)
-    place = region.own(tensor.name, (n, lanes[-1] + 1, h, w), lanes, tensor)
+    place = region.own(tensor.name, (n, h, w), lanes, tensor)
     place.memory.fix()
     region.places[tensor.name] = place
     return Matrices(place, count, region.block, held)

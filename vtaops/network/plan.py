@@ -15,7 +15,7 @@ from vtaops.network.legalize import LegalGraph
 from vtaops.network.lower import is_apart, lower_region, reason_for_host
 from vtaops.network.products import LoweredProducts, lower_products
 from vtaops.network.region import LoweredRegion, is_free
-from vtaops.network.storage import joins_pixels, storages, turns
+from vtaops.network.storage import storages
 from vtaops.network.target import NotOnVta, Target
 from vtaops.schedule import default_tiling
 
@@ -74,8 +74,10 @@ def plan(legal: LegalGraph, target: Target) -> Plan:
         reasons = _with_neighbours(graph, own)
         partitions, refused = _lowered(graph, reasons, target)
         if not refused:
-            rows = tuple(_row(n, graph, reasons[n.name], legal.notes) for n in graph.nodes)
-            return Plan(rows, tuple(partitions), graph)
+            lowered = [part.lowered for part in partitions if part.lowered is not None]
+            executed = {step.node for each in lowered for step in each.steps}
+            rows = (_row(n, reasons[n.name], legal.notes, executed) for n in graph.nodes)
+            return Plan(tuple(rows), tuple(partitions), graph)
         own |= refused
         graph = legal.given_back(graph, refused)
 
@@ -106,22 +108,13 @@ def _lowered(
 
 
 def _row(
-    node: Node, graph: Graph, reason: Reason | None, notes: Mapping[str, str]
+    node: Node, reason: Reason | None, notes: Mapping[str, str], executed: set[str]
 ) -> NodePlacement:
     if reason is not None:
         return NodePlacement(node.name, node.op.kind, "host", reason.text, reason.code)
-    remark = "free: a view of its input" if _is_view(node, graph) else notes.get(node.name, "")
+    view = is_free(node.op) and not isinstance(node.op, ops.Concat) and node.name not in executed
+    remark = "free: a view of its input" if view else notes.get(node.name, "")
     return NodePlacement(node.name, node.op.kind, "vta", remark)
-
-
-def _is_view(node: Node, graph: Graph) -> bool:
-    """Return whether the result of a node on VTA is another view of its input."""
-    known = storages(graph)
-    if isinstance(node.op, ops.Slice):
-        return not joins_pixels(node, known)
-    if isinstance(node.op, ops.Reshape | ops.Transpose):
-        return not turns(node, *(known[t.name] for t in (*node.inputs, *node.outputs)))
-    return is_free(node.op) and not isinstance(node.op, ops.Concat)
 
 
 def _with_neighbours(graph: Graph, own: Mapping[str, Reason | None]) -> Mapping[str, Reason | None]:

@@ -8,7 +8,7 @@ not pad.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -78,7 +78,8 @@ class LoweredRegion:
         self.places: dict[str, TensorPlace] = {}
         self._made = [tensor for node in nodes for tensor in node.outputs]
         names = {tensor.name for tensor in self._made}
-        self.inputs = unique(t for n in nodes for t in n.inputs if t.name not in names)
+        read = (t for node in nodes for t in node.inputs if t.name not in names)
+        self.inputs = [*dict.fromkeys(read)]
         self.storages = storages(graph) | self._heads_apart(storages(graph))
         self._slots: dict[str, TensorPlace] = {}
         self._tables: dict[str, Array] = {}
@@ -125,22 +126,21 @@ class LoweredRegion:
 
     def new(self, tensor: Tensor, *, role: Role = Role.SCRATCH, name: str = "") -> TensorPlace:
         """Return a new image for a tensor, with contiguous channels."""
-        image = self.image_of(tensor)
-        return self.own(name or tensor.name, image, packed_lanes(image[1]), tensor, role)
+        n, c, h, w = self.image_of(tensor)
+        return self.own(name or tensor.name, (n, h, w), packed_lanes(c), tensor, role)
 
     def own(
         self,
         name: str,
-        image: Image,
+        size: tuple[int, int, int],
         lanes: Lanes,
         like: Tensor | StoredImage,
         role: Role = Role.SCRATCH,
     ) -> TensorPlace:
-        """Return a place of its own for a tensor, in an image of any size and order."""
+        """Return a place of its own for a tensor, in an image of any size (N, H, W) and order."""
         while name in self.memories:
             name += "'"
-        n, c, h, w = image
-        inputs = role is Role.INPUT  # which the host pads
+        (n, h, w), c, inputs = size, max(lanes) + 1, role is Role.INPUT  # which the host pads
         image = n, c if inputs else self.filled(c), h, w
         memory = StoredImage(name, image, like.zero_point, role=role, zeros=inputs)
         self.memories[name] = memory
@@ -156,7 +156,7 @@ class LoweredRegion:
         if place is None:
             n, channels, h, w = self.image_of(tensor)
             lanes = packed_lanes(channels) if lanes is None else lanes
-            place = self.own(tensor.name, (n, max(lanes) + 1, h, w), lanes, tensor)
+            place = self.own(tensor.name, (n, h, w), lanes, tensor)
         self.places[tensor.name] = place
         return place
 
@@ -205,13 +205,13 @@ class LoweredRegion:
             (result,) = node.outputs
             if result.name not in self._slots:
                 n, _, h, w = self.image_of(result)
-                image = n, widths[result.name], h, w
-                self._slots[result.name] = self.own(result.name, image, (0,), result)
+                lanes = packed_lanes(widths[result.name])
+                self._slots[result.name] = self.own(result.name, (n, h, w), lanes, result)
             slot = self._slots[result.name]
             start = slot.lanes[0]
             for name, tensor in parts[node.name]:
-                lanes = range(start, start + self.image_of(tensor)[1])
-                self._slots[name] = TensorPlace(slot.memory, tuple(lanes))
+                own = range(start, start + self.image_of(tensor)[1])
+                self._slots[name] = TensorPlace(slot.memory, tuple(own))
                 start += widths[name]
 
     def _parts(self, joins: Sequence[Node]) -> dict[str, list[tuple[str, Tensor]]]:
@@ -239,7 +239,7 @@ class LoweredRegion:
         slot = self._slots.get(_copy_name(node, position))
         if slot is None:
             return place
-        self.copy(node.name, place, slot)
+        self.copy(node.name, Use(place), Use(slot))
         return slot
 
     def slot(self, node: Node) -> TensorPlace:
@@ -261,7 +261,7 @@ class LoweredRegion:
         found = [self.lanes(self.places[tensor.name]) for tensor in node.inputs]
         if not self.is_joined(node) and all(lanes == found[0] for lanes in found):
             return self.first(node)
-        for tensor in unique(node.inputs):
+        for tensor in dict.fromkeys(node.inputs):
             self.places[f"{node.name}<{tensor.name}"] = self.packed(node, tensor)
         return self.places[f"{node.name}<{node.inputs[0].name}"]
 
@@ -281,7 +281,7 @@ class LoweredRegion:
         if self.lanes(place) == packed_lanes(len(place.lanes)):
             return place
         copy = self.new(tensor, name=f"{node.name}:{suffix}:{tensor.name}")
-        self.copy(node.name, place, copy)
+        self.copy(node.name, Use(place), Use(copy))
         return copy
 
     def is_only_for(self, node: Node) -> bool:
@@ -324,8 +324,9 @@ class LoweredRegion:
     def _copied(self, node: str, place: TensorPlace) -> TensorPlace:
         """Return a copy of a tensor in an image of its own, as the tensor sees it."""
         name = f"{node}:copy:{place.memory.name}"
-        copy = self.own(name, self.shape(place), self.lanes(place), place.memory)
-        self.copy(node, place, copy)
+        n, _, h, w = place.image
+        copy = self.own(name, (n, h, w), self.lanes(place), place.memory)
+        self.copy(node, Use(place), Use(copy))
         return copy
 
     def seen_as(self, node: Node, place: TensorPlace, image: Image) -> TensorPlace:
@@ -339,45 +340,24 @@ class LoweredRegion:
         place.memory.fix()
         return replace(place, size=size)
 
-    def copy(
-        self,
-        node: str,
-        source: TensorPlace,
-        target: TensorPlace,
-        sides: Sides = NO_SIDES,
-        *,
-        zeros: bool = False,
-    ) -> None:
-        """Copy a tensor, to other lanes if necessary, without touching `sides` of the target.
+    def copy(self, node: str, data: Use, res: Use, *, zeros: bool = False) -> None:
+        """Copy an image or a part of it, to other lanes if necessary.
 
         With `zeros`, lanes of no channel become 0.
         """
-        lanes, wanted = self.lanes(source), self.lanes(target)
-        inputs, outputs = self.width(source), self.width(target)
-        data = Use(source)
-        uses = {"data": data, "res": Use(target, sides)}
-        if lanes == wanted and not any(sides) and not zeros:
-            copy = Elementwise(function="identity", shape=self.shape(source), clip=None)
-            self.append(node, copy, uses)
+        lanes, wanted = self.lanes(data.place), self.lanes(res.place)
+        inputs, outputs, extents = self.width(data.place), self.width(res.place), data.extents
+        uses = {"data": data, "res": res}
+        if lanes == wanted and not zeros:
+            shape = extents["batch"], inputs, extents["height"], extents["width"]
+            self.append(node, Elementwise(function="identity", shape=shape, clip=None), uses)
             return
         weight = zero_weights(outputs, inputs, 1, 1)
         weight[wanted, lanes] = 1
         op = Conv2d(
-            **data.extents,
-            in_channels=inputs,
-            out_channels=outputs,
-            kernel=1,
-            shift=0,
-            clip=None,
+            **extents, in_channels=inputs, out_channels=outputs, kernel=1, shift=0, clip=None
         )
         self.append(node, op, uses, kernel=weight)
-
-    def copy_part(self, node: Node, data: Use, res: Use) -> None:
-        """Copy a part of an image, whose channels lie alike in both."""
-        extents = data.extents
-        shape = extents["batch"], self.width(data.place), extents["height"], extents["width"]
-        copy = Elementwise(function="identity", shape=shape, clip=None)
-        self.append(node.name, copy, {"data": data, "res": res})
 
     def export_outputs(self) -> None:
         """Ensure that the host can read the results of the region."""
@@ -386,7 +366,7 @@ class LoweredRegion:
             memory = place.memory
             if memory.role is Role.INPUT or memory.filled or any(memory.border):
                 copy = self.new(tensor, name=f"{tensor.name}:output")
-                self.copy(tensor.name, place, copy)
+                self.copy(tensor.name, Use(place), Use(copy))
                 self.places[tensor.name] = place = copy
             place.memory.role = Role.OUTPUT
 
@@ -424,8 +404,3 @@ def zero_weights(*shape: int) -> Array:
 def _copy_name(node: Node, position: int) -> str:
     """Return the name of the copy of an input of a concatenation."""
     return f"{node.name}:{position}"
-
-
-def unique(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return the distinct tensors in order."""
-    return list({tensor.name: tensor for tensor in tensors}.values())

@@ -1,4 +1,4 @@
-"""Leaky ReLUs on hardware without tables: the two factors nearest to a table of two slopes.
+"""Leaky ReLUs on hardware without tables: the factors nearest to a table of two slopes.
 
 A leaky ReLU is imported as the table of its 256 results, which is exact. Hardware without tables,
 or whose tables cannot differ between channels, multiplies by two small factors instead, if that
@@ -14,7 +14,7 @@ import numpy as np
 from vtaops.base.fixed_point import MAX_SHIFT
 from vtaops.base.shapes import Array
 from vtaops.graph import Requantization
-from vtaops.graph.operators import LeakyRelu, LookupTable
+from vtaops.graph.operators import LookupTable
 
 LARGEST = 127
 """Largest factor, and largest difference of two."""
@@ -22,8 +22,11 @@ LARGEST = 127
 
 def nearest_factors(
     op: LookupTable, zero_point: int, *, shifts_only: bool
-) -> tuple[LeakyRelu, int] | None:
+) -> tuple[Array, Requantization, int] | None:
     """Return the leaky ReLU nearest to a table, and for how many values it is a step off.
+
+    That is the factor of what is above the zero point with those below it, one or one for each
+    channel, and the scale of the products.
 
     None if the table has not two slopes, or no factors come within a step of all its results.
 
@@ -46,20 +49,12 @@ def nearest_factors(
         factors = np.rint(np.array([above, *below]) / ratio).astype(np.int64)
         if factors[0] < 1 or max(factors.max(), np.ptp(factors)) > LARGEST:
             continue
-        negative = factors[1:] if op.table.ndim > 1 else int(factors[1])
         scaling = Requantization.from_ratio(ratio, op.zero_point, bounds)
-        made = LeakyRelu(int(factors[0]), negative, scaling)
-        off = _steps_off(made, steps, tables)
-        if off is not None:
-            found.append((made, off))
-    return min(found, key=lambda one: one[1], default=None)
-
-
-def _steps_off(made: LeakyRelu, steps: Array, tables: Array) -> int | None:
-    """Return for how many values a leaky ReLU is a step off; None if it is further off for one."""
-    sums = made.sums(np.broadcast_to(steps, (1, *tables.shape)))
-    apart = np.abs(made.requantization.apply(sums) - tables)
-    return int(np.count_nonzero(apart)) if apart.max() <= 1 else None
+        products = steps * np.where(steps >= 0, factors[0], factors[1:, None])
+        apart = np.abs(scaling.apply(products) - tables)
+        if apart.max() <= 1:
+            found.append((factors, scaling, int(np.count_nonzero(apart))))
+    return min(found, key=lambda one: one[-1], default=None)
 
 
 def _ratios(slope: float, *, shifts_only: bool) -> Iterator[float]:

@@ -39,13 +39,7 @@ PIXELWISE = (
     | ops.ChannelShuffle
 )
 POINTWISE = (
-    ops.Requantize
-    | ops.LookupTable
-    | ops.LeakyRelu
-    | ops.Add
-    | ops.RescaledAdd
-    | ops.Multiply
-    | ops.Extremum
+    ops.Requantize | ops.LookupTable | ops.Add | ops.RescaledAdd | ops.Multiply | ops.Extremum
 )
 
 
@@ -591,8 +585,6 @@ def by_channel(op: GraphOperator) -> bool:
     """Return whether a function of one value differs between the channels on axis 1."""
     if isinstance(op, ops.LookupTable):
         return op.table.ndim > 1
-    if isinstance(op, ops.LeakyRelu):
-        return not isinstance(op.negative, int)
     return isinstance(op, ops.Requantize) and op.requantization.channels > 1
 
 

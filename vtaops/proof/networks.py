@@ -274,15 +274,6 @@ def _requantize(op: ops.Requantize, given: Inputs) -> Terms:
 
 
 @_meaning.register
-def _leaky_relu(op: ops.LeakyRelu, given: Inputs) -> Terms:
-    if np.max(op.negative) > op.positive:
-        raise Unknown(f"factors {op.positive} and {op.negative} of a leaky ReLU")
-    value = given.real(0)
-    sides = [given.fields.times(value, factor) for factor in (op.positive, op.negative)]
-    return given.requantized(op.requantization, given.fields.extremum_of(sides, 1))
-
-
-@_meaning.register
 def _lookup_table(op: ops.LookupTable, given: Inputs) -> Terms:
     if op.table.ndim > 1:
         raise Unknown("a table for each channel")

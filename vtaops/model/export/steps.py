@@ -333,7 +333,6 @@ def _channels(tensor: Tensor, needed: bool) -> Words:
 
 @_add.register(operators.LookupTable)
 @_add.register(operators.Requantize)
-@_add.register(operators.LeakyRelu)
 def _add_function(op: GraphOperator, node: Node, values: Values) -> None:
     """Add a function of one value as a table of its results."""
     data = node.inputs[0]
