@@ -310,42 +310,9 @@ def _narrow(
     return beside, step(ChannelShuffle(count), copies, scale=scale)
 
 
-MOST_WEIGHTS = 1 << 20
-"""Maximum number of weights of a convolution over a vector, as a matrix."""
-
-
-def _over_vector(value: Value, operand: Operand) -> Sum:
-    """Read a convolution of one channel along a vector as a product with a banded matrix.
-
-    The vector is the last axis, where images have their channels.
-    """
-    geometry, (taps, scale) = window(value), _weights(value.argument(1), 0)
-    n, _, _, extent = image_shape(value.first)
-    results = value.static_shape[2]
-    matrix = np.zeros((results, extent), np.int64)
-    rows = np.arange(results)
-    for number, tap in enumerate(taps.reshape(-1)):
-        columns = rows * geometry.strides[1] + number * geometry.dilation[1] - geometry.padding[1]
-        inside = (columns >= 0) & (columns < extent)
-        matrix[rows[inside], columns[inside]] = tap
-    data, data_scale = operand(value.first, value)
-    narrow, data = _narrow(matrix, reshaped(data, (n, extent)), 1, 1)
-    return _sum(value, partial(Dense, narrow), data, data_scale * scale, results, 2)
-
-
-def _is_vector(value: Value) -> bool:
-    """Return whether a convolution of one channel goes along a vector that is not too long."""
-    weight = value.argument(1)
-    if weight is None or weight.static_shape[:2] != (1, 1) or len(weight.static_shape) != 3:
-        return False
-    return value.static_shape[2] * value.first.static_shape[2] <= MOST_WEIGHTS
-
-
 def _convolution(value: Value, operand: Operand) -> Sum:
     """Read a Conv or a ConvTranspose, whose weights count results on axis 1."""
     transposed, groups = value.op == "ConvTranspose", int(value.attrs.get("group", 1))
-    if not transposed and _is_vector(value):
-        return _over_vector(value, operand)
     weight, weight_scale = _weights(value.argument(1), int(transposed))
     if transposed and groups > 1 and weight_scale.ndim:
         weight_scale = np.tile(weight_scale, groups)
