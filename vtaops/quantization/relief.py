@@ -112,9 +112,11 @@ def relieved(
         found[tuple(nodes)] = worst_output(relaxed)
         return found[tuple(nodes)] >= LOW_DB
 
-    kept = search.first(brings_back) or max(found, key=found.__getitem__, default=())
-    if not kept or found[tuple(kept)] < before + LEAST_RELIEF:
-        return done, None
+    kept = search.first(brings_back)
+    if kept is None:
+        kept = max(found, key=found.__getitem__, default=())
+        if found.get(tuple(kept), before) < before + LEAST_RELIEF:
+            return done, None
     chosen = again(kept, checked=True)
     return chosen, Relief(tuple(search.products(kept)), worst_output(chosen), before)
 
