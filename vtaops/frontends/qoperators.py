@@ -121,8 +121,8 @@ def _average_pool(builder: NetworkBuilder, operator: OnnxNode) -> Value:
     """Return a mean, whose windows behind the image AveragePool counts otherwise."""
     if operator.attrs.get("ceil_mode") and operator.attrs.get("count_include_pad"):
         raise UnsupportedError(
-            f"{operator.label} has ceil_mode and count_include_pad; vtaops reads one of them: write "
-            "it as AveragePool between pairs"
+            f"{operator.label} has ceil_mode and count_include_pad, which vtaops reads in "
+            "AveragePool between pairs alone"
         )
     return Composition("AveragePool", (0,), 3)(builder, operator)
 

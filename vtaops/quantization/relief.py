@@ -5,9 +5,9 @@ sound, the last layer of a regression. Where an output keeps less than `LOW_DB` 
 equalised channels, such products are left to the host. Tried first are all in front of a function
 that the host computes, if they are a small part of the network: those of a filter bank before its
 logarithm, which tells values apart that one grid does not; the launch before that function falls
-away. Then come single products, as few as bring the output back, and larger fronts. If nothing does,
-what gains most is taken, if that is a bit. A file in which each tensor may pass in float shows what
-helps.
+away. Then come single products, as few as bring the output back, and larger fronts. If nothing
+does, what gains most is taken, if that is a bit. A file in which each tensor may pass in float
+shows what helps.
 """
 
 from __future__ import annotations
