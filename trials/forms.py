@@ -1050,12 +1050,6 @@ def _rotated(b: Network, x: str) -> str:
     return str(b.add("RotaryEmbedding", x, *caches, positions, num_heads=2))
 
 
-def _rotated_by_runtime(b: Network, x: str) -> str:
-    caches = b.uniform(-1, 1, 9, 2), b.uniform(-1, 1, 9, 2)
-    y = b.add("RotaryEmbedding", x, b.ints(3), *caches, num_heads=2, domain=RUNTIME)
-    return b.declare(y, b.shape_of(x))
-
-
 def _if(b: Network, x: str) -> str:
     make = onnx.helper.make_graph
     kind = onnx.helper.make_tensor_value_info
@@ -1093,7 +1087,6 @@ block("Linear in channels last", "", lambda b, x: _linear_last(b, x))
 block("MLP", "GELU", lambda b, x: b.product(_gelu(b, b.product(x, 16)), 8), shape=TOKENS)
 block("Rotary embedding", "", _rotary, shape=TOKENS)
 block("RotaryEmbedding", "two heads", _rotated, shape=TOKENS, opset=23)
-block("RotaryEmbedding", "of ONNX Runtime", _rotated_by_runtime, shape=TOKENS)
 block("LSTM", "", _recurrent("LSTM", 4), shape=TOKENS)
 block("LSTM", "bidirectional", _recurrent("LSTM", 4, both=True), shape=TOKENS)
 block("GRU", "", _recurrent("GRU", 3), shape=TOKENS)

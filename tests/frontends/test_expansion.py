@@ -1,4 +1,4 @@
-"""Norms and rotations of one node are what the same in single operators is."""
+"""Norms of one node are what the same in single operators is."""
 
 import numpy as np
 import onnx
@@ -29,14 +29,6 @@ class Decoder(Builder):
     def output(self, name, shape=(1, TOKENS, WIDTH)):
         self.outputs.append(onnx.helper.make_tensor_value_info(name, 1, shape))
 
-    def heads(self, x, count):
-        split = self.constant(np.array([0, TOKENS, count, WIDTH // count]))
-        return self.add("Transpose", self.add("Reshape", x, split), perm=[0, 2, 1, 3])
-
-    def joined(self, x):
-        x = self.add("Transpose", x, perm=[0, 2, 1, 3])
-        return self.add("Reshape", x, self.constant(np.array([0, TOKENS, WIDTH])))
-
 
 def norm(b, x):
     return b.add("RMSNormalization", x, b.floats(WIDTH, low=0.5), axis=2, epsilon=1e-3)
@@ -58,44 +50,14 @@ def skipped(b, x, bias=False):
     return b.add("Add", b.product(y), total)
 
 
-def rotary(b, x, heads=2, cached=True, **attrs):
-    half = attrs.get("rotary_embedding_dim", WIDTH // heads) // 2
-    caches = [b.floats(*([12] if cached else [1, TOKENS]), half) for _ in range(2)]
-    at = [b.constant(np.arange(3, 3 + TOKENS)[None])] if cached else []
-    if "num_heads" in attrs:
-        return b.add("RotaryEmbedding", x, *caches, *at, **attrs)
-    return b.joined(b.add("RotaryEmbedding", b.heads(x, heads), *caches, *at, **attrs))
-
-
-def runtime_rotary(b, x, first=False, apart=False, **attrs):
-    half = 4
-    positions = np.array([2]) if first else np.arange(2, 2 + TOKENS)[None]
-    given = [b.constant(positions), b.floats(12, half), b.floats(12, half)]
-    x = b.heads(x, 2) if apart else x
-    y = b.add("RotaryEmbedding", x, *given, domain=RUNTIME, **attrs)
-    return b.joined(y) if apart else y
-
-
 CASES = {
     "RMSNormalization": norm,
     "RMSNormalization of two axes": norm_of_last_two,
     "SimplifiedLayerNormalization": simplified,
     "SkipSimplifiedLayerNormalization": skipped,
     "SkipSimplifiedLayerNormalization with a bias": lambda b, x: skipped(b, x, bias=True),
-    "RotaryEmbedding": rotary,
-    "RotaryEmbedding of its own caches": lambda b, x: rotary(b, x, cached=False),
-    "RotaryEmbedding of joined heads": lambda b, x: rotary(b, x, num_heads=2),
-    "RotaryEmbedding of pairs": lambda b, x: rotary(b, x, interleaved=1),
-    "RotaryEmbedding of a part": lambda b, x: rotary(b, x, rotary_embedding_dim=4),
-    "RotaryEmbedding of a part of joined heads": lambda b, x: rotary(
-        b, x, rotary_embedding_dim=4, num_heads=2
-    ),
-    "runtime's RotaryEmbedding": runtime_rotary,
-    "runtime's RotaryEmbedding from a place": lambda b, x: runtime_rotary(b, x, first=True),
-    "runtime's RotaryEmbedding of heads": lambda b, x: runtime_rotary(b, x, apart=True),
-    "runtime's RotaryEmbedding of pairs": lambda b, x: runtime_rotary(b, x, interleaved=1),
 }
-OPSETS = {name: 23 if name[:3] in ("RMS", "Rot") else 17 for name in CASES}
+OPSETS = {name: 23 if name.startswith("RMS") else 17 for name in CASES}
 
 
 def network(name):
@@ -119,7 +81,7 @@ def test_single_operators_compute_the_same(name):
     model, data = network(name)
     found = expanded(model)
     onnx.checker.check_model(found)
-    assert kinds(found).isdisjoint({n for n in kinds(model) if "Norm" in n or "Rotary" in n})
+    assert kinds(found).isdisjoint({n for n in kinds(model) if "Norm" in n})
     (expected,), (result,) = (Probe(m).run({"x": data[:1]}).values() for m in (model, found))
     assert np.allclose(result, expected, atol=1e-5)
     assert {o.name for o in found.graph.output} == {o.name for o in model.graph.output}
@@ -136,7 +98,7 @@ def test_it_is_quantised_as_in_single_operators(name):
 def test_two_norms_of_a_decoder_are_on_vta():
     b = Decoder(7)
     x = b.product(b.input([1, TOKENS, WIDTH]))
-    y = b.add("Add", x, b.product(rotary(b, norm(b, x))))
+    y = b.add("Add", x, b.product(norm(b, x)))
     b.output(b.product(norm(b, y)))
     data = b.rng.standard_normal((8, TOKENS, WIDTH)).astype(np.float32)
     model = vtaops.compile_model(vtaops.quantize(b.model(23), data, scales="free"), "pynq_ext")
@@ -145,10 +107,9 @@ def test_two_norms_of_a_decoder_are_on_vta():
     assert np.array_equal(model.run(data[:1]), model.reference(data[:1]))
 
 
-@pytest.mark.parametrize("name", ["RMSNormalization", "RotaryEmbedding of joined heads"])
-def test_files_with_pairs_hold_it(name):
+def test_files_with_pairs_hold_it():
     """A file of another quantiser, whose pairs stand around the operator, is read."""
-    model, data = network(name)
+    model, data = network("RMSNormalization")
     steps = {"scale": np.float32(1 / 16), "zero": np.int8(0)}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in steps.items())
     nodes = []
@@ -183,8 +144,6 @@ def test_statistics_are_refused():
     ("kind", "domain", "given"),
     [
         ("RMSNormalization", "", 1),
-        ("RotaryEmbedding", "", 1),
-        ("RotaryEmbedding", RUNTIME, 2),
         ("SkipSimplifiedLayerNormalization", RUNTIME, 2),
     ],
 )

@@ -35,13 +35,15 @@ def test_an_activation_before_a_residual_stays(bounds, scheme):
 
 
 def test_a_lost_activation_is_told(monkeypatch):
-    """Residuals joined last once took the pair that stood for the activation."""
+    """Without its activation, a convolution is joined to the residual; its pair had saturated."""
 
-    def in_the_wrong_order(model):
-        pairs._drop_idle_activations(model)
-        pairs._join_residuals(model)
+    def without_activation(model):
+        (relu,) = (node for node in model.graph.node if node.op_type == "Relu")
+        onnx_files.producers(model)[relu.input[0]].output[:] = relu.output
+        model.graph.node.remove(relu)
+        pairs.join_residuals(model)
 
-    monkeypatch.setattr(insert, "remove_pairs", in_the_wrong_order)
+    monkeypatch.setattr(insert, "join_residuals", without_activation)
     with pytest.warns(AccuracyWarning, match=r"'add2_0' \(Add\) is off by .* where rounding"):
         done = run_quantization(activated_residual(()), images(8), scales="free")
     (found,) = done.departures

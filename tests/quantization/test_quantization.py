@@ -139,13 +139,14 @@ def test_an_activation_moves_into_the_parts_of_a_concatenation(activation):
     ]
 
 
-def test_activations_that_change_nothing_are_dropped():
-    kinds = [
-        Counter(n.op_type for n in vtaops.quantize(small_network(), images(), **s).graph.node)
-        for s in SCHEMES
-    ]
-    # Symmetric grids have negative values; with zero points they begin at 0.
-    assert [kind["Relu"] for kind in kinds] == [5, 0, 5, 0]
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_what_an_activation_bounds_is_rounded_once(scheme):
+    model = vtaops.quantize(small_network(), images(), **scheme)
+    writers, readers = onnx_files.producers(model), onnx_files.consumers(model)
+    bounded = [node for node in model.graph.node if node.op_type == "Relu"]
+    assert [writers[node.input[0]].op_type for node in bounded].count("DequantizeLinear") == 0
+    behind = {reader.op_type for node in bounded for reader in readers[node.output[0]]}
+    assert (len(bounded), behind) == (5, {"QuantizeLinear"})
 
 
 def test_tensors_that_only_move_share_their_grid():

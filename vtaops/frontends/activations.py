@@ -10,20 +10,10 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends import tflite_tables
 from vtaops.frontends.constants import axis_of, integers, real
-from vtaops.frontends.functions import (
-    bounds,
-    is_per_channel,
-)
+from vtaops.frontends.functions import bounds, is_per_channel
 from vtaops.frontends.grids import EIGHT_BITS
 from vtaops.frontends.steps import ResultRange, Source
-from vtaops.frontends.translate import (
-    Rule,
-    of_steps,
-    operand,
-    reals,
-    tabulated,
-    translate,
-)
+from vtaops.frontends.translate import Rule, of_steps, operand, reals, tabulated, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 from vtaops.graph.grid import Grid

@@ -78,7 +78,7 @@ def agreement(
     ordered = [_in_order(compiled.imported, sample) for sample in samples]
     try:
         drawn = ordered or [*_drawn(compiled.imported)]
-        agreements = [one for _, one in _by_tensor(source, compiled, drawn, shapes)]
+        agreements = [*_by_tensor(source, compiled, drawn, shapes).values()]
         return replace(
             sum(agreements[1:], *agreements[:1] or [Agreement()]),
             inputs=len(drawn),
@@ -115,7 +115,7 @@ def differences(
         raise UnsupportedError(f"the network cannot be compared: {reason}")
     graph = import_model(source, shapes=shapes)
     compiled = Compiled(graph, graph, {})
-    return dict(_by_tensor(source, compiled, [_in_order(graph, sample)], shapes))
+    return _by_tensor(source, compiled, [_in_order(graph, sample)], shapes)
 
 
 def _not_compared(source: Any) -> str:
@@ -131,8 +131,8 @@ def _not_compared(source: Any) -> str:
 
 def _by_tensor(
     source: Any, compiled: Compiled, given: Sequence[Sequence[Array]], shapes: Shapes | None
-) -> Iterator[tuple[str, Agreement]]:
-    """Yield a comparison for each tensor, summed over the inputs."""
+) -> dict[str, Agreement]:
+    """Return a comparison for each tensor, summed over the inputs."""
     file: _TfliteFile | _OnnxFile
     if str(source).endswith(".tflite"):
         file = _TfliteFile(Path(source))
@@ -141,7 +141,7 @@ def _by_tensor(
     agreements: dict[str, Agreement] = {}
     for name, one in (pair for arrays in given for pair in _compared(file, compiled, arrays)):
         agreements[name] = agreements[name] + one if name in agreements else one
-    yield from agreements.items()
+    return agreements
 
 
 def _in_order(graph: Graph, sample: Sample) -> list[Array]:
@@ -320,7 +320,8 @@ class _OnnxFile:
         """Return what the file says of a tensor."""
         name = self._places.get(tensor.name, "")
         values = self._values.get(name)
-        if values is None or _is_random(node):
+        random = isinstance(node.op, ops.Host) and {*node.op.operators} & (RANDOM | {"Dropout"})
+        if values is None or random:
             return None
         values = _signed(values, tensor)
         if values.dtype != np.dtype(tensor.dtype):
@@ -360,12 +361,6 @@ def _compared(
 
 def _is_number(array: Array | None, number: float) -> bool:
     return array is not None and array.size == 1 and float(array.item()) == number
-
-
-def _is_random(node: Node) -> bool:
-    return isinstance(node.op, ops.Host) and not (RANDOM | {"Dropout"}).isdisjoint(
-        node.op.operators
-    )
 
 
 def _differences(

@@ -18,11 +18,7 @@ from vtaops.frontends.steps import (
     reduced_image,
     reshaped,
 )
-from vtaops.frontends.translate import (
-    Rule,
-    operand,
-    translated_image,
-)
+from vtaops.frontends.translate import Rule, operand, translated_image
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, window
 from vtaops.graph import operators as ops

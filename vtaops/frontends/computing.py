@@ -11,21 +11,11 @@ import numpy as np
 from vtaops.base.shapes import Array
 from vtaops.frontends import halves
 from vtaops.frontends.constants import integers, number, real
-from vtaops.frontends.functions import (
-    Affine,
-    affine_step,
-    argument_of,
-    is_per_channel,
-)
+from vtaops.frontends.functions import Affine, affine_step, argument_of, is_per_channel
 from vtaops.frontends.grids import grid_of
 from vtaops.frontends.steps import ResultRange, Source, Step, moved, reshaped, step
 from vtaops.frontends.sums import is_sum, multiplied, read_sum
-from vtaops.frontends.translate import (
-    Rule,
-    affine_function,
-    operand,
-    translate,
-)
+from vtaops.frontends.translate import Rule, affine_function, operand, translate
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.graph import operators as ops
 

@@ -15,11 +15,7 @@ from vtaops.frontends.constants import axis_of, number, whole_numbers
 from vtaops.frontends.grids import EIGHT_BITS, through_pairs
 from vtaops.frontends.pixels import moved_pixels
 from vtaops.frontends.steps import ResultRange, Source, Step, cut, moved, reduced_image, reshaped
-from vtaops.frontends.translate import (
-    Rule,
-    translate,
-    translated_image,
-)
+from vtaops.frontends.translate import Rule, translate, translated_image
 from vtaops.frontends.values import NotTranslated, Value
 from vtaops.frontends.windows import image_shape, pad_widths, window
 from vtaops.graph import operators as ops

@@ -81,16 +81,19 @@ class _Reader:
 
     def _read(self, node: NodeProto, label: str) -> None:
         args = [self._values[name] if name else None for name in node.input]
-        operator = OnnxNode(node.op_type, args, _attributes(node), [*node.output], label)
+        attrs = {name: _text(value) for name, value in onnx_files.attributes(node).items()}
+        operator = OnnxNode(node.op_type, args, attrs, [*node.output], label)
         if node.op_type in qoperators.RULES:
             results: Sequence[Value] = [qoperators.RULES[node.op_type](self.builder, operator)]
         elif composites.is_composite(node):
-            results = composites.add_composite(self.builder, node, operator)
+            results = composites.add_composite(self.builder, operator)
         elif node.domain in ("", "ai.onnx") or node.op_type in PAIRED:
             captured = [
                 self._values[name] for name in onnx_files.read_outside(node) if name in self._values
             ]
-            results = RULES.get(node.op_type, _as_it_is)(self, replace(operator, captured=captured))
+            results = RULES.get(node.op_type, _Reader.add)(
+                self, replace(operator, captured=captured)
+            )
         else:
             raise UnsupportedError(
                 f"{label} is {node.domain}.{node.op_type}, an operator outside ONNX that vtaops "
@@ -125,10 +128,6 @@ class _Reader:
 
 Rule = Callable[[_Reader, OnnxNode], Sequence[Value]]
 """Returns the results of an operator."""
-
-
-def _as_it_is(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
-    return reader.add(operator)
 
 
 def _pair(reader: _Reader, operator: OnnxNode) -> Sequence[Value]:
@@ -250,10 +249,6 @@ RULES: dict[str, Rule] = {
     "Softmax": _softmax,
 }
 """How operators are read that are not taken as they are."""
-
-
-def _attributes(node: NodeProto) -> dict[str, Any]:
-    return {name: _text(value) for name, value in onnx_files.attributes(node).items()}
 
 
 def _text(value: Any) -> Any:

@@ -10,7 +10,7 @@ from vtaops.base.errors import UnsupportedError
 from vtaops.frontends.inference import node_proto
 from vtaops.frontends.values import OnnxNetwork, OnnxNode, Value
 from vtaops.graph.onnx_bounds import require_bounded
-from vtaops.graph.onnx_files import ModelProto, NodeProto, ValueInfoProto, require
+from vtaops.graph.onnx_files import ModelProto, ValueInfoProto, require
 from vtaops.graph.onnx_function import OnnxFunction
 
 IR_VERSION = 10
@@ -55,7 +55,7 @@ def _model(
     inside, constants = _needed(inputs, outputs)
     order = dict.fromkeys(value.node for value in network.values if value.node in inside)
     graph = helper.make_graph(
-        [_proto(node) for node in order if node is not None],
+        [node_proto(node, [r.name for r in node.results]) for node in order if node is not None],
         "part",
         [_described(value) for value in inputs],
         [_described(value) for value in outputs],
@@ -69,7 +69,10 @@ def _model(
 def _needed(
     inputs: Iterable[Value], outputs: Iterable[Value]
 ) -> tuple[set[OnnxNode], dict[Value, None]]:
-    """Return the nodes that compute some values from others, and the constants that they read."""
+    """Return the nodes that compute some values from others, and the constants that they read.
+
+    Weights are no constants, but what dequantises them.
+    """
     nodes: set[OnnxNode] = set()
     constants: dict[Value, None] = {}
     known, stack = set(inputs), [value for value in outputs if value not in inputs]
@@ -78,21 +81,12 @@ def _needed(
         if value in known:
             continue
         known.add(value)
-        if _is_known(value):
+        if value.fixed and value.op != "DequantizeLinear" and value.array is not None:
             constants[value] = None
         elif value.node is not None:
             nodes.add(value.node)
             stack += value.node.reads
     return nodes, constants
-
-
-def _proto(node: OnnxNode) -> NodeProto:
-    return node_proto(node, [value.name for value in node.results])
-
-
-def _is_known(value: Value) -> bool:
-    """Return whether a value is written as a constant: all but the weights that are dequantised."""
-    return value.fixed and value.op != "DequantizeLinear" and value.array is not None
 
 
 def _weight(value: Value) -> object:

@@ -6,7 +6,7 @@ The definition of each is: dequantise the operands, compute, quantise the result
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -118,18 +118,13 @@ def _softmax(builder: NetworkBuilder, operator: OnnxNode) -> Value:
 
 
 def _average_pool(builder: NetworkBuilder, operator: OnnxNode) -> Value:
-    """Pad what `ceil_mode` adds: this operator counts it as padding, AveragePool does not."""
-    attrs = dict(operator.attrs)
-    data, kernel = operator.args[0], attrs.get("kernel_shape", [])
-    if attrs.get("ceil_mode") and attrs.get("count_include_pad") and data is not None:
-        rank = len(kernel)
-        pads = list(attrs.get("pads") or [0] * 2 * rank)
-        strides = attrs.get("strides") or [1] * rank
-        for axis, extent in enumerate(data.static_shape[2:]):
-            rest = extent + pads[axis] + pads[axis + rank] - kernel[axis]
-            pads[axis + rank] += -rest % strides[axis]
-        attrs |= {"pads": pads, "ceil_mode": 0}
-    return Composition("AveragePool", (0,), 3)(builder, replace(operator, attrs=attrs))
+    """Return a mean, whose windows behind the image AveragePool counts otherwise."""
+    if operator.attrs.get("ceil_mode") and operator.attrs.get("count_include_pad"):
+        raise UnsupportedError(
+            f"{operator.label} has ceil_mode and count_include_pad, which vtaops reads in "
+            "AveragePool between pairs alone"
+        )
+    return Composition("AveragePool", (0,), 3)(builder, operator)
 
 
 RULES: dict[str, Callable[[NetworkBuilder, OnnxNode], Value]] = {

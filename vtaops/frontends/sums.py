@@ -21,21 +21,8 @@ from vtaops.frontends.constants import are_integers, integers, real
 from vtaops.frontends.functions import Affine, affine_step, varying_axis
 from vtaops.frontends.steps import ResultRange, Source, moved, reshaped, shapes_translated, step
 from vtaops.frontends.values import NotTranslated, Value
-from vtaops.frontends.windows import (
-    SlidingWindow,
-    channel_image,
-    image_shape,
-    transposed_window,
-    window,
-)
-from vtaops.graph import (
-    ChannelShuffle,
-    Concat,
-    Convolution,
-    Dense,
-    Expand,
-    TransposedConvolution,
-)
+from vtaops.frontends.windows import channel_image, image_shape, transposed_window, window
+from vtaops.graph import ChannelShuffle, Concat, Convolution, Dense, Expand, TransposedConvolution
 from vtaops.graph.operator import MAX_FACTOR
 from vtaops.graph.requantization import Rounds
 
@@ -61,8 +48,8 @@ class Sum:
         The tensor that the weights multiply.
     scale
         Scale of the sums: one number, or one per output channel.
-    channels, axis
-        Number of output channels and their axis.
+    axis
+        The axis of output channels.
     bias
         Real values to add, one per channel.
     residual, factor
@@ -73,7 +60,6 @@ class Sum:
     product: partial[Product]
     data: Source
     scale: Array
-    channels: int
     axis: int
     bias: Array
     residual: Source | None = None
@@ -115,14 +101,14 @@ class Sum:
         its bias in steps of its sums exceeds int32. Any scale in which it fits is as good for a
         constant.
         """
-        weight = np.asarray(self.product.args[0])
-        if self.residual is not None or target.tflite or len(weight) != self.channels:
+        weight, channels = np.asarray(self.product.args[0]), len(self.bias)
+        if self.residual is not None or target.tflite or len(weight) != channels:
             return self
         steps = np.abs(self.bias / self.scale)
-        most = 255.0 * 2.0 ** (8 * weight.itemsize - 1) * (weight.size // self.channels)
+        most = 255.0 * 2.0 ** (8 * weight.itemsize - 1) * (weight.size // channels)
         if (steps + most < 1 << 31).all():  # nearly always; the weights may be a hundred million
             return self
-        reach = 255.0 * magnitudes(weight.reshape(self.channels, -1))
+        reach = 255.0 * magnitudes(weight.reshape(channels, -1))
         far = steps + reach >= 1 << 31
         within = np.array(target.clip) - target.zero_point
         middle, room = self.bias / target.scale, reach * self.scale / target.scale
@@ -130,7 +116,7 @@ class Sum:
         dead = far & (low == high)
         if not dead.any():
             return self
-        scale = np.broadcast_to(self.scale, (self.channels,))
+        scale = np.broadcast_to(self.scale, (channels,))
         live = scale[~far].max(initial=0.0) or target.scale / 256
         kept = np.where(dead.reshape(-1, *[1] * (weight.ndim - 1)), 0, weight)
         product = partial(self.product.func, kept.astype(weight.dtype), **self.product.keywords)
@@ -251,7 +237,7 @@ def _spread(total: Sum, shape: tuple[int, ...]) -> Sum:
     if total.shape[1] == 1 != shape[1]:
         repeated, bias = (np.repeat(part, shape[1], axis=0) for part in (weight, total.bias))
         product = partial(total.product.func, repeated, **total.product.keywords)
-        return replace(total, shape=shape, product=product, bias=bias, channels=shape[1])
+        return replace(total, shape=shape, product=product, bias=bias)
     return total
 
 
@@ -310,48 +296,17 @@ def _narrow(
     return beside, step(ChannelShuffle(count), copies, scale=scale)
 
 
-MOST_WEIGHTS = 1 << 20
-"""Maximum number of weights of a convolution over a vector, as a matrix."""
-
-
-def _over_vector(value: Value, operand: Operand) -> Sum:
-    """Read a convolution of one channel along a vector as a product with a banded matrix.
-
-    The vector is the last axis, where images have their channels.
-    """
-    geometry, (taps, scale) = window(value), _weights(value.argument(1), 0)
-    n, _, _, extent = image_shape(value.first)
-    results = value.static_shape[2]
-    matrix = np.zeros((results, extent), np.int64)
-    rows = np.arange(results)
-    for number, tap in enumerate(taps.reshape(-1)):
-        columns = rows * geometry.strides[1] + number * geometry.dilation[1] - geometry.padding[1]
-        inside = (columns >= 0) & (columns < extent)
-        matrix[rows[inside], columns[inside]] = tap
-    data, data_scale = operand(value.first, value)
-    narrow, data = _narrow(matrix, reshaped(data, (n, extent)), 1, 1)
-    return _sum(value, partial(Dense, narrow), data, data_scale * scale, results, 2)
-
-
-def _is_vector(value: Value) -> bool:
-    """Return whether a convolution of one channel goes along a vector that is not too long."""
-    weight = value.argument(1)
-    if weight is None or weight.static_shape[:2] != (1, 1) or len(weight.static_shape) != 3:
-        return False
-    return value.static_shape[2] * value.first.static_shape[2] <= MOST_WEIGHTS
-
-
 def _convolution(value: Value, operand: Operand) -> Sum:
     """Read a Conv or a ConvTranspose, whose weights count results on axis 1."""
     transposed, groups = value.op == "ConvTranspose", int(value.attrs.get("group", 1))
-    if not transposed and _is_vector(value):
-        return _over_vector(value, operand)
     weight, weight_scale = _weights(value.argument(1), int(transposed))
     if transposed and groups > 1 and weight_scale.ndim:
         weight_scale = np.tile(weight_scale, groups)
     geometry = (transposed_window if transposed else window)(value)
-    data, data_scale = _image(value, operand)
-    weight, data = _narrow(_filters(weight, geometry), data, int(not transposed), groups=groups)
+    source, data_scale = operand(value.first, value)
+    data = reshaped(source, image_shape(value.first))
+    weight = weight.reshape(*weight.shape[:2], *geometry.kernel)
+    weight, data = _narrow(weight, data, int(not transposed), groups=groups)
     kind = (
         partial(TransposedConvolution, output_padding=geometry.more) if transposed else Convolution
     )
@@ -365,18 +320,6 @@ def _convolution(value: Value, operand: Operand) -> Sum:
     )
     channels = weight.shape[1] * groups if transposed else len(weight)
     return _sum(value, product, data, data_scale * weight_scale, channels, 1)
-
-
-def _image(value: Value, operand: Operand) -> tuple[Source, float]:
-    """Return the first argument of a value as an image, and its scale."""
-    data = value.first
-    source, scale = operand(data, value)
-    return reshaped(source, image_shape(data)), scale
-
-
-def _filters(weight: Array, geometry: SlidingWindow) -> Array:
-    """Return weights as those of a two-dimensional window."""
-    return weight.reshape(*weight.shape[:2], *geometry.kernel)
 
 
 def _dense(value: Value, operand: Operand) -> Sum:
@@ -404,7 +347,7 @@ def _sum(
         raise NotTranslated(f"{value.label} has the scale {np.min(scale):g}; it must be positive")
     bias, (weight, *rest) = np.zeros(channels), product.args
     product = partial(product.func, _shared(weight), *rest, **product.keywords)
-    return Sum(value.static_shape, product, data, np.asarray(scale), channels, axis, bias)
+    return Sum(value.static_shape, product, data, np.asarray(scale), axis, bias)
 
 
 _WEIGHTS: WeakValueDictionary[tuple[object, ...], Array] = WeakValueDictionary()

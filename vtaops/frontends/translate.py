@@ -13,14 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from vtaops.base.shapes import Array
-from vtaops.frontends.functions import (
-    Affine,
-    affine_of,
-    apply,
-    argument_of,
-    is_elementwise,
-    names,
-)
+from vtaops.frontends.functions import Affine, affine_of, apply, argument_of, is_elementwise, names
 from vtaops.frontends.grids import EIGHT_BITS, grid_of, natural_grid
 from vtaops.frontends.steps import Leaf, ResultRange, Source, reshaped, shapes_translated
 from vtaops.frontends.sums import scaled

@@ -3,7 +3,8 @@
 A node computes on integers if VTA or the importer has it (`QUANTIZED`), all of its tensors have
 grids, and it is not inside a function of one tensor, which is rounded as a whole. Its constants are
 quantised, and it reads and writes tensors through pairs. Floats that only float nodes write and
-read have no pair; a float node reads the integers of a tensor only if that is all there is of it.
+read have no pair, nor has what a Relu or Clip on integers bounds, which rounds it once; a float
+node reads the integers of a tensor only if that is all there is of it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from vtaops.graph.onnx_files import (
     require,
 )
 from vtaops.quantization.activations import functions, norms
-from vtaops.quantization.pairs import remove_pairs
+from vtaops.quantization.pairs import join_residuals
 from vtaops.quantization.scales import (
     MOVES,
     SATURATING,
     WeightScale,
     constant_operands,
+    saturated,
     weight_scales,
 )
 
@@ -95,7 +97,7 @@ def insert_pairs(
     result = deepcopy(model)
     _Insertion(result, grids, weights, floats).run()
     result.producer_name = "vtaops"
-    remove_pairs(result)
+    join_residuals(result)
     require("onnx").checker.check_model(result)
     return result
 
@@ -168,7 +170,12 @@ class _Insertion:
         self.inside = {name for function in curves for name in function.nodes}
         integers = (node.name for node in model.graph.node if self._is_integer(node, floats))
         self.integers = {*integers} - self.inside
-        self.shown = {*filter(self._is_near, grids)}
+        entering = {
+            name
+            for name, end in saturated(model).items()
+            if name in self.tensors.writers and self.tensors.writers[end].name in self.integers
+        }
+        self.shown = {*filter(self._is_near, grids)} - entering
         whole = (f.nodes for f in curves if {f.root, f.end} <= self.shown and f.end not in floats)
         self.integers.update(*whole)
         self.nodes: list[NodeProto] = []

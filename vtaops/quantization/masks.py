@@ -26,13 +26,12 @@ from vtaops.graph.onnx_files import (
 from vtaops.graph.probe import Probe
 from vtaops.quantization.rewrites import steps
 from vtaops.quantization.samples import Sample
+from vtaops.quantization.scales import PRODUCTS
 
 FAR = -1000.0
 """A number of at most this leaves a place out."""
 
 LEAST = float(np.finfo(np.float32).min)
-
-_PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
 def choose_masks(model: ModelProto, samples: Iterable[Sample]) -> set[str]:
@@ -97,7 +96,7 @@ def _decided_by_inputs(model: ModelProto) -> set[str]:
         read = {*read_by(node)}
         if not read.isdisjoint(decided):
             decided |= {*node.output}
-        if node.op_type in _PRODUCTS or not read.isdisjoint(products):
+        if node.op_type in PRODUCTS or not read.isdisjoint(products):
             products |= {*node.output}
     return decided - products
 

@@ -13,10 +13,9 @@ from vtaops.base.progress import tracked
 from vtaops.base.shapes import Array
 from vtaops.graph.onnx_files import ModelProto, float_tensors, producers
 from vtaops.graph.probe import Probe
+from vtaops.quantization.activations import functions
 from vtaops.quantization.pairs import images
-from vtaops.quantization.reach import only_arguments
 from vtaops.quantization.samples import Sample
-from vtaops.quantization.scales import saturated
 
 Item = TypeVar("Item")
 
@@ -120,7 +119,7 @@ class Quality:
 
 def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample]) -> Quality:
     """Run both models on the samples and compare every tensor that has a quantised image."""
-    shown, arguments = _images(model, quantized), only_arguments(model)
+    shown = _images(model, quantized)
     writers = producers(model)
     outputs = [value.name for value in model.graph.output]
     ours = Probe(model, list(dict.fromkeys([*shown, *outputs])), exact=False)
@@ -131,8 +130,7 @@ def compare(model: ModelProto, quantized: ModelProto, samples: Sequence[Sample])
     for sample in tracked("compare image", samples):
         exact, rounded = ours.run(sample), theirs.run(sample)
         for name, image in shown.items():
-            wanted = _saturated(exact[name], rounded[image]) if name in arguments else exact[name]
-            sums[name] += powers(wanted, rounded[image])
+            sums[name] += powers(exact[name], rounded[image])
             largest[name] = max(largest[name], float(np.abs(exact[name]).max(initial=0.0)))
         for name in outputs:
             rows[name].append((exact[name], rounded[name]))
@@ -159,16 +157,11 @@ def _uneven(
 def _images(model: ModelProto, quantized: ModelProto) -> dict[str, str]:
     """Return, for inner tensors of the float model, the dequantised tensor of the QDQ model.
 
-    Inputs of a Relu or Clip are omitted, because their saturation is not an error.
+    Arguments of functions are omitted, because their saturation is not an error.
     """
-    left_out = saturated(model).keys() | {value.name for value in model.graph.output}
+    left_out = {f.root for f in functions(model)} | {value.name for value in model.graph.output}
     image_of = images(model, quantized)
     return {n: image_of[n] for n in float_tensors(model) if n in image_of and n not in left_out}
-
-
-def _saturated(exact: Array, rounded: Array) -> Array:
-    """Return the argument of a function, whose saturation is not an error, in its image's range."""
-    return np.clip(exact, rounded.min(initial=0.0), rounded.max(initial=0.0))
 
 
 def powers(exact: Array, rounded: Array) -> Array:

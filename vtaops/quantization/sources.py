@@ -96,7 +96,8 @@ def from_torch(source: Any, calibration: Calibration, shapes: Shapes | None) -> 
     if isinstance(source, torch.export.ExportedProgram):
         names = list(source.graph_signature.user_inputs)
         dynamic = _dynamic(source, names)
-        examples = tuple(map(_single, source.example_inputs[0], dynamic))
+        inputs = zip(source.example_inputs[0], dynamic, strict=True)
+        examples = tuple(each[:1] if open_ else each for each, open_ in inputs)
         module = _module(source, examples if any(dynamic) else None)
     elif isinstance(source, torch.nn.Module):
         names, module = _parameters(source), source.eval()
@@ -165,10 +166,6 @@ def _dynamic(program: Any, names: list[str]) -> list[bool]:
     values = {node.name: node.meta["val"] for node in program.graph.nodes if node.name in names}
     shapes = (values[name].shape for name in names)
     return [bool(shape) and not isinstance(shape[0], int) for shape in shapes]
-
-
-def _single(example: Any, dynamic: bool) -> Any:
-    return example[:1] if dynamic else example
 
 
 _ON_INTEGERS = re.compile("QLinear|Integer|QuantizeLinear|^QGemm")
