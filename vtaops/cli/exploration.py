@@ -157,26 +157,16 @@ def results(
 
     Example: vtaops report results -o results.csv
     """
-    from vtaops.explore import ResultStore, model_version
-    from vtaops.explore.tables import evaluation_rows
+    from vtaops.explore import ResultStore
 
     file = _existing(path)
     with ResultStore(file) as store:
-        count, versions = store.count(), store.versions()
-        table = list(evaluation_rows(store)) if output else []
-    if output:
-        write_bytes(output, table_bytes(table, output.suffix.lower()))
-    current = versions.get(model_version(), 0)
-    share = f"{current:,} of {sum(versions.values()):,} records are of this version"
-    data = {"path": str(file), "kinds": count, "versions": versions}
-    written = [f"{len(table):,} rows, written to {output}"] if output else []
-    show(
-        data,
-        as_json,
-        list_table(str(file), {"kind": "", "records": ","}, count.items()),
-        share,
-        *written,
-    )
+        count = store.count()
+        if output:
+            rows = [*store.table("evaluation")]
+            write_bytes(output, table_bytes(rows, output.suffix.lower()))
+    table = list_table(str(file), {"kind": "", "records": ","}, count.items())
+    show({"path": str(file), "kinds": count}, as_json, table)
 
 
 # ------------------------------------------------------------------------------ details
