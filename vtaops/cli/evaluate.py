@@ -59,7 +59,6 @@ def evaluate(
         Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
     ] = None,
     samples: options.Samples = None,
-    as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Tell how often a quantised model is right, and how often it agrees with the float model.
 
@@ -82,7 +81,7 @@ def evaluate(
         evaluation = judged(runs(network), exact_runs(against, network), dataset, task)
     if output is not None:
         write_text(output, worst_page(model.name, evaluation))
-    options.show(evaluation.as_dict(), as_json, _table(evaluation.worst), str(evaluation))
+    options.show(evaluation.as_dict(), _table(evaluation.worst), str(evaluation))
 
 
 def task_of(

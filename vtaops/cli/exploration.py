@@ -18,7 +18,7 @@ from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, raising
 from vtaops.base.files import is_file
 from vtaops.cli import options
-from vtaops.cli.options import AsJson, list_table, progress_bar, say, show
+from vtaops.cli.options import list_table, progress_bar, say, show
 from vtaops.cli.reports import report_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import (
@@ -98,7 +98,6 @@ def sweep(
     ] = None,
     latency: options.Latency = options.DEFAULT_LATENCY,
     bandwidth: options.Bandwidth = 0.0,
-    as_json: AsJson = False,
 ) -> None:
     """Find the performance of many designs on a network, and the Pareto-optimal ones.
 
@@ -133,7 +132,7 @@ def sweep(
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs{', estimated' * estimate}"
-    show(rows, as_json, exploration_table(rows, title))
+    show(rows, exploration_table(rows, title))
     for path in outputs:
         _write(path, rows, points, title)
 
@@ -151,7 +150,6 @@ def results(
             *TABLE_SUFFIXES,
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what sweeps have stored: the kinds of records, and their numbers.
 
@@ -166,7 +164,7 @@ def results(
             rows = [*store.table("evaluation")]
             write_bytes(output, table_bytes(rows, output.suffix.lower()))
     table = list_table(str(file), {"kind": "", "records": ","}, count.items())
-    show({"path": str(file), "kinds": count}, as_json, table)
+    show({"path": str(file), "kinds": count}, table)
 
 
 # ------------------------------------------------------------------------------ details

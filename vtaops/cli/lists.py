@@ -17,7 +17,6 @@ from typer import Argument
 from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
 from vtaops.cli.options import (
-    AsJson,
     Force,
     complete_configs,
     facts_table,
@@ -105,8 +104,6 @@ def list_(
             autocompletion=complete_configs,
         ),
     ] = "",
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """List configurations, named layers, published models, devices or bitstreams.
 
@@ -117,7 +114,7 @@ def list_(
     if name and kind != "configs":
         raise ArgumentError(f"only a configuration is shown in detail; leave {name!r} out")
     data, table = _config(name) if name else LISTS[kind]()
-    show(data, as_json, table)
+    show(data, table)
 
 
 def _config(name: str) -> tuple[Any, Table]:

@@ -84,7 +84,6 @@ def compile(
             "PAST=PRESENT. Give one option for each."
         ),
     ] = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
 
@@ -109,7 +108,7 @@ def compile(
     size = output.stat().st_size
     written = {"file": str(output), "bytes": size}
     text = f"written to {output}, {size:,} bytes"
-    options.show(report.as_dict() | written, as_json, summary(report), text)
+    options.show(report.as_dict() | written, summary(report), text)
 
 
 def prove(
@@ -122,7 +121,6 @@ def prove(
     *,
     layer: options.Layers = None,
     config: options.ConfigOrOwn = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Prove that a program or a network computes what it declares, for every input.
 
@@ -137,9 +135,9 @@ def prove(
         with options.progress_bar(f"prove {name}"):
             proof = prove(subject)
         proofs.append({"name": name, **asdict(proof)})
-        options.show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
-    if as_json:
-        options.show(proofs, True)
+        if not options.as_json():
+            say(f"{name}\n{proof}")
+    options.show(proofs)
     if any(proof["unproven"] for proof in proofs):
         raise typer.Exit(1)
 
@@ -170,7 +168,6 @@ def export(
     ],
     force: options.Force = False,
     config: options.ConfigOrOwn = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Write a network as C99, which needs neither Python nor an operating system.
 
@@ -180,7 +177,6 @@ def export(
     figures = {**vars(bundle), "folder": str(bundle.folder)}
     options.show(
         figures,
-        as_json,
         f"written to {output}: {bundle.blob_nbytes:,} bytes of constants, "
         f"{bundle.launches} launches of VTA",
         f"memory: {bundle.arena_nbytes:,} bytes on the processor, "
@@ -201,7 +197,6 @@ def plan(
     ] = False,
     config: options.ConfigOrOwn = None,
     shapes: options.Shapes = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Show which operators of a network would run where, and why, without compiling it.
 
@@ -210,28 +205,26 @@ def plan(
     Example: vtaops plan --supported Conv
     """
     if supported:
-        _show_supported(model, as_json)
+        _show_supported(model)
     elif model:
-        _show_placement(Path(model), config, shapes, as_json)
+        _show_placement(Path(model), config, shapes)
     else:
         raise ArgumentError(
             "give a model file, or --supported and a name: vtaops plan --supported Conv"
         )
 
 
-def _show_supported(name: str, as_json: bool) -> None:
+def _show_supported(name: str) -> None:
     from vtaops.cli.supported import LEGEND, matching, supported_tables
 
     rows = matching(name)
     if not rows:
         raise ArgumentError(f"the list has no operator {name!r}; vtaops plan --supported shows all")
     legend = [f"{mark}: {meaning}" for mark, meaning in LEGEND.items()]
-    options.show([row.as_dict() for row in rows], as_json, *supported_tables(rows), *legend)
+    options.show([row.as_dict() for row in rows], *supported_tables(rows), *legend)
 
 
-def _show_placement(
-    model: Path, config: str | None, shapes: list[str] | None, as_json: bool
-) -> None:
+def _show_placement(model: Path, config: str | None, shapes: list[str] | None) -> None:
     from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
 
@@ -253,7 +246,7 @@ def _show_placement(
         str(placement(graph, rows)),
     ]
     table = plan_table(rows, f"{model.name} on {name}")
-    options.show([vars(row) for row in rows], as_json, table, *facts)
+    options.show([vars(row) for row in rows], table, *facts)
 
 
 @report_app.command("profile")
@@ -276,7 +269,6 @@ def profile(
             ".html",
         ),
     ] = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Show the cycles and bytes of a network, layer by layer.
 
@@ -296,10 +288,10 @@ def profile(
         models.append(compiled_model(model, against))
         other = models[1].report()
         both = [report.as_dict(), other.as_dict()]
-        options.show(both, as_json, tables.network_comparison(report, other))
+        options.show(both, tables.network_comparison(report, other))
     else:
         table = tables.network_table(report, Console().width)
-        options.show(report.as_dict(), as_json, table, tables.summary(report))
+        options.show(report.as_dict(), table, tables.summary(report))
     if output is None:
         return
     if output.suffix == ".html":
@@ -336,7 +328,6 @@ def run_model(
     profiled: Annotated[
         bool, Option("--profile", help="Show the device's counters and the time.")
     ] = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Run a network on inputs.
 
@@ -368,7 +359,7 @@ def run_model(
         counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
         say(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
     equal = _equals_reference(compiled, samples, results) if check else None
-    _show_results(results, counters, equal, output, as_json)
+    _show_results(results, counters, equal, output)
     if equal is False:
         raise typer.Exit(1)
 
@@ -378,7 +369,6 @@ def _show_results(
     counters: dict[str, int],
     equal: bool | None,
     output: Path | None,
-    as_json: bool,
 ) -> None:
     """Write and print the outputs, and whether they equal the reference, if asked."""
     arrays = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
@@ -394,7 +384,7 @@ def _show_results(
         data["equals_reference"] = equal
         differ = "equal to" if equal else "the results DIFFER FROM"
         lines.append(f"{differ} the reference")
-    options.show(data, as_json, *lines)
+    options.show(data, *lines)
 
 
 def quantize(
@@ -478,10 +468,6 @@ def quantize(
             "help.",
         ),
     ] = False,
-    as_json: Annotated[
-        bool,
-        Option("--json", help="Print the quality as JSON."),
-    ] = False,
 ) -> None:
     """Quantise a float model to int8 with calibration data, and report the loss.
 
@@ -532,7 +518,7 @@ def quantize(
     facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
     facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
-    options.show(data, as_json, *tables, *facts, str(quality))
+    options.show(data, *tables, *facts, str(quality))
 
 
 # ------------------------------------------------------------------------------ details

@@ -9,6 +9,7 @@ import time
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -28,7 +29,7 @@ from rich.progress import (
 )
 from rich.table import Table
 from typer import Argument, Option
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from vtaops.base.errors import (
     ArgumentError,
@@ -155,7 +156,6 @@ Samples = Annotated[
 ]
 NoOpen = Annotated[bool, Option("--no-open", help="Do not open the page in a browser.")]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
-AsJson = Annotated[bool, Option("--json", help="Print the report as JSON.")]
 AsCsv = Annotated[bool, Option("--csv", help="Print the report as CSV.")]
 
 
@@ -191,6 +191,16 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
+class Report(Command):
+    """A command that takes `--json`, of which `show` knows."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        flag: dict[str, Any] = {"is_flag": True, "help": "Print the report as JSON."}
+        flag |= {"expose_value": False, "callback": _set_json}
+        self.params.append(TyperOption(param_decls=["--json"], **flag))
+
+
 def _paths(values: Iterable[Any]) -> Iterator[Path]:
     """Yield all values that may name files."""
     for value in values:
@@ -200,18 +210,30 @@ def _paths(values: Iterable[Any]) -> Iterator[Path]:
             yield from _paths(value)
 
 
+_JSON = ContextVar("_JSON", default=False)
+
+
+def _set_json(_: Any, __: Any, wanted: bool) -> None:
+    _JSON.set(wanted)
+
+
+def as_json() -> bool:
+    """Whether the command prints JSON."""
+    return _JSON.get()
+
+
 _Function = TypeVar("_Function", bound=Callable[..., None])
 _T = TypeVar("_T")
 
 
 class Commands(typer.Typer):
-    """A group of such commands, which alone prints its help."""
+    """A group of commands, by default reports; alone it prints its help."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(no_args_is_help=True, **settings)
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
-        return super().command(*args, **{"cls": Command, **kwargs})
+        return super().command(*args, **{"cls": Report, **kwargs})
 
 
 def written(*suffixes: str) -> Callable[..., Any]:
@@ -420,9 +442,9 @@ class _Quoted:
             yield segment if segment.control else segment._replace(text=terminal_text(segment.text))
 
 
-def show(data: object, as_json: bool, *parts: Table | str) -> None:
+def show(data: object, *parts: Table | str) -> None:
     """Print data as JSON, or else tables and lines for people."""
-    if as_json:
+    if as_json():
         typer.echo(json.dumps(data, indent=2))
         return
     for part in parts:

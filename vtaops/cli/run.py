@@ -75,7 +75,6 @@ def run_conv2d(
     device: options.Device = "fsim",
     stage: Show = None,
     timing: Timing = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Run a named convolution on random data, compare with NumPy, print the statistics report.
 
@@ -88,7 +87,7 @@ def run_conv2d(
 
     if not isinstance(op := find(layer).op, Conv2d):
         raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a Conv2d; see vtaops run op")
-    run_op(layer, config=config, device=device, stage=stage, timing=timing, as_json=as_json)
+    run_op(layer, config=config, device=device, stage=stage, timing=timing)
 
 
 @run_app.command("op")
@@ -132,7 +131,6 @@ def run_op(
         Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
     ] = None,
     timing: Timing = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Run any operator, compare with NumPy, print the statistics report.
 
@@ -168,7 +166,7 @@ def run_op(
     title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
     data, tables = _report(program, statistics, performance, title, timing)
     verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
-    show(data | {"device": device, "equals_numpy": correct}, as_json, *tables, verdict)
+    show(data | {"device": device, "equals_numpy": correct}, *tables, verdict)
     if obstacle:
         say(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
     raise typer.Exit(not correct)
@@ -176,15 +174,13 @@ def run_op(
 
 def disasm(
     file: Annotated[Path, Argument(help="A program file.")],
-    *,
-    as_json: options.AsJson = False,
 ) -> None:
     """Print a program file as text.
 
     Example: vtaops run op resnet18.C8 --save c8.vta && vtaops disasm c8.vta
     """
     program = Program.load(file)
-    show(_listed(program) if as_json else None, as_json, program.disassemble())
+    show(_listed(program), program.disassemble())
 
 
 def _listed(program: Program) -> dict[str, Any]:
@@ -216,7 +212,6 @@ def asm(
     config: Annotated[
         str, Option(help="Configuration of a text whose first line names none.")
     ] = "",
-    as_json: options.AsJson = False,
 ) -> None:
     """Assemble a program from text, the inverse of disasm; errors name line and column.
 
@@ -229,7 +224,7 @@ def asm(
     program = assemble(text, config or None)
     program.save(output)
     facts = {"instructions": len(program), "micro_ops": len(program.micro_ops)}
-    show({"file": str(output), **facts}, as_json, f"{output}: {program!r}")
+    show({"file": str(output), **facts}, f"{output}: {program!r}")
 
 
 def verify(
@@ -244,7 +239,6 @@ def verify(
             help="Allowed signers (OpenSSH): one of these public keys must have signed FILE.sig."
         ),
     ] = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
 
@@ -269,7 +263,7 @@ def verify(
         content, facts["signer"] = signed_content(file, signers)
         lines.append(f"{file}: signed by {facts['signer']}")
         if file.suffix not in loads:
-            show(facts, as_json, *lines)
+            show(facts, *lines)
             return
         subject = loads[file.suffix](content)
     with progress_bar(f"verify {file.name}"):
@@ -282,7 +276,7 @@ def verify(
     if proof:
         facts |= {"certificate": "holds", "proof": asdict(proof)}
         lines.append(f"its certificate holds\n{proof}")
-    show(facts, as_json, *lines)
+    show(facts, *lines)
 
 
 def tune(
@@ -297,7 +291,6 @@ def tune(
         ),
     ] = "",
     count: Annotated[int, Option("--count", help="Tilings to compile and time.")] = 12,
-    as_json: options.AsJson = False,
 ) -> None:
     """Search the tiling that takes the fewest cycles.
 
@@ -332,7 +325,7 @@ def tune(
         }
         for name, one in best.items()
     }
-    show(figures, as_json, list_table(title, columns, rows))
+    show(figures, list_table(title, columns, rows))
     if len(best) < len(searched):
         raise typer.Exit(1)
 

@@ -97,7 +97,6 @@ def start(
     ] = None,
     force: options.Force = False,
     no_open: options.NoOpen = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Take a network of your own from its file to a page: quantised, proven, run and judged.
 
@@ -109,16 +108,15 @@ def start(
     files = _Files(model, output or Path(f"{model.stem}-start"))
     asked = _Asked(config, shapes, samples, random_data, options.read_preparation(mean, std))
     words = _given("--mean", mean) + _given("--std", std)
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+    with redirect_stdout(sys.stderr) if options.as_json() else nullcontext():
         findings = _found(files, data, asked, words, force=force)
     write_text(files.page, page(findings, shlex.quote(str(files.compiled))))
     seconds = time.perf_counter() - begin
     options.show(
         {**findings.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},
-        as_json,
         f"\n{findings.summary}\n{files.page} ({seconds:.0f} s in all)",
     )
-    options.open_page(files.page, no_open or as_json)
+    options.open_page(files.page, no_open or options.as_json())
 
 
 @dataclass(frozen=True)
