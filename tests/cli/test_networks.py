@@ -104,7 +104,7 @@ def test_the_plan_and_the_profile(compiled, tmp_path):
     assert f"of {len(rows)} operators on VTA" in vta("plan", path).output
     data = json.loads(vta("report", "profile", path, "--json").output)
     assert data["cycles"] == model.cycles()
-    for name, start in (("page.html", b"<!"), ("roof.png", b"\x89PNG")):
+    for name, start in (("page.html", b"<!"),):
         assert vta("report", "profile", path, "-o", tmp_path / name).exit_code == 0
         assert (tmp_path / name).read_bytes().startswith(start)
 

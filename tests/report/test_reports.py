@@ -22,7 +22,6 @@ from vtaops import Conv2d, Tiling, cli
 from vtaops.base.errors import ShapeError, UnsupportedError, VTAError
 from vtaops.machine.config import Memory
 from vtaops.machine.isa import Load
-from vtaops.model.tables import network_comparison
 from vtaops.model.tables import text as network_text
 from vtaops.program.timing import KINDS, WAITS
 from vtaops.program.timing.lanes import KIND_COLORS, LANES, TOKEN_COLORS, WAIT_COLORS
@@ -40,7 +39,7 @@ from vtaops.report import (
     statistics_table,
     write_text,
 )
-from vtaops.report.network_pictures import network_page, network_roofline
+from vtaops.report.network_pictures import network_page
 from vtaops.report.statistics import compulsory_nbytes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -492,18 +491,3 @@ def test_the_page_of_a_network_has_a_lane_of_layers(network):
         for start, end, _, name in layers:
             found[name] = found.get(name, 0) + end - start
     assert {name: cycles for name, cycles in found.items() if cycles} == taken
-
-
-def test_pictures_of_a_network(network, tmp_path):
-    for number, figure in enumerate((network_roofline(network),)):
-        save_figure(figure, tmp_path / f"{number}.png")
-        assert struct.unpack(">II", (tmp_path / f"{number}.png").read_bytes()[16:24])[0] > 500
-
-
-def test_two_configurations_side_by_side(network):
-    other = vtaops.compile_model(network.graph, "tiny")
-    table = network_comparison(network.report(), other.report())
-    assert [column.header for column in table.columns][2:] == ["pynq", "tiny", "ratio"]
-    cells = [list(column.cells) for column in table.columns]
-    assert cells[2][-2] == f"{network.cycles():,}"
-    assert cells[3][-2] == f"{other.cycles():,}"

@@ -45,9 +45,7 @@ def check(
         Path | None,
         Option(help="The file whose TASK, LIMITS and CONFIG count; default: the exercise itself."),
     ] = None,
-    timeout: Annotated[
-        float, Option(help="Time limit of the exercise, and of the judge, in seconds.", min=1)
-    ] = 60,
+    timeout: Annotated[float, Option(help="Time limit of the exercise in seconds.", min=1)] = 60,
 ) -> None:
     """Judge an exercise: safe, correct for every input, and within its limits.
 

@@ -27,7 +27,7 @@ from vtaops.cli.reports import report_app
 from vtaops.cli.run import run_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.program import Program
-from vtaops.report.files import FIGURE_SUFFIXES, write_bytes
+from vtaops.report.files import write_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -257,17 +257,13 @@ def profile(
     against: Annotated[
         str,
         Option(
-            help="A second configuration, side by side in the table and below the first on a page.",
+            help="A second configuration, below the first.",
             autocompletion=options.complete_configs,
         ),
     ] = "",
     output: Annotated[
         Path | None,
-        options.to_write(
-            "A page (.html: timeline of the network) or its roofline (.png, .svg, .pdf).",
-            *FIGURE_SUFFIXES,
-            ".html",
-        ),
+        options.to_write("A page with the timeline of the network: .html.", ".html"),
     ] = None,
 ) -> None:
     """Show the cycles and bytes of a network, layer by layer.
@@ -275,30 +271,23 @@ def profile(
     Example: vtaops report profile network.vtam -o network.html
     """
     from vtaops.model import tables
-    from vtaops.report import network_pictures, save_figure, write_text
+    from vtaops.report import write_text
+    from vtaops.report.network_pictures import network_page
 
-    compiled = compiled_model(model, config)
-    models = [compiled]
-    report = compiled.report()
-    if against:
-        if _is_compiled(model):
-            raise UnsupportedError(
-                f"{model} is compiled for {report.config}; a comparison needs the model itself"
-            )
-        models.append(compiled_model(model, against))
-        other = models[1].report()
-        both = [report.as_dict(), other.as_dict()]
-        options.show(both, tables.network_comparison(report, other))
-    else:
-        table = tables.network_table(report, Console().width)
-        options.show(report.as_dict(), table, tables.summary(report))
-    if output is None:
-        return
-    if output.suffix == ".html":
-        write_text(output, network_pictures.network_page(*models))
-    else:
-        save_figure(network_pictures.network_roofline(compiled), output)
-    say(f"written to {output}", err=True)
+    models = [compiled_model(model, config)]
+    if against and _is_compiled(model):
+        raise UnsupportedError(
+            f"{model} is compiled for {models[0].config.name}; a comparison needs the model itself"
+        )
+    models += [compiled_model(model, against)] if against else []
+    reports = [each.report() for each in models]
+    data, parts = [each.as_dict() for each in reports], list[Any]()
+    for each in reports:
+        parts += [tables.network_table(each, Console().width), tables.summary(each)]
+    options.show(data if against else data[0], *parts)
+    if output is not None:
+        write_text(output, network_page(*models))
+        say(f"written to {output}", err=True)
 
 
 @run_app.command("model")
