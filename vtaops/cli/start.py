@@ -271,8 +271,8 @@ def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
         return None
     if not asked:
         raise ArgumentError(
-            f"{found.file} is not quantised, which needs its inputs. {_wanted(found.shapes)}. To see "
-            "its cycles alone: --random-data"
+            f"{found.file} is not quantised, which needs its inputs. {_wanted(found.shapes)}. To "
+            "see its cycles alone: --random-data"
         )
     for name, kind in input_dtypes(found.source).items():
         if kind.kind != "f":
