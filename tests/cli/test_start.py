@@ -110,6 +110,7 @@ def refused_network(kind):
     return b.model()
 
 
+@pytest.mark.filterwarnings("ignore:no part of the network")
 @pytest.mark.parametrize(
     ("name", "words", "error", "texts"),
     [
