@@ -23,13 +23,13 @@ from vtaops.cli.options import (
     Commands,
     Timeout,
     facts_table,
-    list_table,
     progress_bar,
     say,
     show,
     written,
 )
 from vtaops.report.files import write_bytes
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.board.selftest import Check, PlannedCheck

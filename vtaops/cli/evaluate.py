@@ -19,6 +19,7 @@ from vtaops.cli import options
 from vtaops.cli.networks import compiled_model, rounded
 from vtaops.cli.pages import render
 from vtaops.report.files import write_text
+from vtaops.report.style import list_table
 from vtaops.runtime.arguments import as_tuple
 
 if TYPE_CHECKING:
@@ -51,9 +52,6 @@ def evaluate(
     config: options.ConfigOrOwn = None,
     mean: options.Mean = None,
     std: options.Std = None,
-    centers: Annotated[
-        bool, Option("--centers", help="Boxes are center, width and height, not corners.")
-    ] = False,
     alphabet: Annotated[
         Path | None,
         Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
@@ -76,7 +74,7 @@ def evaluate(
     dataset = dataset.drawn(samples or len(dataset.cases))
     with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
         letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
-    task = task_of(network, dataset, data, corners=not centers, alphabet=letters)
+    task = task_of(network, dataset, data, alphabet=letters)
     with options.progress_bar(f"evaluate {model.name}"):
         evaluation = judged(runs(network), exact_runs(against, network), dataset, task)
     if output is not None:
@@ -89,7 +87,6 @@ def task_of(
     data: Dataset,
     source: Path,
     *,
-    corners: bool = True,
     alphabet: Sequence[str] | None = None,
 ) -> Task:
     """Return what the outputs of a model mean, as its data tell."""
@@ -103,7 +100,7 @@ def task_of(
         return Classes(int(np.size(data.cases[0].label)))
     (shape,) = (tensor.shape for tensor in model.graph.inputs)
     across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
-    return Boxes((across[1], across[0]), corners=corners)
+    return Boxes((across[1], across[0]))
 
 
 def runs(model: Model) -> Runs:
@@ -153,7 +150,7 @@ def _table(worst: Sequence[JudgedSample]) -> Any:
         (one.case.name, *(one.texts.get(key) for key in ("label", "float", "answer")), one.sqnr_db)
         for one in worst
     ]
-    return options.list_table(f"The worst {len(rows)} samples", columns, rows)
+    return list_table(f"The worst {len(rows)} samples", columns, rows)
 
 
 def worst_page(name: str, evaluation: Accuracy) -> str:

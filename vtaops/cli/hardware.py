@@ -15,8 +15,9 @@ from typer import Option
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import DeviceError
 from vtaops.cli import options
-from vtaops.cli.options import Commands, list_table, minutes, say, show
+from vtaops.cli.options import Commands, minutes, say, show
 from vtaops.machine.config import HardwareConfig
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.hardware.synthesis import FpgaResources

@@ -14,8 +14,9 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, VTAError
 from vtaops.base.progress import tracked
-from vtaops.cli.options import list_table, progress_bar, show, write_arrays, written
+from vtaops.cli.options import progress_bar, show, write_arrays, written
 from vtaops.report.files import write_text
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.explore.judge import KernelTask

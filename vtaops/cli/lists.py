@@ -19,13 +19,13 @@ from vtaops.cli.options import (
     Force,
     complete_configs,
     facts_table,
-    list_table,
     progress_bar,
     say,
     show,
     to_write,
 )
 from vtaops.machine.config import HardwareConfig
+from vtaops.report.style import list_table
 
 MAX_BYTES = 1 << 22
 """Maximum size of a model, in bytes."""

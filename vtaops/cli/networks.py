@@ -28,6 +28,7 @@ from vtaops.cli.run import run_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.program import Program
 from vtaops.report.files import write_bytes
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -502,7 +503,7 @@ def quantize(
             "would help": "",
         }
         title = "Tensors whose rounding costs the outputs most"
-        tables.append(options.list_table(title, columns, map(astuple, costly)))
+        tables.append(list_table(title, columns, map(astuple, costly)))
         data["worst"] = [asdict(cost) for cost in costly]
     facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
@@ -518,10 +519,10 @@ def _quality_tables(quality: Quality) -> list[Table]:
     listed = quality.layers[:20]
     title = f"Layers, the worst {len(listed)} of {len(quality.layers)} first"
     columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    layers = options.list_table(title, columns, map(astuple, listed))
+    layers = list_table(title, columns, map(astuple, listed))
     columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
     shown = [astuple(output)[: len(columns)] for output in quality.outputs]
-    return [layers, options.list_table("Outputs against float", columns, shown)]
+    return [layers, list_table("Outputs against float", columns, shown)]
 
 
 def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
@@ -531,7 +532,7 @@ def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
         (t.recipe, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
         for t in trials
     ]
-    return options.list_table(f"Recipes for {config}, the best first", columns, rows)
+    return list_table(f"Recipes for {config}, the best first", columns, rows)
 
 
 def _check_pictures(paths: list[Path], preparation: Preparation | None) -> None:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import (
     BarColumn,
@@ -45,6 +44,7 @@ from vtaops.base.quoting import terminal_text
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 from vtaops.report.files import write_bytes
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.quantization.pictures import Preparation
@@ -388,27 +388,6 @@ def read_window(text: str) -> tuple[int, int] | None:
 
 
 # ------------------------------------------------------------------------------ printing
-
-
-def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[Any]]) -> Table:
-    """Return a table in the style of the command line.
-
-    Parameters
-    ----------
-    title : str
-        Title of the table.
-    columns : mapping
-        Heading -> format of the values, which are then right-aligned; empty for text.
-    rows : iterable
-        Rows of values; None leaves a cell empty.
-    """
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading, form in columns.items():
-        table.add_column(heading, justify="right" if form else "left", overflow="fold")
-    for row in rows:
-        cells = zip(row, columns.values(), strict=True)
-        table.add_row(*("" if value is None else format(value, form) for value, form in cells))
-    return table
 
 
 def facts_table(title: str, facts: Mapping[str, Any]) -> Table:

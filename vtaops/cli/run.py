@@ -24,10 +24,11 @@ from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
 from vtaops.cli import options
-from vtaops.cli.options import Commands, list_table, parse_tiling, progress_bar, say, show
+from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Encoding
 from vtaops.program import Program, Role, Statistics
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.board.measure import Measurement

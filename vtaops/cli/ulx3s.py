@@ -20,13 +20,13 @@ from vtaops.cli.options import (
     Config,
     Force,
     claim,
-    list_table,
     minutes,
     say,
     show,
     to_write,
 )
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
+from vtaops.report.style import list_table
 
 Board = Annotated[Literal["ulx3s", "pynq"], Argument(help="The board.")]
 

@@ -131,12 +131,6 @@ class Point:
         return energy_pj(self.design.config, self.statistics)
 
     @property
-    def array_share(self) -> float:
-        """Fraction of the array's peak tile products that is used."""
-        products = self.design.config.products_per_cycle
-        return self.statistics.array_share(self.cycles, products)
-
-    @property
     def compute_share(self) -> float:
         """Fraction of the cycles in which the compute unit works."""
         return self._sum(lambda evaluation: evaluation.compute_cycles, 0) / max(1, self.cycles)
@@ -179,7 +173,7 @@ class Point:
             row |= {"cycles": self.cycles, "least_cycles": self.least, "ms": self.milliseconds}
         if self.complete and self.timed:
             row |= {"dram_nbytes": self.dram_nbytes, "energy_uj": self.energy_pj / 1e6}
-            shares = ("array_share", "compute_share", "port_share", "limit")
+            shares = ("compute_share", "port_share", "limit")
             row |= {name: getattr(self, name) for name in shares}
         return row
 

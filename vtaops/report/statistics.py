@@ -21,7 +21,7 @@ from vtaops.program import MICRO_OPS, NO_BUFFER, Program, Statistics
 from vtaops.program.statistics import MEANING
 from vtaops.program.timing import WAITS, Timeline
 from vtaops.program.traffic import transfers
-from vtaops.report.style import new_table
+from vtaops.report.style import list_table
 
 
 def statistics_data(
@@ -109,7 +109,7 @@ def statistics_table(
         given.
     """
     data = statistics_data(program, statistics)
-    table = new_table(title, ["statistic"], ["value"], ["meaning"])
+    table = list_table(title, {"statistic": "", "value": ">", "meaning": ""})
     if timeline is not None:
         _add_cycles(table, timeline, program.config.board.clock_mhz)
     for name, value in data["counters"].items():
@@ -172,10 +172,9 @@ def _add_units(table: Table, timeline: Timeline) -> None:
 
 def performance_table(performance: TsimPerformance, title: str) -> Table:
     """Return what each RTL unit did in the cycles of one or more runs, as it counted them."""
-    table = new_table(title, ["counter"], ["cycles", "share"], [])
-    for name, value in performance.as_dict().items():
-        table.add_row(name.replace("_", " "), f"{value:,}", _percent(value, performance.cycles))
-    return table
+    counted = performance.as_dict().items()
+    rows = ((name.replace("_", " "), n, _percent(n, performance.cycles)) for name, n in counted)
+    return list_table(title, {"counter": "", "cycles": ",", "share": ">"}, rows)
 
 
 # --------------------------------------------------------------------------- side by side
@@ -191,7 +190,7 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
     title : str
         Heading of the table.
     """
-    table = new_table(title, ["statistic"], [*reports], [])
+    table = list_table(title, {"statistic": ""} | dict.fromkeys(reports, ">"))
     columns = [numbers(data) for data in reports.values()]
     section = ""
     keys = dict.fromkeys(key for column in columns for key in column)
