@@ -320,11 +320,6 @@ def board_calibrate(
         "error": {name: calibration.error(name) for name in ("before", "after")},
         "probes": [asdict(probe) for probe in calibration.probes],
     }
-    columns = {"launch": "", "cycles": ",.0f", "before": "+.1%", "after": "+.1%"}
-    rows = [
-        (p.name, p.cycles, p.before / p.cycles - 1, p.after / p.cycles - 1)
-        for p in calibration.probes
-    ]
     errors = [
         f"{name}: {mean:.2%} on average, {most:.2%} at most"
         for name in ("before", "after")
@@ -332,7 +327,6 @@ def board_calibrate(
     ]
     show(
         data,
-        list_table("Error of the timing model", columns, rows),
         *errors,
         f"a launch takes another {calibration.overhead:,.0f} cycles"
         if calibration.overhead

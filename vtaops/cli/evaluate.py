@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from typer import Option
@@ -19,14 +19,13 @@ from vtaops.cli import options
 from vtaops.cli.networks import compiled_model, rounded
 from vtaops.cli.pages import render
 from vtaops.report.files import write_text
-from vtaops.report.style import list_table
 from vtaops.runtime.arguments import as_tuple
 
 if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.datasets import Dataset
-    from vtaops.quantization.evaluation import Accuracy, JudgedSample, Runs, Task
+    from vtaops.quantization.evaluation import Accuracy, Runs, Task
     from vtaops.quantization.samples import Sample
 
 
@@ -79,7 +78,7 @@ def evaluate(
         evaluation = judged(runs(network), exact_runs(against, network), dataset, task)
     if output is not None:
         write_text(output, worst_page(model.name, evaluation))
-    options.show(evaluation.as_dict(), _table(evaluation.worst), str(evaluation))
+    options.show(evaluation.as_dict(), str(evaluation))
 
 
 def task_of(
@@ -142,15 +141,6 @@ def exact_runs(path: Path | None, model: Model) -> Runs | None:
         return [*probe.run(arrays).values()]
 
     return run
-
-
-def _table(worst: Sequence[JudgedSample]) -> Any:
-    columns = {"sample": "", "label": "", "float": "", "answer": "", "SQNR dB": ".1f"}
-    rows = [
-        (one.case.name, *(one.texts.get(key) for key in ("label", "float", "answer")), one.sqnr_db)
-        for one in worst
-    ]
-    return list_table(f"The worst {len(rows)} samples", columns, rows)
 
 
 def worst_page(name: str, evaluation: Accuracy) -> str:

@@ -5,7 +5,6 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from vtaops.model import Model
     from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.pictures import Preparation
-    from vtaops.quantization.quality import Quality
     from vtaops.quantization.samples import Sample
 
 
@@ -315,9 +313,6 @@ def run_model(
     check: Annotated[
         bool, Option("--check", help="Compare with the integer reference, bit for bit.")
     ] = False,
-    profiled: Annotated[
-        bool, Option("--profile", help="Show the device's counters and the time.")
-    ] = False,
 ) -> None:
     """Run a network on inputs.
 
@@ -335,7 +330,6 @@ def run_model(
     _check_pictures(paths, preparation)
     compiled = compiled_model(model, config)
     samples = _samples(paths, preparation, compiled.graph.arguments)
-    begin = time.perf_counter()
     with (
         closing(open_device(device, compiled.config)) as opened,
         ResidentPrograms(opened, NETWORK_TIMEOUT) as residents,
@@ -343,11 +337,7 @@ def run_model(
     ):
         session = SimpleNamespace(residents=residents)
         results = [_named(compiled, compiled.run(one, session=session)) for one in samples]
-        seconds = time.perf_counter() - begin
-        counters = opened.stats().as_dict() if profiled else {}
-    if profiled:
-        counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
-        say(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
+        counters = opened.stats().as_dict()
     equal = _equals_reference(compiled, samples, results) if check else None
     _show_results(results, counters, equal, output)
     if equal is False:
@@ -488,7 +478,6 @@ def quantize(
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
     tables = [_trials(done.trials, config)] if done.trials else []
-    tables += _quality_tables(quality)
     data = quality.as_dict() | {
         "file": str(output),
         "samples": len(done.samples),
@@ -512,17 +501,6 @@ def quantize(
 
 
 # ------------------------------------------------------------------------------ details
-
-
-def _quality_tables(quality: Quality) -> list[Table]:
-    """Return the tables of a quality: the worst layers and the outputs."""
-    listed = quality.layers[:20]
-    title = f"Layers, the worst {len(listed)} of {len(quality.layers)} first"
-    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    layers = list_table(title, columns, map(astuple, listed))
-    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
-    shown = [astuple(output)[: len(columns)] for output in quality.outputs]
-    return [layers, list_table("Outputs against float", columns, shown)]
 
 
 def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
