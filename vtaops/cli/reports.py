@@ -122,7 +122,7 @@ def compare(
     if as_csv and not options.as_json():
         typer.echo(report.as_csv(reports), nl=False)
     else:
-        table = report.comparison_table(reports, "Comparison, ratios to the first")
+        table = report.statistics_table(reports, "Comparison, ratios to the first")
         show(reports, table)
 
 

@@ -407,9 +407,10 @@ def _report(
     from vtaops.report import performance_table, statistics_data, statistics_table
 
     timeline = program.timeline()
-    data = statistics_data(program, statistics, timeline if timing else None)
-    data["cycles"] = timeline.cycles
-    tables = [statistics_table(program, statistics, title, timeline, units=timing)]
+    data = statistics_data(program, statistics, timeline)
+    if not timing:
+        del data["timing"]["units"], data["timing"]["port"]
+    tables = [statistics_table({"value": data}, title)]
     if performance:
         data["performance"] = performance.as_dict()
         tables.append(performance_table(performance, "Where the cycles went"))
