@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -135,9 +135,6 @@ def run_op(
 ) -> None:
     """Run any operator, compare with NumPy, print the statistics report.
 
-    The shape of a convolution or a matrix product may be left to the arrays of --input and
-    --weights.
-
     Example: vtaops run op 'Elementwise(function="add", shape=(1, 64, 56, 56), shift=1)'
 
     Example: vtaops run op 'Gemm(m=16, n=1000, k=512)' --save gemm.vta
@@ -148,7 +145,7 @@ def run_op(
     from vtaops.session import Session
 
     arrays = {"--input": _load(inputs), "--weights": _load(weights)}
-    workload = _workload(operator, arrays)
+    workload = _workload(operator)
     op, name, explicit = workload.op, workload.name, parse_tiling(tiling) or workload.tiling
     hardware = HardwareConfig.load(config)
     _compile(op, hardware, explicit, capabilities, stage, save)
@@ -454,25 +451,12 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
     say(module.script())
 
 
-EXTENT = {"Conv2d": "height", "Conv2dTranspose": "height", "Gemm": "m"}
-"""Operators whose shape their arrays have, and a keyword that states it."""
-
-
-def _workload(text: str, given: Mapping[str, Sequence[Array]]) -> Workload:
+def _workload(text: str) -> Workload:
     """Return the layer of a name, or an operator written in Python."""
     from vtaops.schedule.workloads import Workload, find
 
     if "(" not in text:
         return find(text)
-    op = _operator(text, given)
-    return Workload(op.summary, op)
-
-
-def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:
-    """Parse an operator written in Python: a name, and keywords with literal values.
-
-    An operator of data and weights takes its shape from arrays of both, if they are given.
-    """
     try:
         kind, values = called(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, TypeError) as error:
@@ -481,11 +465,8 @@ def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:
             f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
             f"{', '.join(_kinds())}"
         ) from error
-    data, weights = given.values()
-    if data and weights and EXTENT.get(kind.__name__, "") not in {"", *values}:
-        bias = values.pop("bias", len(weights) > 1)
-        return replace(kind.of(data[0], weights[0], **values)[0], bias=bias)
-    return kind(**values)
+    op = kind(**values)
+    return Workload(op.summary, op)
 
 
 def _kinds() -> list[str]:
