@@ -31,14 +31,12 @@ from vtaops.base.errors import VTAError
 from vtaops.explore.judge import Judge, task_names
 from vtaops.explore.judge.answers import program_of as program_of_answer
 from vtaops.explore.judge.streams import (
-    UNLOADED,
     Stream,
     dropped,
     operations_of,
     program_of,
     rows_behind,
     split,
-    unloaded,
 )
 from vtaops.lowering.operation import Operation
 from vtaops.machine.config import Memory
@@ -124,9 +122,7 @@ def rows_split(stream: Stream, rng: random.Random) -> Stream | None:
 
 
 def _any(stream: Stream, rng: random.Random, kinds: Any) -> int | None:
-    found = [
-        n for n, o in enumerate(stream) if o is not UNLOADED and isinstance(o.instruction, kinds)
-    ]
+    found = [n for n, o in enumerate(stream) if isinstance(o.instruction, kinds)]
     return rng.choice(found) if found else None
 
 
@@ -143,7 +139,7 @@ def _two_joined(
     one = stream[at]
     for other in range(at + 1, min(len(stream), at + reach)):
         two = stream[other]
-        if two is UNLOADED or type(two.instruction) is not type(one.instruction):
+        if type(two.instruction) is not type(one.instruction):
             continue
         joined = join(one, two)
         if joined is not None:
@@ -265,8 +261,6 @@ def renamed(stream: Stream, rng: random.Random) -> Stream | None:
     found = [*stream]
     for place in range(at, len(stream)):
         operation = stream[place]
-        if operation is UNLOADED:
-            continue
         inside = [a for a in operation.scratchpads if a.memory == memory]
         own = [((a.elements >= low) & (a.elements < high)) for a in inside]
         if not any(part.any() for part in own):
@@ -298,13 +292,6 @@ def _moved(
     return replace(operation, micro_ops=rows) if rows.min() >= 0 else None
 
 
-def markers(stream: Stream, rng: random.Random) -> Stream | None:
-    """Load micro-ops in more parts, or in fewer."""
-    known = [n for n, o in enumerate(stream) if o is UNLOADED][1:]
-    at = rng.choice(known) if known and rng.random() < 0.4 else rng.randrange(len(stream))
-    return unloaded(stream, at, 0)
-
-
 def left_out(stream: Stream, rng: random.Random) -> Stream | None:
     """Leave an instruction out."""
     return dropped(stream, rng.randrange(len(stream)), 0)
@@ -312,7 +299,7 @@ def left_out(stream: Stream, rng: random.Random) -> Stream | None:
 
 EDITS: Sequence[tuple[Edit, int]] = (
     (shifted, 10), (swapped, 1), (split_anywhere, 5), (transfers_joined, 3), (rows_split, 2),
-    (loops_joined, 3), (loops_swapped, 3), (loops_unrolled, 1), (renamed, 3), (markers, 2),
+    (loops_joined, 3), (loops_swapped, 3), (loops_unrolled, 1), (renamed, 3),
     (left_out, 1),
 )  # fmt: skip
 

@@ -38,7 +38,6 @@ from vtaops.base.errors import (
 )
 from vtaops.board.bitfile import blank_bit_file, parse_bit_file
 from vtaops.explore import Design, Engine, ResultStore, TilingCandidate, TilingQuery
-from vtaops.explore.tables import evaluation_rows
 from vtaops.machine.config import TARGETS, Extension
 from vtaops.machine.isa import Encoding, Load
 from vtaops.machine.views import Patches
@@ -561,7 +560,7 @@ def use_store(data: bytes) -> None:
             return
         acts(
             lambda: ask(store),
-            lambda: list(evaluation_rows(store)),
+            lambda: list(store.table("evaluation")),
             store.count,
             store.versions,
             lambda: store.put("v", {"new": ("test", {}, {})}),

@@ -65,7 +65,8 @@ from vtaops.quantization.datasets import Case
 from vtaops.quantization.evaluation import Accuracy, JudgedSample
 from vtaops.report.exploration import exploration_page
 from vtaops.report.files import figure_bytes
-from vtaops.report.network_pictures import network_page, network_roofline
+from vtaops.report.network_pictures import network_page
+from vtaops.report.spacetime import spacetime
 
 PORTION = 50
 
@@ -271,7 +272,7 @@ def replace_input(made: Model, tensor: Any) -> Model:
 
 def _picture(name: str) -> object:
     name = name[:60].replace("\n", " ")  # the ends of a title's own lines
-    return svg_of(figure_bytes(network_roofline(named(name)), ".svg"))
+    return svg_of(figure_bytes(spacetime(model().programs[0].timeline(), [name]), ".svg"))
 
 
 def _renamed_program(name: str) -> Any:
@@ -305,7 +306,7 @@ def _evaluation_page(name: str) -> str:
 
 def _start_page(name: str) -> str:
     made = named(name)
-    found = Findings(Path(name), name, {"inputs": name}, commands=[f"vtaops run {name}"])
+    found = Findings(Path(name), name, {"inputs": name}, None, {}, commands=[f"vtaops run {name}"])
     found.model, found.report = made, made.report()
     found.costs = [Cost(name, name, 1.0, 1.0, name)]
     return page(found, shlex.quote(name))

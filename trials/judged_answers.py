@@ -27,7 +27,7 @@ from vtaops.base.errors import VTAError
 from vtaops.explore.judge import Judge, Schedule, task_names
 from vtaops.explore.judge.answers import Answer
 from vtaops.explore.judge.answers import program_of as answered
-from vtaops.explore.judge.streams import EDITS, UNLOADED, Stream, operations_of, program_of
+from vtaops.explore.judge.streams import EDITS, Stream, operations_of, program_of
 from vtaops.machine.alu import AluOp
 from vtaops.machine.isa import (
     Alu,
@@ -432,7 +432,7 @@ def right_stream(judge: Judge, rng: random.Random) -> Answer | None:
     program = judge.task.compiled
     stream = operations_of(program)
     for _ in range(rng.randint(1, 12)):
-        edit = EDITS[rng.choice(("split", "unload", "move"))]
+        edit = EDITS[rng.choice(("split", "move"))]
         at, by = rng.randrange(len(stream)), rng.choice((-2, -1, 1, 2, 3))
         if edit is EDITS["move"]:
             edited = _moved_past_strangers(stream, at, by)
@@ -447,7 +447,7 @@ def right_stream(judge: Judge, rng: random.Random) -> Answer | None:
 def _moved_past_strangers(stream: Stream, at: int, by: int) -> Stream | None:
     """Move an operation by one place if its neighbour touches nothing that it touches."""
     other = at + (1 if by > 0 else -1)
-    if not 0 <= other < len(stream) or UNLOADED in (stream[at], stream[other]):
+    if not 0 <= other < len(stream):
         return None
     pair = stream[at], stream[other]
     if any(isinstance(o.instruction, Post) or o.relocation in _written(stream) for o in pair):

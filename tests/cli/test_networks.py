@@ -38,10 +38,9 @@ def vta(*arguments):
 
 def test_a_compiled_model_runs(compiled, tmp_path):
     model, path, inputs = compiled
-    done = vta("run", path, *inputs, "--check", "--profile", "-o", tmp_path / "y.npz")
+    done = vta("run", path, *inputs, "--check", "-o", tmp_path / "y.npz")
     assert done.exit_code == 0, done.output
     assert "equal to the reference" in done.output
-    assert f"gemm_counter {model.stats().gemm_counter:,}" in done.output
     with np.load(tmp_path / "y.npz") as found:
         expected = model.reference(*random_inputs(model.graph, SEED))
         expected = expected if isinstance(expected, tuple) else (expected,)
@@ -79,7 +78,7 @@ def test_each_sample_of_an_npz_file_is_run(compiled, tmp_path):
 
 def test_the_results_as_json(compiled):
     model, path, inputs = compiled
-    data = json.loads(vta("run", path, *inputs, "--check", "--profile", "--json").stdout)
+    data = json.loads(vta("run", path, *inputs, "--check", "--json").stdout)
     results = model.run(*random_inputs(model.graph, SEED))
     results = results if isinstance(results, tuple) else (results,)
     assert data == {
@@ -104,7 +103,7 @@ def test_the_plan_and_the_profile(compiled, tmp_path):
     assert f"of {len(rows)} operators on VTA" in vta("plan", path).output
     data = json.loads(vta("report", "profile", path, "--json").output)
     assert data["cycles"] == model.cycles()
-    for name, start in (("page.html", b"<!"), ("roof.png", b"\x89PNG")):
+    for name, start in (("page.html", b"<!"),):
         assert vta("report", "profile", path, "-o", tmp_path / name).exit_code == 0
         assert (tmp_path / name).read_bytes().startswith(start)
 

@@ -23,7 +23,6 @@ from vtaops.base.errors import ConfigError, DeviceError, ShapeError, StoreError
 from vtaops.explore import (
     Design,
     Engine,
-    InThisProcess,
     Network,
     ResultStore,
     Space,
@@ -38,7 +37,6 @@ from vtaops.explore import (
 )
 from vtaops.explore.bounds import least_cycles
 from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
-from vtaops.explore.tables import evaluation_rows
 from vtaops.explore.tilings import TilingQuery
 from vtaops.machine.config import Extension
 from vtaops.report.files import table_bytes
@@ -233,11 +231,20 @@ def test_answers_are_kept_and_never_computed_twice(tmp_path):
     with ResultStore(tmp_path / "s.db") as store, Engine(store, _Refusing()) as engine:
         assert sweep(reversed(designs), NETWORK, engine) == first[::-1]
         assert store.count() == counted
-        rows = list(evaluation_rows(store))
+        rows = list(store.table("evaluation"))
     assert {row["version"] for row in rows} == {model_version()}
     text = table_bytes(rows, ".csv").decode().splitlines()
     assert len(text) == 1 + len(rows)
     assert json.loads(table_bytes(rows, ".json")) == rows
+
+
+class InThisProcess(Executor):
+    """Runs each call when it is submitted."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
 
 
 class _Refusing(InThisProcess):
@@ -252,13 +259,13 @@ from vtaops.explore import engine as module
 from vtaops.explore.energy import SRAM_64_BITS_PJ, sram_pj_per_byte
 import test_explore as test
 count = [0]
-whole = module._evaluations
+whole = module._records
 def dying(questions):
-    count[0] += 1
+    count[0] += type(questions[0]) is TilingCandidate
     if count[0] > 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return whole(questions)
-module._evaluations = dying
+module._records = dying
 designs, _ = Space(test.PYNQ, {"LOG_ACC_BUFF_SIZE": [12, 14]}).designs()
 with ResultStore(sys.argv[1]) as store, Engine(store) as engine:
     sweep(designs, test.NETWORK, engine)
@@ -335,7 +342,8 @@ class Answering(Executor):
 
 
 @pytest.mark.parametrize(
-    "answer", [None, 5, [], [None], ["x"], [{}], [{}, {}], [{"tiling": "<script>", "cycles": -1}]]
+    "answer",
+    [None, 5, [], [None], ["x"], [{}], [{}, {}], [{"text": "<b>"}], [{"reason": "", "least": -1}]],
 )
 def test_what_workers_answer_is_read_before_it_is_stored(answer):
     store = ResultStore(":memory:")

@@ -37,7 +37,7 @@ from vtaops.cli.hardware import hardware_app
 from vtaops.cli.judge import judge
 from vtaops.cli.lists import fetch, list_
 from vtaops.cli.networks import compile, export, plan, prove, quantize
-from vtaops.cli.options import Commands
+from vtaops.cli.options import Command, Commands, Report
 from vtaops.cli.reports import report_app
 from vtaops.cli.run import asm, disasm, run_app, tune, verify
 from vtaops.cli.start import start
@@ -91,6 +91,9 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
 }
 """Commands and groups of commands, by heading."""
 
+MAKING = demo, chat, flash, fetch
+"""Commands that report nothing."""
+
 board_app.command("build")(build_board)
 
 for heading, commands in COMMANDS.items():
@@ -99,7 +102,8 @@ for heading, commands in COMMANDS.items():
             app.add_typer(command, rich_help_panel=heading)
         else:
             name = command.__name__.rstrip("_")
-            app.command(name, rich_help_panel=heading)(command)
+            kind = Command if command in MAKING else Report
+            app.command(name, cls=kind, rich_help_panel=heading)(command)
 
 
 def main() -> None:

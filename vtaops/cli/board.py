@@ -18,18 +18,18 @@ from vtaops.base.errors import DeviceError
 from vtaops.cli import options
 from vtaops.cli.options import (
     BOARD_HELP,
-    AsJson,
     Board,
+    Command,
     Commands,
     Timeout,
     facts_table,
-    list_table,
     progress_bar,
     say,
     show,
     written,
 )
 from vtaops.report.files import write_bytes
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.board.selftest import Check, PlannedCheck
@@ -49,7 +49,7 @@ ULX3S = "ulx3s:"
 # --------------------------------------------------------------------------- bitstreams
 
 
-@bitstream_app.command()
+@bitstream_app.command(cls=Command)
 def add(
     file: Annotated[Path, Argument(help="A .bit file.")],
     *,
@@ -77,7 +77,6 @@ def info(
         Path | None,
         Option(help="Also write the data for Linux's FPGA manager.", callback=written(".bin")),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show the header of a bitstream; check the checksum and the part of one in the cache.
 
@@ -104,7 +103,7 @@ def info(
     }
     if to_bin is not None:
         write_bytes(to_bin, bit_file.to_bin())
-    show(facts, as_json, facts_table(f"Bitstream {file.name}", facts))
+    show(facts, facts_table(f"Bitstream {file.name}", facts))
 
 
 # ------------------------------------------------------------------------------- boards
@@ -160,13 +159,13 @@ _PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_op
 """Settings of a command that passes its arguments to another program."""
 
 
-@board_app.command("serve", context_settings=_PASSED_ON)
+@board_app.command("serve", cls=Command, context_settings=_PASSED_ON)
 def board_serve(context: typer.Context) -> None:
     """Serve this board (`python -m vtaops.board serve`)."""
     _serve("serve", context)
 
 
-@virtual_app.command("pynq", context_settings=_PASSED_ON)
+@virtual_app.command("pynq", cls=Command, context_settings=_PASSED_ON)
 def virtual_pynq(context: typer.Context) -> None:
     """Simulate a Pynq behind the board server (`python -m vtaops.board virtual`)."""
     _serve("virtual", context)
@@ -183,7 +182,6 @@ def board_info(
     board: Board,
     *,
     timeout: Timeout = 10.0,
-    as_json: AsJson = False,
 ) -> None:
     """Show a board's description of itself.
 
@@ -191,7 +189,7 @@ def board_info(
     """
     with _open(board, timeout) as device:
         facts = device.info()
-    show(facts, as_json, facts_table(f"Board {device.address}", facts))
+    show(facts, facts_table(f"Board {device.address}", facts))
 
 
 @board_app.command("test")
@@ -206,7 +204,6 @@ def board_test(
         bool, Option(help="Also run the layers of ResNet-18, and measure them on a board.")
     ] = True,
     timeout: Timeout = 10.0,
-    as_json: AsJson = False,
 ) -> None:
     """Check memory, registers, every operation, layers, random operators and random programs.
 
@@ -230,7 +227,7 @@ def board_test(
         planned = planned_checks(
             device, operators=operators, programs=programs, seed=seed, layers=fast
         )
-        checks = _made(device, planned, f"checks, seed {seed}", as_json)
+        checks = _made(device, planned, f"checks, seed {seed}")
         outcomes = [check.passed for check in checks]
         timed = fast and not foreign and False not in outcomes
         figures, *tables = _measure(device, board) if timed else ({},)
@@ -239,7 +236,7 @@ def board_test(
         f"{outcomes.count(None)} skipped; seed {seed}"
     )
     report = {"seed": seed, "checks": [asdict(check) for check in checks]}
-    show(report | figures, as_json, counts, *tables)
+    show(report | figures, counts, *tables)
     raise typer.Exit(False in outcomes)
 
 
@@ -251,7 +248,7 @@ def _is_no_board(name: str) -> bool:
     return name.partition("://")[0] in kinds
 
 
-def _made(device: Any, planned: list[PlannedCheck], title: str, as_json: bool) -> list[Check]:
+def _made(device: Any, planned: list[PlannedCheck], title: str) -> list[Check]:
     """Run checks and report each, until the board no longer answers."""
     from vtaops.board.selftest import Check, make
 
@@ -261,7 +258,7 @@ def _made(device: Any, planned: list[PlannedCheck], title: str, as_json: bool) -
         for each in progress.track(planned, description=title):
             check = make(each)
             checks.append(check)
-            if not as_json:
+            if not options.as_json():
                 detail = f": {check.detail}" if check.detail else ""
                 say(f"{words[check.passed]:8}{check.name}{detail}")
             if check.passed is False and not _answers(device):
@@ -277,7 +274,6 @@ def board_bench(
     board: Board,
     *,
     timeout: Timeout = 10.0,
-    as_json: AsJson = False,
 ) -> None:
     """Measure the layers of ResNet-18 and compare them with the figures published for a Pynq-Z1.
 
@@ -285,7 +281,7 @@ def board_bench(
     """
     with _open(board, timeout) as device:
         figures, table = _measure(device, board)
-    show(figures, as_json, table)
+    show(figures, table)
 
 
 @board_app.command("calibrate")
@@ -300,7 +296,6 @@ def board_calibrate(
         ),
     ] = 100.0,
     timeout: Annotated[float, Option(help="Time limit of a launch in seconds.")] = 60.0,
-    as_json: AsJson = False,
 ) -> None:
     """Fit the timing model's DRAM to a board with a dozen launches; print the errors.
 
@@ -325,11 +320,6 @@ def board_calibrate(
         "error": {name: calibration.error(name) for name in ("before", "after")},
         "probes": [asdict(probe) for probe in calibration.probes],
     }
-    columns = {"launch": "", "cycles": ",.0f", "before": "+.1%", "after": "+.1%"}
-    rows = [
-        (p.name, p.cycles, p.before / p.cycles - 1, p.after / p.cycles - 1)
-        for p in calibration.probes
-    ]
     errors = [
         f"{name}: {mean:.2%} on average, {most:.2%} at most"
         for name in ("before", "after")
@@ -337,8 +327,6 @@ def board_calibrate(
     ]
     show(
         data,
-        as_json,
-        list_table("Error of the timing model", columns, rows),
         *errors,
         f"a launch takes another {calibration.overhead:,.0f} cycles"
         if calibration.overhead

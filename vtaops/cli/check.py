@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import ast
 import json
-import signal
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
@@ -91,7 +88,7 @@ def judged(
     against : Path, optional
         The file whose TASK, LIMITS and CONFIG count; by default `exercise`.
     seconds : float
-        The time limit of the exercise, and that of the judgement.
+        The time limit of the exercise.
     """
     from vtaops.explore.judge.confined import run_exercise
 
@@ -105,10 +102,7 @@ def judged(
         return [_failed(outcome)], outcome.output
     findings: list[Finding] = []
     try:
-        with _at_most(seconds):
-            findings.extend(_judgement(outcome.program, asked))
-    except _Late:
-        findings.append(Finding("judged", "no", f"it takes more than {seconds:g} s"))
+        findings.extend(_judgement(outcome.program, asked))
     except Exception as error:
         findings.append(Finding("judged", "no", f"{type(error).__name__}: {error}"))
     return findings, outcome.output
@@ -120,29 +114,6 @@ class _Asked(NamedTuple):
     task: Operator
     limits: Mapping[str, int]
     config: HardwareConfig
-
-
-class _Late(BaseException):
-    """The judgement takes too long; no handler of errors catches it."""
-
-
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """Interrupt the code inside after a time; only the main thread can be interrupted."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def late(*_: object) -> None:
-        raise _Late
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def _failed(outcome: Submission) -> Finding:

@@ -19,7 +19,7 @@ from vtaops.base import errors
 from vtaops.base.data import data_directory
 from vtaops.base.files import write_file
 from vtaops.cli.check import Finding, judged
-from vtaops.cli.options import AsJson, Commands, progress_bar, show, written
+from vtaops.cli.options import Commands, progress_bar, show, written
 from vtaops.report.files import FIGURE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ def check(
         Path | None,
         Option(help="The file whose TASK, LIMITS and CONFIG count; default: the exercise itself."),
     ] = None,
-    timeout: Annotated[
-        float, Option(help="Time limit of the exercise, and of the judge, in seconds.", min=1)
-    ] = 60,
-    as_json: AsJson = False,
+    timeout: Annotated[float, Option(help="Time limit of the exercise in seconds.", min=1)] = 60,
 ) -> None:
     """Judge an exercise: safe, correct for every input, and within its limits.
 
@@ -63,7 +60,7 @@ def check(
         raise errors.ArgumentError("give either an exercise or --new FOLDER")
     if exercise is None:
         paths = [str(path) for path in _written(Path(str(new)))]
-        show({"written": paths}, as_json, *paths)
+        show({"written": paths}, *paths)
         return
     with progress_bar(f"check {exercise.name}"):
         findings, output = judged(exercise, against, timeout)
@@ -76,7 +73,7 @@ def check(
     }
     printed = [f"  | {line}" for line in output[-PRINTED:].splitlines()]
     parts = map(_marked, findings)
-    show(data, as_json, *printed, *parts, "solved" if solved else "not solved yet")
+    show(data, *printed, *parts, "solved" if solved else "not solved yet")
     raise typer.Exit(not solved)
 
 
@@ -128,7 +125,6 @@ def lesson(
             callback=written(*FIGURE_SUFFIXES),
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Run the optimisation stages of a kernel and print the gain of each.
 
@@ -152,7 +148,7 @@ def lesson(
         title = f"{name} on {target}, {n} {chosen.meaning}: {where(target, card)}"
         parts.append(lesson_table(rows, title))
     records = [{"size": n, **asdict(row)} for n, rows in results.items() for row in rows]
-    show(records, as_json, *parts)
+    show(records, *parts)
     if plot is not None:
         lesson_plot(chosen, results, plot, card)
 

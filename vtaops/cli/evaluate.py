@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from typer import Option
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vtaops.graph import Tensor
     from vtaops.model import Model
     from vtaops.quantization.datasets import Dataset
-    from vtaops.quantization.evaluation import Accuracy, JudgedSample, Runs, Task
+    from vtaops.quantization.evaluation import Accuracy, Runs, Task
     from vtaops.quantization.samples import Sample
 
 
@@ -51,15 +51,11 @@ def evaluate(
     config: options.ConfigOrOwn = None,
     mean: options.Mean = None,
     std: options.Std = None,
-    centers: Annotated[
-        bool, Option("--centers", help="Boxes are center, width and height, not corners.")
-    ] = False,
     alphabet: Annotated[
         Path | None,
         Option(help="Text file with the characters of classes 1, 2 ..., one a line: text is read."),
     ] = None,
     samples: options.Samples = None,
-    as_json: Annotated[bool, Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Tell how often a quantised model is right, and how often it agrees with the float model.
 
@@ -77,12 +73,12 @@ def evaluate(
     dataset = dataset.drawn(samples or len(dataset.cases))
     with raising(ArgumentError, f"cannot read {alphabet}", OSError, UnicodeDecodeError):
         letters = None if alphabet is None else read_file(alphabet).decode().splitlines()
-    task = task_of(network, dataset, data, corners=not centers, alphabet=letters)
+    task = task_of(network, dataset, data, alphabet=letters)
     with options.progress_bar(f"evaluate {model.name}"):
         evaluation = judged(runs(network), exact_runs(against, network), dataset, task)
     if output is not None:
         write_text(output, worst_page(model.name, evaluation))
-    options.show(evaluation.as_dict(), as_json, _table(evaluation.worst), str(evaluation))
+    options.show(evaluation.as_dict(), str(evaluation))
 
 
 def task_of(
@@ -90,7 +86,6 @@ def task_of(
     data: Dataset,
     source: Path,
     *,
-    corners: bool = True,
     alphabet: Sequence[str] | None = None,
 ) -> Task:
     """Return what the outputs of a model mean, as its data tell."""
@@ -104,7 +99,7 @@ def task_of(
         return Classes(int(np.size(data.cases[0].label)))
     (shape,) = (tensor.shape for tensor in model.graph.inputs)
     across = shape[1:3] if shape[-1] in (1, 3) else shape[2:]
-    return Boxes((across[1], across[0]), corners=corners)
+    return Boxes((across[1], across[0]))
 
 
 def runs(model: Model) -> Runs:
@@ -146,15 +141,6 @@ def exact_runs(path: Path | None, model: Model) -> Runs | None:
         return [*probe.run(arrays).values()]
 
     return run
-
-
-def _table(worst: Sequence[JudgedSample]) -> Any:
-    columns = {"sample": "", "label": "", "float": "", "answer": "", "SQNR dB": ".1f"}
-    rows = [
-        (one.case.name, *(one.texts.get(key) for key in ("label", "float", "answer")), one.sqnr_db)
-        for one in worst
-    ]
-    return options.list_table(f"The worst {len(rows)} samples", columns, rows)
 
 
 def worst_page(name: str, evaluation: Accuracy) -> str:

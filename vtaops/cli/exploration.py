@@ -18,7 +18,7 @@ from vtaops.base.cache import cache_directory
 from vtaops.base.errors import ConfigError, StoreError, UnsupportedError, raising
 from vtaops.base.files import is_file
 from vtaops.cli import options
-from vtaops.cli.options import AsJson, list_table, progress_bar, say, show
+from vtaops.cli.options import progress_bar, say, show
 from vtaops.cli.reports import report_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.report.files import (
@@ -27,6 +27,7 @@ from vtaops.report.files import (
     write_bytes,
     write_text,
 )
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.explore import Design, Engine, Network, Point, Space
@@ -96,9 +97,6 @@ def sweep(
             *TABLE_SUFFIXES,
         ),
     ] = None,
-    latency: options.Latency = options.DEFAULT_LATENCY,
-    bandwidth: options.Bandwidth = 0.0,
-    as_json: AsJson = False,
 ) -> None:
     """Find the performance of many designs on a network, and the Pareto-optimal ones.
 
@@ -118,7 +116,7 @@ def sweep(
     _check_outputs(outputs)
     network = _network(model, layer)
     usual = [NETWORK_CONFIG if model else "pynq"]
-    spaces = _spaces(config or usual, vary or [], latency, bandwidth)
+    spaces = _spaces(config or usual, vary or [])
     chosen = _space(spaces, part) if trials else _designs(spaces, part)
     with (
         ResultStore(_store_path(store, resume)) as kept,
@@ -133,7 +131,7 @@ def sweep(
     best = front(points, objectives)
     rows = [{**point.as_dict(), "front": point in best} for point in points]
     title = f"{network.name}: {len(points)} designs{', estimated' * estimate}"
-    show(rows, as_json, exploration_table(rows, title))
+    show(rows, exploration_table(rows, title))
     for path in outputs:
         _write(path, rows, points, title)
 
@@ -151,32 +149,21 @@ def results(
             *TABLE_SUFFIXES,
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show what sweeps have stored: the kinds of records, and their numbers.
 
     Example: vtaops report results -o results.csv
     """
-    from vtaops.explore import ResultStore, model_version
-    from vtaops.explore.tables import evaluation_rows
+    from vtaops.explore import ResultStore
 
     file = _existing(path)
     with ResultStore(file) as store:
-        count, versions = store.count(), store.versions()
-        table = list(evaluation_rows(store)) if output else []
-    if output:
-        write_bytes(output, table_bytes(table, output.suffix.lower()))
-    current = versions.get(model_version(), 0)
-    share = f"{current:,} of {sum(versions.values()):,} records are of this version"
-    data = {"path": str(file), "kinds": count, "versions": versions}
-    written = [f"{len(table):,} rows, written to {output}"] if output else []
-    show(
-        data,
-        as_json,
-        list_table(str(file), {"kind": "", "records": ","}, count.items()),
-        share,
-        *written,
-    )
+        count = store.count()
+        if output:
+            rows = [*store.table("evaluation")]
+            write_bytes(output, table_bytes(rows, output.suffix.lower()))
+    table = list_table(str(file), {"kind": "", "records": ","}, count.items())
+    show({"path": str(file), "kinds": count}, table)
 
 
 # ------------------------------------------------------------------------------ details
@@ -198,19 +185,12 @@ def _store_path(path: Path | None, resume: bool) -> Path:
     return file
 
 
-def _spaces(
-    configs: Sequence[str], vary: Sequence[str], latency: int, bandwidth: float
-) -> dict[str, Space]:
+def _spaces(configs: Sequence[str], vary: Sequence[str]) -> dict[str, Space]:
     """Return the requested spaces by the name of the configuration that they start from."""
     from vtaops.explore import Design, Space
 
     axes = dict(map(_axis, vary))
-    return {
-        name: Space(
-            Design(HardwareConfig.load(name), dram_latency=latency, bandwidth=bandwidth), axes
-        )
-        for name in configs
-    }
+    return {name: Space(Design(HardwareConfig.load(name)), axes) for name in configs}
 
 
 def _designs(spaces: dict[str, Space], part: str) -> list[Design]:

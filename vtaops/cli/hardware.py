@@ -15,8 +15,9 @@ from typer import Option
 from vtaops.base.cache import cache_directory
 from vtaops.base.errors import DeviceError
 from vtaops.cli import options
-from vtaops.cli.options import AsJson, Commands, list_table, minutes, say, show
+from vtaops.cli.options import Commands, minutes, say, show
 from vtaops.machine.config import HardwareConfig
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.hardware.synthesis import FpgaResources
@@ -26,7 +27,7 @@ hardware_app = Commands(name="hardware", help="The RTL of a configuration, and i
 
 
 @hardware_app.command("isa")
-def isa(config: options.ConfigName = "pynq", *, as_json: AsJson = False) -> None:
+def isa(config: options.ConfigName = "pynq") -> None:
     """Print the bits of every instruction as Markdown.
 
     Example: vtaops hardware isa tiny
@@ -38,7 +39,7 @@ def isa(config: options.ConfigName = "pynq", *, as_json: AsJson = False) -> None
         kind.__name__: [_slot(slot) for slot in slots]
         for kind, slots in Encoding.of(hardware).slots.items()
     }
-    show(layout, as_json, layout_table(hardware).rstrip())
+    show(layout, layout_table(hardware).rstrip())
 
 
 def layout_table(config: HardwareConfig) -> str:
@@ -68,7 +69,7 @@ def _slot(slot: Slot) -> dict[str, Any]:
     return {"name": slot.name, "bits": slot.span, "meaning": slot.doc}
 
 
-@hardware_app.command("build")
+@hardware_app.command("build", cls=options.Command)
 def build(config: options.ConfigName = "pynq") -> None:
     """Build the model of the RTL for a configuration, as the first use of tsim does.
 
@@ -88,8 +89,6 @@ def build(config: options.ConfigName = "pynq") -> None:
 @hardware_app.command("synth")
 def synth(
     config: options.ConfigName = "pynq",
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Estimate the FPGA resources of the RTL with Yosys; takes some minutes.
 
@@ -108,7 +107,7 @@ def synth(
         blocks = synthesize(hardware, parameters, family)
     rows = {**blocks, "all": sum(blocks.values(), FpgaResources()), "capacity": capacity}
     data = {"part": part, "resources": {name: asdict(row) for name, row in rows.items()}}
-    show(data, as_json, _resources_table(f"{hardware.bitstream_id} on {part}", rows))
+    show(data, _resources_table(f"{hardware.bitstream_id} on {part}", rows))
 
 
 def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
@@ -119,7 +118,7 @@ def _resources_table(title: str, resources: dict[str, FpgaResources]) -> Table:
     return table
 
 
-@hardware_app.command("write")
+@hardware_app.command("write", cls=options.Command)
 def write(
     config: options.ConfigName = "pynq",
     *,

@@ -14,8 +14,9 @@ from typer import Argument, Option
 
 from vtaops.base.errors import ArgumentError, VTAError
 from vtaops.base.progress import tracked
-from vtaops.cli.options import AsJson, list_table, progress_bar, show, write_arrays, written
+from vtaops.cli.options import progress_bar, show, write_arrays, written
 from vtaops.report.files import write_text
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.explore.judge import KernelTask
@@ -46,7 +47,6 @@ def judge(
             callback=written(".npz"),
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Judge an answer to a task: proven equal for every input, and how many cycles it takes.
 
@@ -59,32 +59,32 @@ def judge(
     if not (list_ or records or task):
         raise ArgumentError("give a task, --list or --records")
     if list_ or records:
-        (_show_tasks if list_ else _prove_records)(task, as_json)
+        (_show_tasks if list_ else _prove_records)(task)
         return
     kernel = find_task(task)
     if start is not None:
         write_text(start, kernel.compiled.disassemble())
     if answer is None:
-        _show_task(kernel, as_json)
+        _show_task(kernel)
         return
     with progress_bar(f"judge {answer.name}"):
         verdict = Judge(kernel)(read_answer(answer), rtl=rtl)
     if save is not None:
         write_arrays(save, np.savez_compressed, **verdict.counterexample)
-    show(verdict.as_dict(), as_json, str(verdict))
+    show(verdict.as_dict(), str(verdict))
     raise typer.Exit(not verdict.accepted)
 
 
-def _show_tasks(start: str, as_json: bool) -> None:
+def _show_tasks(start: str) -> None:
     from vtaops.explore.judge import find_task, task_names
 
     names = [name for name in task_names() if name.startswith(start)]
     rows = [_row(find_task(name)) for name in tracked("compile", names)]
     columns = {"task": "", "computes": "", "compiler": ",", "bound": ",", "ratio": ".2f"}
-    show(rows, as_json, list_table("tasks", columns, (row.values() for row in rows)))
+    show(rows, list_table("tasks", columns, (row.values() for row in rows)))
 
 
-def _prove_records(start: str, as_json: bool) -> None:
+def _prove_records(start: str) -> None:
     from vtaops.explore.judge.records import read_records, rechecked
 
     rows, failed = [record for record in read_records() if record.task.startswith(start)], []
@@ -94,15 +94,15 @@ def _prove_records(start: str, as_json: bool) -> None:
         except VTAError as error:
             failed.append(str(error))
     text = [f"{len(rows) - len(failed)} of {len(rows)} records hold", *failed]
-    show({"records": len(rows), "failed": failed}, as_json, *text)
+    show({"records": len(rows), "failed": failed}, *text)
     raise typer.Exit(bool(failed))
 
 
-def _show_task(task: KernelTask, as_json: bool) -> None:
+def _show_task(task: KernelTask) -> None:
     facts = _row(task) | {"definition": repr(task.definition)}
     text = task.compiled.disassemble()
     buffers = text[text.index("buffers\n") : text.index("\ninstructions\n")]
-    show(facts, as_json, *(f"{key}: {value}" for key, value in facts.items()), buffers)
+    show(facts, *(f"{key}: {value}" for key, value in facts.items()), buffers)
 
 
 def _row(task: KernelTask) -> dict[str, Any]:

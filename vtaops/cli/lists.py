@@ -6,28 +6,26 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rich.table import Table
 from typer import Argument
 
 from vtaops.base.errors import ArgumentError, ModelError
 from vtaops.base.files import read_file
 from vtaops.cli.options import (
-    AsJson,
     Force,
     complete_configs,
     facts_table,
-    list_table,
     progress_bar,
     say,
     show,
     to_write,
 )
 from vtaops.machine.config import HardwareConfig
+from vtaops.report.style import list_table
 
 MAX_BYTES = 1 << 22
 """Maximum size of a model, in bytes."""
@@ -93,7 +91,6 @@ COLLECTIONS: dict[str, tuple[str, tuple[PublishedModel, ...]]] = {
 
 
 Kind = Literal["configs", "layers", "models", "devices", "bitstreams"]
-"""What can be listed."""
 
 
 def list_(
@@ -105,8 +102,6 @@ def list_(
             autocompletion=complete_configs,
         ),
     ] = "",
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """List configurations, named layers, published models, devices or bitstreams.
 
@@ -116,18 +111,24 @@ def list_(
     """
     if name and kind != "configs":
         raise ArgumentError(f"only a configuration is shown in detail; leave {name!r} out")
-    data, table = _config(name) if name else LISTS[kind]()
-    show(data, as_json, table)
+    if name:
+        config = HardwareConfig.load(name)
+        facts = facts_table(f"Configuration {config.name}", config.facts())
+        show({config.name: config.to_dict()}, facts)
+        return
+    title, columns, rows, data = LISTS[kind]()
+    show(data, list_table(title, columns, rows))
 
 
-def _config(name: str) -> tuple[Any, Table]:
-    config = HardwareConfig.load(name)
-    return {config.name: config.to_dict()}, facts_table(
-        f"Configuration {config.name}", config.facts()
-    )
+Listing = tuple[str, Mapping[str, str], list[tuple[Any, ...]], Any]
+"""Title, columns and rows of a table, and the same as data."""
 
 
-def _configs() -> tuple[Any, Table]:
+def _texts(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "")
+
+
+def _configs() -> Listing:
     configs = [HardwareConfig.load(name) for name in HardwareConfig.names()]
     rows = [
         (
@@ -138,72 +139,57 @@ def _configs() -> tuple[Any, Table]:
         )
         for c in configs
     ]
-    columns = dict.fromkeys(("name", "target", "tile", "uop/inp/wgt/acc depth"), "")
-    return {c.name: c.to_dict() for c in configs}, list_table(
-        "Hardware configurations", columns, rows
-    )
+    columns = _texts("name", "target", "tile", "uop/inp/wgt/acc depth")
+    return "Hardware configurations", columns, rows, {c.name: c.to_dict() for c in configs}
 
 
-def _layers() -> tuple[Any, Table]:
+def _layers() -> Listing:
     from vtaops.schedule.workloads import WORKLOADS
 
     columns = {"name": "", "operator": "", "multiply-adds": ",", "occurs": ","}
     rows = [(w.name, w.op.summary, w.op.macs, w.occurrences) for w in WORKLOADS.values()]
-    data = [dict(zip(columns, row, strict=True)) for row in rows]
-    return data, list_table("Named layers", columns, rows)
+    return "Named layers", columns, rows, [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def _models() -> tuple[Any, Table]:
-    data = [
-        {"collection": name, **asdict(model)}
-        for name, (_, models) in COLLECTIONS.items()
-        for model in models
-    ]
+def _models() -> Listing:
+    data = [{"collection": name, **vars(m)} for name, (_, ms) in COLLECTIONS.items() for m in ms]
     rows = [(row["collection"], Path(row["path"]).name, row["task"]) for row in data]
-    columns = dict.fromkeys(("collection", "file", "task"), "")
-    return data, list_table("Published models (see: vtaops fetch)", columns, rows)
+    return "Published models (see: vtaops fetch)", _texts("collection", "file", "task"), rows, data
 
 
-def _devices() -> tuple[Any, Table]:
+def _devices() -> Listing:
     from importlib.metadata import entry_points
 
     from vtaops.runtime import DEVICES, ENTRY_POINTS
 
     devices = dict.fromkeys(DEVICES, "vtaops")
     devices |= {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
-    return devices, list_table("Devices", dict.fromkeys(("name", "from"), ""), devices.items())
+    return "Devices", _texts("name", "from"), [*devices.items()], devices
 
 
-def _bitstreams() -> tuple[Any, Table]:
+def _bitstreams() -> Listing:
     from vtaops.board.catalogue import UNKNOWN, Catalogue
 
     catalogue = Catalogue()
-    entries = catalogue.entries.values()
-    here = {entry.id: catalogue.path(entry).is_file() for entry in entries}
-    rows = [
-        (
-            e.id,
-            e.board,
-            e.hw_version,
-            e.register_map.value,
-            e.sha256 if e.sha256 == UNKNOWN else e.sha256[:12],
-            "yes" if here[e.id] else "no (fetch it)" if e.url else "no (build it)",
-        )
-        for e in entries
-    ]
-    columns = dict.fromkeys(("id", "board", "isa", "registers", "sha256", "in cache"), "")
-    data = [{**asdict(e), "in_cache": here[e.id]} for e in entries]
-    return data, list_table("Bitstreams", columns, rows)
+    rows, data = [], []
+    for e in catalogue.entries.values():
+        here, sha256 = catalogue.path(e).is_file(), e.sha256
+        known = sha256 if sha256 == UNKNOWN else sha256[:12]
+        cached = "yes" if here else "no (fetch it)" if e.url else "no (build it)"
+        rows.append((e.id, e.board, e.hw_version, e.register_map.value, known, cached))
+        data.append({**asdict(e), "in_cache": here})
+    columns = _texts("id", "board", "isa", "registers", "sha256", "in cache")
+    return "Bitstreams", columns, rows, data
 
 
-LISTS: dict[str, Callable[[], tuple[Any, Table]]] = {
+LISTS: dict[str, Callable[[], Listing]] = {
     "configs": _configs,
     "layers": _layers,
     "models": _models,
     "devices": _devices,
     "bitstreams": _bitstreams,
 }
-"""Data and table of each list."""
+"""What can be listed."""
 
 
 def fetch(

@@ -5,7 +5,6 @@ Contains only argument parsing and printing; see `vtaops.cli`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, astuple
@@ -27,7 +26,8 @@ from vtaops.cli.reports import report_app
 from vtaops.cli.run import run_app
 from vtaops.machine.config import NETWORK_CONFIG, HardwareConfig
 from vtaops.program import Program
-from vtaops.report.files import FIGURE_SUFFIXES, write_bytes
+from vtaops.report.files import write_bytes
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from vtaops.model import Model
     from vtaops.quantization.choice import RecipeTrial
     from vtaops.quantization.pictures import Preparation
-    from vtaops.quantization.quality import Quality
     from vtaops.quantization.samples import Sample
 
 
@@ -84,7 +83,6 @@ def compile(
             "PAST=PRESENT. Give one option for each."
         ),
     ] = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Compile a network to one file that runs without the compiler.
 
@@ -109,7 +107,7 @@ def compile(
     size = output.stat().st_size
     written = {"file": str(output), "bytes": size}
     text = f"written to {output}, {size:,} bytes"
-    options.show(report.as_dict() | written, as_json, summary(report), text)
+    options.show(report.as_dict() | written, summary(report), text)
 
 
 def prove(
@@ -122,7 +120,6 @@ def prove(
     *,
     layer: options.Layers = None,
     config: options.ConfigOrOwn = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Prove that a program or a network computes what it declares, for every input.
 
@@ -137,9 +134,9 @@ def prove(
         with options.progress_bar(f"prove {name}"):
             proof = prove(subject)
         proofs.append({"name": name, **asdict(proof)})
-        options.show({}, False, *([] if as_json else [f"{name}\n{proof}"]))
-    if as_json:
-        options.show(proofs, True)
+        if not options.as_json():
+            say(f"{name}\n{proof}")
+    options.show(proofs)
     if any(proof["unproven"] for proof in proofs):
         raise typer.Exit(1)
 
@@ -170,7 +167,6 @@ def export(
     ],
     force: options.Force = False,
     config: options.ConfigOrOwn = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Write a network as C99, which needs neither Python nor an operating system.
 
@@ -180,7 +176,6 @@ def export(
     figures = {**vars(bundle), "folder": str(bundle.folder)}
     options.show(
         figures,
-        as_json,
         f"written to {output}: {bundle.blob_nbytes:,} bytes of constants, "
         f"{bundle.launches} launches of VTA",
         f"memory: {bundle.arena_nbytes:,} bytes on the processor, "
@@ -201,7 +196,6 @@ def plan(
     ] = False,
     config: options.ConfigOrOwn = None,
     shapes: options.Shapes = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Show which operators of a network would run where, and why, without compiling it.
 
@@ -210,28 +204,26 @@ def plan(
     Example: vtaops plan --supported Conv
     """
     if supported:
-        _show_supported(model, as_json)
+        _show_supported(model)
     elif model:
-        _show_placement(Path(model), config, shapes, as_json)
+        _show_placement(Path(model), config, shapes)
     else:
         raise ArgumentError(
             "give a model file, or --supported and a name: vtaops plan --supported Conv"
         )
 
 
-def _show_supported(name: str, as_json: bool) -> None:
+def _show_supported(name: str) -> None:
     from vtaops.cli.supported import LEGEND, matching, supported_tables
 
     rows = matching(name)
     if not rows:
         raise ArgumentError(f"the list has no operator {name!r}; vtaops plan --supported shows all")
     legend = [f"{mark}: {meaning}" for mark, meaning in LEGEND.items()]
-    options.show([row.as_dict() for row in rows], as_json, *supported_tables(rows), *legend)
+    options.show([row.as_dict() for row in rows], *supported_tables(rows), *legend)
 
 
-def _show_placement(
-    model: Path, config: str | None, shapes: list[str] | None, as_json: bool
-) -> None:
+def _show_placement(model: Path, config: str | None, shapes: list[str] | None) -> None:
     from vtaops.model.placement import placement
     from vtaops.model.tables import plan_table
 
@@ -253,7 +245,7 @@ def _show_placement(
         str(placement(graph, rows)),
     ]
     table = plan_table(rows, f"{model.name} on {name}")
-    options.show([vars(row) for row in rows], as_json, table, *facts)
+    options.show([vars(row) for row in rows], table, *facts)
 
 
 @report_app.command("profile")
@@ -264,49 +256,37 @@ def profile(
     against: Annotated[
         str,
         Option(
-            help="A second configuration, side by side in the table and below the first on a page.",
+            help="A second configuration, below the first.",
             autocompletion=options.complete_configs,
         ),
     ] = "",
     output: Annotated[
         Path | None,
-        options.to_write(
-            "A page (.html: timeline of the network) or its roofline (.png, .svg, .pdf).",
-            *FIGURE_SUFFIXES,
-            ".html",
-        ),
+        options.to_write("A page with the timeline of the network: .html.", ".html"),
     ] = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Show the cycles and bytes of a network, layer by layer.
 
     Example: vtaops report profile network.vtam -o network.html
     """
     from vtaops.model import tables
-    from vtaops.report import network_pictures, save_figure, write_text
+    from vtaops.report import write_text
+    from vtaops.report.network_pictures import network_page
 
-    compiled = compiled_model(model, config)
-    models = [compiled]
-    report = compiled.report()
-    if against:
-        if _is_compiled(model):
-            raise UnsupportedError(
-                f"{model} is compiled for {report.config}; a comparison needs the model itself"
-            )
-        models.append(compiled_model(model, against))
-        other = models[1].report()
-        both = [report.as_dict(), other.as_dict()]
-        options.show(both, as_json, tables.network_comparison(report, other))
-    else:
-        table = tables.network_table(report, Console().width)
-        options.show(report.as_dict(), as_json, table, tables.summary(report))
-    if output is None:
-        return
-    if output.suffix == ".html":
-        write_text(output, network_pictures.network_page(*models))
-    else:
-        save_figure(network_pictures.network_roofline(compiled), output)
-    say(f"written to {output}", err=True)
+    models = [compiled_model(model, config)]
+    if against and _is_compiled(model):
+        raise UnsupportedError(
+            f"{model} is compiled for {models[0].config.name}; a comparison needs the model itself"
+        )
+    models += [compiled_model(model, against)] if against else []
+    reports = [each.report() for each in models]
+    data, parts = [each.as_dict() for each in reports], list[Any]()
+    for each in reports:
+        parts += [tables.network_table(each, Console().width), tables.summary(each)]
+    options.show(data if against else data[0], *parts)
+    if output is not None:
+        write_text(output, network_page(*models))
+        say(f"written to {output}", err=True)
 
 
 @run_app.command("model")
@@ -333,10 +313,6 @@ def run_model(
     check: Annotated[
         bool, Option("--check", help="Compare with the integer reference, bit for bit.")
     ] = False,
-    profiled: Annotated[
-        bool, Option("--profile", help="Show the device's counters and the time.")
-    ] = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Run a network on inputs.
 
@@ -354,7 +330,6 @@ def run_model(
     _check_pictures(paths, preparation)
     compiled = compiled_model(model, config)
     samples = _samples(paths, preparation, compiled.graph.arguments)
-    begin = time.perf_counter()
     with (
         closing(open_device(device, compiled.config)) as opened,
         ResidentPrograms(opened, NETWORK_TIMEOUT) as residents,
@@ -362,13 +337,9 @@ def run_model(
     ):
         session = SimpleNamespace(residents=residents)
         results = [_named(compiled, compiled.run(one, session=session)) for one in samples]
-        seconds = time.perf_counter() - begin
-        counters = opened.stats().as_dict() if profiled else {}
-    if profiled:
-        counted = ", ".join(f"{name} {value:,}" for name, value in counters.items())
-        say(f"{seconds * 1e3:,.1f} ms on this host, including loading; {counted}", err=True)
+        counters = opened.stats().as_dict()
     equal = _equals_reference(compiled, samples, results) if check else None
-    _show_results(results, counters, equal, output, as_json)
+    _show_results(results, counters, equal, output)
     if equal is False:
         raise typer.Exit(1)
 
@@ -378,7 +349,6 @@ def _show_results(
     counters: dict[str, int],
     equal: bool | None,
     output: Path | None,
-    as_json: bool,
 ) -> None:
     """Write and print the outputs, and whether they equal the reference, if asked."""
     arrays = {n: np.concatenate([np.atleast_1d(r[n]) for r in results]) for n in results[0]}
@@ -394,7 +364,7 @@ def _show_results(
         data["equals_reference"] = equal
         differ = "equal to" if equal else "the results DIFFER FROM"
         lines.append(f"{differ} the reference")
-    options.show(data, as_json, *lines)
+    options.show(data, *lines)
 
 
 def quantize(
@@ -478,10 +448,6 @@ def quantize(
             "help.",
         ),
     ] = False,
-    as_json: Annotated[
-        bool,
-        Option("--json", help="Print the quality as JSON."),
-    ] = False,
 ) -> None:
     """Quantise a float model to int8 with calibration data, and report the loss.
 
@@ -512,7 +478,6 @@ def quantize(
         costly = done.costs() if worst else []
     write_bytes(output, done.model.SerializeToString())
     tables = [_trials(done.trials, config)] if done.trials else []
-    tables += _quality_tables(quality)
     data = quality.as_dict() | {
         "file": str(output),
         "samples": len(done.samples),
@@ -527,26 +492,15 @@ def quantize(
             "would help": "",
         }
         title = "Tensors whose rounding costs the outputs most"
-        tables.append(options.list_table(title, columns, map(astuple, costly)))
+        tables.append(list_table(title, columns, map(astuple, costly)))
         data["worst"] = [asdict(cost) for cost in costly]
     facts = [f"{done.equalized} tensors equalised"] if done.equalized else []
     facts.append(f"{output}: QDQ model, {len(done.samples)} samples of calibration")
     facts += [f"WARNING: {warning}; see --worst" for warning in quality.warnings]
-    options.show(data, as_json, *tables, *facts, str(quality))
+    options.show(data, *tables, *facts, str(quality))
 
 
 # ------------------------------------------------------------------------------ details
-
-
-def _quality_tables(quality: Quality) -> list[Table]:
-    """Return the tables of a quality: the worst layers and the outputs."""
-    listed = quality.layers[:20]
-    title = f"Layers, the worst {len(listed)} of {len(quality.layers)} first"
-    columns = {"tensor": "", "operator": "", "SQNR dB": ".1f"}
-    layers = options.list_table(title, columns, map(astuple, listed))
-    columns = {"output": "", "SQNR dB": ".1f", "greatest error": ".3g", "same maximum": ".1%"}
-    shown = [astuple(output)[: len(columns)] for output in quality.outputs]
-    return [layers, options.list_table("Outputs against float", columns, shown)]
 
 
 def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
@@ -556,7 +510,7 @@ def _trials(trials: Sequence[RecipeTrial], config: str | None) -> Table:
         (t.recipe, t.sqnr_db, t.figures.launches, t.figures.cycles, t.figures.host_values)
         for t in trials
     ]
-    return options.list_table(f"Recipes for {config}, the best first", columns, rows)
+    return list_table(f"Recipes for {config}, the best first", columns, rows)
 
 
 def _check_pictures(paths: list[Path], preparation: Preparation | None) -> None:

@@ -9,13 +9,13 @@ import time
 import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress import (
     BarColumn,
@@ -28,7 +28,7 @@ from rich.progress import (
 )
 from rich.table import Table
 from typer import Argument, Option
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from vtaops.base.errors import (
     ArgumentError,
@@ -44,6 +44,7 @@ from vtaops.base.quoting import terminal_text
 from vtaops.machine.config import HardwareConfig
 from vtaops.program.timing import TimingParameters
 from vtaops.report.files import write_bytes
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.quantization.pictures import Preparation
@@ -155,7 +156,6 @@ Samples = Annotated[
 ]
 NoOpen = Annotated[bool, Option("--no-open", help="Do not open the page in a browser.")]
 Force = Annotated[bool, Option("--force", help="Replace files that something else wrote.")]
-AsJson = Annotated[bool, Option("--json", help="Print the report as JSON.")]
 AsCsv = Annotated[bool, Option("--csv", help="Print the report as CSV.")]
 
 
@@ -191,6 +191,16 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
+class Report(Command):
+    """A command that takes `--json`, of which `show` knows."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        flag: dict[str, Any] = {"is_flag": True, "help": "Print the report as JSON."}
+        flag |= {"expose_value": False, "callback": _set_json}
+        self.params.append(TyperOption(param_decls=["--json"], **flag))
+
+
 def _paths(values: Iterable[Any]) -> Iterator[Path]:
     """Yield all values that may name files."""
     for value in values:
@@ -200,18 +210,30 @@ def _paths(values: Iterable[Any]) -> Iterator[Path]:
             yield from _paths(value)
 
 
+_JSON = ContextVar("_JSON", default=False)
+
+
+def _set_json(_: Any, __: Any, wanted: bool) -> None:
+    _JSON.set(wanted)
+
+
+def as_json() -> bool:
+    """Whether the command prints JSON."""
+    return _JSON.get()
+
+
 _Function = TypeVar("_Function", bound=Callable[..., None])
 _T = TypeVar("_T")
 
 
 class Commands(typer.Typer):
-    """A group of such commands, which alone prints its help."""
+    """A group of commands, by default reports; alone it prints its help."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(no_args_is_help=True, **settings)
 
     def command(self, *args: Any, **kwargs: Any) -> Callable[[_Function], _Function]:
-        return super().command(*args, **{"cls": Command, **kwargs})
+        return super().command(*args, **{"cls": Report, **kwargs})
 
 
 def written(*suffixes: str) -> Callable[..., Any]:
@@ -368,27 +390,6 @@ def read_window(text: str) -> tuple[int, int] | None:
 # ------------------------------------------------------------------------------ printing
 
 
-def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[Any]]) -> Table:
-    """Return a table in the style of the command line.
-
-    Parameters
-    ----------
-    title : str
-        Title of the table.
-    columns : mapping
-        Heading -> format of the values, which are then right-aligned; empty for text.
-    rows : iterable
-        Rows of values; None leaves a cell empty.
-    """
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading, form in columns.items():
-        table.add_column(heading, justify="right" if form else "left", overflow="fold")
-    for row in rows:
-        cells = zip(row, columns.values(), strict=True)
-        table.add_row(*("" if value is None else format(value, form) for value, form in cells))
-    return table
-
-
 def facts_table(title: str, facts: Mapping[str, Any]) -> Table:
     """Return a table of properties and their values."""
     rows = [(name, _fact(value)) for name, value in facts.items()]
@@ -420,9 +421,9 @@ class _Quoted:
             yield segment if segment.control else segment._replace(text=terminal_text(segment.text))
 
 
-def show(data: object, as_json: bool, *parts: Table | str) -> None:
+def show(data: object, *parts: Table | str) -> None:
     """Print data as JSON, or else tables and lines for people."""
-    if as_json:
+    if as_json():
         typer.echo(json.dumps(data, indent=2))
         return
     for part in parts:

@@ -26,7 +26,7 @@ from vtaops.report.files import FIGURE_SUFFIXES, write_text
 report_app = Commands(name="report", help="Diagrams and comparisons.")
 
 
-@report_app.command("trace")
+@report_app.command("trace", cls=options.Command)
 def trace(
     files: options.ProgramFiles = None,
     *,
@@ -101,7 +101,6 @@ def compare(
     config: options.Configs = None,
     latency: options.Latency = options.DEFAULT_LATENCY,
     bandwidth: options.Bandwidth = 0.0,
-    as_json: options.AsJson = False,
     as_csv: options.AsCsv = False,
 ) -> None:
     """Compare schedules or configurations: all statistics side by side, with ratios to the first.
@@ -120,11 +119,11 @@ def compare(
             f"a comparison needs at least two programs, and there is only {', '.join(reports)}; "
             f"repeat --layer, --tiling or --config, or give several files"
         )
-    if as_csv and not as_json:
+    if as_csv and not options.as_json():
         typer.echo(report.as_csv(reports), nl=False)
     else:
-        table = report.comparison_table(reports, "Comparison, ratios to the first")
-        show(reports, as_json, table)
+        table = report.statistics_table(reports, "Comparison, ratios to the first")
+        show(reports, table)
 
 
 @report_app.command("roofline")
@@ -138,7 +137,6 @@ def roofline(
     config: options.Config = "pynq",
     latency: options.Latency = options.DEFAULT_LATENCY,
     bandwidth: options.Bandwidth = 0.0,
-    as_json: options.AsJson = False,
 ) -> None:
     """Draw the roofline of layers (by default ResNet-18) and of their network.
 
@@ -167,7 +165,7 @@ def roofline(
         "points": [{**asdict(point), "occurrences": times} for point, times in points],
         "total": asdict(together) if together else None,
     }
-    show(drawn, as_json, f"{len(points)} layers, written to {output}")
+    show(drawn, f"{len(points)} layers, written to {output}")
 
 
 # ------------------------------------------------------------------------------ details

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,10 +24,11 @@ from vtaops.base.names import suggestion
 from vtaops.base.progress import refined, tracked
 from vtaops.base.shapes import Array
 from vtaops.cli import options
-from vtaops.cli.options import Commands, list_table, parse_tiling, progress_bar, say, show
+from vtaops.cli.options import Commands, parse_tiling, progress_bar, say, show
 from vtaops.machine.config import HardwareConfig
 from vtaops.machine.isa import Encoding
 from vtaops.program import Program, Role, Statistics
+from vtaops.report.style import list_table
 
 if TYPE_CHECKING:
     from vtaops.board.measure import Measurement
@@ -75,7 +76,6 @@ def run_conv2d(
     device: options.Device = "fsim",
     stage: Show = None,
     timing: Timing = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Run a named convolution on random data, compare with NumPy, print the statistics report.
 
@@ -88,7 +88,7 @@ def run_conv2d(
 
     if not isinstance(op := find(layer).op, Conv2d):
         raise ShapeError(f"layer {layer} is a {type(op).__name__}, not a Conv2d; see vtaops run op")
-    run_op(layer, config=config, device=device, stage=stage, timing=timing, as_json=as_json)
+    run_op(layer, config=config, device=device, stage=stage, timing=timing)
 
 
 @run_app.command("op")
@@ -132,12 +132,8 @@ def run_op(
         Path | None, Option(help="The compiled program: .vta.", callback=options.written(".vta"))
     ] = None,
     timing: Timing = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Run any operator, compare with NumPy, print the statistics report.
-
-    The shape of a convolution or a matrix product may be left to the arrays of --input and
-    --weights.
 
     Example: vtaops run op 'Elementwise(function="add", shape=(1, 64, 56, 56), shift=1)'
 
@@ -149,7 +145,7 @@ def run_op(
     from vtaops.session import Session
 
     arrays = {"--input": _load(inputs), "--weights": _load(weights)}
-    workload = _workload(operator, arrays)
+    workload = _workload(operator)
     op, name, explicit = workload.op, workload.name, parse_tiling(tiling) or workload.tiling
     hardware = HardwareConfig.load(config)
     _compile(op, hardware, explicit, capabilities, stage, save)
@@ -168,7 +164,7 @@ def run_op(
     title = f"{name} on {device}, {hardware.name} ({hardware.bitstream_id})"
     data, tables = _report(program, statistics, performance, title, timing)
     verdict = f"result {'equals' if correct else 'DIFFERS FROM'} NumPy, bit for bit"
-    show(data | {"device": device, "equals_numpy": correct}, as_json, *tables, verdict)
+    show(data | {"device": device, "equals_numpy": correct}, *tables, verdict)
     if obstacle:
         say(f"note: would not run on a {hardware.target}: {obstacle}", err=True)
     raise typer.Exit(not correct)
@@ -176,15 +172,13 @@ def run_op(
 
 def disasm(
     file: Annotated[Path, Argument(help="A program file.")],
-    *,
-    as_json: options.AsJson = False,
 ) -> None:
     """Print a program file as text.
 
     Example: vtaops run op resnet18.C8 --save c8.vta && vtaops disasm c8.vta
     """
     program = Program.load(file)
-    show(_listed(program) if as_json else None, as_json, program.disassemble())
+    show(_listed(program), program.disassemble())
 
 
 def _listed(program: Program) -> dict[str, Any]:
@@ -216,7 +210,6 @@ def asm(
     config: Annotated[
         str, Option(help="Configuration of a text whose first line names none.")
     ] = "",
-    as_json: options.AsJson = False,
 ) -> None:
     """Assemble a program from text, the inverse of disasm; errors name line and column.
 
@@ -229,7 +222,7 @@ def asm(
     program = assemble(text, config or None)
     program.save(output)
     facts = {"instructions": len(program), "micro_ops": len(program.micro_ops)}
-    show({"file": str(output), **facts}, as_json, f"{output}: {program!r}")
+    show({"file": str(output), **facts}, f"{output}: {program!r}")
 
 
 def verify(
@@ -244,7 +237,6 @@ def verify(
             help="Allowed signers (OpenSSH): one of these public keys must have signed FILE.sig."
         ),
     ] = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Prove a program, or a network, free of races, deadlocks and accesses out of bounds.
 
@@ -269,7 +261,7 @@ def verify(
         content, facts["signer"] = signed_content(file, signers)
         lines.append(f"{file}: signed by {facts['signer']}")
         if file.suffix not in loads:
-            show(facts, as_json, *lines)
+            show(facts, *lines)
             return
         subject = loads[file.suffix](content)
     with progress_bar(f"verify {file.name}"):
@@ -282,7 +274,7 @@ def verify(
     if proof:
         facts |= {"certificate": "holds", "proof": asdict(proof)}
         lines.append(f"its certificate holds\n{proof}")
-    show(facts, as_json, *lines)
+    show(facts, *lines)
 
 
 def tune(
@@ -297,7 +289,6 @@ def tune(
         ),
     ] = "",
     count: Annotated[int, Option("--count", help="Tilings to compile and time.")] = 12,
-    as_json: options.AsJson = False,
 ) -> None:
     """Search the tiling that takes the fewest cycles.
 
@@ -332,7 +323,7 @@ def tune(
         }
         for name, one in best.items()
     }
-    show(figures, as_json, list_table(title, columns, rows))
+    show(figures, list_table(title, columns, rows))
     if len(best) < len(searched):
         raise typer.Exit(1)
 
@@ -413,9 +404,10 @@ def _report(
     from vtaops.report import performance_table, statistics_data, statistics_table
 
     timeline = program.timeline()
-    data = statistics_data(program, statistics, timeline if timing else None)
-    data["cycles"] = timeline.cycles
-    tables = [statistics_table(program, statistics, title, timeline, units=timing)]
+    data = statistics_data(program, statistics, timeline)
+    if not timing:
+        del data["timing"]["units"], data["timing"]["port"]
+    tables = [statistics_table({"value": data}, title)]
     if performance:
         data["performance"] = performance.as_dict()
         tables.append(performance_table(performance, "Where the cycles went"))
@@ -459,25 +451,12 @@ def _show(op: Any, hardware: HardwareConfig, tiling: Any, stage: ShownStage) -> 
     say(module.script())
 
 
-EXTENT = {"Conv2d": "height", "Conv2dTranspose": "height", "Gemm": "m"}
-"""Operators whose shape their arrays have, and a keyword that states it."""
-
-
-def _workload(text: str, given: Mapping[str, Sequence[Array]]) -> Workload:
+def _workload(text: str) -> Workload:
     """Return the layer of a name, or an operator written in Python."""
     from vtaops.schedule.workloads import Workload, find
 
     if "(" not in text:
         return find(text)
-    op = _operator(text, given)
-    return Workload(op.summary, op)
-
-
-def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:
-    """Parse an operator written in Python: a name, and keywords with literal values.
-
-    An operator of data and weights takes its shape from arrays of both, if they are given.
-    """
     try:
         kind, values = called(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, TypeError) as error:
@@ -486,11 +465,8 @@ def _operator(text: str, given: Mapping[str, Sequence[Array]]) -> Any:
             f"'MaxPool2d(channels=64, height=56, width=56, kernel=3)' with one of "
             f"{', '.join(_kinds())}"
         ) from error
-    data, weights = given.values()
-    if data and weights and EXTENT.get(kind.__name__, "") not in {"", *values}:
-        bias = values.pop("bias", len(weights) > 1)
-        return replace(kind.of(data[0], weights[0], **values)[0], bias=bias)
-    return kind(**values)
+    op = kind(**values)
+    return Workload(op.summary, op)
 
 
 def _kinds() -> list[str]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-import warnings
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext, redirect_stdout, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from vtaops.network.plan import Plan
     from vtaops.program import Program
     from vtaops.quantization.datasets import Dataset
-    from vtaops.quantization.pictures import Preparation
     from vtaops.quantization.samples import Sample
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -56,9 +53,6 @@ EVALUATED = 100
 
 SIMULATING = 60
 """Seconds that the simulator may take for them; two are judged in any case."""
-
-TIMED = 3
-"""Runs of which the fastest tells the host's part; one, if it takes `SIMULATING` / 12 seconds."""
 
 
 def start(
@@ -97,7 +91,6 @@ def start(
     ] = None,
     force: options.Force = False,
     no_open: options.NoOpen = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Take a network of your own from its file to a page: quantised, proven, run and judged.
 
@@ -105,58 +98,33 @@ def start(
 
     Example: vtaops start net.onnx --data photos
     """
+    from vtaops.quantization.datasets import load_dataset
+
     begin = time.perf_counter()
     files = _Files(model, output or Path(f"{model.stem}-start"))
-    asked = _Asked(config, shapes, samples, random_data, options.read_preparation(mean, std))
+    prepared = options.read_preparation(mean, std)
     words = _given("--mean", mean) + _given("--std", std)
-    with redirect_stdout(sys.stderr) if as_json else nullcontext():
-        findings = _found(files, data, asked, words, force=force)
-    write_text(files.page, page(findings, shlex.quote(str(files.compiled))))
+    with redirect_stdout(sys.stderr) if options.as_json() else nullcontext():
+        found = _planned(files, config, data, options.read_shapes(shapes))
+        drawn = None if data else _drawn(found, asked=random_data)
+        options.claim(files.folder, files.names, force)
+        if drawn is not None:
+            data, found.random = files.calibration, True
+            options.write_arrays(data, np.savez_compressed, **drawn)
+        cases = load_dataset(data, found.shapes, prepared) if data else None
+        _quantize(found, files, cases)
+        _compile(found, files)
+        _run(found, files, cases)
+        if data is not None and cases is not None:
+            count = samples or _samples_in_time(found.run_seconds, len(cases.cases))
+            _evaluate(found, files, data, cases.drawn(count), _given("--samples", count) + words)
+    write_text(files.page, page(found, shlex.quote(str(files.compiled))))
     seconds = time.perf_counter() - begin
     options.show(
-        {**findings.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},
-        as_json,
-        f"\n{findings.summary}\n{files.page} ({seconds:.0f} s in all)",
+        {**found.as_dict(), "page": str(files.page), "seconds": round(seconds, 1)},
+        f"\n{found.summary}\n{files.page} ({seconds:.0f} s in all)",
     )
-    options.open_page(files.page, no_open or as_json)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What the user asked for."""
-
-    config: str
-    shapes: list[str] | None
-    samples: int | None
-    random_data: bool
-    preparation: Preparation | None
-
-
-def _found(
-    files: _Files, data: Path | None, asked: _Asked, words: list[object], *, force: bool
-) -> Findings:
-    """Go all steps and return what they found; `words` say how pictures are prepared."""
-    model, config = files.model, asked.config
-    shapes = options.read_shapes(asked.shapes)
-    source = _read(model, shapes)
-    known = _shapes(source, data, shapes)
-    findings = Findings(model, config, _facts(model, source))
-    options.say("\n".join(f"{name}: {text}" for name, text in findings.facts.items()))
-    findings.plan = _planned(model, config, known)
-    drawn = _drawn(findings, source, known, asked=asked.random_data) if data is None else None
-    options.claim(files.folder, files.names, force)
-    if drawn is not None:
-        data, findings.random = files.calibration, True
-        options.write_arrays(data, np.savez_compressed, **drawn)
-    cases = _dataset(data, known, asked.preparation) if data else None
-    _quantize(findings, files, cases, known)
-    _compile(findings, files)
-    _run(findings, files, cases)
-    if data is not None and cases is not None:
-        count = asked.samples or _samples_in_time(findings.run_seconds, len(cases.cases))
-        stated = _given("--samples", count) + words
-        _evaluate(findings, files, data, cases.drawn(count), stated)
-    return findings
+    options.open_page(files.page, no_open or options.as_json())
 
 
 class _Files:
@@ -228,6 +196,16 @@ def _told(value: Any) -> str:
     return f"{value.name} {kind}{shape_text(value)}"
 
 
+def _planned(files: _Files, config: str, data: Path | None, given: Shapes | None) -> Findings:
+    """Tell what the file is; return that, and what of it would run where."""
+    source = _read(files.model, given)
+    shapes = _shapes(source, data, given)
+    found = Findings(files.model, config, _facts(files.model, source), source, shapes)
+    options.say("\n".join(f"{name}: {text}" for name, text in found.facts.items()))
+    _plan(found, files.model)
+    return found
+
+
 def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shapes:
     """Return the shape of each input: as given, as in the file, or as the data have it.
 
@@ -246,28 +224,22 @@ def _shapes(source: ModelProto, data: Path | None, given: Shapes | None) -> Shap
         with suppress(ModelError):  # the data are read again, and the error told, when all is known
             closed.update(first_shapes(data, raw))
     closed.update(given or {})
-    _require_closed(closed)
-    return closed
-
-
-def _require_closed(found: Shapes) -> None:
-    """Refuse inputs whose shapes nothing tells."""
-    if missing := next((name for name, shape in found.items() if 0 in shape), None):
-        example = ",".join(str(size or 64) for size in found[missing])
+    if missing := next((name for name, shape in closed.items() if 0 in shape), None):
+        example = ",".join(str(size or 64) for size in closed[missing])
         raise ArgumentError(
             f"the file leaves the shape of the input {missing!r} open: give it, as in "
             f"--shapes {missing}={example}"
         )
+    return closed
 
 
-def _planned(source: Any, config: str, shapes: Shapes | None) -> Plan:
-    """Return what would run where."""
+def _plan(found: Findings, source: Path) -> None:
+    """Find what would run where."""
     with options.progress_bar("plan"):
         from vtaops.network import plan_model
 
-        if isinstance(source, Path) and source.suffix == ".tflite":
-            shapes = None  # the file has them
-        return plan_model(source, config, shapes=shapes)
+        open_shapes = source == found.file and source.suffix == ".onnx"
+        found.plan = plan_model(source, found.config, shapes=found.shapes if open_shapes else None)
 
 
 def _wanted(shapes: Shapes) -> str:
@@ -285,9 +257,7 @@ def _wanted(shapes: Shapes) -> str:
     )
 
 
-def _drawn(
-    found: Findings, source: ModelProto, shapes: Shapes, *, asked: bool
-) -> dict[str, Any] | None:
+def _drawn(found: Findings, *, asked: bool) -> dict[str, Any] | None:
     """Return random inputs if they are asked for, None if the network needs no inputs.
 
     Raises
@@ -301,41 +271,22 @@ def _drawn(
         return None
     if not asked:
         raise ArgumentError(
-            f"{found.file} is not quantised, which needs its inputs. {_wanted(shapes)}. To see its "
-            "cycles alone: --random-data"
+            f"{found.file} is not quantised, which needs its inputs. {_wanted(found.shapes)}. To "
+            "see its cycles alone: --random-data"
         )
-    for name, kind in input_dtypes(source).items():
+    for name, kind in input_dtypes(found.source).items():
         if kind.kind != "f":
             raise ArgumentError(
                 f"the input {name!r} holds {kind}: which integers make sense, only you know. "
-                f"{_wanted(shapes)}"
+                f"{_wanted(found.shapes)}"
             )
     warning = "the inputs are random: ranges and accuracy are not those of your network"
     options.say(f"warning: {warning}", err=True)
     chance = np.random.default_rng(0)
     return {
         name: chance.uniform(-1, 1, (DRAWN, *shape)).astype(np.float32)
-        for name, shape in shapes.items()
+        for name, shape in found.shapes.items()
     }
-
-
-def _dataset(data: Path, shapes: Shapes, preparation: Any) -> Dataset:
-    from vtaops.quantization.datasets import load_dataset
-
-    return load_dataset(data, shapes, preparation)
-
-
-def _preview(model: Path, config: str, cases: Dataset) -> Plan:
-    """Return what would run where once it is quantised, by a quick one for the first sample."""
-    from vtaops import quantize
-    from vtaops.quantization.devices import QuantizationTarget
-
-    scales = QuantizationTarget(config).scales
-    quick: dict[str, Any] = {"equalization": False, "bias_correction": False, "float_nodes": ()}
-    sample = {name: array[None] for name, array in cases.cases[0].read().items()}
-    with warnings.catch_warnings(), options.progress_bar("plan"):
-        warnings.simplefilter("ignore")  # told when it is quantised
-        return _planned(quantize(model, sample, scales=scales, **quick), config, None)
 
 
 def _require_some_on_vta(found: Findings) -> None:
@@ -368,32 +319,27 @@ def _require_some_on_vta(found: Findings) -> None:
 # ----------------------------------------------------------------------------------- the steps
 
 
-def _quantize(found: Findings, files: _Files, cases: Dataset | None, shapes: Shapes) -> None:
-    """Quantise for the device, if it is not, and if something of it would run there.
+def _quantize(found: Findings, files: _Files, cases: Dataset | None) -> None:
+    """Quantise for the device, if it is not.
 
     Raises
     ------
     ModelError
         If there are too few samples.
-    UnsupportedError
-        If nothing would run on VTA.
     """
     from vtaops.quantization import run_quantization
 
     if found.quantised or cases is None:
         files.quantized = files.model
-        _require_some_on_vta(found)
         return
     if len(cases.cases) < 2:
         raise ModelError(
             "there is one sample; quantisation calibrates with some and judges with others: give "
             f"at least two, better {CALIBRATING}"
         )
-    found.plan = _preview(files.model, found.config, cases)
-    _require_some_on_vta(found)
     if not found.random:
         samples = [case.read() for case in cases.drawn(_calibrating(found.plan)).cases]
-        arrays = {name: np.stack([sample[name] for sample in samples]) for name in shapes}
+        arrays = {name: np.stack([sample[name] for sample in samples]) for name in found.shapes}
         options.write_arrays(files.calibration, np.savez_compressed, **arrays)
     words = files.model, "--calibration", files.calibration, "-o", files.quantized
     searched = None if found.config == NETWORK_CONFIG else found.config  # the defaults are for it
@@ -412,11 +358,12 @@ def _calibrating(plan: Plan) -> int:
 
 
 def _compile(found: Findings, files: _Files) -> None:
-    """Plan again, now as it is quantised; compile and prove."""
+    """Plan again, now as it is quantised; compile and prove, if something would run on VTA."""
     config = "--config", found.config
     with options.step("plan", files.quantized, *config) as command:
         found.commands.append(command)
-        found.plan = _planned(files.quantized, found.config, None)
+        _plan(found, files.quantized)
+    _require_some_on_vta(found)
     with options.step("compile", files.quantized, "-o", files.compiled, *config) as command:
         found.commands.append(command)
         model = compiled_model(files.quantized, found.config)
@@ -442,17 +389,13 @@ def _run(found: Findings, files: _Files, cases: Dataset | None) -> None:
 
 
 def _timed(found: Findings, sample: Sample) -> tuple[Any, ...]:
-    """Run a sample, if that is quick more than once; return its outputs and note the times."""
+    """Run a sample twice; return its outputs and note the times of the second run."""
     timed = _TimedLaunches(found.model)
-    whole: list[float] = []
-    hosts: list[float] = []
-    made: Any = ()
-    while len(whole) < TIMED and sum(whole) < SIMULATING / 12:
+    for _ in range(2):
         timed.seconds, begin = 0.0, time.perf_counter()
         made = found.model.run(sample, session=SimpleNamespace(residents=timed))
-        whole.append(time.perf_counter() - begin)
-        hosts.append(whole[-1] - timed.seconds)
-    found.run_seconds, found.host_seconds = min(whole), min(hosts)
+        found.run_seconds = time.perf_counter() - begin
+        found.host_seconds = found.run_seconds - timed.seconds
     return as_tuple(made)
 
 

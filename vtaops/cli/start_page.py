@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from vtaops.base.reasons import HINTS
 from vtaops.cli.pages import rate, render, short
 
 if TYPE_CHECKING:
+    from vtaops.graph.onnx_files import ModelProto
     from vtaops.model import Model
     from vtaops.model.report import Layer, ModelReport
     from vtaops.network.plan import Plan
@@ -29,6 +30,8 @@ class Findings:
     file: Path
     config: str
     facts: dict[str, str]
+    source: ModelProto
+    shapes: Mapping[str, tuple[int, ...]]
     random: bool = False
     commands: list[str] = field(default_factory=list)
     plan: Plan = field(init=False)

@@ -13,8 +13,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
+
+from vtaops.report.style import list_table
 
 TITLES = {
     "pow2/pynq": "pynq",
@@ -162,13 +163,7 @@ def supported_tables(rows: Sequence[Supported]) -> list[Table]:
     for group in dict.fromkeys(row.group for row in rows):
         inside = [row for row in rows if row.group == group]
         titles = columns(inside)
+        headings = ("operator", "form", *titles.values(), "others", "reason")
         cells = [row.cells([*titles]) for row in inside]
-        reasons = any(row[-1] for row in cells)
-        table = Table(title=group, padding=(0, 1, 0, 0), box=SIMPLE_HEAD)
-        for title in ("operator", "form", *titles.values(), "others", *["reason"] * reasons):
-            wide = {"operator": 0, "form": 20}.get(title, 0)
-            table.add_column(title, overflow="fold", no_wrap=title == "operator", min_width=wide)
-        for row in cells:
-            table.add_row(*(row if reasons else row[:-1]))
-        tables.append(table)
+        tables.append(list_table(group, dict.fromkeys(headings, ""), cells))
     return tables

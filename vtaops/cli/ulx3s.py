@@ -16,17 +16,17 @@ from typer import Argument, Option
 
 from vtaops.cli.board import virtual_app
 from vtaops.cli.options import (
-    AsJson,
+    Command,
     Config,
     Force,
     claim,
-    list_table,
     minutes,
     say,
     show,
     to_write,
 )
 from vtaops.hardware.ulx3s import DEFAULT_CLOCK_MHZ
+from vtaops.report.style import list_table
 
 Board = Annotated[Literal["ulx3s", "pynq"], Argument(help="The board.")]
 
@@ -67,7 +67,6 @@ def build_board(
         ),
     ] = False,
     force: Force = False,
-    as_json: AsJson = False,
 ) -> None:
     """Make a bitstream with open tools: vta.bit and manifest.json; takes ten minutes or more.
 
@@ -109,10 +108,10 @@ def build_board(
         [(name, used, made.available[name]) for name, used in made.used.items()],
     )
     reached = [f"{name}: {mhz} MHz reached" for name, mhz in made.clocks.items()]
-    show(asdict(made) | {"path": str(made.path)}, as_json, cells, *reached, f"{made.path}")
+    show(asdict(made) | {"path": str(made.path)}, cells, *reached, f"{made.path}")
 
 
-@virtual_app.command("ulx3s")
+@virtual_app.command("ulx3s", cls=Command)
 def virtual_ulx3s(
     *,
     config: Config = "ulx3s",

@@ -8,7 +8,7 @@ returns the Pareto-optimal ones. An `Engine` computes on any executor and keeps 
 from vtaops.explore.area import area, share
 from vtaops.explore.design import MACHINE_AXES, Design, Space
 from vtaops.explore.energy import energy_pj
-from vtaops.explore.engine import Engine, InThisProcess, dask_executor, process_pool
+from vtaops.explore.engine import Engine, dask_executor, process_pool
 from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
 from vtaops.explore.front import OBJECTIVES, front
 from vtaops.explore.network import Network
@@ -24,7 +24,6 @@ __all__ = [
     "Engine",
     "EstimatedTiling",
     "Evaluation",
-    "InThisProcess",
     "LayerResult",
     "Network",
     "Point",

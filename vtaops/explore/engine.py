@@ -17,15 +17,22 @@ from concurrent.futures import (
     ProcessPoolExecutor,
     as_completed,
 )
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from vtaops.base.errors import DeviceError, StoreError, raising
 from vtaops.base.heap import keep_freed_memory
 from vtaops.base.optional import optional
-from vtaops.explore.evaluation import Evaluation, TilingCandidate, evaluate, model_version
+from vtaops.explore.evaluation import (
+    Evaluation,
+    Task,
+    TilingCandidate,
+    model_version,
+    read_result,
+)
 from vtaops.explore.store import Record, ResultStore
-from vtaops.explore.tilings import EstimatedTiling, TilingQuery, estimate_tilings
+from vtaops.explore.tilings import EstimatedTiling, TilingQuery
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,18 +41,6 @@ _MOST_LOSSES = 3  # of workers, without an answer in between
 
 Progress = Callable[[str, int, int], None]
 """Called with the kind of work, the number of finished tasks, and the total."""
-
-
-class InThisProcess(Executor):
-    """An executor without workers: runs each call when it is submitted."""
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
 
 
 def process_pool(workers: int | None = None) -> ProcessPoolExecutor:
@@ -102,8 +97,8 @@ def dask_executor(client: Client | str) -> Executor:
 
 R = TypeVar("R")
 
-Task = TilingCandidate | TilingQuery
-"""What a record of the store is about; tasks that share work are computed together."""
+_TOGETHER = 256
+"""Most tasks that a worker gets at once; they share work."""
 
 
 @dataclass
@@ -117,83 +112,65 @@ class Engine:
     executor : Executor, callable or None
         An executor, or a factory, which is called again when workers are lost. None: compute in
         this process.
-    progress : callable, optional
+    progress : callable
         Called after each result.
     """
 
     store: ResultStore = field(default_factory=lambda: ResultStore(":memory:"))
     executor: Executor | Callable[[], Executor] | None = None
-    progress: Progress | None = None
-
-    def __post_init__(self) -> None:
-        self._tell: Progress = self.progress or (lambda kind, done, total: None)
-        executor = self.executor or InThisProcess()
-        self._make = None if isinstance(executor, Executor) else executor
-        self._executor = executor if isinstance(executor, Executor) else None
+    progress: Progress = lambda kind, done, total: None
+    _made: Executor | None = None
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._make is not None:
-            self._leave_executor(wait=True)
+        self._leave_workers(wait=True)
 
     def tilings(self, queries: Collection[TilingQuery]) -> list[EstimatedTiling]:
         """Return the best tiling of each query by the estimate."""
-        return self._resolve(
-            "estimate tilings", queries, _estimates, _ESTIMATED_TOGETHER, EstimatedTiling.of
-        )
+        return self._resolve("estimate tilings", queries, EstimatedTiling)
 
     def evaluations(self, candidates: Collection[TilingCandidate]) -> list[Evaluation]:
         """Return the evaluation of each candidate."""
-        return self._resolve(
-            "time programs", candidates, _evaluations, _TIMED_TOGETHER, Evaluation.of
-        )
+        return self._resolve("time programs", candidates, Evaluation)
 
-    # ------------------------------------------------------------------- details
-
-    def _resolve(
-        self,
-        work: str,
-        tasks: Collection[Task],
-        job: Callable[[list[Any]], list[Record]],
-        together: range,
-        read: Callable[[Record], R],
-    ) -> list[R]:
+    def _resolve(self, work: str, tasks: Collection[Task], kind: type[R]) -> list[R]:
         """Return the result of each task, from the store or from a worker."""
-        ordered = sorted(tasks, key=lambda task: repr(task.shares))
-        wanted: dict[str, Task] = {task.key: task for task in ordered}
-        known = {key: read(record) for key, record in self.store.get(wanted).items()}
+        wanted = {task.key: task for task in sorted(tasks, key=lambda task: repr(task.shares))}
+        known = {key: read_result(kind, each) for key, each in self.store.get(wanted).items()}
         losses = 0
-        self._tell(work, len(known), len(wanted))
+        self.progress(work, len(known), len(wanted))
         while todo := [task for key, task in wanted.items() if key not in known]:
             try:
-                for part, records in self._computed(todo, job, together):
-                    known |= _answers(part, records, read)
+                for part, records in self._computed(todo):
+                    known |= _answers(part, records, kind)
                     self.store.put(
                         model_version(),
                         {t.key: (t.kind, t.data, r) for t, r in zip(part, records, strict=True)},
                     )
                     losses = 0
-                    self._tell(work, len(known), len(wanted))
+                    self.progress(work, len(known), len(wanted))
             except (BrokenExecutor, CancelledError) as error:
                 losses += 1
-                self._replace(error, losses)
+                if isinstance(self.executor, Executor) or losses > _MOST_LOSSES:
+                    raise DeviceError(
+                        f"workers were lost {losses} times without an answer in between "
+                        f"({error!r}); what was computed is in the store"
+                    ) from error
+                self._leave_workers(wait=False)
         return [known[task.key] for task in tasks]
 
-    def _computed(
-        self, tasks: Sequence[Task], job: Any, together: range
-    ) -> Iterator[tuple[list[Task], list[Record]]]:
-        """Compute tasks on workers; yield them with their results."""
-        if self._executor is None:
-            assert self._make is not None
-            self._executor = self._make()
-        executor = self._executor
-        if type(executor) is InThisProcess:
-            for part in _parts(tasks, range(1, together.stop)):
-                yield part, job(part)
+    def _computed(self, tasks: Sequence[Task]) -> Iterator[tuple[list[Task], Any]]:
+        """Compute tasks, on workers if there are some; yield them with their results."""
+        if self.executor is None:
+            yield from ((part, _records(part)) for part in _parts(tasks))
             return
-        futures = {executor.submit(job, part): part for part in _parts(tasks, together)}
+        if isinstance(self.executor, Executor):
+            executor = self.executor
+        else:
+            executor = self._made = self._made or self.executor()
+        futures = {executor.submit(_records, part): part for part in _parts(tasks)}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -201,26 +178,13 @@ class Engine:
             for future in futures:
                 future.cancel()
 
-    def _replace(self, error: BaseException, losses: int) -> None:
-        """Replace an executor that lost its workers."""
-        if self._make is None or losses > _MOST_LOSSES:
-            raise DeviceError(
-                f"workers were lost {losses} times without an answer in between ({error!r}); what "
-                f"was computed is in the store"
-            ) from error
-        self._leave_executor(wait=False)
-
-    def _leave_executor(self, *, wait: bool) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=wait, cancel_futures=True)
-        self._executor = None
+    def _leave_workers(self, *, wait: bool) -> None:
+        if self._made is not None:
+            self._made.shutdown(wait=wait, cancel_futures=True)
+        self._made = None
 
 
-_ESTIMATED_TOGETHER, _TIMED_TOGETHER = range(1, 256), range(8, 32)
-"""Minimum (if available) and exclusive maximum number of tasks per part."""
-
-
-def _answers(part: list[Task], records: Any, read: Callable[[Record], R]) -> dict[str, R]:
+def _answers(part: list[Task], records: Any, kind: type[R]) -> dict[str, R]:
     """Read what a worker answers, by the keys of its tasks, before it is stored.
 
     Raises
@@ -231,27 +195,17 @@ def _answers(part: list[Task], records: Any, read: Callable[[Record], R]) -> dic
     if not isinstance(records, list) or len(records) != len(part):
         text = f"{len(part)} tasks with {str(records)[:40]!r}"
         raise StoreError(f"a worker answers {text}; does it have this vtaops?")
-    return {task.key: read(record) for task, record in zip(part, records, strict=True)}
+    return {t.key: read_result(kind, record) for t, record in zip(part, records, strict=True)}
 
 
-def _parts(tasks: Sequence[Task], together: range) -> Iterator[list[Task]]:
+def _parts(tasks: Sequence[Task]) -> Iterator[list[Task]]:
     """Split tasks where they stop sharing work, or where a part becomes too large."""
-    part: list[Task] = []
-    for task in tasks:
-        alone = bool(part) and task.shares != part[-1].shares
-        if len(part) >= (together.start if alone else together.stop):
-            yield part
-            part = []
-        part.append(task)
-    if part:
-        yield part
+    for _, group in groupby(tasks, key=lambda task: task.shares):
+        same = list(group)
+        yield from (same[at : at + _TOGETHER] for at in range(0, len(same), _TOGETHER))
 
 
-def _estimates(queries: list[TilingQuery]) -> list[Record]:
+def _records(tasks: list[Task]) -> list[Record]:
+    """Return the results of tasks as plain data; workers execute it."""
     keep_freed_memory()
-    return [estimate.as_dict() for estimate in estimate_tilings(queries)]
-
-
-def _evaluations(candidates: list[TilingCandidate]) -> list[Record]:
-    keep_freed_memory()
-    return [evaluate(candidate).as_dict() for candidate in candidates]
+    return [asdict(result) for result in tasks[0].compute(tasks)]

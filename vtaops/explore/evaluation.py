@@ -1,6 +1,6 @@
-"""TilingCandidate and Evaluation: one operator with one tiling on one design, and its cycles.
+"""Tasks whose results are kept; one is an operator with a tiling on a design, and its cycles.
 
-Defines the identity of a candidate. Scratchpad sizes do not affect the cycles of a tiling that
+Defines the identity of such a candidate. Scratchpad sizes do not affect the cycles of a tiling that
 fits, so candidates that differ only in them are one: the program is compiled for the smallest
 scratchpads that hold it. The size of the micro-op memory does matter, since micro-ops are reloaded
 if they do not all fit.
@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import vtaops._timing as _timing
-from vtaops.base.errors import ConfigError, StoreError, VTAError, raising
+from vtaops.base.errors import ConfigError, StoreError, VTAError
+from vtaops.base.records import check_fields
 from vtaops.compiler.driver import compile
 from vtaops.explore.design import Design
 from vtaops.machine.capabilities import of_target
@@ -54,10 +55,42 @@ def model_version() -> str:
     return digest.hexdigest()[:16]
 
 
-def key_of(candidate: dict[str, Any]) -> str:
-    """Return the key of a candidate: a hash of its content and the version of the model."""
-    text = json.dumps({**candidate, "version": model_version()}, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+class Task:
+    """What is computed once; its result is a record of a store. Its data decide the result."""
+
+    kind: ClassVar[str]
+    data: Any
+    shares: Any
+    """Equal for tasks that share work; these are computed together."""
+
+    @staticmethod
+    def compute(tasks: Any) -> list[Any]:
+        """Return the results of tasks with equal `shares`."""
+        raise NotImplementedError
+
+    @cached_property
+    def key(self) -> str:
+        """Key of the record in a store: a hash of the data and the version of the model."""
+        text = json.dumps({**self.data, "version": model_version()}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+_Result = TypeVar("_Result")
+
+
+def read_result(kind: type[_Result], data: Any) -> _Result:
+    """Return a result from plain data.
+
+    Raises
+    ------
+    StoreError
+        If they are not those of a result.
+    """
+    try:
+        check_fields(kind, data)
+        return kind(**data)
+    except (TypeError, ValueError, AttributeError, VTAError) as error:
+        raise StoreError(f"{str(data)[:200]} is no {kind.__name__}: {error}") from error
 
 
 @lru_cache(maxsize=1024)
@@ -79,7 +112,7 @@ def operator_dict(op: Operator) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class TilingCandidate:
+class TilingCandidate(Task):
     """An operator with a tiling on a design.
 
     Attributes
@@ -120,14 +153,14 @@ class TilingCandidate:
         }
 
     @cached_property
-    def key(self) -> str:
-        """Key of the record in a store."""
-        return key_of(self.data)
-
-    @cached_property
     def shares(self) -> tuple[object, ...]:
         """Key equal for candidates about one program, which is compiled once."""
         return name_of(self.op), self.tiling.text, self.config.bitstream_id
+
+    @staticmethod
+    def compute(tasks: Sequence[TilingCandidate]) -> list[Evaluation]:
+        """Compile and time candidates."""
+        return [*map(evaluate, tasks)]
 
 
 @dataclass(frozen=True)
@@ -187,8 +220,13 @@ class Evaluation:
     read_beats: int = 0
     write_beats: int = 0
     instructions: int = 0
-    counters: dict[str, int] | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
     program: str = ""
+
+    def __post_init__(self) -> None:
+        counts = self.cycles, self.compute_cycles, self.read_beats, self.write_beats
+        if min(*counts, self.instructions, *vars(self.statistics).values()) < 0:
+            raise ValueError("a figure is negative")
 
     @property
     def legal(self) -> bool:
@@ -198,44 +236,12 @@ class Evaluation:
     @property
     def statistics(self) -> Statistics:
         """Upstream's counters; zeros if nothing was counted."""
-        return Statistics(**(self.counters or {}))
+        return Statistics(**self.counters)
 
     @property
     def dram_nbytes(self) -> int:
         """Bytes to and from DRAM, without instructions."""
         return self.statistics.dram_nbytes
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data; the inverse is `of`."""
-        return asdict(self)
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> Evaluation:
-        """Deserialize an evaluation.
-
-        Raises
-        ------
-        StoreError
-            If `data` is not from `as_dict`.
-        """
-        text = f"this is not an evaluation: {str(dict(data))[:200]}"
-        with raising(StoreError, text, TypeError, ValueError):
-            evaluation = cls(**data)
-            counts = [getattr(evaluation, name) for name in _COUNTS]
-            texts = isinstance(evaluation.reason, str) and isinstance(evaluation.program, str)
-            if not texts or not all(
-                map(is_count, [*counts, *vars(evaluation.statistics).values()])
-            ):
-                raise ValueError("a figure is no count, or a text no text")
-        return evaluation
-
-
-_COUNTS = ("cycles", "compute_cycles", "read_beats", "write_beats", "instructions")
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value is a non-negative integer."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def evaluate(candidate: TilingCandidate) -> Evaluation:

@@ -118,19 +118,20 @@ class ResultStore:
         """Return the number of records of each kind."""
         return dict(self._rows("SELECT kind, count(*) FROM records GROUP BY kind"))
 
-    def versions(self) -> dict[str, int]:
-        """Return the number of records for each version of the model."""
-        return dict(self._rows("SELECT version, count(*) FROM records GROUP BY version"))
-
     def records(self, kind: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield all records, or those of a kind: key, kind, version, task, record."""
         columns = ("key", "kind", "version", "task", "record")
-        condition = "" if kind is None else "WHERE kind = ?"
-        query = f"SELECT {', '.join(columns)} FROM records {condition} ORDER BY key"
-        for row in self._rows(query, [] if kind is None else [kind]):
+        query = f"SELECT {', '.join(columns)} FROM records"
+        query += " WHERE kind = coalesce(?, kind) ORDER BY key"
+        for row in self._rows(query, [kind]):
             values = dict(zip(columns, row, strict=True))
             parts = ("task", "record")
             yield values | {part: self._object(values["key"], values[part]) for part in parts}
+
+    def table(self, kind: str) -> Iterator[dict[str, Any]]:
+        """Yield the records of a kind as flat rows: the task, then the result."""
+        for found in self.records(kind):
+            yield {n: found[n] for n in ("key", "version")} | _flat(found["task"] | found["record"])
 
     # ------------------------------------------------------------------- details
 
@@ -156,3 +157,14 @@ class ResultStore:
 
     def _errors(self) -> AbstractContextManager[None]:
         return raising(StoreError, f"the store {str(self.path)!r}", sqlite3.Error)
+
+
+def _flat(value: Record) -> Record:
+    """Return plain data with the keys of objects in objects among its own, lists as text."""
+    row: Record = {}
+    for name, each in value.items():
+        if isinstance(each, dict):
+            row |= _flat(each)
+        else:
+            row[name] = "+".join(map(str, each)) if isinstance(each, list) else each
+    return row

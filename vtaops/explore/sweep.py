@@ -34,27 +34,39 @@ LATENCY_BOUND = 0.8
 
 @dataclass(frozen=True)
 class LayerResult:
-    """The best known result of one layer on one design.
+    """What is known of one layer on one design.
 
     Attributes
     ----------
     layer : Workload
         The layer.
-    cycles : int
-        Cycles of one run: by the timing model, or estimated (`sweep` without ``timed``).
-    tiling : Tiling
-        The tiling.
     design : Design
         The design that this was found for; its program runs on the point's design, too.
+    estimate : EstimatedTiling
+        The best tiling by the estimate.
     evaluation : Evaluation or None
-        The evaluation on the program; None for an estimate.
+        The evaluation of the program; None for an estimate.
     """
 
     layer: Workload
-    cycles: int
-    tiling: Tiling
     design: Design
+    estimate: EstimatedTiling
     evaluation: Evaluation | None = None
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of one run: by the timing model, or estimated (`sweep` without ``timed``)."""
+        return self.evaluation.cycles if self.evaluation else self.estimate.estimate
+
+    @property
+    def tiling(self) -> Tiling | None:
+        """The tiling."""
+        return self.estimate.tiling
+
+    @property
+    def reason(self) -> str:
+        """Why the design does not run it; empty if it does."""
+        return self.estimate.reason or (self.evaluation.reason if self.evaluation else "")
 
 
 @dataclass(frozen=True)
@@ -119,12 +131,6 @@ class Point:
         return energy_pj(self.design.config, self.statistics)
 
     @property
-    def array_share(self) -> float:
-        """Fraction of the array's peak tile products that is used."""
-        products = self.design.config.products_per_cycle
-        return self.statistics.array_share(self.cycles, products)
-
-    @property
     def compute_share(self) -> float:
         """Fraction of the cycles in which the compute unit works."""
         return self._sum(lambda evaluation: evaluation.compute_cycles, 0) / max(1, self.cycles)
@@ -167,7 +173,7 @@ class Point:
             row |= {"cycles": self.cycles, "least_cycles": self.least, "ms": self.milliseconds}
         if self.complete and self.timed:
             row |= {"dram_nbytes": self.dram_nbytes, "energy_uj": self.energy_pj / 1e6}
-            shares = ("array_share", "compute_share", "port_share", "limit")
+            shares = ("compute_share", "port_share", "limit")
             row |= {name: getattr(self, name) for name in shares}
         return row
 
@@ -179,15 +185,11 @@ class Point:
                 "name": r.layer.name,
                 "occurrences": r.layer.occurrences,
                 "cycles": r.cycles,
-                "tiling": r.tiling.text,
+                "tiling": r.estimate.text,
                 "found_for": r.design.name,
             }
             for r in self.layers
         ]
-
-
-_Best = tuple[LayerResult | str, int]
-"""A layer's best result on a design, or why there is none; and a lower bound of its cycles."""
 
 
 def sweep(
@@ -224,25 +226,14 @@ def sweep(
         if timed and estimate.tiling
     }
     timings = dict(zip(candidates, engine.evaluations(candidates.values()), strict=True))
-    own = {at: _best(*at, estimate, timings.get(at)) for at, estimate in estimated.items()}
+    own = {
+        (design, op): LayerResult(Workload("", op), design, estimate, timings.get((design, op)))
+        for (design, op), estimate in estimated.items()
+    }
     return [
         _point(design, layers[design], inherited, own)
         for design, inherited in _containing(chosen).items()
     ]
-
-
-def _best(
-    design: Design, op: Operator, found: EstimatedTiling, evaluation: Evaluation | None
-) -> _Best:
-    """Return an operator's result on a design, or why there is none, and the lower bound."""
-    if found.tiling is None:
-        return found.reason, found.least
-    if evaluation is None:
-        return LayerResult(Workload("", op), found.estimate, found.tiling, design), found.least
-    if not evaluation.legal:
-        return evaluation.reason, found.least
-    timed = LayerResult(Workload("", op), evaluation.cycles, found.tiling, design, evaluation)
-    return timed, found.least
 
 
 def _containing(designs: Sequence[Design]) -> dict[Design, list[Design]]:
@@ -260,18 +251,16 @@ def _point(
     design: Design,
     layers: Sequence[Workload],
     inherited: Sequence[Design],
-    judged: dict[tuple[Design, Operator], _Best],
+    own: dict[tuple[Design, Operator], LayerResult],
 ) -> Point:
     """Combine the best known results of a design and of the designs that it contains."""
     results, failures, least = [], {}, 0
     for layer in layers:
-        judgements = [judged[d, layer.op] for d in inherited if (d, layer.op) in judged]
-        known = [result for result, _ in judgements if not isinstance(result, str)]
-        if known:
-            best = min(known, key=lambda result: result.cycles)
-            results.append(replace(best, layer=layer))
-            bounds = (bound for _, bound in judgements if bound)
+        found = [own[d, layer.op] for d in inherited if (d, layer.op) in own]
+        if known := [result for result in found if not result.reason]:
+            results.append(replace(min(known, key=lambda result: result.cycles), layer=layer))
+            bounds = (result.estimate.least for result in found if result.estimate.least)
             least += layer.occurrences * min(bounds, default=0)
         else:
-            failures[layer.name] = str(judgements[0][0])
+            failures[layer.name] = found[0].reason
     return Point(design, tuple(results), failures, least)

@@ -8,19 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Any, ClassVar, get_args
 
-from vtaops.base.errors import ScheduleError, StoreError, VTAError
+from vtaops.base.errors import VTAError
 from vtaops.explore.bounds import least_cycles
 from vtaops.explore.design import Design
-from vtaops.explore.evaluation import (
-    array_of,
-    is_count,
-    key_of,
-    name_of,
-    operator_dict,
-)
+from vtaops.explore.evaluation import Task, array_of, name_of, operator_dict
 from vtaops.machine.config import HardwareConfig
 from vtaops.ops import Operator
 from vtaops.schedule import Tiling, blocked_shape
@@ -55,8 +48,8 @@ class EstimatedTiling:
 
     Attributes
     ----------
-    tiling : Tiling or None
-        The tiling; None if none fits.
+    text : str
+        The tiling; empty if none fits.
     estimate : int
         Its estimated cycles.
     least : int
@@ -65,41 +58,23 @@ class EstimatedTiling:
         Why there is none.
     """
 
-    tiling: Tiling | None = None
+    text: str = ""
     estimate: int = 0
     least: int = 0
     reason: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain data; the inverse is `of`."""
-        return {**vars(self), "tiling": self.tiling and vars(self.tiling)}
+    def __post_init__(self) -> None:
+        if min(self.estimate, self.least) < 0 or not (self.tiling or self.reason):
+            raise ValueError("a figure is negative, or there is neither a tiling nor a reason")
 
-    @classmethod
-    def of(cls, data: dict[str, Any]) -> EstimatedTiling:
-        """Deserialize an estimate.
-
-        Raises
-        ------
-        StoreError
-            If `data` is not from `as_dict`.
-        """
-        try:
-            tiling = data["tiling"]
-            estimated = cls(**{**data, "tiling": None if tiling is None else Tiling(**tiling)})
-        except (KeyError, TypeError, ScheduleError) as error:
-            raise StoreError(f"this is no estimated tiling: {str(data)[:200]}") from error
-        known = (
-            is_count(estimated.estimate)
-            and is_count(estimated.least)
-            and type(estimated.reason) is str
-        )
-        if not known or (estimated.tiling is None and not estimated.reason):
-            raise StoreError(f"this is no estimated tiling: {str(data)[:200]}")
-        return estimated
+    @property
+    def tiling(self) -> Tiling | None:
+        """The tiling."""
+        return Tiling.parse(self.text) if self.text else None
 
 
 @dataclass(frozen=True)
-class TilingQuery:
+class TilingQuery(Task):
     """What to find a tiling for.
 
     Attributes
@@ -121,34 +96,20 @@ class TilingQuery:
         return {"operator": operator_dict(self.op), "design": self.design.machine}
 
     @cached_property
-    def key(self) -> str:
-        """Key of the record in a store."""
-        return key_of(self.data)
-
-    @cached_property
     def shares(self) -> tuple[object, ...]:
-        """A key that is equal for queries of one operator on one array."""
+        """A key that is equal for queries of one operator on one array: they share its tilings."""
         return name_of(self.op), *array_of(self.design.config)
 
-
-def estimate_tilings(queries: Sequence[TilingQuery]) -> list[EstimatedTiling]:
-    """Find the best tilings of operators on designs, by the estimate.
-
-    Consecutive queries of one operator on one array share the enumeration of its tilings.
-    """
-    estimates: list[EstimatedTiling] = []
-    for _, group in groupby(queries, lambda query: query.shares):
-        same = list(group)
-        sizes = [depths_of(query.design.config) for query in same]
+    @staticmethod
+    def compute(tasks: Sequence[TilingQuery]) -> list[EstimatedTiling]:
+        """Find the best tilings by the estimate, of queries with equal `shares`."""
+        sizes = [depths_of(query.design.config) for query in tasks]
         largest = {memory: max(depths[memory] for depths in sizes) for memory in sizes[0]}
         try:
-            config = same[0].design.config
-            listed = TilingList(same[0].op, config, largest)
+            listed = TilingList(tasks[0].op, tasks[0].design.config, largest)
         except VTAError as error:
-            estimates += [EstimatedTiling(reason=str(error)) for _ in same]
-        else:
-            estimates += [_estimated(query.design, listed) for query in same]
-    return estimates
+            return [EstimatedTiling(reason=str(error)) for _ in tasks]
+        return [_estimated(query.design, listed) for query in tasks]
 
 
 def _estimated(design: Design, listed: TilingList) -> EstimatedTiling:
@@ -157,4 +118,4 @@ def _estimated(design: Design, listed: TilingList) -> EstimatedTiling:
         least = least_cycles(listed, design.config, design.timing)
     except VTAError as error:
         return EstimatedTiling(reason=str(error))
-    return EstimatedTiling(tiling, cycles, least)
+    return EstimatedTiling(tiling.text, cycles, least)

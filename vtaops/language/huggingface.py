@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,27 +140,33 @@ def _read_weights(folder: Path, config: _Config) -> DecoderWeights:
     shapes = layer_shapes(width, config.size("intermediate_size"), each * shared)
     embedded = config.size("vocab_size"), width
     tied = config.values.get("tie_word_embeddings", False)
-    tensors = _Tensors(folder)
+    stored = {n: each for path in _parts(folder) for n, each in _read_safetensors(path).items()}
+    take = partial(_taken, folder, stored)
 
     def layer(number: int) -> dict[str, Floats]:
         names = {name: f"model.layers.{number}.{own}.weight" for name, own in LAYER.items()}
-        loaded = {name: tensors.take(names[name], shape) for name, shape in shapes.items()}
+        loaded = {name: take(names[name], shape) for name, shape in shapes.items()}
         own = {"q": _neighbours(loaded["q"], heads), "k": _neighbours(loaded["k"], shared)}
         return loaded | own
 
-    embedding = tensors.take("model.embed_tokens.weight", embedded)
+    embedding = take("model.embed_tokens.weight", embedded)
     weights = DecoderWeights(
         heads,
         shared,
         config.length(),
         embedding,
-        embedding if tied else tensors.take("lm_head.weight", embedded),
-        tensors.take("model.norm.weight", (width,)),
+        embedding if tied else take("lm_head.weight", embedded),
+        take("model.norm.weight", (width,)),
         tuple(layer(number) for number in range(config.size("num_hidden_layers"))),
         config.number("rms_norm_eps", 1e-6),
         config.theta(),
     )
-    tensors.require_all_taken({"lm_head.weight"} if tied else set())
+    for name in stored.keys() - ({"lm_head.weight"} if tied else set()):
+        if not name.endswith("rotary_emb.inv_freq"):  # computed here
+            raise UnsupportedError(
+                f"{stored[name][0]}: vtaops does not compute with a tensor {name}; "
+                "a model like Llama has none"
+            )
     return weights
 
 
@@ -230,56 +236,30 @@ class _Config:
         return numbers
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """A tensor in a file: what the header says, and the data of all."""
-
-    path: Path
-    said: Any
-    data: memoryview
+_Stored = tuple[Path, Any, memoryview]
+"""A tensor in a file: what the header says, and the data of all."""
 
 
-class _Tensors:
-    """The tensors of a folder, each of which is taken once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._stored: dict[str, _Stored] = {}
-        for path in _parts(folder):
-            self._stored |= _read_safetensors(path)
-
-    def take(self, name: str, shape: tuple[int, ...]) -> Floats:
-        """Return a tensor, which must have this shape."""
-        if name not in self._stored:
-            right = f"one of {[*shape]} belongs to the model of its config.json"
-            raise ModelError(f"{self._folder} has no tensor {name}; {right}")
-        stored = self._stored.pop(name)
-        what = f"{stored.path}: {name}"
-        values = _values(what, stored, [*shape])
-        if not np.isfinite(values).all():
-            raise ModelError(f"{what} has values that are not finite")
-        return values
-
-    def require_all_taken(self, useless: set[str]) -> None:
-        """Refuse tensors that the model would need to give its results."""
-        for name in self._stored.keys() - useless:
-            if not name.endswith("rotary_emb.inv_freq"):  # computed here
-                raise UnsupportedError(
-                    f"{self._stored[name].path}: vtaops does not compute with a tensor {name}; "
-                    "a model like Llama has none"
-                )
-
-
-def _values(what: str, stored: _Stored, shape: list[int]) -> Floats:
-    wrong = KeyError, TypeError, ValueError, OverflowError
-    with raising(ModelError, f"{what} is no tensor of {shape} in {', '.join(FORMATS)}", *wrong):
-        kind, stored_shape = stored.said["dtype"], stored.said["shape"]
-        if stored_shape != shape:
-            raise ModelError(f"{what} has the shape {stored_shape}; by config.json it is {shape}")
-        begin, end = map(int, stored.said["data_offsets"])
-        values = np.frombuffer(stored.data[begin:end], FORMATS[kind]).reshape(shape)
+def _taken(folder: Path, stored: dict[str, _Stored], name: str, shape: tuple[int, ...]) -> Floats:
+    """Return a tensor, which must have this shape and is taken once."""
+    if name not in stored:
+        right = f"one of {[*shape]} belongs to the model of its config.json"
+        raise ModelError(f"{folder} has no tensor {name}; {right}")
+    path, said, data = stored.pop(name)
+    what, wrong = f"{path}: {name}", (KeyError, TypeError, ValueError, OverflowError)
+    no_tensor = f"{what} is no tensor of {[*shape]} in {', '.join(FORMATS)}"
+    with raising(ModelError, no_tensor, *wrong):
+        kind = said["dtype"]
+        if said["shape"] != [*shape]:
+            raise ModelError(
+                f"{what} has the shape {said['shape']}; by config.json it is {[*shape]}"
+            )
+        begin, end = map(int, said["data_offsets"])
+        values = np.frombuffer(data[begin:end], FORMATS[kind]).reshape(shape)
     if kind == "BF16":  # the upper halves of float32
-        return (values.astype(np.uint32) << 16).view(np.float32)
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    if not np.isfinite(values).all():
+        raise ModelError(f"{what} has values that are not finite")
     return values.astype(np.float32)
 
 
@@ -305,7 +285,7 @@ def _read_safetensors(path: Path) -> dict[str, _Stored]:
     size = min(int.from_bytes(data[:8], "little"), DOCUMENT)
     header = _object(bytes(data[8 : 8 + size]), path)
     header.pop("__metadata__", None)
-    return {name: _Stored(path, said, data[8 + size :]) for name, said in header.items()}
+    return {name: (path, said, data[8 + size :]) for name, said in header.items()}
 
 
 def _object(text: bytes, path: Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,18 +120,16 @@ class LanguageModel:
         UnsupportedError
             If a folder's model has what is not computed here, or ``tokenizers`` is not installed.
         """
+        tokens: Tokenizer | FolderTokenizer
         if is_folder(path):
             own = None if tokenizer is None else Path(tokenizer)
-            files = read_folder(Path(path), own)
-            return LanguageModel(
-                *files, config, length=length, prove=prove, weight_bits=weight_bits
-            )
-        weights = DecoderWeights.read(path)
-        beside = Path(path).with_name("tokenizer.bin") if tokenizer is None else tokenizer
-        tokens = Tokenizer.read(beside, len(weights.embedding))
-        return LanguageModel(
-            weights, tokens, config, length=length, prove=prove, weight_bits=weight_bits
-        )
+            weights, tokens = read_folder(Path(path), own)
+        else:
+            weights = DecoderWeights.read(path)
+            beside = tokenizer or Path(path).with_name("tokenizer.bin")
+            tokens = Tokenizer.read(beside, len(weights.embedding))
+        how: dict[str, Any] = {"length": length, "prove": prove, "weight_bits": weight_bits}
+        return LanguageModel(weights, tokens, config, **how)
 
     @checked_call
     def export_c(self, folder: str | Path, *, force: bool = False) -> Bundle:

@@ -8,7 +8,7 @@ their bytes. So no program is written anew, and what the verifier says of inputs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -59,15 +59,17 @@ class Kept:
 
     Attributes
     ----------
-    read, made : Place
-        How launches read it, and make it, or its new rows.
-    addresses : ndarray or None
-        Of state that grows: the byte of each of its integers in the image.
+    addresses : ndarray
+        The byte of each of its integers in the image that launches read and make.
+    image : ndarray
+        That image before the first run.
+    grows : bool
+        Whether the host writes the rows of each run; otherwise a launch makes all of it.
     """
 
-    read: Place
-    made: Place | None
-    addresses: npt.NDArray[np.int64] | None = None
+    addresses: npt.NDArray[np.int64]
+    image: npt.NDArray[np.uint8]
+    grows: bool
 
 
 def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, Kept]:
@@ -79,43 +81,48 @@ def kept_on_device(graph: Graph, stages: Sequence[Stage]) -> dict[str, Kept]:
 
 def _kept(graph: Graph, past: str, regions: Sequence[Region]) -> Kept | None:
     """Return how state can stay on a device; None if it cannot."""
-    tensor, names = graph.tensors[past], {past}
-    if graph.row_axis(past) is None:
-        names.add(graph.state[past])
+    tensor, grows = graph.tensors[past], graph.row_axis(past) is not None
+    names = {past} if grows else {past, graph.state[past]}
     if names & _touched({name for region in regions for name in region.nodes}, graph):
         return None
     read = _places([(region, region.inputs) for region in regions], *names)
-    if graph.row_axis(past) is not None:
-        return _kept_rows(tensor, read)
-    made = _places([(region, region.outputs) for region in regions], graph.state[past])
-    return Kept(read[0], made[0]) if _alike(tensor, read, made) else None
-
-
-def _kept_rows(tensor: Tensor, read: Sequence[Place]) -> Kept | None:
-    """Return how state that grows is kept, in one image for all readers; None if it cannot."""
-    known = [_addresses(tensor, place) for place in read]
-    if not known or not known[0].size or not all(np.array_equal(known[0], k) for k in known):
+    made = _places([(region, region.outputs) for region in regions], *names - {past})
+    whole = all(buffer.nbytes == tensor.elements for _, buffer in (*read, *made))
+    if not read or not (grows or (whole and len(made) == 1)):
         return None
-    return Kept(read[0], None, known[0])
+    found = [_written(tensor, place) for place in read] + [_taken(place) for place in made]
+    if not found[0].size or not all(np.array_equal(found[0], each) for each in found):
+        return None
+    image = _packed(read[0], np.full(tensor.shape, tensor.zero_point, tensor.dtype))
+    return Kept(found[0], image, grows)
 
 
-def _addresses(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
+def _written(tensor: Tensor, place: Place) -> npt.NDArray[np.int64]:
     """Return the byte of each integer of a tensor in an image; none if it has not one for each."""
     numbers = np.arange(tensor.elements).reshape(tensor.shape)
     zeros = np.zeros(tensor.shape, tensor.dtype)
     own = np.flatnonzero(_packed(place, zeros) != _packed(place, zeros + zeros.dtype.type(1)))
-    found = np.zeros(own.shape, np.int64)
-    for shift in range(0, int(tensor.elements).bit_length(), 8):
-        digits = (numbers >> shift).astype(tensor.dtype)
-        found |= _packed(place, digits)[own].astype(np.int64) << shift
+    found = sum(
+        _packed(place, digits.astype(tensor.dtype))[own].astype(np.int64) << shift
+        for shift, digits in _digits(numbers)
+    )
     order = np.argsort(found, kind="stable")
-    once = np.array_equal(found[order], numbers.ravel())
+    once = np.array_equal(np.asarray(found)[order], numbers.ravel())
     return own[order].reshape(tensor.shape) if once else own[:0]
 
 
-def first_image(tensor: Tensor, kept: Kept) -> npt.NDArray[np.uint8]:
-    """Return the bytes of state before the first run."""
-    return _packed(kept.read, np.full(tensor.shape, tensor.zero_point, tensor.dtype))
+def _taken(place: Place) -> npt.NDArray[np.int64]:
+    """Return the byte of an image from which each integer of a result is taken."""
+    argument, buffer = place
+    images = _digits(np.arange(buffer.nbytes))
+    read = ((n, argument.from_device(buffer.unpack(each.astype(np.uint8)))) for n, each in images)
+    return np.asarray(sum(each.astype(np.uint8).astype(np.int64) << n for n, each in read))
+
+
+def _digits(numbers: npt.NDArray[np.int64]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Yield the bytes of numbers from 0 on, with their places."""
+    for shift in range(0, numbers.size.bit_length(), 8):
+        yield shift, numbers >> shift
 
 
 def _touched(launched: set[str], graph: Graph) -> set[str]:
@@ -135,29 +142,9 @@ def _places(sides: Iterable[tuple[Region, Sequence[Argument]]], *names: str) -> 
     ]
 
 
-def _alike(tensor: Tensor, read: Sequence[Place], made: Sequence[Place]) -> bool:
-    """Return whether all images of a tensor, of which one is made, hold it alike and alone."""
-    if not read or len(made) != 1:
-        return False
-    if any(buffer.nbytes != tensor.elements for _, buffer in (*read, *made)):
-        return False
-    places = np.arange(tensor.elements).reshape(tensor.shape)
-    digits = [places >> shift for shift in range(0, tensor.elements.bit_length(), 8)]
-    return all(
-        np.array_equal(_unpacked(made[0], _packed(place, digit)), digit)
-        for place in read
-        for digit in (each.astype(tensor.dtype) for each in digits)
-    )
-
-
 def _packed(place: Place, array: Array) -> npt.NDArray[np.uint8]:
     argument, buffer = place
     return as_bytes(buffer.pack(argument.to_device(array)))
-
-
-def _unpacked(place: Place, image: npt.NDArray[np.uint8]) -> Array:
-    argument, buffer = place
-    return argument.from_device(buffer.unpack(image))
 
 
 class State:
@@ -224,11 +211,8 @@ class State:
         with self.lock:
             found = self._first | self._values
             for name, (past, *_) in self._memory.items():
-                image, kept = self.residents.device.read(past, past.nbytes), self._kept[name]
-                if kept.made:
-                    found[name] = _unpacked(kept.made, image)
-                elif kept.addresses is not None:
-                    found[name] = image[kept.addresses].view(found[name].dtype)
+                image = self.residents.device.read(past, past.nbytes)
+                found[name] = image[self._kept[name].addresses].view(found[name].dtype)
             return found
 
     def reset(self) -> None:
@@ -268,12 +252,11 @@ class State:
         """Return the images of a tensor, which are made for the first run."""
         if past not in self._memory:
             kept, device = self._kept[past], self.residents.device
-            image = _packed(kept.read, self._first[past])
-            memory = [device.alloc(image.nbytes) for _ in range(2 if kept.made else 1)]
-            device.write(memory[0], image)
-            self._memory[past] = memory
-            if not kept.made:
-                self._images[past] = image.copy()
+            image = kept.image.copy()
+            image[kept.addresses] = self._first[past].view(np.uint8)
+            self._memory[past] = [device.alloc(image.nbytes) for _ in range(1 if kept.grows else 2)]
+            device.write(self._memory[past][0], image)
+            self._images[past] = image
         return self._memory[past]
 
     def keep(self, values: Mapping[str, Array]) -> None:
@@ -285,8 +268,8 @@ class State:
         }
         for name, memory in self._memory.items():
             memory.reverse()
-            if (addresses := self._kept[name].addresses) is not None:
-                own = addresses[graph.rows(name, place)].ravel()
+            if self._kept[name].grows:
+                own = self._kept[name].addresses[graph.rows(name, place)].ravel()
                 self._images[name][own] = as_bytes(values[self._pairs[name]])
                 _write(self.residents.device, memory[0], self._images[name], np.sort(own))
         self.place += graph.new_rows

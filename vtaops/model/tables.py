@@ -1,4 +1,4 @@
-"""Network reports: terminal tables, comparisons, summaries."""
+"""Network reports: terminal tables, summaries."""
 
 from __future__ import annotations
 
@@ -116,22 +116,6 @@ def plan_table(rows: Sequence[NodePlacement], title: str) -> Table:
     return _explain(table, stem)
 
 
-def network_comparison(first: ModelReport, second: ModelReport) -> Table:
-    """Compare two reports of one network: cycles of each operator, and the ratio."""
-    title = f"{first.name}: {first.config} and {second.config}"
-    numbers = first.config, second.config, "ratio"
-    table = _table(title, "layer", "operator", numbers=numbers)
-    stem = _stem([layer.name for layer in first.layers])
-    for one, other in zip(first.layers, second.layers, strict=True):
-        if one.cycles or other.cycles:
-            table.add_row(_cut(one.name, stem), one.operator, *_ratio(one.cycles, other.cycles))
-    table.add_section()
-    table.add_row("all", "", *_ratio(first.cycles, second.cycles))
-    times = f"{first.milliseconds:,.2f} ms", f"{second.milliseconds:,.2f} ms"
-    table.add_row("", "", *times, f"{second.milliseconds / max(1e-9, first.milliseconds):.3f}")
-    return _explain(table, stem)
-
-
 def text(report: ModelReport, width: int = 160) -> str:
     """Return table and summary as text."""
     stream = io.StringIO()
@@ -145,11 +129,6 @@ def _kilobytes(counters: dict[str, int]) -> dict[str, str]:
     loads = [counters["out_store_nbytes" if m == "out" else f"{m}_load_nbytes"] for m in _MEMORIES]
     names = *(f"{memory} kB" for memory in _MEMORIES), _DRAM
     return {n: f"{k / 1e3:,.0f}" for n, k in zip(names, (*loads, sum(loads)), strict=True)}
-
-
-def _ratio(first: int, second: int) -> list[str]:
-    ratio = f"{second / first:.3f}" if first else ""
-    return [f"{first:,}", f"{second:,}", ratio]
 
 
 def _table(title: str, *texts: str, numbers: Sequence[str] = ()) -> Table:

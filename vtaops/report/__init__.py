@@ -12,7 +12,6 @@ from vtaops.report.roofline import RooflinePoint, roofline
 from vtaops.report.spacetime import spacetime
 from vtaops.report.statistics import (
     as_csv,
-    comparison_table,
     performance_table,
     statistics_data,
     statistics_table,
@@ -22,7 +21,6 @@ __all__ = [
     "RooflinePoint",
     "as_csv",
     "chrome_trace",
-    "comparison_table",
     "exploration_page",
     "exploration_table",
     "interactive",

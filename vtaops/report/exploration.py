@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from vtaops.program.html import page
+from vtaops.report.style import list_table
 
 Row = dict[str, Any]
 
@@ -52,10 +52,8 @@ def exploration_table(rows: Sequence[Row], title: str, most: int = 40) -> Table:
     most : int
         Maximum number of points; if exceeded, those of the front come first.
     """
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("design")  # folds on narrow terminals
-    for column in ("cycles", "ms", "MB", "µJ", "kLUT", "BRAM", "limit", ""):
-        table.add_column(column, justify="right", no_wrap=True)
+    numbers = ("cycles", "ms", "MB", "µJ", "kLUT", "BRAM", "limit", "")
+    table = list_table(title, {"design": ""} | dict.fromkeys(numbers, ">"))
     ordered = _ordered(rows)
     if len(ordered) > most:
         ordered = _ordered(sorted(ordered, key=lambda row: not row["front"])[:most])

@@ -1,6 +1,6 @@
 """The statistics report: the work of a program and its cycles; one program or several.
 
-`statistics_data` returns everything as plain data; tables, JSON and CSV are views of it.
+`statistics_data` returns everything as plain data; table, JSON and CSV are views of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vtaops.program import MICRO_OPS, NO_BUFFER, Program, Statistics
 from vtaops.program.statistics import MEANING
 from vtaops.program.timing import WAITS, Timeline
 from vtaops.program.traffic import transfers
-from vtaops.report.style import new_table
+from vtaops.report.style import list_table
 
 
 def statistics_data(
@@ -50,6 +50,7 @@ def statistics_data(
         "dram_nbytes": statistics.dram_nbytes,
         "dram_nbytes_minimum": minimum,
         "dram_nbytes_over_minimum": statistics.dram_nbytes / max(1, minimum),
+        "macs": sum(operator.macs for operator in program.operators),
         "macs_performed": performed,
         "macs_per_dram_byte": performed / max(1, statistics.dram_nbytes),
         "instructions": {unit.name.lower(): units.count(unit) for unit in Unit},
@@ -88,101 +89,30 @@ def compulsory_nbytes(program: Program) -> int:
 _WORD_BYTES = 4  # divides the size of every DRAM element
 
 
-def statistics_table(
-    program: Program,
-    statistics: Statistics,
-    title: str,
-    timeline: Timeline | None = None,
-    *,
-    units: bool = True,
-) -> Table:
-    """Return the report as a table for the terminal.
-
-    Parameters
-    ----------
-    program, statistics, timeline
-        As for `statistics_data`.
-    title : str
-        Heading of the table.
-    units : bool
-        Whether to list the cycles of each unit; total cycles are shown whenever a timeline is
-        given.
-    """
-    data = statistics_data(program, statistics)
-    table = new_table(title, ["statistic"], ["value"], ["meaning"])
-    if timeline is not None:
-        _add_cycles(table, timeline, program.config.board.clock_mhz)
-    for name, value in data["counters"].items():
-        table.add_row(name, f"{value:,}", MEANING[name])
-    table.add_section()
-    table.add_row("DRAM traffic", f"{data['dram_nbytes']:,}", "bytes in all")
-    over = f"{data['dram_nbytes_over_minimum']:.2f} times that is moved"
-    minimum = f"{data['dram_nbytes_minimum']:,}"
-    table.add_row("minimum", minimum, f"every byte in use, moved once; {over}")
-    macs = sum(operator.macs for operator in program.operators)
-    # Above one if channels do not fill tiles, below if products with padding are skipped.
-    asked = f"; the operator has {macs:,}" if macs else ""
-    table.add_row("multiply-adds", f"{data['macs_performed']:,}", f"in tile products{asked}")
-    intensity = f"{data['macs_per_dram_byte']:.1f}"
-    table.add_row("intensity", intensity, "multiply-adds for each byte of DRAM traffic")
-    counts = data["instructions"]
-    split = ", ".join(f"{name} {count}" for name, count in counts.items())
-    table.add_row("instructions", f"{sum(counts.values()):,}", split)
-    table.add_row("micro-ops", f"{data['micro_ops']:,}", "in the program")
-    if timeline is not None and units:
-        _add_units(table, timeline)
-    return table
-
-
-def _add_cycles(table: Table, timeline: Timeline, clock_mhz: int) -> None:
-    """Add the key figures: cycles, time, and array utilization."""
-    milliseconds = timeline.cycles / clock_mhz / 1e3
-    rate = f"at {clock_mhz} MHz; {1e3 / milliseconds:,.1f} a second"
-    used = f"{100 * timeline.gemm_utilization:.1f} %"
-    table.add_row("cycles", f"{timeline.cycles:,}", "by the timing model")
-    table.add_row("time", f"{milliseconds:,.3f} ms", rate)
-    table.add_row("GEMM array", used, "of the cycles form a tile product")
-    table.add_section()
-
-
-def _add_units(table: Table, timeline: Timeline) -> None:
-    """Add the cycles of each unit and of the port by activity."""
-    cycles = timeline.cycles
-    for name, unit in timeline.units.items():
-        table.add_section()
-        share = _percent(unit.work, cycles)
-        table.add_row(Text(name, "bold"), f"{unit.work:,}", f"{share} of the cycles at work")
-        for kind, spent in unit.busy.items():
-            table.add_row(f"  {kind}", f"{spent:,}", _percent(spent, cycles))
-        for cause, spent in unit.waiting.items():
-            meaning = f"{_percent(spent, cycles)}  {WAITS[cause]}"
-            table.add_row(f"  waiting: {cause}", f"{spent:,}", meaning)
-        table.add_row("  idle", f"{unit.idle:,}", _percent(unit.idle, cycles))
-    table.add_section()
-    port = timeline.port
-    used = {"read": port.main_read_beats, "write": port.write_beats}
-    if timeline.program.config.weight_port:
-        used["weight"] = port.beats["weights"]
-    for label, beats in used.items():
-        meaning = f"{_percent(beats, cycles)} of the cycles; a beat is {port.width} bytes"
-        table.add_row(f"port {label} beats", f"{beats:,}", meaning)
-    waited = ", ".join(f"{name} {spent:,}" for name, spent in port.contention.items() if spent)
-    table.add_row("port contention", f"{sum(port.contention.values()):,}", waited or "none")
-
-
 def performance_table(performance: TsimPerformance, title: str) -> Table:
     """Return what each RTL unit did in the cycles of one or more runs, as it counted them."""
-    table = new_table(title, ["counter"], ["cycles", "share"], [])
-    for name, value in performance.as_dict().items():
-        table.add_row(name.replace("_", " "), f"{value:,}", _percent(value, performance.cycles))
-    return table
+    counted = performance.as_dict().items()
+    rows = ((name.replace("_", " "), n, _percent(n, performance.cycles)) for name, n in counted)
+    return list_table(title, {"counter": "", "cycles": ",", "share": ">"}, rows)
 
 
-# --------------------------------------------------------------------------- side by side
+_MEANINGS = {
+    **MEANING,
+    **WAITS,
+    "cycles": "by the timing model",
+    "milliseconds": "without the host",
+    "gemm_utilization": "part of the cycles that form a tile product",
+    "dram_nbytes": "bytes to and from DRAM in all",
+    "dram_nbytes_minimum": "every byte in use, moved once",
+    "macs": "multiply-adds of the operator",
+    "macs_performed": "multiply-adds in tile products",
+    "macs_per_dram_byte": "multiply-adds for each byte of DRAM traffic",
+}
+"""What figures mean, by the last part of their names."""
 
 
-def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Table:
-    """Return reports side by side, with the ratio of each to the first.
+def statistics_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Table:
+    """Return a report with what its figures mean, or several with ratios to the first.
 
     Parameters
     ----------
@@ -191,8 +121,9 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
     title : str
         Heading of the table.
     """
-    table = new_table(title, ["statistic"], [*reports], [])
     columns = [numbers(data) for data in reports.values()]
+    meaning = {} if len(columns) > 1 else {"meaning": ""}
+    table = list_table(title, {"statistic": ""} | dict.fromkeys(reports, ">") | meaning)
     section = ""
     keys = dict.fromkeys(key for column in columns for key in column)
     # cycles and the use of the array first
@@ -204,8 +135,18 @@ def comparison_table(reports: Mapping[str, Mapping[str, Any]], title: str) -> Ta
         if group != section:
             table.add_section()
         section = group
-        table.add_row(label, _number(values[0]), *(_with_ratio(v, values[0]) for v in values[1:]))
+        others = [_with_ratio(value, values[0]) for value in values[1:]]
+        last = [_meaning(key, columns[0])] if meaning else []
+        table.add_row(label, _number(values[0]), *others, *last)
     return table
+
+
+def _meaning(key: str, figures: Mapping[str, float]) -> str:
+    """Return what a figure means; of a unit, also its share of the cycles."""
+    text = _MEANINGS.get(key.rpartition(".")[2], "")
+    if key.startswith("timing.units."):
+        text = f"{_percent(figures[key], figures['timing.cycles'])}  {text}"
+    return text
 
 
 def _label(key: str) -> tuple[str, str]:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+from rich import box
 from rich.table import Table
 
 
-def new_table(title: str, left: Sequence[str], right: Sequence[str], dim: Sequence[str]) -> Table:
-    """Return an empty table for the terminal with columns of names, numbers and remarks."""
-    table = Table(title=title, title_justify="left", show_header=True, header_style="bold")
-    for column in left:
-        table.add_column(column, overflow="fold")
-    for column in right:
-        table.add_column(column, justify="right", overflow="fold")
-    for column in dim:
-        table.add_column(column, style="dim", overflow="fold")
+def list_table(title: str, columns: Mapping[str, str], rows: Iterable[Iterable[Any]] = ()) -> Table:
+    """Return a table for the terminal.
+
+    Parameters
+    ----------
+    title : str
+        Title of the table.
+    columns : mapping
+        Heading -> format of the values, which are then right-aligned; empty for text.
+    rows : iterable
+        Rows of values; None leaves a cell empty.
+    """
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading, form in columns.items():
+        table.add_column(heading, justify="right" if form else "left", overflow="fold")
+    for row in rows:
+        cells = zip(row, columns.values(), strict=True)
+        table.add_row(*("" if value is None else format(value, form) for value, form in cells))
     return table

@@ -24,7 +24,6 @@ from vtaops.graph import (
     Dense,
     Graph,
     Requantization,
-    Tensor,
 )
 from vtaops.machine.config import HardwareConfig
 from vtaops.network import compile_model
@@ -151,73 +150,27 @@ class KernelTask:
 # ----------------------------------------------------------------------------------- graphs
 
 
-class _Net:
-    """Grows a graph with seeded weights."""
+def _block(
+    channels: int, *layers: tuple[int, int, int], residual: bool = True, free: bool = True
+) -> Graph:
+    """Return convolutions (channels, kernel, groups) with seeded weights, one behind the other.
 
-    def __init__(self, *shape: int) -> None:
-        self.rng, self.graph = np.random.default_rng(61), Graph("task")
-        self.x = self.graph.input("data", shape)
-
-    def convolve(
-        self,
-        channels: int,
-        kernel: int,
-        *others: Tensor,
-        groups: int = 1,
-        stride: int = 1,
-        free: bool = False,
-    ) -> Tensor:
-        """Apply a convolution; with another tensor, add that before the clip."""
-        inputs = self.x.shape[1] // groups
-        weight = self.rng.integers(-64, 65, (channels, inputs, kernel, kernel)).astype(np.int8)
-        bias = self.rng.integers(-4000, 4001, channels).astype(np.int32)
+    The last one adds the data if they are a residual.
+    """
+    rng, graph = np.random.default_rng(61), Graph("task")
+    x = data = graph.input("data", (1, channels, 14, 14))
+    for number, (outputs, kernel, groups) in enumerate(layers, 1):
+        inputs, others = x.shape[1] // groups, [data] * (residual and number == len(layers))
+        weight = rng.integers(-64, 65, (outputs, inputs, kernel, kernel)).astype(np.int8)
+        bias = rng.integers(-4000, 4001, outputs).astype(np.int32)
         shift = 6 + (inputs * kernel * kernel).bit_length() // 2
-        scaling = Requantization(1, shift, 0, (0, 127))
-        if free:
-            multiplier = self.rng.integers(1 << 15, 1 << 16, channels)
-            scaling = Requantization(multiplier, shift + 16, 0, (0, 127))
         factor = 1 << shift if others else None
-        sides = (stride, stride), (kernel // 2,) * 4, (1, 1)
-        op = Convolution(weight, bias, scaling, *sides, groups, factor)
-        self.x = self.graph.add(op, self.x, *others)
-        return self.x
-
-    def finished(self) -> Graph:
-        self.graph.output(self.x)
-        return self.graph
-
-
-def _pair() -> Graph:
-    net = _Net(1, 32, 14, 14)
-    net.convolve(32, 1, free=True)
-    net.convolve(32, 3, groups=32, free=True)
-    return net.finished()
-
-
-def _basic_block() -> Graph:
-    net = _Net(1, 32, 14, 14)
-    data = net.x
-    net.convolve(32, 3)
-    net.convolve(32, 3, data)
-    return net.finished()
-
-
-def _bottleneck() -> Graph:
-    net = _Net(1, 64, 14, 14)
-    data = net.x
-    net.convolve(16, 1, free=True)
-    net.convolve(16, 3, free=True)
-    net.convolve(64, 1, data, free=True)
-    return net.finished()
-
-
-def _inverted_residual() -> Graph:
-    net = _Net(1, 16, 14, 14)
-    data = net.x
-    net.convolve(96, 1, free=True)
-    net.convolve(96, 3, groups=96, free=True)
-    net.convolve(16, 1, data, free=True)
-    return net.finished()
+        multiplier, more = (rng.integers(1 << 15, 1 << 16, outputs), 16) if free else (1, 0)
+        scaling = Requantization(multiplier, shift + more, 0, (0, 127))
+        window = (1, 1), (kernel // 2,) * 4, (1, 1)
+        x = graph.add(Convolution(weight, bias, scaling, *window, groups, factor), x, *others)
+    graph.output(x)
+    return graph
 
 
 def _residual_sum() -> Graph:
@@ -229,11 +182,13 @@ def _residual_sum() -> Graph:
 
 def _attention_head() -> Graph:
     """Return a head over learned keys and values: queries, scores of the keys, sums of values."""
-    net = _Net(32, 64)
+    rng, graph = np.random.default_rng(61), Graph("task")
+    x = graph.input("data", (32, 64))
     for outputs, inputs in ((32, 64), (48, 32), (64, 48)):
-        weight = net.rng.integers(-64, 65, (outputs, inputs)).astype(np.int8)
-        net.x = net.graph.add(Dense(weight, None, Requantization(1, 10, 0, (0, 127))), net.x)
-    return net.finished()
+        weight = rng.integers(-64, 65, (outputs, inputs)).astype(np.int8)
+        x = graph.add(Dense(weight, None, Requantization(1, 10, 0, (0, 127))), x)
+    graph.output(x)
+    return graph
 
 
 # ------------------------------------------------------------------------------------- list
@@ -242,45 +197,41 @@ _SMALL = {"in_channels": 32, "out_channels": 32, "height": 14, "width": 14, "shi
 RELU = (0, 127)
 
 
-def _layer(name: str) -> Operator:
-    return find(name).op
+def _conv(kernel: int = 3, padding: int = 1, **more: Any) -> Operator:
+    return Conv2d(kernel=kernel, padding=padding, **{**_SMALL, "clip": RELU, **more})
 
 
-def _conv(kernel: int = 3, padding: int = 1, **more: Any) -> Callable[[], Operator]:
-    return lambda: Conv2d(kernel=kernel, padding=padding, **{**_SMALL, "clip": RELU, **more})
-
-
-_DEFINITIONS: dict[str, Callable[[], Operator | Graph]] = {
-    "tiny/first": lambda: Gemm(m=1, n=8, k=8, shift=4),
-    "tiny/gemm": lambda: Gemm(m=8, n=32, k=32, shift=6, clip=RELU),
+_DEFINITIONS: dict[str, Operator | Callable[[], Graph]] = {
+    "tiny/first": Gemm(m=1, n=8, k=8, shift=4),
+    "tiny/gemm": Gemm(m=8, n=32, k=32, shift=6, clip=RELU),
     "tiny/conv2d": _conv(in_channels=16, out_channels=16, height=8, width=8),
-    "tiny/max_pool": lambda: MaxPool2d(channels=16, height=8, width=8, kernel=2, strides=2),
-    "pynq/gemm": lambda: Gemm(m=32, n=128, k=256, shift=8, clip=RELU),
-    "pynq/batch_matmul": lambda: BatchMatmul(batch=4, m=16, n=32, k=32, shift=6),
-    **{f"pynq/resnet18.C{n}": partial(_layer, f"resnet18.C{n}") for n in range(2, 12)},
+    "tiny/max_pool": MaxPool2d(channels=16, height=8, width=8, kernel=2, strides=2),
+    "pynq/gemm": Gemm(m=32, n=128, k=256, shift=8, clip=RELU),
+    "pynq/batch_matmul": BatchMatmul(batch=4, m=16, n=32, k=32, shift=6),
+    **{f"pynq/resnet18.C{n}": find(f"resnet18.C{n}").op for n in range(2, 12)},
     "pynq/strided": _conv(strides=2),
     "pynq/dilated": _conv(dilation=2, padding=2),
     "pynq/grouped": _conv(groups=2),
-    "pynq/transposed": lambda: Conv2dTranspose(
+    "pynq/transposed": Conv2dTranspose(
         in_channels=32, out_channels=32, height=7, width=7, kernel=4, strides=2, padding=1, shift=8
     ),
     "pynq/depthwise": _conv(groups=32),
-    "pynq/max_pool": lambda: MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2,
+    "pynq/max_pool": MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2,
                                        padding=1),
-    "pynq/avg_pool": lambda: AvgPool2d(channels=32, height=14, width=14, kernel=2, strides=2),
+    "pynq/avg_pool": AvgPool2d(channels=32, height=14, width=14, kernel=2, strides=2),
     "pynq/residual_sum": _residual_sum,
-    "pynq/basic_block": _basic_block,
-    "pynq_ext/attention_scores": lambda: BatchMatmul(batch=4, m=32, n=32, k=64, shift=9),
+    "pynq/basic_block": partial(_block, 32, (32, 3, 1), (32, 3, 1), free=False),
+    "pynq_ext/attention_scores": BatchMatmul(batch=4, m=32, n=32, k=64, shift=9),
     "pynq_ext/conv2d": _conv(),
     "pynq_ext/depthwise": _conv(groups=32),
-    "pynq_ext/max_pool": lambda: MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2,
+    "pynq_ext/max_pool": MaxPool2d(channels=32, height=14, width=14, kernel=3, strides=2,
                                            padding=1),
     "pynq_ext/scales": _conv(bias=True, scales=True, shift=0),
-    "pynq_ext/fused_pair": _pair,
-    "pynq_ext/bottleneck": _bottleneck,
-    "pynq_ext/inverted_residual": _inverted_residual,
+    "pynq_ext/fused_pair": partial(_block, 32, (32, 1, 1), (32, 3, 32), residual=False),
+    "pynq_ext/bottleneck": partial(_block, 64, (16, 1, 1), (16, 3, 1), (64, 1, 1)),
+    "pynq_ext/inverted_residual": partial(_block, 16, (96, 1, 1), (96, 3, 96), (16, 1, 1)),
     "pynq_ext/attention_head": _attention_head,
-    "pynq_512/gemm": lambda: Gemm(m=32, n=128, k=256, shift=8, clip=RELU),
+    "pynq_512/gemm": Gemm(m=32, n=128, k=256, shift=8, clip=RELU),
     "pynq_512/conv2d": _conv(),
 }  # fmt: skip
 
@@ -301,4 +252,6 @@ def find_task(name: str) -> KernelTask:
     if name not in _DEFINITIONS:
         near = ", ".join(get_close_matches(name, _DEFINITIONS, 3, 0.3) or [*_DEFINITIONS][:3])
         raise ShapeError(f"no task {name!r}; there are {near} and others: see vtaops judge --list")
-    return KernelTask(name, HardwareConfig.load(name.partition("/")[0]), _DEFINITIONS[name]())
+    made = _DEFINITIONS[name]
+    definition = made if isinstance(made, Operator) else made()
+    return KernelTask(name, HardwareConfig.load(name.partition("/")[0]), definition)

@@ -22,10 +22,11 @@ from vtaops.machine.config import HardwareConfig, Memory
 from vtaops.machine.isa import Encoding, Load
 from vtaops.model.export.blob import BufferKind
 from vtaops.model.export.regions import add_region, dram_field
-from vtaops.model.export.state import GrowingState, add_buffers, add_rows, ends, growing_state
+from vtaops.model.export.state import add_buffers, add_rows, ends, growing_state
 from vtaops.model.export.steps import add_node
 from vtaops.model.export.values import Values, nbytes_of
 from vtaops.model.model import Model
+from vtaops.model.state import Kept
 from vtaops.program.region import HostStage
 from vtaops.runtime.fsim import limits_of, sizes_of, slots_of
 
@@ -121,7 +122,7 @@ def _sources(folder: str, pattern: str) -> list[Path]:
 
 def _values(
     model: Model,
-    growing: Mapping[str, GrowingState],
+    growing: Mapping[str, Kept],
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
 ) -> Values:
@@ -137,7 +138,7 @@ def _values(
                 add_node(nodes[name], values)
         else:
             add_region(stage, model.graph, values, shared, state)
-    add_rows(growing, state, values)
+    add_rows(model.graph, growing, state, values)
     values.finish()
     return values
 

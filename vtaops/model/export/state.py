@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -11,78 +10,55 @@ from vtaops.graph import Graph, Tensor
 from vtaops.model.export.blob import BufferKind, StepKind
 from vtaops.model.export.values import Values
 from vtaops.model.model import Model
-from vtaops.model.state import Kept, first_image, kept_on_device
+from vtaops.model.state import Kept, kept_on_device
 
 
-@dataclass(frozen=True)
-class GrowingState:
-    """State that a bundle keeps on its device.
-
-    Attributes
-    ----------
-    present : Tensor
-        The rows of a run.
-    axis : int
-        Where they lie in the tensor.
-    image : ndarray
-        What its memory holds at first.
-    row_bytes, offsets : ndarray
-        Where each row begins, and where the integers of a row lie behind that.
-    """
-
-    present: Tensor
-    axis: int
-    image: np.ndarray
-    row_bytes: np.ndarray
-    offsets: np.ndarray
-
-
-def growing_state(model: Model) -> dict[str, GrowingState]:
+def growing_state(model: Model) -> dict[str, Kept]:
     """Return the state that a bundle keeps on its device, by input; other state is the caller's."""
     kept = kept_on_device(model.graph, model.stages)
-    found = {past: _growing(model, past, each) for past, each in kept.items()}
-    return {past: state for past, state in found.items() if state}
+    return {past: each for past, each in kept.items() if each.grows and _regular(model, past, each)}
 
 
-def _growing(model: Model, past: str, kept: Kept) -> GrowingState | None:
-    graph, axis = model.graph, model.graph.row_axis(past)
-    if axis is None or kept.addresses is None:
-        return None
-    tensor = graph.tensors[past]
-    image = first_image(tensor, kept)
-    rows = np.moveaxis(kept.addresses, axis, 0).reshape(tensor.shape[axis], -1)
-    row_bytes, offsets = rows[:, 0], rows[0] - rows[0, 0]
-    if not np.array_equal(rows, row_bytes[:, None] + offsets):
-        return None
-    return GrowingState(graph.tensors[graph.state[past]], axis, image, row_bytes, offsets)
+def _regular(model: Model, past: str, kept: Kept) -> bool:
+    """Return whether the integers of all rows lie alike."""
+    begins, offsets = _rows(model.graph, past, kept)
+    own = np.moveaxis(kept.addresses, model.graph.row_axis(past) or 0, 0)
+    return np.array_equal(own.reshape(len(begins), -1), begins[:, None] + offsets)
 
 
-def ends(graph: Graph, growing: Mapping[str, GrowingState]) -> tuple[list[Tensor], list[Tensor]]:
+def _rows(graph: Graph, past: str, kept: Kept) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each row of state begins, and where the integers of a row lie behind that."""
+    rows = np.moveaxis(kept.addresses, graph.row_axis(past) or 0, 0)
+    rows = rows.reshape(len(rows), -1)
+    return rows[:, 0], rows[0] - rows[0, 0]
+
+
+def ends(graph: Graph, growing: Collection[str]) -> tuple[list[Tensor], list[Tensor]]:
     """Return the inputs and outputs of a bundle: those of the network but for what it keeps."""
-    made = {state.present.name for state in growing.values()}
+    made = {graph.state[past] for past in growing}
     inputs = [tensor for tensor in graph.inputs if tensor.name not in growing]
     return inputs, [tensor for tensor in graph.outputs if tensor.name not in made]
 
 
-def add_buffers(growing: Mapping[str, GrowingState], values: Values) -> dict[str, int]:
+def add_buffers(growing: Mapping[str, Kept], values: Values) -> dict[str, int]:
     """Add the memory of state; return its buffers by input."""
     blob = values.blob
     return {
-        past: blob.buffer(BufferKind.STATE, state.image.nbytes, blob.add(state.image))
-        for past, state in growing.items()
+        past: blob.buffer(BufferKind.STATE, kept.image.nbytes, blob.add(kept.image))
+        for past, kept in growing.items()
     }
 
 
 def add_rows(
-    growing: Mapping[str, GrowingState], buffers: Mapping[str, int], values: Values
+    graph: Graph, growing: Mapping[str, Kept], buffers: Mapping[str, int], values: Values
 ) -> None:
     """Add the steps that write the rows of a run."""
-    blob, places = values.blob, min((len(each.row_bytes) for each in growing.values()), default=0)
-    for past, state in growing.items():
-        first = (state.axis, *(n for n in range(len(state.present.shape)) if n != state.axis))
-        slot = values.in_order(values.array(state.present).transpose(first), 1)
-        tables = (
-            blob.constant(each.astype(np.uint32)) for each in (state.row_bytes, state.offsets)
-        )
-        blob.step(StepKind.WRITE_ROWS, slot, buffers[past], *tables, len(state.offsets))
-        blob.rows = state.present.shape[state.axis], places
+    blob = values.blob
+    for past, kept in growing.items():
+        present, axis = graph.tensors[graph.state[past]], graph.row_axis(past) or 0
+        slot = values.in_order(np.moveaxis(values.array(present), axis, 0), 1)
+        tables = _rows(graph, past, kept)
+        slots = [blob.constant(table.astype(np.uint32)) for table in tables]
+        blob.step(StepKind.WRITE_ROWS, slot, buffers[past], *slots, len(tables[1]))
+        places = min(blob.rows[1] or len(tables[0]), len(tables[0]))
+        blob.rows = present.shape[axis], places
