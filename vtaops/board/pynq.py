@@ -44,7 +44,6 @@ from vtaops.machine.isa import Encoding, Load
 from vtaops.runtime import arguments
 from vtaops.runtime.device import DeviceBuffer
 from vtaops.runtime.instruction_check import BoardDevice
-from vtaops.runtime.launches import RelaunchingDevice
 from vtaops.runtime.pages import Block, Blocks, whole_pages
 
 NOT_PROGRAMMED = "no bitstream is programmed in the logic of the board (vtaops flash)"
@@ -232,7 +231,7 @@ class Accelerator:
     def launch(
         self, insn_address: int, count: int, timeout: float, pinned: int = 0, since: int = -1
     ) -> Launched:
-        """Run instructions until FINISH; see `vtaops.runtime.device.HoldingDevice.relaunch`."""
+        """Run instructions until FINISH; see `PynqDevice.relaunch`."""
         deadline = time.monotonic() + timeout
         with self._turn(timeout):
             registers = self._ready()
@@ -370,7 +369,7 @@ class Accelerator:
             )
 
 
-class PynqDevice(RelaunchingDevice, BoardDevice):
+class PynqDevice(BoardDevice):
     """The VTA of this board behind the `Device` protocol.
 
     Several devices may share one `Accelerator`; each has its own buffers and counters.

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from vtaops.base.errors import BufferLost, DeviceError, DeviceTimeout
-from vtaops.base.shapes import Array, Bytes, Words, ceil_div
+from vtaops.base.shapes import Array, Bytes, ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters
 from vtaops.hardware.ulx3s import ADDRESSES, BAUD, MEMORY_BYTES, Ulx3sDesign
 from vtaops.machine.capabilities import FULL
-from vtaops.machine.config import HardwareConfig
-from vtaops.runtime.arguments import as_bytes, as_launch, as_nbytes, as_seconds
+from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
+from vtaops.runtime.arguments import as_bytes, as_nbytes, as_seconds
 from vtaops.runtime.device import DeviceBuffer, check_config
 from vtaops.runtime.instruction_check import BoardDevice
 from vtaops.runtime.pages import PageAllocator, whole_pages
@@ -113,6 +113,7 @@ class Ulx3s(BoardDevice):
         self._line: AnyLine | None = None
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
         self._lost = False
+        self._launches = 0  # counts resets, too
         try:
             self.design = self._reset()
             wanted = None if config is None else HardwareConfig.of(config)
@@ -136,13 +137,13 @@ class Ulx3s(BoardDevice):
             try:
                 self._fill(buffer.address, whole_pages(nbytes), np.zeros((0, 0), np.uint8))
             except BaseException:
-                self._pages.free(buffer)
+                self._pages.remove(buffer)
                 raise
             return buffer
 
     def free(self, buffer: DeviceBuffer) -> None:
         with self._lock:
-            self._pages.free(buffer)
+            self._pages.remove(buffer)
 
     def write(self, buffer: DeviceBuffer, data: Array) -> None:
         image = as_bytes(data)
@@ -169,13 +170,15 @@ class Ulx3s(BoardDevice):
 
     # -------------------------------------------------------------------------- runs
 
-    def launch(self, insn_address: int, count: int, timeout: float) -> None:
-        insn_address, count, timeout = as_launch(insn_address, count, timeout)
+    def _launch(self, address: int, count: int, timeout: float, pinned: int, since: int) -> int:
         with self._turn():
-            words = self._instructions(insn_address, count)
-            statistics = self._counted(words)
+            if since == self._launches:
+                address, count = address + pinned * INSTRUCTION_BYTES, count - pinned
+            self._launches += 1
+            block, place = self._pages.holding(address, count)
+            statistics = self._counted(block.image[place].view(np.uint64).reshape(-1, 2))
             self._page.refresh(RtlRegisters.CONTROL)
-            self._registers.start(insn_address, count)
+            self._registers.start(address, count)
             failure = self._wait(timeout)
             if failure is not None:
                 self._lost = True  # its writes are unknown
@@ -186,6 +189,7 @@ class Ulx3s(BoardDevice):
                 self._performance += counted - self._before
                 self._before = counted
             self._statistics += statistics
+            return self._launches
 
     def info(self) -> dict[str, Any]:
         """Return the board's own description."""
@@ -233,6 +237,7 @@ class Ulx3s(BoardDevice):
         """Reset the board, zero its memory and return its design."""
         self._lost = True
         self._pages.generation += 1
+        self._launches += 1
         self._disconnect()
         self._line = self._connect()
         self._bone = UartBone(self._line, ADDRESSES["link_crc"], ADDRESSES["identity_word0"])
@@ -263,12 +268,6 @@ class Ulx3s(BoardDevice):
             if time.monotonic() > deadline:
                 raise LinkError(f"the board did not fill {nbytes} bytes in {_FILL_SECONDS} s")
         self._set("fill_enable", 0)
-
-    def _instructions(self, address: int, count: int) -> Words:
-        """Return the instruction words that the host wrote at `address`."""
-        block, place = self._pages.holding(address, count)
-        words: Words = block.image[place].view(np.uint64)
-        return words.reshape(-1, 2)
 
     def _wait(self, timeout: float) -> DeviceError | None:
         """Wait for FINISH; return the error, or None on success."""
