@@ -27,7 +27,7 @@ from vtaops.runtime.arguments import as_bytes, as_nbytes, as_seconds
 from vtaops.runtime.device import DeviceBuffer, check_config
 from vtaops.runtime.instruction_check import BoardDevice
 from vtaops.runtime.pages import PageAllocator, whole_pages
-from vtaops.runtime.uartbone import WORD_BYTES, AnyLine, Line, LinkError, UartBone
+from vtaops.runtime.uartbone import WORD_BYTES, Line, LinkError, UartBone
 
 DEFAULT_TIMEOUT = 10.0
 """Seconds without a byte after which the line counts as dead."""
@@ -102,7 +102,7 @@ class Ulx3s(BoardDevice):
         address: str = "/dev/ttyUSB0",
         *,
         timeout: float = DEFAULT_TIMEOUT,
-        connect: Callable[[], AnyLine] | None = None,
+        connect: Callable[[], Any] | None = None,
     ) -> None:
         timeout = as_seconds(timeout)
         self.address = address
@@ -110,7 +110,7 @@ class Ulx3s(BoardDevice):
         """Whether the board is a virtual one, where each transferred byte costs time."""
         patience = max(timeout, _SIMULATED_SECONDS) if self.simulated else timeout
         self._connect = connect or partial(Line, address, BAUD, patience)
-        self._line: AnyLine | None = None
+        self._line: Any = None
         self._pages = PageAllocator(MEMORY_BYTES, "the board")
         self._lost = False
         self._launches = 0  # counts resets, too
