@@ -36,7 +36,7 @@ from vtaops.base.errors import (
 )
 from vtaops.base.temporary import TemporaryFolder
 from vtaops.board.bitfile import MAX_BYTES, check_part, parse_bit_file
-from vtaops.board.faults import Fault, Faults, FaultyConnection
+from vtaops.board.faults import Faults, FaultyConnection
 from vtaops.board.pynq import Accelerator, PynqDevice
 from vtaops.runtime.device import Closing, DeviceBuffer
 from vtaops.runtime.wire import (
@@ -373,9 +373,6 @@ class _Session:
             self._connection.send({"id": number, **answer}, data, deadline=deadline)
 
     def _execute(self, header: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        faults = self._server.faults
-        if faults is not None and faults.take(Fault.CRASH):
-            raise RuntimeError("a crash was injected")
         operation = str(header.get("op"))
         types = _operations().get(operation)
         if types is None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from vtaops.base.errors import BufferLost, DeviceError, DeviceTimeout
+from vtaops.base.errors import BufferLost, DeviceError
 from vtaops.base.shapes import Array, Bytes, ceil_div
 from vtaops.hardware.performance import TsimPerformance
 from vtaops.hardware.registers import RtlRegisters
@@ -25,7 +25,7 @@ from vtaops.machine.capabilities import FULL
 from vtaops.machine.config import INSTRUCTION_BYTES, HardwareConfig
 from vtaops.runtime.arguments import as_bytes, as_nbytes, as_seconds
 from vtaops.runtime.device import DeviceBuffer, check_config
-from vtaops.runtime.instruction_check import BoardDevice
+from vtaops.runtime.instruction_check import BoardDevice, finish
 from vtaops.runtime.pages import PageAllocator, whole_pages
 from vtaops.runtime.uartbone import WORD_BYTES, Line, LinkError, UartBone
 
@@ -34,7 +34,6 @@ DEFAULT_TIMEOUT = 10.0
 
 _SIMULATED_SECONDS = 120.0  # of silence: a simulator may need this for all bytes in transit
 _POLL_SECONDS = 1e-3
-_FAILED_POLLS = 3  # in a row; one poll reads its registers at different times
 _FILL_SECONDS = 100.0  # for a simulator; the board fills its memory in half a second
 _LEAST_SAVING = 128  # bytes; more than the commands that fill take
 _LAST_STATE = RtlRegisters.CYCLES_HIGH
@@ -179,10 +178,12 @@ class Ulx3s(BoardDevice):
             statistics = self._counted(block.image[place].view(np.uint64).reshape(-1, 2))
             self._page.refresh(RtlRegisters.CONTROL)
             self._registers.start(address, count)
-            failure = self._wait(timeout)
-            if failure is not None:
+            self._page.refresh(_LAST_STATE)
+            try:
+                finish(self._registers, time.monotonic() + timeout, timeout, self._poll)
+            except DeviceError:
                 self._lost = True  # its writes are unknown
-                raise failure
+                raise
             self._page.refresh(_LAST_COUNTER)
             counted = self._registers.performance()
             if counted is not None:
@@ -269,18 +270,6 @@ class Ulx3s(BoardDevice):
                 raise LinkError(f"the board did not fill {nbytes} bytes in {_FILL_SECONDS} s")
         self._set("fill_enable", 0)
 
-    def _wait(self, timeout: float) -> DeviceError | None:
-        """Wait for FINISH; return the error, or None on success."""
-        deadline, failures = time.monotonic() + timeout, 0
-        while True:
-            late = time.monotonic() > deadline
-            self._page.refresh(_LAST_STATE)
-            failure = self._registers.failure()
-            if self._registers.finished():
-                return DeviceError(f"the run on the board failed: {failure}") if failure else None
-            failures = failures + 1 if failure else 0
-            if failures == _FAILED_POLLS:
-                return DeviceError(f"the run on the board failed: {failure}")
-            if late:
-                return DeviceTimeout(f"the board did not reach FINISH within {timeout} s")
-            time.sleep(_POLL_SECONDS)
+    def _poll(self) -> None:
+        time.sleep(_POLL_SECONDS)
+        self._page.refresh(_LAST_STATE)
