@@ -245,7 +245,7 @@ def test_flash_and_look_at_a_board(run, file, monkeypatch):
         assert "7z020clg484" in run("board", "info", server.address)
         publish(monkeypatch, file)
         run("bitstream", "add", file, "--id", "pynq-rtl-1x16")
-        with pytest.raises(ConfigError, match="started for .* and hls"):
+        with pytest.raises(ConfigError, match=r"started for .* and hls"):
             run("flash", server.address, "--bitstream", "pynq-rtl-1x16")
         with pytest.raises(DeviceError, match="not in the cache"):
             run("flash", server.address)
